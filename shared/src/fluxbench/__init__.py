@@ -1,0 +1,1 @@
+"""Measure, check and compare attention kernels on Flux-shaped workloads."""

@@ -1,0 +1,226 @@
+"""The record: what was measured of one variant at one workload, and how it is kept in JSON Lines files.
+
+Records are the only thing that crosses from measuring to showing. The schema is fixed; `docs/architecture.md` lists
+its fields. Times are in milliseconds, memory in bytes, energy in millijoules.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fluxbench.workloads import BY_NAME, Workload
+
+SCHEMA = 1
+
+
+class Status(enum.StrEnum):
+    """How the attempt to measure ended. Only `PASSED` may hold timings."""
+
+    PASSED = "PASSED"
+    INCORRECT = "INCORRECT"  # it ran and was wrong
+    UNSUPPORTED = "UNSUPPORTED"  # this device or shape cannot
+    UNAVAILABLE = "UNAVAILABLE"  # the package cannot be had here
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"
+    TIMEOUT = "TIMEOUT"
+    CRASHED = "CRASHED"
+    ERROR = "ERROR"
+
+
+class RecordError(ValueError):
+    """A record breaks the schema; the message says which field, the rule and the value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Correctness:
+    """Errors of the output against the float64 reference, of the worse of the two kinds of inputs."""
+
+    rel_l2: float | None  # ||out - ref|| / ||ref||; None where the output is not finite
+    max_abs: float | None
+    mean_abs: float | None
+    mse: float | None
+    cosine: float | None
+    nan_count: int
+    budget_rel_l2: float
+    precision_class: str  # "exact" or "quantized"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """Durations of single calls. `samples_ms` are in process order, equally many from each process."""
+
+    regime: str
+    median_ms: float
+    ci95_ms: tuple[float, float]
+    processes: int
+    samples_ms: tuple[float, ...]
+    reference_variant: str
+    ratio: float  # median over the reference's: under 1 is faster than it
+    ratio_ci95: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """Duration of a call on a device that has been idle."""
+
+    median_ms: float
+    ci95_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Telemetry:
+    """Median clocks, power and temperature while the samples were taken; None where the device does not say."""
+
+    sm_clock_mhz: float | None
+    power_w: float | None
+    temperature_c: float | None
+    throttle_reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """One kernel of a profiled call, and its share of the call's device time (0 to 1)."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One variant at one workload."""
+
+    notebook: str
+    cell: str
+    variant: str
+    workload: Workload
+    status: Status
+    reason: str | None
+    measured_at: str  # UTC, ISO 8601
+    correctness: Correctness | None = None
+    timing: Timing | None = None
+    burst: Burst | None = None
+    telemetry: Telemetry | None = None
+    energy_mj: float | None = None
+    peak_memory_bytes: int | None = None
+    compile_s: float | None = None
+    graph_breaks: int | None = None
+    kernels: tuple[Kernel, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise `RecordError` where the fields contradict each other."""
+        passed = self.status is Status.PASSED
+        who = f"record of {self.variant} at {self.workload.name}"
+        if passed != (self.reason is None):
+            raise RecordError(f"{who}: reason must be null exactly when PASSED, got {self.status} and {self.reason!r}")
+        if passed != (self.timing is not None):
+            raise RecordError(f"{who}: only PASSED may hold a timing, and must, got {self.status}")
+        if not passed and (self.burst or self.energy_mj is not None):
+            raise RecordError(f"{who}: only PASSED may hold burst times or energy, got {self.status}")
+        if passed and self.correctness is None:
+            raise RecordError(f"{who}: a PASSED record must say how its output was checked; correctness is null")
+        if self.timing:
+            _check_timing(who, self.timing)
+
+    def to_json(self) -> str:
+        """Return the record as one line of JSON, without a newline."""
+        data = dataclasses.asdict(self)
+        workload = data["workload"]
+        workload["pass"] = workload.pop("direction")
+        workload.pop("text_tokens")  # follows from the name
+        return json.dumps({"schema": SCHEMA, **data}, allow_nan=False)
+
+
+def _check_timing(who: str, timing: Timing) -> None:
+    if timing.processes < 1 or not timing.samples_ms or len(timing.samples_ms) % timing.processes:
+        raise RecordError(
+            f"{who}: samples_ms must hold equally many samples from each process, "
+            f"got {len(timing.samples_ms)} from {timing.processes}"
+        )
+    numbers = (*timing.samples_ms, timing.median_ms, *timing.ci95_ms, timing.ratio, *timing.ratio_ci95)
+    if not all(math.isfinite(number) and number > 0 for number in numbers):
+        raise RecordError(f"{who}: times and ratios must be finite and positive")
+    for name, middle, (low, high) in (
+        ("ci95_ms", timing.median_ms, timing.ci95_ms),
+        ("ratio_ci95", timing.ratio, timing.ratio_ci95),
+    ):
+        if not low <= middle <= high:
+            raise RecordError(f"{who}: {name} must hold its estimate, got [{low}, {high}] around {middle}")
+
+
+def from_json(line: str) -> Record:
+    """Return the record that a line of JSON holds.
+
+    Raises `RecordError` where the line is not JSON, is of another schema, lacks a field or has one too many.
+    """
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise RecordError(f"a record must be one JSON object a line, got {line[:60]!r}") from error
+    if not isinstance(data, dict):
+        raise RecordError(f"a record must be a JSON object, got {type(data).__name__}")
+    if data.pop("schema", None) != SCHEMA:
+        raise RecordError(f"schema of a record must be {SCHEMA}; update fluxbench, or measure again")
+    try:
+        workload = dict(data.pop("workload"))
+        workload["direction"] = workload.pop("pass")
+        known = BY_NAME.get(workload["name"])
+        parts: dict[str, Any] = {
+            "workload": Workload(**workload, text_tokens=known.text_tokens if known else 0),
+            "status": Status(data.pop("status")),
+            "kernels": tuple(Kernel(**kernel) for kernel in data.pop("kernels")),
+        }
+        for name, kind in (
+            ("correctness", Correctness),
+            ("timing", Timing),
+            ("burst", Burst),
+            ("telemetry", Telemetry),
+        ):
+            part = data.pop(name)
+            parts[name] = None if part is None else kind(**{key: _frozen(value) for key, value in part.items()})
+        return Record(**data, **parts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"a record does not fit schema {SCHEMA}: {error}") from error
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def read(path: Path) -> list[Record]:
+    """Return the records of one JSON Lines file. Raises `RecordError` with the file and line of a bad one."""
+    found = []
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                found.append(from_json(line))
+            except RecordError as error:
+                raise RecordError(f"{path.name}, line {number}: {error}") from error
+    return found
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write records to a JSON Lines file whole or not at all: a full disk leaves what was there before."""
+    write_text(path, "".join(record.to_json() + "\n" for record in records))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace a file by a new text in one step; on failure the old file stays. Raises `OSError`."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
