@@ -1,0 +1,141 @@
+"""Callables to samples: single calls, interleaved in random order, with the last-level cache cleared before each."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from fluxbench.inputs import Inputs
+
+Call = Callable[[], torch.Tensor]
+
+SETTLE_CHUNK_S = 0.25
+SETTLE_LIMIT_S = 3.0
+SETTLE_TOLERANCE = 0.005
+_FALLBACK_CACHE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How many samples to take of each callable."""
+
+    max_rounds: int
+    min_rounds: int
+    budget_s: float  # of device time, for one callable
+
+    @classmethod
+    def on(cls, device: torch.device) -> Plan:
+        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
+        if device.type == "cpu":
+            return cls(max_rounds=10, min_rounds=2, budget_s=0.1)
+        return cls(max_rounds=30, min_rounds=5, budget_s=0.15)
+
+    def rounds(self, call_s: float) -> int:
+        """Return how many samples to take of a call that lasts `call_s` seconds."""
+        return max(self.min_rounds, min(self.max_rounds, math.ceil(self.budget_s / call_s)))
+
+
+class Stopwatch:
+    """Times calls on one device with the device's own events, or with the monotonic clock on a CPU."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._flush = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
+        self._pending: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._samples_s: list[float] = []
+
+    def time(self, call: Call) -> torch.Tensor:
+        """Clear the cache, call once, and keep the duration; the device may still be busy when this returns."""
+        self._flush.zero_()
+        if self.device.type == "cpu":
+            start = time.perf_counter()
+            out = call()
+            self._samples_s.append(time.perf_counter() - start)
+            return out
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        out = call()
+        end.record()
+        self._pending.append((begin, end))
+        return out
+
+    def take_ms(self) -> list[float]:
+        """Wait for the device and return the durations since the last take, in milliseconds, in order of calling."""
+        if self._pending:
+            torch.cuda.synchronize(self.device)
+            self._samples_s.extend(begin.elapsed_time(end) / 1e3 for begin, end in self._pending)
+        taken = [1e3 * sample for sample in self._samples_s]
+        self._pending, self._samples_s = [], []
+        return taken
+
+
+def last_level_cache_bytes(device: torch.device) -> int:
+    """Return the size of the cache that the last call's data may still lie in."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size) or _FALLBACK_CACHE_BYTES
+    try:
+        return max(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 0) or _FALLBACK_CACHE_BYTES
+    except (ValueError, OSError):  # a system that does not say
+        return _FALLBACK_CACHE_BYTES
+
+
+def settle(stopwatch: Stopwatch, call: Call) -> None:
+    """Load the device until its speed is steady: until two chunks of calls in a row agree, or the limit is reached.
+
+    A card that starts at rest falls by up to 15% within a second as it reaches its power limit. A CPU's first call
+    has already loaded it for as long as a chunk.
+    """
+    if stopwatch.device.type == "cpu":
+        return
+    before = math.inf
+    deadline = time.monotonic() + SETTLE_LIMIT_S
+    while time.monotonic() < deadline:
+        chunk_end = time.monotonic() + SETTLE_CHUNK_S
+        samples: list[float] = []
+        while time.monotonic() < chunk_end:
+            for _ in range(20):
+                stopwatch.time(call)
+            samples += stopwatch.take_ms()
+        now = sorted(samples)[len(samples) // 2]
+        if abs(now / before - 1) < SETTLE_TOLERANCE:
+            return
+        before = now
+
+
+def interleave(
+    stopwatch: Stopwatch,
+    calls: Mapping[str, Callable[[Inputs], torch.Tensor]],
+    rounds: Mapping[str, int],
+    rotation: list[Inputs],
+    order: random.Random,
+) -> tuple[dict[str, list[float]], dict[str, torch.Tensor]]:
+    """Time every callable `rounds[name]` times, in rounds of random order over rotated inputs.
+
+    Returns the samples in milliseconds by name, and each callable's output of its last call with `rotation[-1]`,
+    cloned before anything else runs. A callable with fewer samples sits rounds out, evenly.
+    """
+    total = max(rounds.values())
+    schedule = []
+    for index in range(total):
+        due = [name for name in calls if (index + 1) * rounds[name] // total > index * rounds[name] // total]
+        order.shuffle(due)
+        schedule += [(name, index) for name in due]
+    last = {name: position for position, (name, _) in enumerate(schedule)}
+    outputs = {}
+    for position, (name, index) in enumerate(schedule):
+        is_last = last[name] == position
+        inputs = rotation[-1] if is_last else rotation[index % len(rotation)]
+        out = stopwatch.time(functools.partial(calls[name], inputs))
+        if is_last:
+            outputs[name] = out.clone()
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for (name, _), sample in zip(schedule, stopwatch.take_ms(), strict=True):
+        samples[name].append(sample)
+    return samples, outputs
