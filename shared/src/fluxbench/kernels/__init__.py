@@ -1,0 +1,1 @@
+"""Attention kernels of our own, which the variants of the same names wrap."""
