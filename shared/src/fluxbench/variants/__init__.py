@@ -1,0 +1,40 @@
+"""Every variant, in the order in which a page lists them. To add one: its file, a line here, and a cell."""
+
+import difflib
+
+from fluxbench.variants import (
+    flex,
+    torch_cudnn,
+    torch_efficient,
+    torch_flash,
+    torch_math,
+    torch_native,
+    triton_flash,
+)
+from fluxbench.variants._base import Form, Variant
+
+REGISTRY: tuple[Variant, ...] = (
+    torch_flash.VARIANT,
+    torch_cudnn.VARIANT,
+    torch_efficient.VARIANT,
+    torch_math.VARIANT,
+    torch_native.VARIANT,
+    flex.VARIANT,
+    flex.UNFUSED,
+    triton_flash.VARIANT,
+)
+# The first of these that runs on a device is what its ratios are against.
+REFERENCES = ("torch_flash", "torch_efficient", "torch_math")
+
+NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
+
+
+def find(name: str) -> tuple[Variant, Form]:
+    """Return the variant and the form that a name stands for. Raises `KeyError` with the nearest name."""
+    for variant in REGISTRY:
+        for form in variant.forms:
+            if variant.name + form.value == name:
+                return variant, form
+    near = difflib.get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"the variants are {', '.join(NAMES)}"
+    raise KeyError(f"variant must be a registered name, got {name!r}; {hint}")

@@ -1,0 +1,142 @@
+"""What a variant is, and the forms that it takes: as written, compiled, or with copied inputs."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fluxbench.hardware import Device
+from fluxbench.workloads import Workload
+
+if TYPE_CHECKING:
+    import torch
+
+# attention(q, k, v) -> out, each [batch, seq_len, heads, head_dim] (k and v with kv_heads), contiguous, of one dtype.
+Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+
+
+class Form(enum.StrEnum):
+    """How a variant is called; the value is what it adds to the variant's name."""
+
+    EAGER = ""
+    COPY = "_copy"
+    COMPILE_DEFAULT = "_compile_d"
+    COMPILE_MAX_AUTOTUNE = "_compile_ma"
+
+    @property
+    def compile_mode(self) -> str | None:
+        """The `mode` of torch.compile, or None where the form is not compiled."""
+        return {Form.COMPILE_DEFAULT: "default", Form.COMPILE_MAX_AUTOTUNE: "max-autotune"}.get(self)
+
+
+def everywhere(device: Device, workload: Workload) -> str | None:
+    """Say that a variant runs on every device and shape."""
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """One library's attention.
+
+    `supports` returns why the variant cannot run, or None; it needs no torch. `load` imports the library, and
+    nothing else may. `kernel_pattern` is a regular expression that the name of a kernel which really ran on a CUDA
+    device must match (`re.search`): a library that quietly runs another kernel is an error, not a result.
+    """
+
+    name: str
+    load: Callable[[], Attention]
+    supports: Callable[[Device, Workload], str | None] = everywhere
+    forms: tuple[Form, ...] = (Form.EAGER,)
+    precision_class: str = "exact"
+    quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
+    kernel_pattern: str | None = None
+    packages: tuple[str, ...] = field(default=("torch",))  # whose versions its records name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all its forms, as records and notebooks use them."""
+        return tuple(self.name + form.value for form in self.forms)
+
+
+def sdpa(backend: str | None) -> Attention:
+    """Return torch's scaled_dot_product_attention, on one backend of `torch.nn.attention.SDPBackend` or by choice.
+
+    The inputs are passed as transposed views, as diffusers does. The output is contiguous in
+    [batch, seq_len, heads, head_dim], which the next layer's flatten of heads and head_dim needs: a copy only where
+    the backend wrote another layout.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.nn.functional import scaled_dot_product_attention
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        return out.transpose(1, 2).contiguous()
+
+    if backend is None:
+        return attend
+    chosen = getattr(SDPBackend, backend)
+
+    def attend_on_backend(q: Any, k: Any, v: Any) -> Any:
+        with sdpa_kernel(chosen):
+            return attend(q, k, v)
+
+    return attend_on_backend
+
+
+EVERY_FORM = (Form.EAGER, Form.COPY, Form.COMPILE_DEFAULT, Form.COMPILE_MAX_AUTOTUNE)
+_UNTRIED = {"rocm": "AMD GPUs (ROCm)", "xpu": "Intel GPUs (XPU)", "mps": "Apple GPUs (Metal)"}
+
+
+def needs(
+    device: Device,
+    workload: Workload,
+    *,
+    minimum: tuple[int, int],
+    dtypes: tuple[str, ...] | None = None,
+    cpu: bool = False,
+) -> str | None:
+    """Say why a forward attention that needs this compute capability and these dtypes cannot run here, or None."""
+    if workload.direction != "forward":
+        return f"only the forward pass is measured, got {workload.direction}"
+    if dtypes and workload.dtype not in dtypes:
+        return f"needs {' or '.join(dtypes)}, got {workload.dtype}"
+    if device.kind == "cpu":
+        return None if cpu else f"needs an NVIDIA GPU of compute capability {_dotted(minimum)} or newer; this is a CPU"
+    if device.kind in _UNTRIED:
+        return f"no variant has been checked on {_UNTRIED[device.kind]} yet; this is {device.name}"
+    if device.compute_capability is None:
+        return f"needs compute capability {_dotted(minimum)} or newer; that of {device.name} is unknown"
+    if device.compute_capability < minimum:
+        have = _dotted(device.compute_capability)
+        return f"needs compute capability {_dotted(minimum)} or newer; {device.name} has {have}"
+    return None
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
+
+
+def build(variant: Variant, form: Form) -> Attention:
+    """Load a variant in one of its forms. A compiled form compiles at its first call, in one graph."""
+    attention = variant.load()
+    if form is Form.COPY:
+
+        def attend_on_copies(q: Any, k: Any, v: Any) -> Any:
+            # The same values, stored as [batch, heads, seq_len, head_dim].
+            return attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
+
+        return attend_on_copies
+    if form.compile_mode is None:
+        return attention
+    import torch
+
+    compiled = torch.compile(attention, mode=form.compile_mode, fullgraph=True, dynamic=False)
+
+    def attend_compiled(q: Any, k: Any, v: Any) -> Any:
+        # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(q, k, v)
+
+    return attend_compiled

@@ -1,0 +1,23 @@
+"""cuDNN's fused attention, through torch's scaled_dot_product_attention.
+
+Exact: probabilities are rounded to the inputs' dtype before the second product, sums are float32. Runs on NVIDIA GPUs
+of compute capability 8.0 or newer, with the cuDNN that torch was installed with.
+"""
+
+from fluxbench.hardware import Device
+from fluxbench.variants import _base
+from fluxbench.workloads import Workload
+
+
+def supports(device: Device, workload: Workload) -> str | None:
+    """Say why it cannot run, or None."""
+    return _base.needs(device, workload, minimum=(8, 0), dtypes=("bfloat16", "float16"))
+
+
+VARIANT = _base.Variant(
+    name="torch_cudnn",
+    load=lambda: _base.sdpa("CUDNN_ATTENTION"),
+    supports=supports,
+    forms=_base.EVERY_FORM,
+    kernel_pattern=r"cudnn",
+)

@@ -1,0 +1,24 @@
+"""torch's memory-efficient backend of scaled_dot_product_attention.
+
+Wraps the CUTLASS kernel that torch took from xFormers. Exact. Runs on NVIDIA GPUs of compute capability 5.0 or newer
+(bfloat16 from 8.0).
+"""
+
+from fluxbench.hardware import Device
+from fluxbench.variants import _base
+from fluxbench.workloads import Workload
+
+
+def supports(device: Device, workload: Workload) -> str | None:
+    """Say why it cannot run, or None."""
+    minimum = (8, 0) if workload.dtype == "bfloat16" else (5, 0)
+    return _base.needs(device, workload, minimum=minimum)
+
+
+VARIANT = _base.Variant(
+    name="torch_efficient",
+    load=lambda: _base.sdpa("EFFICIENT_ATTENTION"),
+    supports=supports,
+    forms=_base.EVERY_FORM,
+    kernel_pattern=r"fmha_cutlassF",
+)

@@ -1,0 +1,22 @@
+"""torch's unfused math backend of scaled_dot_product_attention: two matrix products and a softmax.
+
+Exact: bfloat16 and float16 inputs are computed in float32 (torch's default), so it is slow and precise, and it holds
+all scores in memory. Runs everywhere. Its `_copy` form is left out: the copies vanish beside the rest.
+"""
+
+from fluxbench.hardware import Device
+from fluxbench.variants import _base
+from fluxbench.workloads import Workload
+
+
+def supports(device: Device, workload: Workload) -> str | None:
+    """Say why it cannot run, or None."""
+    return _base.needs(device, workload, minimum=(5, 0), cpu=True)
+
+
+VARIANT = _base.Variant(
+    name="torch_math",
+    load=lambda: _base.sdpa("MATH"),
+    supports=supports,
+    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+)

@@ -1,0 +1,21 @@
+"""torch's scaled_dot_product_attention with the backend that it picks by itself.
+
+Exact. Runs everywhere. Which kernel it ran is in its record: that depends on the versions of torch and cuDNN.
+"""
+
+from fluxbench.hardware import Device
+from fluxbench.variants import _base
+from fluxbench.workloads import Workload
+
+
+def supports(device: Device, workload: Workload) -> str | None:
+    """Say why it cannot run, or None."""
+    return _base.needs(device, workload, minimum=(5, 0), cpu=True)
+
+
+VARIANT = _base.Variant(
+    name="torch_native",
+    load=lambda: _base.sdpa(None),
+    supports=supports,
+    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+)
