@@ -1,0 +1,57 @@
+"""Where things are, and what a person may set, in environment variables and never in a notebook.
+
+| variable | meaning |
+|---|---|
+| `FLUXBENCH_PYTHON` | full path of an interpreter that holds torch: measure with it as it is (the ambient way) |
+| `FLUXBENCH_WHEELS` | a folder of wheels, the only source of what is missing there; no network is asked |
+| `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
+| `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
+| `FLUXBENCH_CACHE` | where environments and compiled kernels are kept; `.cache/` of the repository by default |
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SetupError(Exception):
+    """Something about this machine or request is not as it must be; the message is one sentence with what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment variables say."""
+
+    root: Path  # of the repository
+    cache: Path
+    python: str | None = None
+    wheels: Path | None = None
+    workloads: tuple[str, ...] = ()
+    all: bool = False
+
+    @classmethod
+    def load(cls) -> Settings:
+        """Read the settings. Raises `SetupError` where one names what does not exist."""
+        root = Path(__file__).resolve().parents[3]
+        if not (root / "environment" / "targets.toml").is_file():
+            raise SetupError(
+                f"fluxbench must be imported from its repository, got {root}; install it by `make setup` there"
+            )
+        wheels = os.environ.get("FLUXBENCH_WHEELS")
+        if wheels and not Path(wheels).is_dir():
+            raise SetupError(f"FLUXBENCH_WHEELS must be a folder of wheels, got {wheels!r}")
+        python = os.environ.get("FLUXBENCH_PYTHON") or None
+        if python and not os.access(python, os.X_OK):  # a bare name would be looked for in the cell's own environment
+            raise SetupError(f"FLUXBENCH_PYTHON must be the full path of an interpreter, got {python!r}")
+        return cls(
+            root=root,
+            cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
+            python=python,
+            wheels=Path(wheels).resolve() if wheels else None,
+            all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
+            workloads=tuple(
+                name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
+            ),
+        )
