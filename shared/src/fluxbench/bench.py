@@ -1,0 +1,219 @@
+"""What a measuring cell calls: gate on hardware, run workers, and turn what they saw into records.
+
+A worker that crashes, hangs or runs out of memory costs one status; a fresh one goes on with the rest.
+"""
+
+from __future__ import annotations
+
+import errno
+import fnmatch
+import functools
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ParamSpec
+
+from fluxbench import cell, environments, fingerprint, hardware, records, tables, targets, variants, workloads
+from fluxbench.cell import Cell
+from fluxbench.hardware import Device
+from fluxbench.observations import Observations, to_record
+from fluxbench.peaks import Peak, peak
+from fluxbench.processes import run_one, run_variants
+from fluxbench.records import Record, Status
+from fluxbench.requests import Request
+from fluxbench.settings import Settings, SetupError
+from fluxbench.workloads import Workload
+
+PROCESSES = 3
+# uvnote ends a cell after 300 s and then shows nothing of it: what is not measured by then must be said before.
+CELL_LIMIT_S = 270.0
+
+P = ParamSpec("P")
+
+
+def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
+    """Let a cell end with one sentence and exit code 1 where the machine or the request is not as it must be."""
+
+    @functools.wraps(function)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            function(*args, **kwargs)
+        except SetupError as error:
+            sys.exit(f"fluxbench: {error}")
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            sys.exit(f"fluxbench: the disk is full ({error.filename}); free some space and run the cell again")
+
+    return wrapped
+
+
+@one_sentence
+def measure(*names: str) -> None:
+    """Check and time the named variants at this machine's workloads, print the tables, and write `<cell>.jsonl`.
+
+    Ends the cell with one sentence where a name is unknown or the cell's header is malformed; anything else that goes
+    wrong is a status in the records.
+    """
+    started = time.monotonic()
+    settings = Settings.load()
+    this = cell.current()
+    chosen = _known(variants.find, names)
+    device = hardware.detect()
+    found = measure_cell(this, list(chosen), device, settings, started + CELL_LIMIT_S)
+    records.write(Path(f"{this.id}.jsonl"), found)
+    others = hardware.other_processes(device)
+    if others:
+        print(f"Another process was using the device: {'; '.join(others)}. Times may be too long.\n")
+    print(tables.method_note(found), tables.timing_table(found), tables.correctness_table(found), sep="\n\n")
+
+
+@one_sentence
+def ceilings() -> None:
+    """Measure what this device reaches at most, print it beside the data sheet, and write `ceilings.json`.
+
+    The file holds the medians over the processes: see `fluxbench.ceilings` for its keys.
+    """
+    deadline = time.monotonic() + CELL_LIMIT_S
+    settings = Settings.load()
+    this = cell.current()
+    device = hardware.detect()
+    observed = Observations()
+    environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
+    request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
+    with _scratch(this, settings) as folder:
+        for _ in range(PROCESSES):
+            run_one(Path(folder), environment, request, observed, deadline)
+    if len(observed.ceilings) < PROCESSES:
+        raise SetupError(
+            f"the device's own rates could be measured in {len(observed.ceilings)} of {PROCESSES} processes; "
+            "see whether torch can use this device, and whether its memory is free"
+        )
+    found = {key: statistics.median(seen[key] for seen in observed.ceilings) for key in observed.ceilings[0]}
+    found_json = json.dumps({**found, "fingerprint": dict(fingerprint_of(this, device, settings))}, indent=1)
+    records.write_text(Path("ceilings.json"), found_json + "\n")
+    print(_against_peak(found, peak(device)))
+
+
+def _against_peak(found: dict[str, float], sheet: Peak | None) -> str:
+    """Say what was reached, and which share of the data sheet's rate that is, where there is a data sheet."""
+    rates = (
+        (f"bfloat16 matrix product, n = {found['matmul_size']:.0f}", found["matmul_tflops"], "TFLOP/s", "bf16_tflops"),
+        ("copy within the device's memory", found["copy_gb_s"], "GB/s", "memory_gb_s"),
+    )
+    lines = []
+    for what, rate, unit, name in rates:
+        limit = getattr(sheet, name, None)
+        share = f"{rate / limit:.0%} of the data sheet's {limit:,g}" if limit else "peak unknown"
+        lines.append(f"{what:<36}{rate:>10,.1f} {unit:<8} {share}")
+    return "\n".join([f"Medians over {PROCESSES} fresh processes, under load.", *lines])
+
+
+def default_workloads(device: Device, settings: Settings) -> tuple[Workload, ...]:
+    """Return what is measured on a device where nothing else is asked for. Raises `SetupError` for an unknown name."""
+    names = settings.workloads or ("flux1-512px" if device.kind == "cpu" else "flux1-1024px",)
+    try:
+        return workloads.named(*names)
+    except KeyError as error:
+        raise SetupError(str(error.args[0])) from error
+
+
+def fingerprint_of(this: Cell, device: Device, settings: Settings) -> fingerprint.Fingerprint:
+    """Return what a measurement of this cell would depend on now."""
+    target = targets.of(device, settings.root)
+    try:
+        environment = environments.describe(this.packages, target, settings)
+    except SetupError as error:
+        environment = f"none: {error}"
+    return fingerprint.of(
+        device,
+        cell_sha256=this.source_sha256,
+        packages=this.packages,
+        environment=environment,
+        workloads=[workload.name for workload in default_workloads(device, settings)],
+        left_out=() if settings.all else target.leaves_out,
+    )
+
+
+def measure_cell(this: Cell, names: list[str], device: Device, settings: Settings, deadline: float) -> list[Record]:
+    """Return one record for every variant and workload, in that order. `deadline` is a monotonic time in seconds."""
+    shapes = default_workloads(device, settings)
+    target = targets.of(device, settings.root)
+    left_out = () if settings.all else target.leaves_out
+    observed = Observations()
+    wanted = []
+    for name in names:
+        variant, _ = variants.find(name)
+        for shape in shapes:
+            reason = variant.supports(device, shape)
+            if not reason and any(fnmatch.fnmatch(name, pattern) for pattern in left_out):
+                reason = f"left out of the page of target {target.name!r} for its time; FLUXBENCH_ALL=1 measures it"
+            if reason:
+                observed.fail(name, shape.name, Status.UNSUPPORTED, reason)
+            elif name not in wanted:
+                wanted.append(name)
+    if wanted:
+        _run(this, wanted, shapes, device, settings, deadline, observed)
+    marks = fingerprint_of(this, device, settings)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return [
+        to_record(observed, this, name, shape, fingerprint=marks, measured_at=now, processes=PROCESSES, device=device)
+        for name in names
+        for shape in shapes
+    ]
+
+
+def _run(
+    this: Cell,
+    wanted: list[str],
+    shapes: tuple[Workload, ...],
+    device: Device,
+    settings: Settings,
+    deadline: float,
+    observed: Observations,
+) -> None:
+    references = tuple(
+        name for name in variants.REFERENCES if not any(variants.find(name)[0].supports(device, s) for s in shapes)
+    )
+    try:
+        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
+    except SetupError as error:
+        for name in wanted:
+            for shape in shapes:
+                observed.fail(name, shape.name, Status.UNAVAILABLE, str(error))
+        return
+    with _scratch(this, settings) as folder:
+        run_variants(
+            Path(folder),
+            environment,
+            device,
+            shapes,
+            tuple(wanted),
+            references,
+            observed,
+            processes=PROCESSES,
+            deadline=deadline,
+        )
+
+
+def _scratch(this: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for requests, events and compiled kernels that is gone after the cell."""
+    runs = settings.cache / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=runs, prefix=f"{this.id}-", ignore_cleanup_errors=True)
+
+
+def _known(find: Callable[[str], object], names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise SetupError("a measuring cell must name at least one variant, got none")
+    for name in names:
+        try:
+            find(name)
+        except KeyError as error:
+            raise SetupError(str(error.args[0])) from error
+    return tuple(dict.fromkeys(names))
