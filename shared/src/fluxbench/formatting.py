@@ -1,0 +1,34 @@
+"""Numbers -> text, at the edge only: records keep one unit each, and here it is decided how many digits are shown."""
+
+from __future__ import annotations
+
+import math
+
+
+def decimals(value: float, digits: int = 3) -> int:
+    """Return how many decimals show a number to so many significant digits."""
+    return max(0, digits - 1 - math.floor(math.log10(abs(value)))) if value else digits - 1
+
+
+def number(value: float, digits: int = 3) -> str:
+    """Return a number to so many significant digits, never in powers of ten: `0.400`, `12.3`, `1,234`."""
+    return f"{value:,.{decimals(value, digits)}f}"
+
+
+def interval(value: float, ends: tuple[float, float], digits: int = 3, unit: str = "") -> str:
+    """Return a number and its interval with equally many decimals: `0.400 ms [0.398, 0.402]`."""
+    places = _places(value, ends, digits)
+    return f"{value:,.{places}f}{unit} [{ends[0]:,.{places}f}, {ends[1]:,.{places}f}]"
+
+
+def plus_minus(value: float, ends: tuple[float, float], digits: int = 3) -> str:
+    """Return a number and half the width of its interval with equally many decimals: `0.400 ±0.002`."""
+    places = _places(value, ends, digits)
+    return f"{value:,.{places}f} ±{(ends[1] - ends[0]) / 2:,.{places}f}"
+
+
+def _places(value: float, ends: tuple[float, float], digits: int) -> int:
+    """Return the decimals of so many digits, or up to two more where a narrow interval would not show without them."""
+    places = decimals(value, digits)
+    half = (ends[1] - ends[0]) / 2
+    return max(places, min(decimals(half, 1), places + 2)) if half else places

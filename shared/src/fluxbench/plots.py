@@ -1,0 +1,98 @@
+"""Records -> figures: SVG files for the inside of a page, and beside each a CSV of the numbers that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from fluxbench import plots_lines, plots_rows
+from fluxbench.formatting import number
+from fluxbench.plots_svg import Block, prose, write_figure
+from fluxbench.ranking import Group, groups, timing_of
+from fluxbench.records import Record, Status
+
+
+def latency(records: Iterable[Record], svg_path: Path) -> None:
+    """Draw the latency in ms of every variant against the workload's length. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_lines.HEADER]
+    found = groups(records)
+    for group in found:
+        rows += plots_lines.rows(group)
+    _write(svg_path, found, "Latency of each variant", plots_lines.blocks, rows)
+
+
+def ranking(records: Iterable[Record], svg_path: Path) -> None:
+    """Draw every variant's time over the reference's at the longest workload, fastest first. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_rows.RATIO_HEADER]
+    found = groups(records)
+    for group in found:
+        rows += plots_rows.ratio_rows(group)
+    _write(svg_path, found, "Time of each variant over the reference's", plots_rows.ratio_blocks, rows)
+
+
+def throughput(
+    records: Iterable[Record], svg_path: Path, peak_tflops: float | None, matmul_tflops: float | None
+) -> None:
+    """Draw every variant's TFLOP/s at the longest workload against what the device can do. Raises `OSError`.
+
+    `peak_tflops` is the data-sheet rate of the workload's dtype and `matmul_tflops` what a matrix product reached on
+    this device, both in TFLOP/s, None where unknown.
+    """
+    rows: list[Sequence[object]] = [plots_rows.RATE_HEADER]
+    rows.append(("", "data-sheet peak", peak_tflops or "", "", "", ""))
+    rows.append(("", "matmul measured", matmul_tflops or "", "", "", ""))
+    found = groups(records)
+    for group in found:
+        rows += plots_rows.rate_rows(group, peak_tflops)
+
+    def blocks(group: Group) -> list[Block]:
+        return plots_rows.rate_blocks(group, peak_tflops, matmul_tflops)
+
+    _write(svg_path, found, "Throughput of each variant in TFLOP/s", blocks, rows)
+
+
+def _write(
+    svg_path: Path,
+    found: Sequence[Group],
+    title: str,
+    blocks_of: Callable[[Group], list[Block]],
+    rows: Sequence[Sequence[object]],
+) -> None:
+    blocks: list[Block] = []
+    for group in found:
+        drawn = blocks_of(group)
+        missing = _missing(group)
+        if not drawn:
+            blocks.append(prose(missing, heading=f"Nothing passed: {group.name}"))
+        else:
+            blocks += [*drawn, prose(missing, gap=12)]
+    if not blocks:
+        blocks.append(prose("There are no records to draw.", heading="Nothing passed"))
+    write_figure(svg_path, blocks, title, " ".join(_summary(group) for group in found) or "Nothing passed.", rows)
+
+
+def _missing(group: Group) -> str:
+    """Return which variants did not pass everywhere, and how that ended; empty where all passed."""
+    endings = {
+        variant: sorted({r.status.value for r in group.records if r.variant == variant} - {Status.PASSED.value})
+        for variant in group.variants
+    }
+    together: dict[str, list[str]] = {}
+    for variant, statuses in endings.items():
+        if statuses:
+            together.setdefault(", ".join(statuses), []).append(variant)
+    parts = [f"{statuses} {', '.join(variants)}" for statuses, variants in together.items()]
+    return f"Did not pass at every length (the tables say why): {'; '.join(parts)}." if parts else ""
+
+
+def _summary(group: Group) -> str:
+    """Return what the figure shows of a group, for a reader who does not see it."""
+    entries = [entry for places in plots_rows.by_class(group).values() for entry in places]
+    if not entries:
+        return f"{group.name}: nothing passed."
+    medians = [
+        f"{entry.record.variant} {number(timing_of(entry.record).median_ms)} ms "
+        f"({timing_of(entry.record).ratio:.2f} of the reference)"
+        for entry in entries
+    ]
+    return f"{plots_rows.place(group)}, fastest first: {', '.join(medians)}. {_missing(group)}".strip()

@@ -1,0 +1,216 @@
+"""The latency figure: time per call against the workload's length.
+
+Above, one line per kernel in one form, on a logarithmic axis, so that a slow kernel does not flatten the rest. Below,
+one small plot per kernel with all its forms, each on an axis of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from fluxbench.formatting import number
+from fluxbench.plots_style import look
+from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
+from fluxbench.ranking import Group, base, form, overlap, reference_variant, timing_of
+from fluxbench.records import Record
+
+HEADER = ("workload", "axis", "length", "variant", "median_ms", "ci95_low_ms", "ci95_high_ms")
+
+_LABEL_GAP_PT = 12.5
+_OVERVIEW_PT = 270.0
+_PANEL_PT = 100.0
+_PANEL_ROW_PT = _PANEL_PT + 50.0
+_COLUMN_PT = 372.0  # from one column of panels to the next
+_AXIS_PT = 40.0  # room for the numbers of a y-axis
+
+Curve = list[Record]  # PASSED records of one variant, shortest workload first
+
+
+def rows(group: Group) -> list[Sequence[object]]:
+    """Return what the figure plots, in the columns of `HEADER`."""
+    return [
+        (r.workload.name, group.axis, group.length(r.workload), r.variant, timing.median_ms, *timing.ci95_ms)
+        for variant in group.variants
+        for r in group.curve(variant)
+        for timing in (timing_of(r),)
+    ]
+
+
+def blocks(group: Group) -> list[Block]:
+    """Return the parts of the figure, none where nothing passed."""
+    families: dict[str, list[Curve]] = {}
+    for variant in group.variants:
+        curve = group.curve(variant)
+        if curve:
+            families.setdefault(base(variant), []).append(curve)
+    if not families:
+        return []
+    reference = reference_variant(group.records)
+    shown = [_shown(curves, reference) for curves in families.values()]
+    several = {name: curves for name, curves in families.items() if len(curves) > 1}
+    note = (
+        "Medians of single calls and 95% intervals; numbers are ms at the last point. One line per kernel: the "
+        "reference itself, of the others the simplest form that none of their other forms beats."
+    )
+    parts: list[Block] = [
+        prose(note, heading=f"Latency (ms, logarithmic): {group.name}, against {group.axis}"),
+        (_OVERVIEW_PT + 40, partial(_overview, group, shown, reference)),
+    ]
+    if several:
+        parts.append(prose("The same kernels in all their forms (ms), each on its own scale.", gap=14))
+    pairs = list(several.items())
+    for index in range(0, len(pairs), 2):
+        parts.append((_PANEL_ROW_PT, partial(_panels, group, pairs[index : index + 2])))
+    return parts
+
+
+def _shown(curves: list[Curve], reference: str | None) -> Curve:
+    """Return a family's curve for the overview: the reference itself, or else the simplest form that is not beaten."""
+    for curve in curves:
+        if curve[0].variant == reference:
+            return curve
+    reach = max(curve[-1].workload.seq_len for curve in curves)
+    longest = [curve for curve in curves if curve[-1].workload.seq_len == reach]
+    best = min(longest, key=lambda curve: timing_of(curve[-1]).ratio)
+    return min((c for c in longest if overlap(c[-1], best[-1])), key=lambda curve: len(form(curve[-1].variant)))
+
+
+def _draw(plot: Any, group: Group, curve: Curve, shift_pt: float, size_pt: float) -> None:
+    """Draw one curve with its intervals, moved sideways by some points so that equal ones do not hide each other."""
+    style = look(curve[0].variant)
+    moved = plot.transData + ScaledTranslation(shift_pt / 72, 0, plot.figure.dpi_scale_trans)
+    x = [group.length(record.workload) for record in curve]
+    y = [timing_of(record).median_ms for record in curve]
+    dashes = {"dashes": style.dashes} if style.dashes else {}
+    common = {"color": style.colour, "transform": moved}
+    plot.plot(x, y, linewidth=1.5, **dashes, **common)
+    low, high = zip(*(timing_of(record).ci95_ms for record in curve), strict=True)
+    plot.vlines(x, low, high, linewidth=1.5, **common)
+    plot.plot(x, y, style.marker, fillstyle=style.filling, markersize=size_pt, **common)
+
+
+def _scale_x(plot: Any, group: Group, width_pt: float) -> None:
+    """Set the x-axis to the lengths of the group, and label those for which there is room."""
+    lengths = [group.length(workload) for workload in group.workloads]
+    low, high = min(lengths), max(lengths)
+    if group.by_text or low == high:
+        pad = 0.04 * (high - low) or 1
+        plot.set_xlim(low - pad, high + pad)
+        places = [(length - low + pad) / (high - low + 2 * pad) * width_pt for length in lengths]
+    else:
+        pad = (high / low) ** 0.04
+        plot.set_xscale("log")
+        plot.set_xlim(low / pad, high * pad)
+        span = math.log(high * pad) - math.log(low / pad)
+        places = [(math.log(length) - math.log(low / pad)) / span * width_pt for length in lengths]
+    labels = [f"{length:,}" for length in lengths]
+    kept: list[int] = []
+    for index in reversed(range(len(lengths))):  # the longest, where variants are ranked, always has its label
+        room = (len(labels[index]) + 1.5) * CHARACTER_PT
+        if not kept or places[kept[-1]] - places[index] >= room:
+            kept.append(index)
+    plot.xaxis.set_major_locator(FixedLocator([lengths[index] for index in kept]))
+    plot.xaxis.set_minor_locator(NullLocator())
+    plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}"))
+
+
+def _log_y(plot: Any, low: float, high: float, subs: Sequence[float]) -> None:
+    """Make the y-axis logarithmic, with labels at these multiples of the powers of ten."""
+    plot.set_yscale("log")
+    plot.set_ylim(low / 1.15, high * 1.15)
+    plot.yaxis.set_major_locator(LogLocator(subs=subs))
+    plot.yaxis.set_minor_locator(NullLocator())
+    plot.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
+
+
+def _limits(curves: list[Curve]) -> tuple[float, float]:
+    ends = [end for curve in curves for record in curve for end in timing_of(record).ci95_ms]
+    return min(ends), max(ends)
+
+
+def _spread(wanted_pt: Sequence[float], gap_pt: float, height_pt: float) -> list[float]:
+    """Return heights in points near the wanted ones, in the same order, at least a gap apart, inside 0 to the height.
+
+    The nearest such heights in the sense of least squares: pools of neighbours that would overlap share their mean.
+    """
+    order = np.argsort(wanted_pt, kind="stable")
+    pools: list[list[float]] = []
+    for place, index in enumerate(order):
+        pools.append([wanted_pt[index] - place * gap_pt, 1])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            mean, count = pools.pop()
+            pools[-1] = [(pools[-1][0] * pools[-1][1] + mean * count) / (pools[-1][1] + count), pools[-1][1] + count]
+    means = [mean for mean, count in pools for _ in range(int(count))]
+    top = height_pt - (len(order) - 1) * gap_pt
+    found = [0.0] * len(order)
+    for place, index in enumerate(order):
+        found[index] = max(min(means[place], top), 0.0) + place * gap_pt
+    return found
+
+
+def _label(plot: Any, width_pt: float, height_pt: float, ends: list[tuple[Record, str]], size_pt: float) -> None:
+    """Write each curve's text beside its last point, moved apart where they would overlap."""
+    to_axes = plot.transScale + plot.transLimits
+    starts = [to_axes.transform((x, timing_of(record).median_ms)) for record, _ in ends for x in (plot.get_xlim()[1],)]
+    wanted = [float(start[1]) * height_pt for start in starts]
+    for (record, text), y_from, y_to in zip(ends, wanted, _spread(wanted, _LABEL_GAP_PT, height_pt), strict=True):
+        style = look(record.variant)
+        x = [1.0, 1 + 10 / width_pt]
+        y = [y_from / height_pt, y_to / height_pt]
+        plot.plot(x, y, color=style.colour, linewidth=0.8, transform=plot.transAxes, clip_on=False)
+        mark = {"color": style.colour, "fillstyle": style.filling, "markersize": 6, "clip_on": False}
+        plot.plot([1 + 15 / width_pt], y[1:], style.marker, transform=plot.transAxes, **mark)
+        place = (1 + 22 / width_pt, y[1] - 0.34 * size_pt / height_pt)
+        plot.text(*place, text, transform=plot.transAxes, fontsize=size_pt)
+
+
+def _last(group: Group, curve: Curve) -> str:
+    """Return the last point's median in ms, with its place where it is not at the group's longest workload."""
+    workload = curve[-1].workload
+    place = "" if workload == group.longest else f" at {group.length(workload):,}"
+    return number(timing_of(curve[-1]).median_ms) + place
+
+
+def _overview(group: Group, curves: list[Curve], reference: str | None, figure: Any, top: float) -> None:
+    texts = [
+        f"{curve[-1].variant} {_last(group, curve)}" + (" (reference)" if curve[-1].variant == reference else "")
+        for curve in curves
+    ]
+    width = WIDTH_PT - _AXIS_PT - 26 - max(len(text) for text in texts) * 0.602 * FONT_PT
+    plot = axes(figure, _AXIS_PT, top + 4, width, _OVERVIEW_PT - 4)
+    low, high = _limits(curves)
+    _log_y(plot, low, high, (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8))
+    _scale_x(plot, group, width)
+    plot.set_xlabel(group.axis, fontsize=SMALL_PT)
+    for curve in curves:
+        _draw(plot, group, curve, 0, 6)
+    _label(plot, width, _OVERVIEW_PT - 4, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], FONT_PT)
+
+
+def _panels(group: Group, families: list[tuple[str, list[Curve]]], figure: Any, top: float) -> None:
+    for column, (name, curves) in enumerate(families):
+        left = column * _COLUMN_PT
+        texts = [f"{form(curve[-1].variant)[1:] or 'eager'} {_last(group, curve)}" for curve in curves]
+        characters = max(16, *(len(text) for text in texts))
+        width = WIDTH_PT - _COLUMN_PT - _AXIS_PT - 24 - characters * CHARACTER_PT
+        write_at(figure, left + _AXIS_PT, top + 8, name, fontweight="bold", fontsize=FONT_PT)
+        plot = axes(figure, left + _AXIS_PT, top + 16, width, _PANEL_PT)
+        low, high = _limits(curves)
+        if high / low > 6:
+            _log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
+        else:
+            pad = 0.08 * (high - low) or 0.1 * high
+            plot.set_ylim(low - pad, high + pad)
+            plot.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            plot.yaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}"))
+        _scale_x(plot, group, width)
+        for index, curve in enumerate(curves):
+            _draw(plot, group, curve, 3 * (index - (len(curves) - 1) / 2), 4.5)
+        _label(plot, width, _PANEL_PT, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], SMALL_PT)

@@ -1,0 +1,195 @@
+"""Records -> figures of one row per variant: ratio to the reference, and throughput. Both at the longest workload."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from fluxbench.formatting import interval, number
+from fluxbench.plots_style import look
+from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
+from fluxbench.ranking import Group, Ranked, correctness_of, ranked, reference_variant, tflops, timing_of
+from fluxbench.records import Record
+
+_ROW_PT = 17.0
+_NAME_PT = 34.0  # left end of the names
+_PLOT_LEFT_PT = 196.0
+_PLOT_RIGHT_PT = 480.0
+_TEXT_PT = 494.0  # left end of the numbers
+_CLASSES = {"exact": "exact kernels", "quantized": "quantized kernels: a looser error budget, so ranked apart"}
+
+
+RATIO_HEADER = ("workload", "precision_class", "rank", "variant", "ratio", "ratio_low", "ratio_high", "median_ms")
+RATE_HEADER = ("workload", "variant", "tflops", "tflops_low", "tflops_high", "share_of_peak")
+
+
+def ratio_blocks(group: Group) -> list[Block]:
+    """Return the parts that show each variant's time over the reference's, with its 95% interval, fastest first."""
+    places = by_class(group)
+    everything = [entry for entries in places.values() for entry in entries]
+    if not everything:
+        return []
+    reference = reference_variant(group.records)
+    low = min(timing_of(entry.record).ratio_ci95[0] for entry in everything)
+    high = max(timing_of(entry.record).ratio_ci95[1] for entry in everything)
+    blocks = [
+        prose(
+            "Left of the line is faster. Bars are 95% intervals; = says that one overlaps another's.",
+            heading=f"Time over {reference}'s: {place(group)}",
+        )
+    ]
+    for index, (kind, entries) in enumerate(places.items(), start=1):
+        if len(places) > 1:
+            blocks.append(prose(_CLASSES[kind], gap=4))
+        blocks.append(_ratio_rows(entries, (low, high), labelled=index == len(places), reference=reference))
+    return blocks
+
+
+def ratio_rows(group: Group) -> list[Sequence[object]]:
+    """Return what `ratio_blocks` plots, in the columns of `RATIO_HEADER`."""
+    rows: list[Sequence[object]] = []
+    for kind, entries in by_class(group).items():
+        for entry in entries:
+            timing = timing_of(entry.record)
+            who = (group.longest.name, kind, entry.rank, entry.record.variant)
+            rows.append((*who, timing.ratio, *timing.ratio_ci95, timing.median_ms))
+    return rows
+
+
+def rate_blocks(group: Group, peak_tflops: float | None, matmul_tflops: float | None) -> list[Block]:
+    """Return the parts that show each variant's throughput in TFLOP/s, against the device's rates where known."""
+    entries = _fastest_first(group)
+    if not entries:
+        return []
+    lines = {"data-sheet peak": peak_tflops, "matmul measured": matmul_tflops}
+    unknown = {"data-sheet peak": "peak unknown: no data-sheet rate", "matmul measured": "matmul rate not measured"}
+    rates = [f"{name} {number(rate)} TFLOP/s" if rate else unknown[name] for name, rate in lines.items()]
+    note = f"Two matrix products are counted, the softmax is not. On this device: {'; '.join(rates)}."
+    return [prose(note, heading=f"Throughput: {place(group)}"), _rate_rows(entries, lines, peak_tflops)]
+
+
+def rate_rows(group: Group, peak_tflops: float | None) -> list[Sequence[object]]:
+    """Return what `rate_blocks` plots, in the columns of `RATE_HEADER`."""
+    rows: list[Sequence[object]] = []
+    for entry in _fastest_first(group):
+        share = _share(entry.record, peak_tflops)
+        rows.append((group.longest.name, entry.record.variant, *_rates(entry.record), "" if share is None else share))
+    return rows
+
+
+def by_class(group: Group) -> dict[str, list[Ranked]]:
+    """Return the ranked variants at the longest workload by precision class, empty classes left out."""
+    places = {kind: ranked(group, group.longest, kind) for kind in _CLASSES}
+    return {kind: entries for kind, entries in places.items() if entries}
+
+
+def place(group: Group) -> str:
+    """Return where variants are ranked, for a heading."""
+    text = f"{group.longest.text_tokens} text tokens, " if group.by_text else ""
+    return f"{group.name} at {text}{group.longest.seq_len:,} in all"
+
+
+def _fastest_first(group: Group) -> list[Ranked]:
+    entries = [entry for places in by_class(group).values() for entry in places]
+    return sorted(entries, key=lambda entry: timing_of(entry.record).median_ms)
+
+
+def _share(record: Record, peak_tflops: float | None) -> float | None:
+    """Return the share of the peak; None where it is unknown, or of another precision than the kernel's."""
+    if not peak_tflops or correctness_of(record).precision_class != "exact":
+        return None
+    return tflops(record) / peak_tflops
+
+
+def _rates(record: Record) -> tuple[float, float, float]:
+    """Return the throughput at the median time and at the ends of its interval, in TFLOP/s, lowest end second."""
+    low_ms, high_ms = timing_of(record).ci95_ms
+    rate = tflops(record)
+    middle_ms = timing_of(record).median_ms
+    return rate, rate * middle_ms / high_ms, rate * middle_ms / low_ms
+
+
+def _rows(figure: Any, top: float, entries: Sequence[Ranked], room_below: float) -> Any:
+    """Return axes with one row per entry, first on top, that leave room for the scale below them, in points."""
+    height = len(entries) * _ROW_PT
+    added = axes(figure, _PLOT_LEFT_PT, top, _PLOT_RIGHT_PT - _PLOT_LEFT_PT, height)
+    added.set_ylim(len(entries) - 0.5, -0.5)
+    added.yaxis.set_major_locator(FixedLocator(range(len(entries))))
+    added.yaxis.set_major_formatter(FuncFormatter(lambda value, position: ""))
+    added.grid(axis="x", alpha=0.18, linewidth=0.6)
+    if not room_below:
+        added.tick_params(axis="x", labelbottom=False, length=0)
+    return added
+
+
+def _baseline(top: float, index: int) -> float:
+    return top + (index + 0.5) * _ROW_PT + 0.34 * SMALL_PT
+
+
+def _mark(plot: Any, index: int, entry: Ranked, middle: float, low: float, high: float, start: float | None) -> None:
+    style = look(entry.record.variant)
+    plot.plot([low if start is None else start, high], [index, index], color=style.colour, linewidth=1.6)
+    plot.plot([middle], [index], style.marker, color=style.colour, fillstyle=style.filling, markersize=7, clip_on=False)
+
+
+def _ratio_rows(
+    entries: Sequence[Ranked], span: tuple[float, float], *, labelled: bool, reference: str | None
+) -> Block:
+    room_below = 34.0 if labelled else 6.0
+
+    def draw(figure: Any, top: float) -> None:
+        plot = _rows(figure, top, entries, labelled)
+        low, high = min(span[0], 1), max(span[1], 1)
+        if high / low > 3:
+            plot.set_xscale("log")
+            plot.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            plot.set_xlim(low / 1.12, high * 1.12)
+        else:
+            plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+            plot.set_xlim(low - 0.05 * (high - low) - 0.01, high + 0.05 * (high - low) + 0.01)
+        plot.xaxis.set_minor_locator(NullLocator())
+        plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}×"))
+        plot.axvline(1, color=INK, linewidth=1.2)
+        if labelled:
+            plot.set_xlabel(f"time per call over {reference}'s", fontsize=SMALL_PT)
+        for index, entry in enumerate(entries):
+            timing = timing_of(entry.record)
+            _mark(plot, index, entry, timing.ratio, *timing.ratio_ci95, start=None)
+            baseline = _baseline(top, index)
+            write_at(figure, 24, baseline, f"{entry.rank}{'=' if entry.tied else ''}", ha="right")
+            write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
+            is_reference = entry.record.variant == reference
+            ratio = "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95)
+            write_at(figure, _TEXT_PT, baseline, ratio)
+            write_at(figure, WIDTH_PT - 2, baseline, f"{number(timing.median_ms)} ms", ha="right")
+
+    return len(entries) * _ROW_PT + room_below, draw
+
+
+def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_tflops: float | None) -> Block:
+    known = sorted((rate, name) for name, rate in lines.items() if rate)
+    room_above = 14.0 * len(known)
+
+    def draw(figure: Any, top: float) -> None:
+        plot = _rows(figure, top + room_above, entries, True)
+        end = max([_rates(entry.record)[2] for entry in entries] + [rate for rate, _ in known])
+        plot.set_xlim(0, end * 1.03)
+        plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        plot.set_xlabel("TFLOP/s", fontsize=SMALL_PT)
+        for index, (rate, name) in enumerate(known):
+            plot.axvline(rate, color=INK, linewidth=1.2, dashes=(4, 2) if "matmul" in name else (1, 0))
+            x = _PLOT_LEFT_PT + (_PLOT_RIGHT_PT - _PLOT_LEFT_PT) * rate / (end * 1.03)
+            write_at(figure, x, top + 14 * index + 8, f"{name} {number(rate)}", ha="right")
+        for index, entry in enumerate(entries):
+            rate, low, high = _rates(entry.record)
+            _mark(plot, index, entry, rate, low, high, start=0)
+            baseline = _baseline(top + room_above, index)
+            write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
+            write_at(figure, _TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
+            share = _share(entry.record, peak_tflops)
+            if share is not None:
+                write_at(figure, _TEXT_PT + 13 * CHARACTER_PT, baseline, f"{share:.1%} of peak")
+
+    return room_above + len(entries) * _ROW_PT + 36, draw

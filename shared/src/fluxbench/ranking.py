@@ -1,0 +1,213 @@
+"""Which records are compared with which, and in what order. Tables and figures both ask here, so they cannot disagree.
+
+Workloads that differ in length only form a `Group`: one curve per variant. Variants are ranked at the longest
+workload of a group, where each number is one that was measured and has its own interval; a mean over the lengths
+would have neither. Exact and quantized kernels are ranked apart, since they are not equally correct.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fluxbench.records import Correctness, Record, Status, Timing
+from fluxbench.workloads import Workload
+
+FORMS = ("_copy", "_compile_d", "_compile_ma")  # how a kernel is called; a name without one of these is eager
+
+
+def form(variant: str) -> str:
+    """Return the suffix that says how a kernel is called: `_compile_d` of `flex_compile_d`, empty for eager."""
+    return next((suffix for suffix in FORMS if variant.endswith(suffix)), "")
+
+
+def base(variant: str) -> str:
+    """Return the kernel that a variant calls: `flex` of `flex_compile_d`."""
+    return variant.removesuffix(form(variant))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records whose workloads differ in their length only."""
+
+    name: str
+    workloads: tuple[Workload, ...]  # shortest first
+    records: tuple[Record, ...]  # of every status, one per variant and workload
+
+    @property
+    def by_text(self) -> bool:
+        """Whether only the text varies, so that text tokens tell the workloads apart."""
+        return len({workload.seq_len - workload.text_tokens for workload in self.workloads}) == 1 and bool(
+            self.longest.text_tokens
+        )
+
+    @property
+    def axis(self) -> str:
+        """What a workload's length is counted in."""
+        return "text tokens" if self.by_text else "tokens"
+
+    @property
+    def longest(self) -> Workload:
+        """The workload at which variants are ranked."""
+        return self.workloads[-1]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant with a record, in the order of the records."""
+        return tuple(dict.fromkeys(record.variant for record in self.records))
+
+    def length(self, workload: Workload) -> int:
+        """Return a workload's length in the unit of `axis`."""
+        return workload.text_tokens if self.by_text else workload.seq_len
+
+    def find(self, variant: str, workload: Workload) -> Record | None:
+        """Return the record of one variant at one workload, if there is one."""
+        return next((r for r in self.records if r.variant == variant and r.workload == workload), None)
+
+    def curve(self, variant: str) -> list[Record]:
+        """Return a variant's PASSED records, shortest workload first."""
+        found = (self.find(variant, workload) for workload in self.workloads)
+        return [record for record in found if record and record.status is Status.PASSED]
+
+
+def groups(records: Iterable[Record]) -> list[Group]:
+    """Return the groups, in the order of the records; of two records of the same thing the newer one counts."""
+    newest: dict[tuple[str, Workload], Record] = {}
+    for record in records:
+        key = (record.variant, record.workload)
+        if key not in newest or newest[key].measured_at <= record.measured_at:
+            newest[key] = record
+    sizes: dict[tuple[object, ...], set[Workload]] = {}
+    for record in newest.values():
+        sizes.setdefault(_image(record.workload), set()).add(record.workload)
+    members: dict[tuple[object, ...], list[Record]] = {}
+    for record in newest.values():
+        image = _image(record.workload)
+        # Several texts beside one image are a curve over text; else it is a curve over images.
+        members.setdefault(image if len(sizes[image]) > 1 else image[:-1], []).append(record)
+    return [_group(found) for found in members.values()]
+
+
+def _image(workload: Workload) -> tuple[object, ...]:
+    """Return what workloads with the same image have in common: model, shape without lengths, image tokens."""
+    alike = dataclasses.replace(workload, name="", seq_len=1, text_tokens=0)
+    return _model(workload), alike, workload.seq_len - workload.text_tokens
+
+
+def _model(workload: Workload) -> str:
+    """Return a workload's name without its sizes: `flux1-1024px-t512` is of `flux1`."""
+    return re.sub(r"(-\d+px?)?(-t\d+)?$", "", workload.name)
+
+
+def _group(records: Sequence[Record]) -> Group:
+    workloads = sorted({record.workload for record in records}, key=lambda w: (w.seq_len, w.name))
+    names = {re.sub(r"-t\d+$", "", workload.name) for workload in workloads}
+    name = names.pop() if len(names) == 1 else _model(workloads[0])
+    if workloads[0].direction != "forward":
+        name += f" {workloads[0].direction}"
+    return Group(name, tuple(workloads), tuple(records))
+
+
+def timing_of(record: Record) -> Timing:
+    """Return the timing that every PASSED record has."""
+    assert record.timing is not None
+    return record.timing
+
+
+def correctness_of(record: Record) -> Correctness:
+    """Return the correctness that every PASSED record has."""
+    assert record.correctness is not None
+    return record.correctness
+
+
+def tflops(record: Record) -> float:
+    """Return a PASSED record's throughput in TFLOP/s, of its workload's count of operations and its median time."""
+    return record.workload.flops / timing_of(record).median_ms / 1e9
+
+
+def reference_variant(records: Iterable[Record]) -> str | None:
+    """Return the variant that the ratios are against; None where nothing passed."""
+    return next((record.timing.reference_variant for record in records if record.timing), None)
+
+
+def overlap(one: Record, other: Record) -> bool:
+    """Whether the 95% intervals of two PASSED records' ratios to the reference have a point in common."""
+    (low, high), (other_low, other_high) = timing_of(one).ratio_ci95, timing_of(other).ratio_ci95
+    return low <= other_high and other_low <= high
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A PASSED record's place. Its rank is one more than the number of variants that are measurably faster.
+
+    So two variants whose intervals overlap share a rank, unless a third beats one of them only.
+    """
+
+    rank: int
+    tied: bool  # its interval overlaps another variant's
+    record: Record
+
+
+def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
+    """Return the variants that passed at a workload, fastest first.
+
+    A variant that gave a wrong answer at any workload of the group has no place.
+    """
+    wrong = {record.variant for record in group.records if record.status is Status.INCORRECT}
+    entries = [
+        record
+        for record in group.records
+        if record.workload == workload
+        and record.status is Status.PASSED
+        and record.variant not in wrong
+        and correctness_of(record).precision_class == precision_class
+    ]
+    places = []
+    for record in entries:
+        others = [other for other in entries if other is not record]
+        faster = sum(timing_of(other).ratio_ci95[1] < timing_of(record).ratio_ci95[0] for other in others)
+        places.append(Ranked(1 + faster, any(overlap(other, record) for other in others), record))
+    return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
+
+
+def ties(places: Sequence[Ranked]) -> list[list[str]]:
+    """Return the largest sets of variants whose intervals all overlap one another, sets of one left out."""
+    by_low = sorted(places, key=lambda place: timing_of(place.record).ratio_ci95[0])
+    sets: list[list[str]] = []
+    for index, last in enumerate(by_low):
+        together = [place for place in by_low[: index + 1] if overlap(place.record, last.record)]
+        first_end = min(timing_of(place.record).ratio_ci95[1] for place in together)
+        following = by_low[index + 1 : index + 2]
+        # Where the next interval begins before any of these has ended, the next set holds this one.
+        grows = any(timing_of(place.record).ratio_ci95[0] <= first_end for place in following)
+        if len(together) > 1 and not grows:
+            sets.append([place.record.variant for place in places if place in together])
+    return sets
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One reason, and all that it kept from passing."""
+
+    status: Status
+    reason: str
+    variants: tuple[str, ...]
+    workloads: tuple[Workload, ...]
+
+
+def failures(group: Group) -> list[Failure]:
+    """Return why records did not pass; variants that share status, reason and workloads are one entry."""
+    where: dict[tuple[Status, str, str], list[Workload]] = {}
+    for record in group.records:
+        if record.status is not Status.PASSED:
+            reason = " ".join((record.reason or "").split())
+            where.setdefault((record.status, reason, record.variant), []).append(record.workload)
+    merged: dict[tuple[Status, str, frozenset[Workload]], list[str]] = {}
+    for (status, reason, variant), workloads in where.items():
+        merged.setdefault((status, reason, frozenset(workloads)), []).append(variant)
+    return [
+        Failure(status, reason, tuple(variants), tuple(w for w in group.workloads if w in workloads))
+        for (status, reason, workloads), variants in merged.items()
+    ]

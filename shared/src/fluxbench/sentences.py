@@ -1,0 +1,209 @@
+"""Records -> the sentences of a page: which kernel is fastest, and what the numbers are."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from fluxbench.formatting import interval
+from fluxbench.ranking import (
+    Failure,
+    Group,
+    Ranked,
+    base,
+    correctness_of,
+    failures,
+    form,
+    groups,
+    overlap,
+    ranked,
+    reference_variant,
+    timing_of,
+)
+from fluxbench.records import Record, Status
+
+_NAMED = 4  # variants that a sentence names before it counts the rest
+
+
+def answer(records: Iterable[Record], device_name: str) -> str:
+    """Return one sentence: which kernel is fastest at equal correctness, by how much, where, and on what."""
+    found = groups(records)
+    if not found:
+        return f"Nothing was measured on {device_name}: there are no records."
+    clauses = "; ".join(_clause(group) for group in found)
+    return f"On {_device(found, device_name)}, {clauses}."
+
+
+def _device(found: Sequence[Group], device_name: str) -> str:
+    drivers = sorted(
+        {record.versions["driver"] for g in found for record in g.records if record.versions.get("driver")}
+    )
+    return f"{device_name} (driver {' and '.join(drivers)})" if drivers else device_name
+
+
+def _clause(group: Group) -> str:
+    where = f"at {shape(group)}"
+    exact = ranked(group, group.longest, "exact")
+    quantized = ranked(group, group.longest, "quantized")
+    if not exact and not quantized:
+        return f"no kernel passed {where}: {_why(group)}"
+    if not exact:
+        return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
+    text = f"{where}, {_fastest(group, exact)}"
+    if quantized and timing_of(quantized[0].record).ratio_ci95[1] < timing_of(exact[0].record).ratio_ci95[0]:
+        first, best = quantized[0].record, _leaders(exact)[0]
+        text += (
+            f"; apart from these, at a looser error budget, the quantized {first.variant} is faster still: "
+            f"{_ms(first)}, {_speedup(first, best)} as fast as {best.variant}"
+        )
+    return text
+
+
+def _leaders(places: Sequence[Ranked]) -> list[Record]:
+    """Return one record per kernel of those that nothing beats, each in its simplest form, fastest kernel first."""
+    kernels: dict[str, list[Record]] = {}
+    for place in places:
+        if place.rank == 1:
+            kernels.setdefault(base(place.record.variant), []).append(place.record)
+    return [min(forms, key=lambda record: len(form(record.variant))) for forms in kernels.values()]
+
+
+def _fastest(group: Group, places: Sequence[Ranked]) -> str:
+    leaders = _leaders(places)
+    first = leaders[0]
+    reference = reference_variant(group.records)
+    unbeaten = [place.record.variant for place in places if place.rank == 1]
+    kind = correctness_of(first).precision_class
+    name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
+    if len(leaders) > 1:
+        names = _names([leader.variant for leader in leaders])
+        text = f"there is no measurable difference between {names}, the fastest {kind} kernels: {name} takes "
+    elif len(unbeaten) > 1:
+        forms = _names(unbeaten)
+        text = f"{name} is the fastest {kind} kernel (no measurable difference between {forms}): "
+    else:
+        text = f"{name} is the fastest {kind} kernel: "
+    compared = [_ms(first)]
+    if reference in unbeaten and first.variant != reference:
+        compared.append(f"no measurable difference to the reference {reference}")
+    elif first.variant != reference:
+        low, high = timing_of(first).ratio_ci95
+        compared.append(f"{_times(1 / timing_of(first).ratio, (1 / high, 1 / low))} as fast as {reference}")
+    kernels = {base(leader.variant) for leader in leaders}
+    runner_up = next((p.record for p in places if p.rank > 1 and base(p.record.variant) not in kernels), None)
+    if runner_up is None:
+        compared.append("no other kernel is ranked")
+    elif runner_up.variant == reference:
+        compared[-1] += ", the runner-up"
+    else:
+        rivals = {base(p.record.variant) for p in places if overlap(p.record, runner_up)} - {base(runner_up.variant)}
+        tie = f", level with {_names(sorted(rivals - kernels))}" if rivals - kernels else ""
+        compared.append(f"{_speedup(first, runner_up)} as fast as the runner-up {runner_up.variant}{tie}")
+    return (
+        text
+        + ", ".join(compared[:-1])
+        + (" and " if len(compared) > 2 else ", ")
+        + compared[-1]
+        + _elsewhere(group, first)
+    )
+
+
+def _elsewhere(group: Group, first: Record) -> str:
+    """Return at how many of the group's workloads nothing beats the same kernel; empty where there is but one."""
+    if len(group.workloads) == 1:
+        return ""
+    wins = 0
+    for workload in group.workloads:
+        places = ranked(group, workload, correctness_of(first).precision_class)
+        wins += any(place.rank == 1 and base(place.record.variant) == base(first.variant) for place in places)
+    total = len(group.workloads)
+    lengths = f"{group.length(group.workloads[0]):,} to {group.length(group.longest):,} {group.axis}"
+    return (
+        f" ({base(first.variant)} is unbeaten at {'all' if wins == total else f'{wins} of'} {total} lengths, {lengths})"
+    )
+
+
+def shape(group: Group) -> str:
+    """Return the longest workload's shape in words."""
+    workload = group.longest
+    text = f" ({workload.text_tokens} of them text)" if group.by_text else ""
+    parts = [f"{workload.seq_len:,} tokens{text}", f"{workload.heads} heads of {workload.head_dim}", workload.dtype]
+    if workload.batch > 1:
+        parts.insert(0, f"batch {workload.batch}")
+    if workload.causal:
+        parts.append("causal")
+    return f"{group.name} with {', '.join(parts)}"
+
+
+def _ms(record: Record) -> str:
+    timing = timing_of(record)
+    return interval(timing.median_ms, timing.ci95_ms, unit=" ms")
+
+
+def _times(value: float, ends: tuple[float, float]) -> str:
+    return interval(value, ends, unit="×")
+
+
+def _speedup(faster: Record, slower: Record) -> str:
+    """Return how many times as fast one record is: the quotient of the ratios, from end to end of their intervals."""
+    fast, slow = timing_of(faster), timing_of(slower)
+    ends = (slow.ratio_ci95[0] / fast.ratio_ci95[1], slow.ratio_ci95[1] / fast.ratio_ci95[0])
+    return _times(slow.ratio / fast.ratio, ends)
+
+
+def _names(variants: Sequence[str]) -> str:
+    names = list(variants)
+    if len(names) == 1:
+        return names[0]
+    if len(names) > _NAMED:
+        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _why(group: Group) -> str:
+    here = [failure for failure in failures(group) if group.longest in failure.workloads] or failures(group)
+    return "; ".join(_failure(group, failure) for failure in here)
+
+
+def _failure(group: Group, failure: Failure) -> str:
+    everything = len(failure.variants) == len(group.variants)
+    who = "every variant" if everything and len(failure.variants) > 1 else ", ".join(failure.variants)
+    return f"{who} {failure.status.value} ({failure.reason.rstrip('.')})"
+
+
+def method_note(records: Iterable[Record], width: int = 110) -> str:
+    """Return what the numbers are: how they were taken, when, and with which versions; lines of `width` characters."""
+    taken = list(records)
+    passed = [record for record in taken if record.status is Status.PASSED]
+    if not passed:
+        return f"Nothing passed: there are no times among {len(taken)} records."
+    timings = [timing_of(record) for record in passed]
+    processes = _span({timing.processes for timing in timings})
+    samples = _span({len(timing.samples_ms) for timing in timings})
+    regimes = " and ".join(sorted({timing.regime for timing in timings}))
+    days = sorted({record.measured_at[:10] for record in passed})
+    versions: dict[str, set[str]] = {}
+    for record in passed:
+        for package, version in record.versions.items():
+            versions.setdefault(package, set()).add(version)
+    first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
+    named = [*first, *sorted(set(versions) - set(first))]
+    parts = [
+        f"Times are medians in ms of single calls under {regimes} load, {samples} samples from {processes} fresh "
+        "processes each, with 95% bootstrap intervals in brackets",
+        f"ratios are over {reference_variant(passed)}'s time, so under 1 is faster",
+        "an interval between two other variants runs from end to end of both of theirs, so it is wider than 95%",
+        f"measured {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'} (UTC)",
+    ]
+    if named:
+        parts.append(f"versions: {', '.join(f'{name} {_versions(versions[name])}' for name in named)}")
+    return textwrap.fill("; ".join(parts) + ".", width, break_on_hyphens=False)
+
+
+def _span(numbers: set[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _versions(found: set[str]) -> str:
+    return " and ".join(sorted(found))

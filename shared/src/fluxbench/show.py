@@ -1,0 +1,108 @@
+"""What a showing cell calls: the records of the cells that it needs, drawn into its page.
+
+uvnote names the folder of each needed cell's artifacts in `UVNOTE_INPUT_<ID>`. No torch, no measuring.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from fluxbench import hardware, plots, records, tables
+from fluxbench.peaks import peak
+from fluxbench.records import Record, RecordError
+
+
+def device() -> None:
+    """Print what this device is and its peak rates with their source, and write `device.json`."""
+    found = hardware.detect()
+    sheet = peak(found)
+    facts = {"device": dataclasses.asdict(found), "peak": dataclasses.asdict(sheet) if sheet else None}
+    records.write_text(Path("device.json"), json.dumps(facts, indent=1) + "\n")
+    print(hardware.describe(found))
+    if sheet:
+        print(
+            f"\npeak, dense   {sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s\n"
+            f"source        {sheet.source}"
+        )
+    else:
+        print("\npeak          unknown: this device is not in fluxbench's table of data sheets")
+    others = hardware.other_processes(found)
+    if others:
+        print(f"\nin use by     {'; '.join(others)}")
+    if text := hardware.nvidia_smi():
+        print(f"\n{text}")
+
+
+def answer() -> None:
+    """Print the page's answer in one sentence."""
+    print(tables.answer(measured(), str(_facts()["device"]["name"])))
+
+
+def correctness() -> None:
+    """Print every variant's errors and verdicts, and write `correctness.csv`."""
+    found = measured()
+    tables.write_csv(found, Path("correctness.csv"))
+    print(tables.correctness_table(found))
+
+
+def latency() -> None:
+    """Draw `latency.svg` with `latency.csv`."""
+    plots.latency(measured(), Path("latency.svg"))
+
+
+def throughput() -> None:
+    """Draw `throughput.svg` with `throughput.csv`: against the data sheet's peak and the measured matrix rate."""
+    sheet = _facts()["peak"]
+    rates = _input_json("ceilings.json")
+    plots.throughput(
+        measured(),
+        Path("throughput.svg"),
+        peak_tflops=sheet["bf16_tflops"] if sheet else None,
+        matmul_tflops=rates["matmul_tflops"] if rates else None,
+    )
+
+
+def ranking() -> None:
+    """Print the ranking with its intervals and what its numbers are, and draw `ranking.svg` with `ranking.csv`."""
+    found = measured()
+    sheet = _facts()["peak"]
+    print(tables.ranking_table(found, peak_tflops=sheet["bf16_tflops"] if sheet else None))
+    print(f"\n{tables.method_note(found)}")
+    plots.ranking(found, Path("ranking.svg"))
+
+
+def measured() -> list[Record]:
+    """Return all records of the cells that this cell needs. Ends the cell with one sentence where one is damaged."""
+    found: list[Record] = []
+    for folder in _inputs():
+        for path in sorted(folder.glob("*.jsonl")):
+            try:
+                found += records.read(path)
+            except RecordError as error:
+                sys.exit(f"fluxbench: {error}; run the cell that wrote it again")
+    return found
+
+
+def _facts() -> dict[str, Any]:
+    facts = _input_json("device.json")
+    if facts is None:
+        sys.exit("fluxbench: this cell must have needs=hardware, for device.json; add it to the cell's first line")
+    return facts
+
+
+def _input_json(name: str) -> dict[str, Any] | None:
+    for folder in _inputs():
+        if (folder / name).is_file():
+            found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
+            return found
+    return None
+
+
+def _inputs() -> list[Path]:
+    names = [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]
+    return [Path(os.environ[name]) for name in names]

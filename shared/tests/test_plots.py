@@ -1,0 +1,166 @@
+"""Figures fit into a page: its colours, its width, its ids. And they show what the records hold."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from sample_records import make_record
+
+from fluxbench import plots
+from fluxbench.plots_style import BASES, COLOURS, look
+from fluxbench.ranking import FORMS
+from fluxbench.records import Record, Status
+from fluxbench.workloads import SETS
+
+Draw = Callable[[Iterable[Record], Path], None]
+
+
+def throughput(records: Iterable[Record], svg_path: Path) -> None:
+    plots.throughput(records, svg_path, 989.0, 700.0)
+
+
+FIGURES = [plots.latency, plots.ranking, throughput]
+SMALL = [
+    make_record(variant, workload, median_ms)
+    for variant, median_ms in (("torch_flash", 0.8), ("torch_flash_copy", 0.9), ("torch_cudnn", 0.4))
+    for workload in SETS["flux1-1024px"][-2:]
+]
+
+
+def draw(figure: Draw, records: Iterable[Record], folder: Path, name: str = "figure.svg") -> str:
+    figure(records, folder / name)
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def words(svg: str) -> list[str]:
+    """Return every text of an SVG."""
+    return ["".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")]
+
+
+def plotted(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `#rrggbb`, 0 to 1 (WCAG 2.2)."""
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("background", ["#0a0a0a", "#ffffff", "#121212", "#f6f8fa"])
+@pytest.mark.parametrize("colour", COLOURS)
+def test_a_colour_stands_out_from_the_page(colour: str, background: str) -> None:
+    light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def test_variants_are_told_apart_without_colour() -> None:
+    kernels = BASES[:11]
+    looks = {(look(k + f).marker, look(k + f).dashes, look(k + f).filling) for k in kernels for f in ("", *FORMS)}
+    assert len(looks) == 4 * len(kernels)
+
+
+def test_forms_of_a_kernel_share_its_colour() -> None:
+    assert len({look("flex" + form).colour for form in ("", *FORMS)}) == 1
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+class TestEveryFigure:
+    def test_takes_text_and_axes_in_the_pages_colour(self, figure: Draw, tmp_path: Path) -> None:
+        found = set(re.findall(r"(?:stroke|fill): (#\w+)", draw(figure, SMALL, tmp_path)))
+        assert found <= {look(record.variant).colour for record in SMALL}
+
+    def test_gives_the_same_bytes_for_the_same_records(self, figure: Draw, tmp_path: Path) -> None:
+        (tmp_path / "again").mkdir()
+        assert draw(figure, SMALL, tmp_path) == draw(figure, SMALL, tmp_path / "again")
+
+    def test_scales_with_its_container(self, figure: Draw, tmp_path: Path) -> None:
+        root = ET.fromstring(draw(figure, SMALL, tmp_path)).attrib
+        assert (root["width"], "height" in root, "viewBox" in root) == ("100%", False, True)
+
+    def test_is_named_and_described(self, figure: Draw, tmp_path: Path) -> None:
+        root = ET.fromstring(draw(figure, SMALL, tmp_path))
+        named = {child.get("id"): child.text for child in root[:2]}
+        assert root.get("role") == "img"
+        assert all(named[key] for key in root.attrib["aria-labelledby"].split())
+        assert "torch_cudnn" in (root[1].text or "")
+
+    def test_refers_to_nothing_outside_itself(self, figure: Draw, tmp_path: Path) -> None:
+        svg = draw(figure, SMALL, tmp_path)
+        ids = set(re.findall(r' id="([^"]*)"', svg))
+        assert svg.startswith("<svg")
+        assert set(re.findall(r'(?:url\(|href=")#?([^)"]+)', svg)) <= ids
+        assert "<style" not in svg
+
+    def test_shares_no_id_with_another(self, figure: Draw, tmp_path: Path) -> None:
+        ids = re.findall(r' id="([^"]*)"', draw(figure, SMALL, tmp_path) + draw(figure, SMALL[:4], tmp_path, "b.svg"))
+        assert len(ids) == len(set(ids))
+
+    def test_shows_every_variant_that_passed(self, figure: Draw, tmp_path: Path) -> None:
+        draw(figure, SMALL, tmp_path)
+        assert {record.variant for record in SMALL} <= {row["variant"] for row in plotted(tmp_path / "figure.csv")}
+
+    def test_names_what_did_not_pass(self, figure: Draw, tmp_path: Path) -> None:
+        svg = draw(figure, [*SMALL, make_record("flash_attn_4", status=Status.UNSUPPORTED)], tmp_path)
+        assert "UNSUPPORTED flash_attn_4" in " ".join(words(svg))
+
+    @pytest.mark.parametrize("records", [[], [make_record(status=Status.CRASHED)]])
+    def test_says_when_nothing_passed(self, figure: Draw, records: list[Record], tmp_path: Path) -> None:
+        assert any("Nothing passed" in text for text in words(draw(figure, records, tmp_path)))
+
+    @pytest.mark.parametrize("name", ["wan-720p", "flux1-1024px-t128"])
+    def test_can_show_a_single_point(self, figure: Draw, name: str, tmp_path: Path) -> None:
+        assert words(draw(figure, [make_record("flex", name)], tmp_path))
+
+    def test_gives_each_model_a_part_of_its_own(self, figure: Draw, tmp_path: Path) -> None:
+        found = " ".join(words(draw(figure, [*SMALL, make_record(workload="flux2-512px-t512")], tmp_path)))
+        assert "flux1-1024px" in found
+        assert "flux2-512px" in found
+
+    def test_keeps_signs_that_mean_something_in_xml(self, figure: Draw, tmp_path: Path) -> None:
+        ET.fromstring(draw(figure, [make_record("a<b>&c"), make_record("$x_1$")], tmp_path))
+
+
+def test_labels_of_the_latency_figure_do_not_overlap(tmp_path: Path) -> None:
+    records = [make_record(f"kernel_{i}", w, 0.5) for i in range(18) for w in SETS["flux1-1024px"]]
+    svg = draw(plots.latency, records, tmp_path)
+    heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>kernel_\d+ 0.500', svg))
+    assert len(heights) == 18
+    assert min(above - below for below, above in itertools.pairwise(heights)) > 10
+
+
+def test_a_curve_that_ends_early_says_where(tmp_path: Path) -> None:
+    records = [*SMALL, make_record("flex", SETS["flux1-1024px"][-2], 0.6)]
+    assert "flex 0.600 at 448" in words(draw(plots.latency, records, tmp_path))
+
+
+def test_unknown_rates_are_said_and_not_drawn(tmp_path: Path) -> None:
+    plots.throughput(SMALL, tmp_path / "t.svg", None, None)
+    text = " ".join(words((tmp_path / "t.svg").read_text(encoding="utf-8")))
+    assert "peak unknown" in text
+    assert "matmul rate not measured" in text
+    assert "of peak" not in text
+
+
+def test_a_quantized_kernel_has_no_share_of_the_exact_peak(tmp_path: Path) -> None:
+    found = words(draw(throughput, [make_record(precision_class="quantized")], tmp_path))
+    assert not any("of peak" in text for text in found)
+
+
+def test_known_rates_are_labelled(tmp_path: Path) -> None:
+    found = words(draw(throughput, SMALL, tmp_path))
+    assert {"data-sheet peak 989", "matmul measured 700"} <= set(found)
+
+
+def test_the_ranking_is_in_order_of_the_ratio(tmp_path: Path) -> None:
+    draw(plots.ranking, SMALL, tmp_path)
+    ratios = [float(row["ratio"]) for row in plotted(tmp_path / "figure.csv")]
+    assert ratios == sorted(ratios)

@@ -1,0 +1,253 @@
+"""Tables say what the records say: units, ties, failures, and nothing that is not in them."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sample_records import REASONS, make_record
+
+from fluxbench import tables
+from fluxbench.records import Record, Status
+from fluxbench.workloads import SETS, Workload
+
+LENGTHS = SETS["flux1-1024px"]
+
+
+def line_of(text: str, variant: str) -> str:
+    """Return the first line of a table that is about a variant."""
+    return next(line for line in text.splitlines() if variant in line.split())
+
+
+def curve(variant: str, median_ms: float, **rest: object) -> list[Record]:
+    return [make_record(variant, workload, median_ms, **rest) for workload in LENGTHS]  # type: ignore[arg-type]
+
+
+def failing() -> list[Record]:
+    return [make_record(f"kernel_{s.value.lower()}", status=s) for s in Status if s is not Status.PASSED]
+
+
+def test_the_fastest_variant_ranks_first() -> None:
+    text = tables.ranking_table([make_record("torch_flash", median_ms=0.8), make_record("torch_cudnn", median_ms=0.4)])
+    assert line_of(text, "torch_cudnn").split()[0] == "1"
+
+
+def test_variants_whose_intervals_overlap_share_a_rank() -> None:
+    text = tables.ranking_table([make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.502)])
+    assert [line_of(text, name).split()[0] for name in ("a", "b", "torch_flash")] == ["1=", "1=", "3"]
+
+
+def test_ties_are_said() -> None:
+    text = tables.ranking_table([make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.502)])
+    assert re.search(r"No measurable difference .*: a = b\.", text)
+
+
+def test_a_chain_of_overlaps_is_said_as_two_ties() -> None:
+    records = [make_record(name, ratio=ratio) for name, ratio in (("a", 0.5), ("b", 0.504), ("c", 0.508))]
+    assert "a = b; b = c." in tables.ranking_table(records)
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.PASSED])
+def test_what_did_not_pass_has_no_rank_but_a_reason(status: Status) -> None:
+    text = tables.ranking_table([make_record(), make_record("other", status=status)])
+    assert f"{status.value} everywhere: {REASONS[status]}" in text.split("Did not pass")[1]
+
+
+def test_one_reason_for_several_variants_is_said_once() -> None:
+    records = [record for name in ("a", "b") for record in curve(name, 1, status=Status.UNAVAILABLE)]
+    assert tables.ranking_table([make_record(), *records]).count(REASONS[Status.UNAVAILABLE]) == 1
+
+
+def test_a_variant_that_is_wrong_at_one_length_has_no_rank_at_another() -> None:
+    wrong = make_record("flex", LENGTHS[0], status=Status.INCORRECT)
+    text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), wrong])
+    assert "flex" not in text.split("Did not pass")[0]
+
+
+def test_quantized_variants_are_ranked_apart() -> None:
+    records = [make_record(), make_record("fp8", median_ms=0.3, precision_class="quantized")]
+    assert line_of(tables.ranking_table(records), "torch_flash").split()[0] == "1"
+
+
+def test_an_unknown_peak_is_said() -> None:
+    assert "peak unknown" in tables.ranking_table([make_record()])
+
+
+def test_the_share_of_a_known_peak_is_shown() -> None:
+    record = make_record(median_ms=1.0)
+    peak_tflops = record.workload.flops / 1e9 * 4  # at 1 ms, four times what the record reached
+    assert "25.0%" in tables.ranking_table([record], peak_tflops)
+
+
+def test_a_quantized_kernel_has_no_share_of_the_exact_peak() -> None:
+    text = tables.ranking_table([make_record(), make_record("fp8", precision_class="quantized")], 989.0)
+    assert line_of(text, "fp8").split()[-1] == "-"
+
+
+def test_variants_are_ranked_at_the_longest_text() -> None:
+    records = [*curve("torch_flash", 1.0), make_record("a", LENGTHS[0], 0.1), make_record("a", LENGTHS[-1], 2.0)]
+    assert line_of(tables.ranking_table(records), "a").split()[0] == "2"
+
+
+def test_the_timing_table_has_every_variant_and_length() -> None:
+    text = tables.timing_table([*curve("torch_flash", 0.8), *curve("flex", 0.6, status=Status.TIMEOUT)])
+    assert line_of(text, "flex").split() == ["flex", *["TIMEOUT"] * 6]
+
+
+def test_the_timing_table_says_times_with_half_their_interval() -> None:
+    assert "0.800 ±0.004" in tables.timing_table(curve("torch_flash", 0.8))
+
+
+def test_the_timing_table_says_what_compiling_cost() -> None:
+    text = tables.timing_table([make_record("flex_compile_d", compile_s=61.34, graph_breaks=2)])
+    row = [line for line in text.splitlines() if line.startswith("flex_compile_d")][-1]
+    assert row.split()[:3] == ["flex_compile_d", "61.3", "2"]
+
+
+def test_lengths_without_text_are_counted_in_tokens() -> None:
+    assert "by tokens" in tables.timing_table([make_record(workload="wan-480p"), make_record(workload="wan-720p")])
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("void a::b::kernel<c::bf16, 128>(c::Params)", "kernel<bf16, 128>"),
+        ("void at::(anonymous namespace)::softmax<8>(float*, int)", "softmax<8>"),
+        ("triton_tem_fused_0", "triton_tem_fused_0"),
+    ],
+)
+def test_kernel_names_lose_what_tells_nothing(name: str, short: str) -> None:
+    assert tables.short_kernel(name) == short
+
+
+def test_long_kernel_names_keep_both_ends() -> None:
+    assert re.fullmatch(
+        r"cudnn_generated.*….*kernel0_0", tables.short_kernel("cudnn_generated" + "x" * 99 + "kernel0_0")
+    )
+
+
+def test_the_correctness_table_has_a_row_per_variant_and_workload() -> None:
+    text = tables.correctness_table([*curve("torch_flash", 0.8), *failing()])
+    assert len(re.findall(r"^  flux1-1024px-t\d+ ", text, flags=re.MULTILINE)) == 6 + 7
+
+
+def test_the_correctness_table_says_why_something_did_not_pass() -> None:
+    text = tables.correctness_table(failing())
+    assert all(f"{status.value}: {reason}" in text for status, reason in REASONS.items())
+
+
+def test_a_record_measured_again_replaces_the_older_one() -> None:
+    old = make_record(median_ms=5.0, measured_at="2026-01-01T00:00:00Z")
+    text = tables.timing_table([make_record(median_ms=0.8, measured_at="2026-01-02T00:00:00Z"), old])
+    assert "5.00" not in text
+
+
+def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
+    records = [
+        *curve("torch_flash", 0.8, reference_ms=0.8),
+        *curve("torch_cudnn", 0.4, reference_ms=0.8),
+        *curve("flex", 0.6, reference_ms=0.8),
+    ]
+    text = tables.answer(records, "NVIDIA H200")
+    assert re.fullmatch(
+        r"On NVIDIA H200 \(driver 580\.10\), at flux1-1024px with 4,608 tokens .*, torch_cudnn is the fastest exact "
+        r"kernel: 0\.400 ms \[0\.398, 0\.402\], 2\.00× \[1\.99, 2\.01\] as fast as torch_flash and "
+        r"1\.50× \[1\.49, 1\.52\] as fast as the runner-up flex \(torch_cudnn is unbeaten at all 6 lengths.*\)\.",
+        text,
+    )
+
+
+def test_the_answer_says_when_there_is_no_difference() -> None:
+    text = tables.answer([make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.501)], "X")
+    assert "no measurable difference between a and b" in text
+
+
+def test_the_answer_says_when_the_runner_up_is_tied() -> None:
+    records = [make_record(name, median_ms=ms) for name, ms in (("a", 0.4), ("b", 0.6), ("c", 0.601), ("d", 0.9))]
+    assert "as fast as the runner-up b, level with c." in tables.answer(records, "X")
+
+
+def test_the_answer_does_not_count_two_forms_of_a_kernel_as_rivals() -> None:
+    forms = [make_record("flex", median_ms=0.5), make_record("flex_compile_d", median_ms=0.499)]
+    assert "flex is the fastest exact kernel" in tables.answer([make_record(), *forms], "X")
+
+
+def test_the_answer_says_so_where_the_reference_is_fastest() -> None:
+    text = tables.answer([make_record(), make_record("a", median_ms=1.5)], "X")
+    assert "torch_flash (the reference) is the fastest" in text
+
+
+def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
+    records = [
+        make_record(),
+        make_record("a", median_ms=0.5),
+        make_record("fp8", median_ms=0.3, precision_class="quantized"),
+    ]
+    assert re.search(
+        r"a is the fastest exact kernel.*; .*the quantized fp8 is faster still", tables.answer(records, "X")
+    )
+
+
+def test_a_slower_quantized_kernel_is_not_mentioned() -> None:
+    records = [make_record(), make_record("fp8", median_ms=1.3, precision_class="quantized")]
+    assert "fp8" not in tables.answer(records, "X")
+
+
+def test_the_answer_says_why_nothing_passed() -> None:
+    text = tables.answer([make_record(status=Status.UNSUPPORTED)], "X")
+    assert "no kernel passed" in text
+    assert REASONS[Status.UNSUPPORTED] in text
+
+
+def test_the_answer_covers_each_model_in_one_sentence() -> None:
+    text = tables.answer([make_record(), make_record(workload="wan-720p", median_ms=80)], "X")
+    assert "at flux1" in text
+    assert "; at wan" in text
+
+
+def test_workloads_of_other_heads_are_not_one_curve() -> None:
+    other = Workload(name="flux1-1024px-t512", seq_len=4608, text_tokens=512, heads=12)
+    assert tables.ranking_table([make_record(), make_record(workload=other)]).count("Ranking at") == 2
+
+
+@pytest.mark.parametrize(
+    "table", [tables.ranking_table, tables.timing_table, tables.correctness_table, tables.method_note]
+)
+def test_no_records_is_said(table: Callable[[list[Record]], str]) -> None:
+    assert table([]).strip()
+
+
+def test_the_method_note_says_how_when_and_with_what() -> None:
+    text = " ".join(tables.method_note([make_record()]).split())
+    wanted = (
+        "sustained",
+        "10 samples",
+        "5 fresh processes",
+        "95% bootstrap",
+        "2026-01-31",
+        "driver 580.10",
+        "torch 2.9.0",
+    )
+    assert all(word in text for word in wanted)
+
+
+def test_the_csv_has_a_row_per_record_and_no_samples(tmp_path: Path) -> None:
+    tables.write_csv([make_record(median_ms=0.8), *failing()], tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["status"] for row in rows] == [status.value for status in Status]
+    assert "samples_ms" not in rows[0]
+    assert (rows[0]["processes"], rows[1]["median_ms"]) == ("5", "")
+
+
+def test_several_texts_beside_one_image_are_a_table_of_their_own() -> None:
+    records = [make_record(workload=workload) for size in ("flux1-512px", "flux1-1024px") for workload in SETS[size]]
+    assert tables.ranking_table(records).count("Ranking at") == 2
+
+
+def test_one_text_at_several_image_sizes_is_one_curve() -> None:
+    records = [make_record(workload=workload) for size in (512, 1024) for workload in SETS[f"flux2-{size}px"]]
+    assert re.search(r"^tokens +1,536 +4,608$", tables.timing_table(records), flags=re.MULTILINE)
