@@ -1,0 +1,1 @@
+"""Building and publishing a notebook, on uvnote's own parser, executor and page generator."""

@@ -1,0 +1,105 @@
+"""Build a notebook with uvnote, and say whether the page is what was asked for: uvnote itself always exits 0."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluxbench import environments, hardware, targets
+from fluxbench.notebook.document import Document, load, records_in
+from fluxbench.notebook.freshness import drop_stale
+from fluxbench.records import Record, Status
+from fluxbench.settings import Settings, SetupError
+from fluxbench.targets import Target
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A page, the records that it was drawn from, and what is wrong with it."""
+
+    page: Path
+    document: Document
+    records: tuple[Record, ...]
+    problems: tuple[str, ...]  # one sentence each; none where the page is what was asked for
+
+
+def build(notebook: Path, settings: Settings, output: Path) -> Built:
+    """Run what is not fresh, draw the page into `output`, and return it with its problems.
+
+    Raises `SetupError` where it cannot be begun: the notebook is none, another build runs, uv or uvnote is missing.
+    """
+    document = load(notebook)
+    uvnote = shutil.which("uvnote") or str(Path(sys.executable).with_name("uvnote"))
+    if not Path(uvnote).is_file():
+        raise SetupError("uvnote must be installed beside fluxbench, got none; run `make setup`")
+    uv = environments.uv()
+    with _alone(document):
+        for cell_id, reasons in drop_stale(document, settings).items():
+            print(f"cell {cell_id} is run again: {'; '.join(reasons)}")
+        variables = {**os.environ, **environments.uv_variables(settings)}
+        variables.setdefault("UV_CACHE_DIR", _uv_cache(uv))
+        variables["PATH"] = os.pathsep.join((str(Path(uv).parent), variables.get("PATH", "")))
+        # The interpreter of the cells is this one: what it is asked for is in its own environment.
+        variables["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
+        done = subprocess.run([uvnote, "build", str(notebook), "--output", str(output)], env=variables)
+        return _inspect(document, settings, output, done.returncode)
+
+
+def _inspect(document: Document, settings: Settings, output: Path, returncode: int) -> Built:
+    page = output / f"{document.path.stem}.html"
+    problems = []
+    if returncode or not page.is_file():
+        problems.append(f"uvnote ended with exit code {returncode} and drew no page; read its messages above")
+    results = document.results()
+    found: list[Record] = []
+    for code in document.cells:
+        if code.id not in results:
+            problems.append(f"cell {code.id} was not run, because a cell before it failed")
+            continue
+        folder, result = results[code.id]
+        if not result.get("success"):
+            said = [line for line in result.get("stderr", "").splitlines() if line.strip()] or ["it said nothing"]
+            problems.append(f"cell {code.id} failed: {said[-1].strip()}")
+        found += records_in(folder)
+    problems += _unexpected(found, targets.of(hardware.detect(), settings.root), document)
+    return Built(page=page, document=document, records=tuple(found), problems=tuple(problems))
+
+
+def _unexpected(found: list[Record], target: Target, document: Document) -> list[str]:
+    """Say which variants that the target expects of this notebook are not PASSED, one sentence a reason."""
+    why: dict[str, list[str]] = {}
+    measured = "".join(code.code for code in document.cells if document.is_measuring(code))
+    for variant in target.expects:
+        its = [record for record in found if record.variant == variant]
+        if not its and f'"{variant}"' in measured:
+            why.setdefault("no record", []).append(variant)
+        for record in its:
+            if record.status is not Status.PASSED:
+                why.setdefault(f"{record.status}: {record.reason}", []).append(f"{variant} at {record.workload.name}")
+    return [
+        f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}: {reason}"
+        for reason, who in why.items()
+    ]
+
+
+@contextmanager
+def _alone(document: Document) -> Iterator[None]:
+    """Hold the notebook's folder: two builds at once there mix up each other's cells."""
+    document.work.mkdir(exist_ok=True)
+    with (document.work / "fluxbench.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SetupError(f"another build runs in {document.path.parent}; wait until it ends") from error
+        yield
+
+
+def _uv_cache(uv: str) -> str:
+    return subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()
