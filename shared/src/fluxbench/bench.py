@@ -77,27 +77,32 @@ def measure(*names: str) -> None:
 def ceilings() -> None:
     """Measure what this device reaches at most, print it beside the data sheet, and write `ceilings.json`.
 
-    The file holds the medians over the processes: see `fluxbench.ceilings` for its keys.
+    The file holds the medians over the processes, see `fluxbench.ceilings` for the keys, or a `reason` where they could
+    not be measured.
     """
     deadline = time.monotonic() + CELL_LIMIT_S
     settings = Settings.load()
     this = cell.current()
     device = hardware.detect()
     observed = Observations()
-    environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
-    request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
-    with _scratch(this, settings) as folder:
-        for _ in range(PROCESSES):
-            run_one(Path(folder), environment, request, observed, deadline)
-    if len(observed.ceilings) < PROCESSES:
-        raise SetupError(
-            f"the device's own rates could be measured in {len(observed.ceilings)} of {PROCESSES} processes; "
-            "see whether torch can use this device, and whether its memory is free"
-        )
-    found = {key: statistics.median(seen[key] for seen in observed.ceilings) for key in observed.ceilings[0]}
-    found_json = json.dumps({**found, "fingerprint": dict(fingerprint_of(this, device, settings))}, indent=1)
-    records.write_text(Path("ceilings.json"), found_json + "\n")
-    print(_against_peak(found, peak(device)))
+    try:
+        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
+        request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
+        with _scratch(this, settings) as folder:
+            for _ in range(PROCESSES):
+                death = run_one(Path(folder), environment, request, observed, deadline)
+                if death:
+                    raise SetupError(death.reason)
+        if not observed.ceilings:
+            raise SetupError("torch cannot use this device")
+        rates = {key: statistics.median(seen[key] for seen in observed.ceilings) for key in observed.ceilings[0]}
+        found: dict[str, object] = {**rates}
+        print(_against_peak(rates, peak(device)))
+    except SetupError as error:
+        found = {"reason": str(error)}
+        print(f"The device's own rates could not be measured: {error}.")
+    marks = {**found, "fingerprint": dict(fingerprint_of(this, device, settings))}
+    records.write_text(Path("ceilings.json"), json.dumps(marks, indent=1) + "\n")
 
 
 def _against_peak(found: dict[str, float], sheet: Peak | None) -> str:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -59,26 +60,34 @@ def run_variants(
                     rounds=observed.rounds() if process else {},
                     skip=skip,
                 )
-                begun = run_one(folder, environment, request, observed, deadline)
+                observed.readings = sampler.readings
+                death = run_one(folder, environment, request, observed, deadline)
                 if time.monotonic() >= deadline:
                     _out_of_time(names, shapes, observed, processes)
                     return
-                if begun is None:
+                if death is None:
                     break
-                variant, workload = begun
-                # The process died: what it was at is told off, and a fresh one goes on from that workload.
-                if variant is None or (variant, workload) not in observed.failed:
-                    for name in names:
-                        observed.fail(name, workload, Status.CRASHED, "the process died while this workload was timed")
-                position = [shape.name for shape in left].index(workload)
-                left = left[position:]
-    observed.readings.extend(sampler.readings)
+                # What the worker was at has failed, and a fresh one goes on from there.
+                at = [shape.name for shape in left].index(death.workload)
+                for name in names if death.variant is None else (death.variant,):
+                    observed.fail(name, death.workload, death.status, death.reason)
+                left = left[at if death.variant else at + 1 :]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Death:
+    """How a worker died or had to be ended, and what it was at."""
+
+    variant: str | None  # None where all variants of the workload were concerned
+    workload: str
+    status: Status
+    reason: str
 
 
 def run_one(
     folder: Path, environment: Environment, request: Request, observed: Observations, deadline: float
-) -> tuple[str | None, str] | None:
-    """Run one worker; return None where it finished, else the variant and workload that it died at."""
+) -> Death | None:
+    """Run one worker; return None where it finished, else how it died."""
     number = len(list(folder.glob("request-*.json")))
     request_path, events_path, log_path = (
         folder / f"{stem}-{number}.{suffix}"
@@ -98,7 +107,17 @@ def run_one(
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
     }
-    begun: tuple[str | None, str] = (None, request.workloads[0].name if request.workloads else "")
+    ahead = [shape.name for shape in request.workloads]  # not finished by this worker
+    variant: str | None = None
+
+    def death(status: Status, reason: str) -> Death | None:
+        if not request.workloads:
+            return Death(variant=None, workload="", status=status, reason=reason)
+        if not ahead:  # all was measured before
+            return None
+        when = "" if variant else "while inputs were made or all variants timed together, "
+        return Death(variant=variant, workload=ahead[0], status=status, reason=when + reason)
+
     with log_path.open("w") as log, events_path.open(encoding="utf-8") as events:
         worker = subprocess.Popen(
             [environment.python, "-m", "fluxbench.worker", str(request_path), str(events_path)],
@@ -116,20 +135,18 @@ def run_one(
                 if event is None:
                     if now < deadline and now - heard < SILENCE_LIMIT_S:
                         continue
-                    if now < deadline:
-                        reason = f"no sign of life for {SILENCE_LIMIT_S:.0f} s; the process was ended"
-                        _blame(begun, Status.TIMEOUT, reason, observed)
-                    return begun
+                    return death(Status.TIMEOUT, f"no sign of life for {SILENCE_LIMIT_S:.0f} s; the process was ended")
                 heard = now
                 observed.add(event)
                 if event["event"] == "begin":
-                    begun = (event["variant"], event["workload"])
+                    variant, ahead = event["variant"], ahead[ahead.index(event["workload"]) :]
+                if event["event"] == "timed":
+                    variant, ahead = None, ahead[1:]
                 if event["event"] == "done":
                     return None
         finally:
             _end(worker)
-    _blame(begun, Status.CRASHED, _obituary(worker.returncode, log_path), observed)
-    return begun
+    return death(Status.CRASHED, _obituary(worker.returncode, log_path))
 
 
 def _listen(worker: subprocess.Popen[bytes], events: TextIO) -> Iterator[dict[str, Any] | None]:
@@ -144,12 +161,6 @@ def _listen(worker: subprocess.Popen[bytes], events: TextIO) -> Iterator[dict[st
             return
         yield None
         time.sleep(_POLL_S)
-
-
-def _blame(begun: tuple[str | None, str], status: Status, reason: str, observed: Observations) -> None:
-    variant, workload = begun
-    if variant is not None:
-        observed.fail(variant, workload, status, reason)
 
 
 def _end(worker: subprocess.Popen[bytes]) -> None:

@@ -63,7 +63,7 @@ def throughput() -> None:
         measured(),
         Path("throughput.svg"),
         peak_tflops=sheet["bf16_tflops"] if sheet else None,
-        matmul_tflops=rates["matmul_tflops"] if rates else None,
+        matmul_tflops=rates.get("matmul_tflops") if rates else None,
     )
 
 

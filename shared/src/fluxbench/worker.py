@@ -63,14 +63,10 @@ class Worker:
     def run(self) -> None:
         """Do all that the request asks for."""
         self.emit("ready", versions=versions(self.device), cpu_threads=torch.get_num_threads())
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            built = torch.version.cuda or "none"
-            reason = (
-                f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {built}); "
-                "install a torch that was built for CUDA and for this driver"
-            )
+        if unusable := _unusable(self.device):
+            status, reason = unusable
             for name, workload in self._pairs():
-                self.emit("failed", variant=name, workload=workload.name, status=Status.UNAVAILABLE, reason=reason)
+                self.emit("failed", variant=name, workload=workload.name, status=status, reason=reason)
             self.emit("done")
             return
         stopwatch = Stopwatch(self.device)
@@ -90,6 +86,7 @@ class Worker:
 
     def _measure(self, workload: Workload, stopwatch: Stopwatch) -> None:
         names = [name for name in self._names() if (name, workload.name) not in self.request.skip]
+        self.emit("begin", variant=None, workload=workload.name)
         seed = self.request.process * SEEDS_PER_PROCESS
         inputs = [make(workload, "normal", seed + i, self.device) for i in range(2)]
         timed_case = self._timed_case(workload, inputs[-1])
@@ -226,6 +223,22 @@ class Worker:
     ) -> None:
         correctness = dataclasses.asdict(errors) if errors else None
         self.emit("failed", variant=name, workload=workload.name, status=status, reason=reason, correctness=correctness)
+
+
+def _unusable(device: torch.device) -> tuple[Status, str] | None:
+    """Return the status and the reason why this torch cannot use the device at all, or None."""
+    if device.type == "cpu":
+        return None
+    if not torch.cuda.is_available():
+        return Status.UNAVAILABLE, (
+            f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
+            "install a torch that was built for CUDA and for this driver"
+        )
+    try:
+        torch.ones(1, device=device).add_(1).item()
+    except RuntimeError as error:
+        return _classify(error)
+    return None
 
 
 def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:

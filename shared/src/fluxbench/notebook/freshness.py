@@ -57,7 +57,10 @@ def _stale(folder: Path, now: fingerprint.Fingerprint) -> list[str]:
     if found:
         before = found[0].fingerprint
     elif ceilings.is_file():
-        before = json.loads(ceilings.read_text(encoding="utf-8"))["fingerprint"]
+        kept = json.loads(ceilings.read_text(encoding="utf-8"))
+        if "reason" in kept:
+            return ["the device's rates could not be measured"]
+        before = kept["fingerprint"]
     else:
         return ["its records are missing or damaged"]
     return fingerprint.differences(before, now)
