@@ -67,5 +67,5 @@ wheelhouse:  ## gather in wheels/ what an air-gapped host with Python 3.12 needs
 	  $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64) --platform any \
 	  -r $(LOCKS)/uv.txt -r $(LOCKS)/tools.txt
 
-clean:  ## remove what was built; published reports stay
-	rm -rf .venv .cache site wheels notebooks/.uvnote
+clean:  ## remove what was built; published reports and wheels/ stay
+	rm -rf .venv .cache site notebooks/.uvnote

@@ -29,7 +29,7 @@ from fluxbench.workloads import Workload  # noqa: E402
 H200 = Device(kind="cuda", name="NVIDIA H200", compute_capability=(9, 0))
 FLUX = Workload(name="flux", seq_len=4608, heads=24)
 # Half a unit in the last place of bfloat16 and of float16, as the standard deviation of a uniform error.
-ROUNDING = {"bfloat16": 2**-9 / math.sqrt(3), "float16": 2**-12 / math.sqrt(3)}
+ROUNDING = {"bfloat16": 2**-8 / math.sqrt(6), "float16": 2**-11 / math.sqrt(6)}
 # Shared memory of one block, CUDA C++ Programming Guide, technical specifications per compute capability.
 SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 

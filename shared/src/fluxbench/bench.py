@@ -55,7 +55,7 @@ def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
 
 @one_sentence
 def measure(*names: str) -> None:
-    """Check and time the named variants at this machine's workloads, print the tables, and write `<cell>.jsonl`.
+    """Check and time the named variants at this machine's workloads, print their times, and write `<cell>.jsonl`.
 
     Ends the cell with one sentence where a name is unknown or the cell's header is malformed; anything else that goes
     wrong is a status in the records.
@@ -70,7 +70,7 @@ def measure(*names: str) -> None:
     others = hardware.other_processes(device)
     if others:
         print(f"Another process was using the device: {'; '.join(others)}. Times may be too long.\n")
-    print(tables.method_note(found), tables.timing_table(found), tables.correctness_table(found), sep="\n\n")
+    print(tables.timing_table(found), tables.method_note(found), sep="\n\n")
 
 
 @one_sentence

@@ -6,6 +6,7 @@ Exit code 0: the page is what was asked for. 1: it is not, and each problem is s
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from pathlib import Path
 
@@ -28,7 +29,11 @@ def main(arguments: list[str] | None = None) -> int:
         return _run(chosen.command, chosen.notebook, chosen.output)
     except SetupError as error:
         print(f"fluxbench: {error}", file=sys.stderr)
-        return 2
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"fluxbench: the disk is full ({error.filename}); free some space and run it again", file=sys.stderr)
+    return 2
 
 
 def _run(command: str, notebook: Path, output: Path) -> int:

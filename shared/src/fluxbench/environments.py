@@ -153,12 +153,16 @@ def _ambient(python: str, packages: tuple[str, ...], settings: Settings) -> Envi
 
 
 def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of those of the packages that an interpreter has, by name."""
+    """Return the versions of those of the packages that an interpreter has, by name, and what they run on.
+
+    That is Python itself and the NVIDIA libraries that pick kernels: a record depends on them, whoever asked for them.
+    """
     code = (
-        "import importlib.metadata as m, json, sys\n"
+        "import importlib.metadata as m, json, platform, sys\n"
         "have = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
-        "print(json.dumps({p: have[p.lower().replace('_', '-')] for p in sys.argv[1:]"
-        " if p.lower().replace('_', '-') in have}))"
+        "asked = {p: have[p.lower().replace('_', '-')] for p in sys.argv[1:] if p.lower().replace('_', '-') in have}\n"
+        "below = {n: have[n] for n in sorted(have) if n.startswith(('nvidia-cudnn', 'nvidia-cublas'))}\n"
+        "print(json.dumps({**asked, **below, 'python': platform.python_version()}))"
     )
     names = [package.split("==")[0] for package in packages]
     try:

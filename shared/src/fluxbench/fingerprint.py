@@ -12,8 +12,8 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench", "ceilings", "correctness", "inputs", "profiling", "reference", "statistics", "telemetry", "timing",
-    "worker", "workloads", "variants", "kernels",
+    "bench", "ceilings", "correctness", "inputs", "observations", "processes", "profiling", "reference", "requests",
+    "statistics", "telemetry", "timing", "worker", "workloads", "variants", "kernels",
 )  # fmt: skip
 
 

@@ -135,7 +135,10 @@ def run_one(
                 if event is None:
                     if now < deadline and now - heard < SILENCE_LIMIT_S:
                         continue
-                    return death(Status.TIMEOUT, f"no sign of life for {SILENCE_LIMIT_S:.0f} s; the process was ended")
+                    late = (
+                        "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
+                    )
+                    return death(Status.TIMEOUT, f"{late}; the process was ended")
                 heard = now
                 observed.add(event)
                 if event["event"] == "begin":

@@ -187,7 +187,7 @@ def from_json(line: str) -> Record:
             part = data.pop(name)
             parts[name] = None if part is None else kind(**{key: _frozen(value) for key, value in part.items()})
         return Record(**data, **parts)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"a record does not fit schema {SCHEMA}: {error}") from error
 
 
@@ -198,7 +198,7 @@ def _frozen(value: Any) -> Any:
 def read(path: Path) -> list[Record]:
     """Return the records of one JSON Lines file. Raises `RecordError` with the file and line of a bad one."""
     found = []
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:  # what is not text is no JSON either
         for number, line in enumerate(file, start=1):
             try:
                 found.append(from_json(line))

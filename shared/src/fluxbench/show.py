@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +26,13 @@ def device() -> None:
     records.write_text(Path("device.json"), json.dumps(facts, indent=1) + "\n")
     print(hardware.describe(found))
     if sheet:
-        print(
-            f"\npeak, dense   {sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s\n"
-            f"source        {sheet.source}"
-        )
+        print(f"\npeak, dense         {sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s")
+        print(textwrap.fill(sheet.source, 110, initial_indent="source              ", subsequent_indent=" " * 20))
     else:
-        print("\npeak          unknown: this device is not in fluxbench's table of data sheets")
+        print("\npeak                unknown: this device is not in fluxbench's table of data sheets")
     others = hardware.other_processes(found)
     if others:
-        print(f"\nin use by     {'; '.join(others)}")
+        print(f"\nin use by           {'; '.join(others)}")
     if text := hardware.nvidia_smi():
         print(f"\n{text}")
 

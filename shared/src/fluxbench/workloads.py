@@ -37,6 +37,10 @@ class Workload:
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{field} of workload {self.name!r} must be a positive integer, got {value!r}")
+        if self.heads % (self.kv_heads or 1):
+            raise ValueError(
+                f"heads of workload {self.name!r} must be a multiple of kv_heads, got {self.heads} and {self.kv_heads}"
+            )
         if self.dtype not in BYTES_PER_ELEMENT:
             raise ValueError(
                 f"dtype of workload {self.name!r} must be one of {', '.join(BYTES_PER_ELEMENT)}, got {self.dtype!r}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench import environments, hardware, targets
+from fluxbench import bench, cell, environments, hardware, targets, variants
 from fluxbench.notebook.document import Document, load, records_in
 from fluxbench.notebook.freshness import drop_stale
 from fluxbench.records import Record, Status
@@ -43,6 +44,7 @@ def build(notebook: Path, settings: Settings, output: Path) -> Built:
     with _alone(document):
         for cell_id, reasons in drop_stale(document, settings).items():
             print(f"cell {cell_id} is run again: {'; '.join(reasons)}")
+        _prepare(document, settings)
         variables = {**os.environ, **environments.uv_variables(settings)}
         variables.setdefault("UV_CACHE_DIR", _uv_cache(uv))
         variables["PATH"] = os.pathsep.join((str(Path(uv).parent), variables.get("PATH", "")))
@@ -50,6 +52,24 @@ def build(notebook: Path, settings: Settings, output: Path) -> Built:
         variables["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
         done = subprocess.run([uvnote, "build", str(notebook), "--output", str(output)], env=variables)
         return _inspect(document, settings, output, done.returncode)
+
+
+def _prepare(document: Document, settings: Settings) -> None:
+    """Build the environments of cells that are to run before uvnote's 300 s a cell begin: torch is gigabytes on a GPU.
+
+    What cannot be had is left to the cell, whose records say why.
+    """
+    device = hardware.detect()
+    fresh = document.results()
+    for code in document.cells:
+        if code.id in fresh or not document.is_measuring(code):
+            continue
+        named = [variant for variant in variants.REGISTRY if any(f'"{name}"' in code.code for name in variant.names)]
+        shapes = bench.default_workloads(device, settings)
+        if named and all(variant.supports(device, shape) for variant in named for shape in shapes):
+            continue
+        with contextlib.suppress(SetupError):
+            environments.prepare(cell.parse(code.code, code.id).packages, targets.of(device, settings.root), settings)
 
 
 def _inspect(document: Document, settings: Settings, output: Path, returncode: int) -> Built:

@@ -61,6 +61,7 @@ def load(path: Path) -> Document:
         raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
     except ValueError as error:
         raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {error}") from error
+    cells = [code for code in cells if not code.commented]  # uvnote shows these and runs them never
     if not cells:
         raise SetupError(f"a notebook must have at least one ```python cell, got none in {path}")
     for code in cells:

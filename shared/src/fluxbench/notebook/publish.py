@@ -24,10 +24,11 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     home = reports / target
     home.mkdir(parents=True, exist_ok=True)
     new, old, final = home / f".{name}.new", home / f".{name}.old", home / name
+    new_page, page = home / f".{name}.html.new", home / f"{name}.html"
     shutil.rmtree(new, ignore_errors=True)
     try:
         _fill(new, built)
-        page = _relinked(built.page.read_text(encoding="utf-8"), name)
+        write_text(new_page, _relinked(built.page.read_text(encoding="utf-8"), name))
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise SetupError(f"the page could not be copied to {home}: {error}; what was published is untouched") from error
@@ -35,9 +36,9 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     if final.exists():
         final.rename(old)
     new.rename(final)
-    write_text(home / f"{name}.html", page)
+    new_page.replace(page)
     shutil.rmtree(old, ignore_errors=True)
-    return home / f"{name}.html"
+    return page
 
 
 def _fill(folder: Path, built: Built) -> None:
