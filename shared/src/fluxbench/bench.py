@@ -48,7 +48,8 @@ def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
         except OSError as error:
             if error.errno != errno.ENOSPC:
                 raise
-            sys.exit(f"fluxbench: the disk is full ({error.filename}); free some space and run the cell again")
+            where = f" ({error.filename})" if error.filename else ""
+            sys.exit(f"fluxbench: the disk is full{where}; free some space and run the cell again")
 
     return wrapped
 

@@ -32,7 +32,8 @@ def main(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        print(f"fluxbench: the disk is full ({error.filename}); free some space and run it again", file=sys.stderr)
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"fluxbench: the disk is full{where}; free some space and run it again", file=sys.stderr)
     return 2
 
 

@@ -167,9 +167,9 @@ def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
     names = [package.split("==")[0] for package in packages]
     try:
         done = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError) as error:
+        found: dict[str, str] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, json.JSONDecodeError) as error:
         raise SetupError(f"FLUXBENCH_PYTHON must be a working Python 3.11 or newer, got {python}: {error}") from error
-    found: dict[str, str] = json.loads(done.stdout)
     return found
 
 
@@ -189,7 +189,8 @@ def _locked(folder: Path) -> Iterator[None]:
 def _run_uv(arguments: list[str], variables: dict[str, str]) -> None:
     done = subprocess.run([uv(), *arguments], env={**os.environ, **variables}, capture_output=True, text=True)
     if done.returncode:
-        raise SetupError(f"uv could not build the measured environment: {_cause(done.stderr)}")
+        cause = _cause(done.stderr) or f"it ended with exit code {done.returncode} and said nothing; run it again"
+        raise SetupError(f"uv could not build the measured environment: {cause}")
 
 
 def _cause(stderr: str) -> str:

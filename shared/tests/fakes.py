@@ -1,0 +1,91 @@
+"""Fakes of what lies at the edges: uv, a provisioned interpreter, a worker, and devices; and a clean environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxbench.hardware import Device
+from fluxbench.workloads import Workload
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+CPU = Device(kind="cpu", name="made-up CPU", cpu="made-up CPU", cores=2)
+GPU = Device(
+    kind="cuda",
+    name="NVIDIA Made Up",
+    driver="580.65.06",
+    cuda="13.0",
+    compute_capability=(9, 0),
+    cpu="made-up CPU",
+    cores=2,
+)
+NEWER_DRIVER = dataclasses.replace(GPU, driver="580.159.04")
+TINY = Workload(name="tiny", seq_len=96, heads=2, head_dim=64)
+TINIER = Workload(name="tinier", seq_len=33, heads=2, head_dim=64)
+
+
+def executable(path: Path, body: str) -> Path:
+    """Write a Python script that can be started by its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{sys.executable}\n{textwrap.dedent(body)}", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+_UV = """
+import json, os, pathlib, subprocess, sys
+
+command, *rest = sys.argv[1:]
+with open(os.environ["FAKE_UV_LOG"], "a") as log:
+    variables = {name: value for name, value in os.environ.items() if name.startswith("UV_")}
+    print(json.dumps({"arguments": sys.argv[1:], "variables": variables}), file=log)
+if message := os.environ.get(f"FAKE_UV_FAILS_AT_{command.upper()}"):
+    sys.exit(message)
+if command == "cache":
+    print(os.environ["FAKE_UV_LOG"] + ".cache")
+elif command == "venv":
+    pathlib.Path(rest[-1], "bin").mkdir(parents=True, exist_ok=True)
+elif "--target" in rest:
+    pathlib.Path(rest[rest.index("--target") + 1]).mkdir(parents=True)
+elif command == "run":
+    sys.exit(subprocess.call([sys.executable, rest[0]]))
+"""
+
+
+def fake_uv(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a uv in place that makes empty environments, runs scripts in this interpreter and logs its calls.
+
+    Where `FAKE_UV_FAILS_AT_<COMMAND>` is set, that command prints it and fails. See `uv_calls` for the log.
+    """
+    log = folder / "uv.log"
+    log.touch()
+    uv = executable(folder / "bin" / "uv", _UV)
+    monkeypatch.setenv("UV", str(uv))
+    monkeypatch.setenv("FAKE_UV_LOG", str(log))
+    return log
+
+
+def uv_calls(log: Path) -> list[dict[str, Any]]:
+    """Return the calls of a fake uv: its arguments and the UV_* variables that it got."""
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away every setting of fluxbench, uv and pip that the machine has."""
+    for name in os.environ:
+        if name.startswith(("FLUXBENCH_", "UV_", "UVNOTE_", "PIP_")) or name == "UV":
+            monkeypatch.delenv(name)
+
+
+def without_uv(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Leave no uv to be found: neither on PATH nor beside the interpreter."""
+    clean(monkeypatch)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))

@@ -1,0 +1,278 @@
+"""What a measuring cell does where the request or the machine is not as it must be: one sentence, or a status."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from fakes import CPU, GPU, REPOSITORY, clean, fake_uv, without_uv
+from sample_records import make_record
+
+from fluxbench import bench, cell, environments, hardware, records
+from fluxbench.records import Record, Status
+from fluxbench.settings import Settings, SetupError
+
+HEADER = """\
+# /// script
+# [tool.fluxbench]
+# notebook = "flux"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# ///
+"""
+
+
+def run_cell(folder: Path, body: str, header: str = HEADER, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a cell's script as uvnote does, in an empty folder."""
+    script = folder / "cells" / "sdpa.py"
+    script.parent.mkdir()
+    script.write_text(f"{header}from fluxbench import bench\n\n{body}\n", encoding="utf-8")
+    (folder / "empty").mkdir()
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FLUXBENCH_", "UV", "PIP_"))}
+    return subprocess.run(
+        [sys.executable, str(script)],
+        cwd=folder / "empty",
+        env={**inherited, "FLUXBENCH_CACHE": str(folder / "cache"), **variables},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "variables", "sentence"),
+    [
+        (
+            'bench.measure("torch_mat")',
+            HEADER,
+            {},
+            "fluxbench: variant must be a registered name, got 'torch_mat'; did you mean 'torch_math'?",
+        ),
+        (
+            "bench.measure()",
+            HEADER,
+            {},
+            "fluxbench: a measuring cell must name at least one variant, got none",
+        ),
+        (
+            'bench.measure("torch_math")',
+            HEADER,
+            {"FLUXBENCH_WORKLOADS": "flux1-1024"},
+            "fluxbench: workload must be a known name, got 'flux1-1024'; did you mean 'flux1-1024px'?",
+        ),
+        (
+            'bench.measure("torch_math")',
+            "",
+            {},
+            "fluxbench: cell 'sdpa' must have a [tool.fluxbench] table in its PEP 723 header, got none",
+        ),
+        (
+            'bench.measure("torch_math")',
+            HEADER,
+            {"FLUXBENCH_WHEELS": "/missing/wheels"},
+            "fluxbench: FLUXBENCH_WHEELS must be a folder of wheels, got '/missing/wheels'",
+        ),
+    ],
+)
+def test_a_request_that_cannot_be_met_ends_the_cell_with_one_sentence(
+    tmp_path: Path, body: str, header: str, variables: dict[str, str], sentence: str
+) -> None:
+    done = run_cell(tmp_path, body, header, **variables)
+    assert (done.returncode, done.stderr.strip()) == (1, sentence)
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+# In this process.
+
+THIS = cell.parse(HEADER, "sdpa")
+
+
+def measured(folder: Path, *names: str, device: hardware.Device = CPU, everything: bool = False) -> list[Record]:
+    settings = Settings(
+        root=REPOSITORY, cache=folder / "cache", workloads=("flux1-512px-t128", "flux1-512px-t512"), all=everything
+    )
+    return bench.measure_cell(THIS, list(names), device, settings, time.monotonic() + 60)
+
+
+def test_without_uv_every_variant_is_unavailable_and_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_uv(monkeypatch, tmp_path)
+    found = measured(tmp_path, "torch_math", "torch_flash")
+    assert {record.status for record in found} == {Status.UNAVAILABLE}
+    assert {record.reason for record in found} == {
+        "uv must be on PATH to build the measured environment, got none; run `make setup`, or install uv"
+    }
+
+
+def test_every_variant_has_a_record_for_every_workload_in_the_order_of_the_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_uv(monkeypatch, tmp_path)
+    found = measured(tmp_path, "torch_math", "torch_cudnn")
+    assert [(record.variant, record.workload.text_tokens) for record in found] == [
+        ("torch_math", 128),
+        ("torch_math", 512),
+        ("torch_cudnn", 128),
+        ("torch_cudnn", 512),
+    ]
+
+
+def test_a_network_that_is_down_makes_variants_unavailable_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean(monkeypatch)
+    fake_uv(tmp_path, monkeypatch)
+    monkeypatch.setenv("FAKE_UV_FAILS_AT_PIP", "error: dns error")
+    [record, _] = measured(tmp_path, "torch_math")
+    assert record.status is Status.UNAVAILABLE
+    assert str(record.reason).endswith("check the network, or name a folder of wheels in FLUXBENCH_WHEELS")
+
+
+def test_what_no_device_like_this_can_run_is_unsupported_without_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object) -> environments.Environment:
+        raise AssertionError("no environment is needed")
+
+    monkeypatch.setattr(environments, "prepare", refuse)
+    assert {record.status for record in measured(tmp_path, "torch_cudnn", "triton_flash")} == {Status.UNSUPPORTED}
+
+
+def test_a_gpu_that_is_too_old_is_unsupported_and_says_what_is_needed(tmp_path: Path) -> None:
+    old = hardware.Device(kind="cuda", name="NVIDIA Old", compute_capability=(7, 5))
+    [record, _] = measured(tmp_path, "torch_flash", device=old)
+    assert (record.status, record.reason) == (
+        Status.UNSUPPORTED,
+        "needs compute capability 8.0 or newer; NVIDIA Old has 7.5",
+    )
+
+
+@pytest.mark.parametrize("kind", ["rocm", "xpu", "mps"])
+def test_a_device_of_another_vendor_is_named_and_never_measured_as_a_cpu(tmp_path: Path, kind: str) -> None:
+    other = hardware.Device(kind=kind, name="another device")
+    [record, _] = measured(tmp_path, "torch_math", device=other)
+    assert record.status is Status.UNSUPPORTED
+    assert "another device" in str(record.reason)
+
+
+def test_a_variant_that_is_left_out_says_how_to_measure_it(tmp_path: Path) -> None:
+    [record, _] = measured(tmp_path, "flex_compile_d")
+    assert (record.status, record.reason) == (
+        Status.UNSUPPORTED,
+        "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
+    )
+
+
+def test_where_everything_is_asked_for_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_uv(monkeypatch, tmp_path)
+    [record, _] = measured(tmp_path, "flex_compile_d", everything=True)
+    assert record.status is Status.UNAVAILABLE
+
+
+def test_nothing_is_left_of_a_run_but_its_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python="/bin/false"))
+    assert {record.status for record in measured(tmp_path, "torch_math")} == {Status.CRASHED}
+    assert list((tmp_path / "cache" / "runs").iterdir()) == []
+
+
+# What a measurement depends on.
+
+
+def marks(device: hardware.Device = GPU, **changes: object) -> dict[str, object]:
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache", **changes)  # type: ignore[arg-type]
+    return dict(bench.fingerprint_of(THIS, device, settings))
+
+
+def test_the_same_cell_on_the_same_machine_depends_on_the_same() -> None:
+    assert marks() == marks()
+
+
+@pytest.mark.parametrize(
+    ("changes", "fields"),
+    [
+        ({"workloads": ("flux1-512px",)}, {"workloads"}),
+        ({"python": sys.executable}, {"environment"}),
+        ({"device": CPU, "all": True}, {"left_out"}),
+    ],
+)
+def test_another_request_differs_in_its_own_field(changes: dict[str, object], fields: set[str]) -> None:
+    device = changes.pop("device", GPU)
+    assert isinstance(device, hardware.Device)
+    before, now = marks(device), marks(device, **changes)
+    assert {field for field in before if before[field] != now[field]} == fields
+
+
+def test_a_machine_without_an_environment_still_knows_what_it_depends_on() -> None:
+    assert str(marks(python="/missing/python")["environment"]).startswith("none: FLUXBENCH_PYTHON must be")
+
+
+def test_a_cpu_measures_the_small_images_and_a_gpu_the_large_ones() -> None:
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
+    names = [bench.default_workloads(device, settings)[0].name for device in (CPU, GPU)]
+    assert names == ["flux1-512px-t128", "flux1-1024px-t128"]
+
+
+# The whole cell.
+
+
+@pytest.fixture
+def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in which a cell runs that measures nothing itself."""
+    monkeypatch.chdir(tmp_path)
+    clean(monkeypatch)
+    monkeypatch.setattr(cell, "current", lambda: THIS)
+    monkeypatch.setattr(hardware, "detect", lambda: CPU)
+    monkeypatch.setattr(bench, "measure_cell", lambda *_: [make_record("torch_flash"), make_record("torch_math")])
+    return tmp_path
+
+
+def test_a_cell_writes_its_records_and_prints_its_times(settled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench.measure("torch_flash", "torch_math")
+    assert [record.variant for record in records.read(settled / "sdpa.jsonl")] == ["torch_flash", "torch_math"]
+    assert "torch_math" in capsys.readouterr().out
+
+
+def test_another_process_on_the_device_is_named(
+    settled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hardware, "other_processes", lambda device: ("trainer (pid 7)",))
+    bench.measure("torch_flash")
+    assert "Another process was using the device: trainer (pid 7)." in capsys.readouterr().out
+
+
+def test_a_full_disk_ends_the_cell_with_one_sentence(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SystemExit) as caught:
+        bench.measure("torch_flash")
+    assert caught.value.code == "fluxbench: the disk is full; free some space and run the cell again"
+
+
+def test_an_error_that_nobody_foresaw_keeps_its_traceback(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> list[Record]:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(bench, "measure_cell", broken)
+    with pytest.raises(OSError, match="Input/output error"):
+        bench.measure("torch_flash")
+
+
+def test_rates_that_cannot_be_measured_say_why_and_leave_the_page_whole(
+    settled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def unavailable(*arguments: object) -> environments.Environment:
+        raise SetupError("uv must be on PATH; install uv")
+
+    monkeypatch.setattr(environments, "prepare", unavailable)
+    bench.ceilings()
+    found = json.loads((settled / "ceilings.json").read_text(encoding="utf-8"))
+    assert found["reason"] == "uv must be on PATH; install uv"
+    assert found["fingerprint"]["device"] == CPU.name
+    assert "could not be measured: uv must be on PATH; install uv." in capsys.readouterr().out

@@ -1,0 +1,105 @@
+"""The PEP 723 header of a cell, as a person may write it and as a person may get it wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from fakes import REPOSITORY
+from uvnote.parser import parse_markdown
+
+from fluxbench import cell
+from fluxbench.settings import SetupError
+
+GOOD = """\
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["fluxbench"]
+#
+# [tool.fluxbench]
+# notebook = "flux"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# ///
+from fluxbench import bench
+
+bench.measure("torch_math")
+"""
+
+
+def test_a_good_header_says_its_notebook_and_its_packages() -> None:
+    found = cell.parse(GOOD, "sdpa")
+    assert (found.notebook, found.id, found.packages) == ("flux", "sdpa", ("torch==2.13.0", "numpy==2.4.6"))
+
+
+def test_a_cell_is_known_by_the_hash_of_its_source() -> None:
+    assert cell.parse(GOOD, "sdpa").source_sha256 == hashlib.sha256(GOOD.encode()).hexdigest()
+
+
+def test_a_local_build_is_an_exact_pin() -> None:
+    assert cell.parse(GOOD.replace("torch==2.13.0", "torch==2.13.0+cpu"), "sdpa").packages[0] == "torch==2.13.0+cpu"
+
+
+def test_another_block_of_metadata_is_left_alone() -> None:
+    other = "# /// notes\n# anything at all\n# ///\n\n"
+    assert cell.parse(other + GOOD, "sdpa").notebook == "flux"
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["print(1)\n", "# /// script\n# dependencies = []\n# ///\n", '# /// script\n# [tool.uv]\n# a = "b"\n# ///\n'],
+)
+def test_a_cell_without_a_table_measures_nothing(source: str) -> None:
+    assert cell.tool_table(source) is None
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("print(1)\n", r"cell 'sdpa' must have a \[tool.fluxbench\] table in its PEP 723 header, got none"),
+        (GOOD.replace("# ///\n", ""), "must end with a line `# ///`, and each line between must begin with `# `"),
+        (GOOD.replace("# notebook", "notebook"), "each line between must begin with `# `"),
+        (GOOD.replace("[tool.fluxbench]", "[tool.fluxbench"), "a PEP 723 header must be TOML: .*; mend the lines"),
+        (GOOD + GOOD, "must have one PEP 723 header, got 2; keep one"),
+        (GOOD.replace("torch==2.13.0", "torch"), "must have an exact pin such as torch==2.13.0, got 'torch'"),
+        (GOOD.replace("torch==2.13.0", "torch>=2.13"), "must have an exact pin .* got 'torch>=2.13'"),
+        (GOOD.replace("torch==2.13.0", "torch==2.*"), "must have an exact pin"),
+        (GOOD.replace('"torch==2.13.0"', "213"), "must have an exact pin .* got 213"),
+        (GOOD.replace("torch==2.13.0", "torch==2.13.0; --index-url x"), "must have an exact pin"),
+        (GOOD.replace('# notebook = "flux"\n', ""), "must name its notebook, got None"),
+        (GOOD.replace('"flux"', '"../flux"'), "must name its notebook, got '../flux'"),
+        (GOOD.replace('["torch==2.13.0", "numpy==2.4.6"]', "[]"), "must list the measured packages"),
+        (GOOD.replace('["torch==2.13.0", "numpy==2.4.6"]', '"torch"'), "must list the measured packages"),
+    ],
+)
+def test_a_header_that_is_not_right_is_refused_with_a_sentence(source: str, sentence: str) -> None:
+    with pytest.raises(SetupError, match=sentence):
+        cell.parse(source, "sdpa")
+
+
+def test_the_running_cell_is_the_script_that_python_was_started_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "sdpa.py"
+    script.write_text(GOOD, encoding="utf-8")
+    main = ModuleType("__main__")
+    main.__file__ = str(script)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert cell.current() == cell.parse(GOOD, "sdpa")
+
+
+def test_an_interactive_interpreter_is_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    with pytest.raises(SetupError, match="must be started from a cell's script, got an interactive interpreter"):
+        cell.current()
+
+
+@pytest.mark.parametrize("notebook", sorted((REPOSITORY / "notebooks").glob("*.md")), ids=lambda path: path.stem)
+def test_every_measuring_cell_of_a_notebook_fits_on_a_screen(notebook: Path) -> None:
+    codes = [code for code in parse_markdown(notebook.read_text(encoding="utf-8"))[1] if cell.tool_table(code.code)]
+    bodies = {code.id: code.code.rpartition("# ///\n")[2].splitlines() for code in codes}
+    assert bodies
+    assert {name: len(lines) for name, lines in bodies.items() if len(lines) > 20} == {}
+    assert {name for name, lines in bodies.items() if any("def " in line or "for " in line for line in lines)} == set()

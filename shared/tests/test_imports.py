@@ -1,0 +1,183 @@
+"""The one-way road, held as a table: what each module may import of fluxbench, and who may load a heavy library."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fluxbench"
+
+FACTS = {"workloads": "", "hardware": "", "settings": "", "statistics": "", "formatting": ""}
+MEASURING = {
+    "peaks": "hardware",
+    "targets": "hardware",
+    "fingerprint": "hardware",
+    "telemetry": "hardware",
+    "records": "workloads",
+    "requests": "workloads",
+    "cell": "settings",
+    "environments": "settings targets",
+    "inputs": "workloads",
+    "reference": "inputs",
+    "correctness": "inputs records reference",
+    "timing": "inputs",
+    "profiling": "inputs",
+    "ceilings": "timing",
+    "worker": "ceilings correctness inputs profiling records requests timing variants variants._base workloads",
+    "observations": "cell hardware records statistics telemetry workloads",
+    "processes": "environments hardware observations records requests telemetry workloads",
+    # What a cell calls also prints what it measured: the one place where measuring meets showing.
+    "bench": "cell environments fingerprint hardware observations peaks processes records requests settings tables "
+    "targets variants workloads",
+}
+SHOWING = {
+    "ranking": "records workloads",
+    "sentences": "formatting ranking records",
+    "tables": "formatting ranking records sentences",
+    "plots_style": "ranking",
+    "plots_svg": "records",
+    "plots_lines": "formatting plots_style plots_svg ranking records",
+    "plots_rows": "formatting plots_style plots_svg ranking records",
+    "plots": "formatting plots_lines plots_rows plots_svg ranking records",
+    "show": "hardware peaks plots records settings tables",
+}
+BUILDING = {
+    "notebook": "",
+    "notebook.document": "cell records settings",
+    "notebook.freshness": "bench cell fingerprint hardware notebook.document records settings",
+    "notebook.build": "bench cell environments hardware notebook.document notebook.freshness records settings targets "
+    "variants",
+    "notebook.publish": "notebook.build records settings",
+    "cli": "hardware notebook.build notebook.publish settings",
+}
+ALLOWED = {name: set(text.split()) for name, text in {**FACTS, **MEASURING, **SHOWING, **BUILDING}.items()}
+OF_A_VARIANT = {"hardware", "workloads", "variants._base"}  # and a kernel written here
+# A library that takes a second or a GPU to load, and the modules that may load it when they are imported.
+HEAVY = {
+    "torch": {"inputs", "reference", "correctness", "timing", "ceilings", "profiling", "worker", "kernels.*"},
+    "triton": {"kernels.*"},
+    "pandas": {"tables"},
+    "matplotlib": {"plots_lines", "plots_rows", "plots_svg"},
+    "uvnote": {"notebook.document"},
+    "pynvml": set(),
+}
+
+
+def modules() -> dict[str, ast.Module]:
+    """Return every module of fluxbench, parsed, by its name within the package: "variants._base"."""
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        name = ".".join(part for part in parts if part != "__init__")
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = modules()
+VARIANTS = sorted(name for name in MODULES if name.startswith("variants.") and name != "variants._base")
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Return which modules of fluxbench a module imports, at its top or anywhere within."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports within fluxbench are absolute"
+            full = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name.removeprefix("fluxbench.") in MODULES else str(node.module) for name in full}
+    return {name.removeprefix("fluxbench.") for name in found if name.startswith("fluxbench.")}
+
+
+def imported_when_loaded(tree: ast.Module) -> set[str]:
+    """Return the outermost packages that a module imports when it is imported itself."""
+    found = set()
+    for node in tree.body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module).split(".")[0])
+        elif not isinstance(node, ast.If):  # `if TYPE_CHECKING:` is never run
+            found |= {
+                name
+                for inner in ast.walk(node)
+                if not isinstance(node, ast.FunctionDef | ast.ClassDef) and isinstance(inner, ast.Import)
+                for name in (alias.name.split(".")[0] for alias in inner.names)
+            }
+    return found
+
+
+def test_every_module_has_its_line_in_the_table() -> None:
+    by_rule = {"", "variants", "variants._base", *VARIANTS, *(name for name in MODULES if name.startswith("kernels"))}
+    assert set(MODULES) - by_rule == set(ALLOWED)
+
+
+@pytest.mark.parametrize("name", sorted(ALLOWED))
+def test_a_module_imports_what_its_line_allows(name: str) -> None:
+    assert imported(MODULES[name]) <= ALLOWED[name]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_imports_no_other_variant_and_nothing_that_measures(name: str) -> None:
+    others = {module for module in imported(MODULES[name]) if not module.startswith("kernels.")}
+    assert others <= OF_A_VARIANT
+
+
+def test_what_all_variants_share_knows_devices_and_workloads_alone() -> None:
+    assert imported(MODULES["variants._base"]) <= {"hardware", "workloads"}
+
+
+def test_the_registry_imports_variants_alone() -> None:
+    assert imported(MODULES["variants"]) <= {"variants._base", *VARIANTS}
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name.startswith("kernels")])
+def test_a_kernel_imports_nothing_of_fluxbench(name: str) -> None:
+    assert imported(MODULES[name]) == set()
+
+
+def test_the_table_lets_no_measuring_module_import_a_showing_one() -> None:
+    crossings = {(name, other) for name in {*FACTS, *MEASURING} for other in ALLOWED[name] & {*SHOWING, *BUILDING}}
+    assert crossings == {("bench", "tables")}
+
+
+def test_the_table_lets_no_showing_module_import_a_measuring_one() -> None:
+    read_only = {"records", "peaks", *FACTS}
+    crossings = {(name, other) for name in SHOWING for other in ALLOWED[name] - {*SHOWING, *read_only}}
+    assert crossings == set()
+
+
+def test_there_is_no_circle() -> None:
+    left = {name: imported(tree) & set(MODULES) for name, tree in MODULES.items()}
+    left["variants"] -= {"variants"}
+    while free := {name for name, needs in left.items() if not needs & set(left)}:
+        left = {name: needs for name, needs in left.items() if name not in free}
+    assert left == {}
+
+
+@pytest.mark.parametrize("library", sorted(HEAVY))
+def test_a_heavy_library_is_loaded_by_its_own_modules_alone(library: str) -> None:
+    loading = {name for name, tree in MODULES.items() if library in imported_when_loaded(tree)}
+    by_rule = {name for name in loading if name.startswith("kernels.") and "kernels.*" in HEAVY[library]}
+    assert loading - by_rule <= HEAVY[library]
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("cli", "torch triton pandas matplotlib uvnote"),
+        ("variants", "torch triton pandas matplotlib"),
+        ("show", "torch triton"),
+        ("bench", "torch triton matplotlib"),
+        ("records", "torch triton pandas matplotlib numpy"),
+    ],
+)
+def test_importing_a_module_leaves_what_it_does_not_need(module: str, absent: str) -> None:
+    code = f"import fluxbench.{module}, sys; print(*(set({absent.split()!r}) & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -1,0 +1,125 @@
+"""What a showing cell prints and writes, from sample records in the folders that uvnote names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import CPU, GPU, clean
+from sample_records import make_record
+
+from fluxbench import hardware, records, show
+from fluxbench.records import Status
+from fluxbench.workloads import named
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two cells' artifacts, an empty folder to run in, and uvnote's variables."""
+    clean(monkeypatch)
+    for name in ("hardware", "sdpa", "here"):
+        (tmp_path / name).mkdir()
+    facts = {"device": dataclasses.asdict(GPU), "peak": None}
+    (tmp_path / "hardware" / "device.json").write_text(json.dumps(facts), encoding="utf-8")
+    found = [
+        make_record(variant, workload, median_ms)
+        for variant, median_ms in (("torch_flash", 0.8), ("torch_cudnn", 0.4))
+        for workload in named("flux1-1024px")
+    ]
+    failed = [make_record("flex", workload, status=Status.CRASHED) for workload in named("flux1-1024px")]
+    records.write(tmp_path / "sdpa" / "sdpa.jsonl", [*found, *failed])
+    monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_HARDWARE,UVNOTE_INPUT_SDPA")
+    monkeypatch.setenv("UVNOTE_INPUT_HARDWARE", str(tmp_path / "hardware"))
+    monkeypatch.setenv("UVNOTE_INPUT_SDPA", str(tmp_path / "sdpa"))
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def written(inputs: Path) -> set[str]:
+    return {path.name for path in (inputs / "here").iterdir() if path.stat().st_size}
+
+
+def test_the_answer_names_the_device_and_the_fastest(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show.answer()
+    first = capsys.readouterr().out.splitlines()[0]
+    assert "NVIDIA Made Up" in first
+    assert "torch_cudnn" in first
+
+
+@pytest.mark.parametrize(
+    ("shown", "files"),
+    [
+        (show.latency, {"latency.svg", "latency.csv"}),
+        (show.throughput, {"throughput.svg", "throughput.csv"}),
+        (show.ranking, {"ranking.svg", "ranking.csv"}),
+        (show.correctness, {"correctness.csv"}),
+        (show.answer, set()),
+    ],
+)
+def test_a_showing_cell_writes_its_files_into_an_empty_folder(
+    inputs: Path, shown: Callable[[], None], files: set[str]
+) -> None:
+    shown()
+    assert written(inputs) == files
+
+
+@pytest.mark.parametrize("shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness])
+def test_a_page_is_drawn_where_nothing_passed(inputs: Path, shown: Callable[[], None]) -> None:
+    failed = [make_record("flex", workload, status=Status.UNSUPPORTED) for workload in named("flux1-1024px")]
+    records.write(inputs / "sdpa" / "sdpa.jsonl", failed)
+    shown()
+
+
+@pytest.mark.parametrize("shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness])
+def test_damaged_records_end_the_cell_with_one_sentence(inputs: Path, shown: Callable[[], None]) -> None:
+    path = inputs / "sdpa" / "sdpa.jsonl"
+    path.write_text(path.read_text(encoding="utf-8")[:-50], encoding="utf-8")
+    with pytest.raises(SystemExit) as caught:
+        shown()
+    said = str(caught.value.code)
+    assert said.startswith("fluxbench: sdpa.jsonl, line 18: a record must be one JSON object a line")
+    assert said.endswith("; run the cell that wrote it again")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("shown", [show.answer, show.ranking, show.throughput])
+def test_a_cell_that_does_not_need_the_hardware_is_told_to(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, shown: Callable[[], None]
+) -> None:
+    monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_SDPA")
+    with pytest.raises(SystemExit, match=r"must have needs=hardware, for device.json"):
+        shown()
+
+
+def test_every_record_of_every_needed_cell_is_shown(inputs: Path) -> None:
+    assert {record.variant for record in show.measured()} == {"torch_flash", "torch_cudnn", "flex"}
+
+
+def test_rates_that_could_not_be_measured_leave_the_figure_whole(inputs: Path) -> None:
+    marks = {"reason": "torch cannot use this device", "fingerprint": {}}
+    (inputs / "hardware" / "ceilings.json").write_text(json.dumps(marks), encoding="utf-8")
+    show.throughput()
+    assert written(inputs) == {"throughput.svg", "throughput.csv"}
+
+
+def test_the_device_is_described_and_its_facts_are_written(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(hardware, "detect", lambda: CPU)
+    show.device()
+    facts = json.loads((inputs / "here" / "device.json").read_text(encoding="utf-8"))
+    assert (facts["device"]["name"], facts["peak"]) == ("made-up CPU", None)
+    assert "made-up CPU" in capsys.readouterr().out
+
+
+def test_a_known_device_comes_with_its_peak_and_the_source(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    h200 = dataclasses.replace(GPU, name="NVIDIA H200", memory_bytes=141 * 2**30)
+    monkeypatch.setattr(hardware, "detect", lambda: h200)
+    show.device()
+    facts = json.loads((inputs / "here" / "device.json").read_text(encoding="utf-8"))
+    assert f"{facts['peak']['bf16_tflops']:g} TFLOP/s bfloat16" in capsys.readouterr().out

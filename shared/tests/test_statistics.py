@@ -1,0 +1,170 @@
+"""Medians, intervals and ratios: that an interval holds the truth as often as it says, and what a ratio leaves out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxbench import statistics
+
+TRUE_MS = 100.0
+TRIALS = 300  # at a true rate of 95%, the observed one lies within 91.2% and 98.8% in 997 of 1,000 such runs
+
+
+def synthetic(seed: int, processes: int, samples: int, between_ms: float, within_ms: float) -> list[list[float]]:
+    """Return samples whose median is `TRUE_MS`: normal within a process, and normal between processes."""
+    rng = np.random.default_rng(seed)
+    levels = TRUE_MS + rng.normal(0, between_ms, (processes, 1))
+    found: list[list[float]] = (levels + rng.normal(0, within_ms, (processes, samples))).tolist()
+    return found
+
+
+def coverage(processes: int, samples: int, between_ms: float, within_ms: float) -> float:
+    """Return the share of trials whose interval holds the true median."""
+    hits = 0
+    for seed in range(TRIALS):
+        found = statistics.median(synthetic(seed, processes, samples, between_ms, within_ms), seed=seed)
+        hits += found.low <= TRUE_MS <= found.high
+    return hits / TRIALS
+
+
+@pytest.mark.parametrize(
+    ("processes", "samples", "between_ms", "within_ms"),
+    [
+        (3, 10, 0.0, 1.0),
+        (3, 10, 0.3, 1.0),
+        (12, 10, 1.0, 1.0),
+    ],
+)
+def test_the_interval_holds_the_true_median_in_about_95_of_100_cases(
+    processes: int, samples: int, between_ms: float, within_ms: float
+) -> None:
+    assert 0.91 <= coverage(processes, samples, between_ms, within_ms) <= 0.99
+
+
+def test_three_processes_that_differ_as_much_as_their_samples_cover_four_cases_in_five() -> None:
+    # Three draws say little of how much processes differ: the known limit of a bootstrap over few clusters.
+    assert 0.75 <= coverage(3, 10, 1.0, 1.0) <= 0.91
+
+
+def test_more_processes_narrow_the_interval_where_processes_differ() -> None:
+    few = statistics.median(synthetic(0, 3, 10, 1.0, 0.1))
+    many = statistics.median(synthetic(0, 30, 10, 1.0, 0.1))
+    assert many.high - many.low < few.high - few.low
+
+
+def test_the_median_is_that_of_all_samples() -> None:
+    assert statistics.median([[1.0, 2.0], [3.0, 4.0, 5.0]]).value == 3.0
+
+
+def test_samples_that_are_all_the_same_have_no_width() -> None:
+    found = statistics.median([[2.0] * 4] * 3)
+    assert (found.low, found.value, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_one_process_has_an_interval_of_its_own_samples() -> None:
+    found = statistics.median([[1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert 1.0 <= found.low < found.value == 3.0 < found.high <= 5.0
+
+
+def test_one_sample_is_its_own_interval() -> None:
+    found = statistics.median([[1.5]])
+    assert (found.low, found.value, found.high) == (1.5, 1.5, 1.5)
+
+
+def test_the_same_seed_gives_the_same_interval() -> None:
+    samples = synthetic(0, 3, 10, 1.0, 1.0)
+    assert statistics.median(samples, seed=1) == statistics.median(samples, seed=1)
+
+
+def test_processes_with_unequal_numbers_of_samples_are_taken_as_they_are() -> None:
+    found = statistics.median([[1.0], [2.0] * 30, [3.0] * 2])
+    assert (found.value, found.low >= 1.0, found.high <= 3.0) == (2.0, True, True)
+
+
+# Ratios.
+
+
+def test_a_process_that_slows_both_sides_leaves_the_ratio() -> None:
+    slowdowns = (1.0, 1.4, 0.7)
+    reference = [[level * x for x in (1.0, 1.001, 0.999)] for level in slowdowns]
+    twice = [[2 * x for x in part] for part in reference]
+    found = statistics.ratio(twice, reference)
+    assert found.value == pytest.approx(2.0)
+    assert found.high - found.low < 0.02
+
+
+def test_the_same_slowdown_widens_the_interval_of_the_median() -> None:
+    reference = [[level * x for x in (1.0, 1.001, 0.999)] for level in (1.0, 1.4, 0.7)]
+    found = statistics.median(reference)
+    assert found.high - found.low > 0.4
+
+
+def test_processes_that_are_not_paired_widen_the_ratio() -> None:
+    reference = [[1.0] * 3, [1.4] * 3, [0.7] * 3]
+    shuffled = [[2.8] * 3, [1.4] * 3, [2.0] * 3]
+    found = statistics.ratio(shuffled, reference)
+    assert found.high - found.low > 0.4
+
+
+def test_sides_with_unequal_numbers_of_samples_are_compared() -> None:
+    found = statistics.ratio([[2.0, 2.0]] * 3, [[1.0] * 7] * 3)
+    assert (found.low, found.value, found.high) == (2.0, 2.0, 2.0)
+
+
+def test_the_interval_of_a_ratio_holds_the_truth_in_about_95_of_100_cases() -> None:
+    hits = 0
+    for seed in range(TRIALS):
+        rng = np.random.default_rng(seed)
+        levels = rng.normal(1.0, 0.2, (3, 1))  # of a process, on both sides
+        both = [(levels * rng.normal(middle, 0.02, (3, 12))).tolist() for middle in (0.8, 1.0)]
+        found = statistics.ratio(both[0], both[1], seed=seed)
+        hits += found.low <= 0.8 <= found.high
+    assert 0.91 <= hits / TRIALS <= 1.0
+
+
+# What cannot be.
+
+
+@pytest.mark.parametrize("samples", [[], [[]], [[1.0], []]])
+def test_a_process_without_samples_is_refused(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="at least one process, and at least one from each"):
+        statistics.median(samples)
+
+
+def test_sides_with_unequal_numbers_of_processes_are_refused() -> None:
+    with pytest.raises(ValueError, match="the same processes on both sides, got 1 and 2"):
+        statistics.ratio([[1.0]], [[1.0], [1.0]])
+
+
+# Properties.
+
+TIMES_MS = st.lists(st.lists(st.floats(0.01, 1000.0), min_size=1, max_size=6), min_size=1, max_size=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TIMES_MS)
+def test_an_interval_holds_its_estimate_and_lies_within_the_samples(samples: list[list[float]]) -> None:
+    found = statistics.median(samples)
+    everything = [x for part in samples for x in part]
+    assert min(everything) <= found.low <= found.value <= found.high <= max(everything)
+
+
+@settings(max_examples=40, deadline=None)
+@given(TIMES_MS, st.sampled_from([0.001, 0.5, 2.0, 1024.0]))
+def test_another_unit_scales_the_estimate_and_nothing_else(samples: list[list[float]], factor: float) -> None:
+    plain, scaled = statistics.median(samples), statistics.median([[factor * x for x in part] for part in samples])
+    assert (scaled.value, scaled.low, scaled.high) == pytest.approx(
+        (factor * plain.value, factor * plain.low, factor * plain.high)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(TIMES_MS, st.sampled_from([0.001, 0.5, 2.0, 1024.0]))
+def test_another_unit_leaves_a_ratio(samples: list[list[float]], factor: float) -> None:
+    slower = [[x + 1.0 for x in part] for part in samples]
+    plain = statistics.ratio(slower, samples)
+    scaled = statistics.ratio(*([[factor * x for x in part] for part in side] for side in (slower, samples)))
+    assert (scaled.value, scaled.low, scaled.high) == pytest.approx((plain.value, plain.low, plain.high))
