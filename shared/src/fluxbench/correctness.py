@@ -14,7 +14,8 @@ from fluxbench.records import Correctness
 
 # Rounding a number to nearest once errs by u / sqrt(6), relative and root-mean-square, with the unit roundoff u
 # (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.1): the absolute error is uniform within
-# half a unit in the last place, and relative to a significand x uniform in [1, 2) that is u / sqrt(3) * sqrt(mean(x^-2)).
+# half a unit in the last place, and relative to a significand x uniform in [1, 2) that is
+# u / sqrt(3) * sqrt(mean of 1/x^2).
 # A fused kernel rounds the probabilities to the inputs' dtype before the second product; math attention does not.
 UNIT_ROUNDOFF = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-24}
 

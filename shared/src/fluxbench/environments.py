@@ -42,9 +42,9 @@ def uv() -> str:
     """Return the path of uv: the one that runs us, beside us, or on PATH. Raises `SetupError` where there is none."""
     beside = Path(sys.executable).with_name("uv")
     found = os.environ.get("UV") or (str(beside) if beside.is_file() else shutil.which("uv"))
-    if not found:
+    if not found or not Path(found).is_file():
         raise SetupError(
-            "uv must be on PATH to build the measured environment, got none; run `make setup`, or install uv"
+            f"uv must be on PATH to build the measured environment, got {found or 'none'}; run `make setup`"
         )
     return found
 

@@ -122,20 +122,20 @@ def interleave(
     cloned before anything else runs. A callable with fewer samples sits rounds out, evenly.
     """
     total = max(rounds.values())
-    schedule = []
+    schedule: list[str] = []
     for index in range(total):
         due = [name for name in calls if (index + 1) * rounds[name] // total > index * rounds[name] // total]
         order.shuffle(due)
-        schedule += [(name, index) for name in due]
-    last = {name: position for position, (name, _) in enumerate(schedule)}
+        schedule += due
+    left = dict(rounds)
     outputs = {}
-    for position, (name, index) in enumerate(schedule):
-        is_last = last[name] == position
-        inputs = rotation[-1] if is_last else rotation[index % len(rotation)]
+    for name in schedule:
+        left[name] -= 1
+        inputs = rotation[-1 - left[name] % len(rotation)]  # the last call's are never those of the call before
         out = stopwatch.time(functools.partial(calls[name], inputs))
-        if is_last:
+        if not left[name]:
             outputs[name] = out.clone()
     samples: dict[str, list[float]] = {name: [] for name in calls}
-    for (name, _), sample in zip(schedule, stopwatch.take_ms(), strict=True):
+    for name, sample in zip(schedule, stopwatch.take_ms(), strict=True):
         samples[name].append(sample)
     return samples, outputs

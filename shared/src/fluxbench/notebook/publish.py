@@ -26,6 +26,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     new, old, final = home / f".{name}.new", home / f".{name}.old", home / name
     new_page, page = home / f".{name}.html.new", home / f"{name}.html"
     shutil.rmtree(new, ignore_errors=True)
+    if old.exists() and not final.exists():  # an earlier publish was interrupted between its two steps
+        old.rename(final)
     try:
         _fill(new, built)
         write_text(new_page, _relinked(built.page.read_text(encoding="utf-8"), name))
