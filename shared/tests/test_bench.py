@@ -105,7 +105,7 @@ def test_without_uv_every_variant_is_unavailable_and_says_what_to_do(
     found = measured(tmp_path, "torch_math", "torch_flash")
     assert {record.status for record in found} == {Status.UNAVAILABLE}
     assert {record.reason for record in found} == {
-        "uv must be on PATH to build the measured environment, got none; run `make setup`, or install uv"
+        "uv must be on PATH to build the measured environment, got none; run `make setup`"
     }
 
 

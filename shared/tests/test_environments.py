@@ -100,7 +100,7 @@ def test_a_missing_uv_is_said_with_what_to_do(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_uv(monkeypatch, tmp_path)
-    with pytest.raises(SetupError, match=r"uv must be on PATH .*, got none; run `make setup`, or install uv"):
+    with pytest.raises(SetupError, match=r"uv must be on PATH .*, got none; run `make setup`"):
         prepare(settings)
 
 
