@@ -208,9 +208,20 @@ def test_a_cell_without_whole_records_is_run_again(machine: Machine, text: str) 
 def test_a_cell_that_failed_is_a_problem_that_names_it_and_is_run_again(machine: Machine) -> None:
     machine.rewrite('print("the other")', 'raise SystemExit("fluxbench: the GPU is on fire")')
     machine.rewrite("id=other needs=second", "id=other needs=second,figure")  # the last one: a failure ends the rest
-    assert machine.build().problems == ("cell other failed: fluxbench: the GPU is on fire",)
+    assert machine.build().problems == ("cell other failed: the GPU is on fire",)
     machine.build()
     assert machine.ran() == ["other"]
+
+
+def test_a_cell_that_uv_could_not_start_says_what_to_do_and_names_no_registry(machine: Machine) -> None:
+    machine.rewrite(
+        'print("the other")',
+        'raise SystemExit("error: Request failed\\n  cause: Failed to fetch: https://a.registry/x/\\n  cause: dns error")',
+    )
+    machine.rewrite("id=other needs=second", "id=other needs=second,figure")
+    (problem,) = machine.build().problems
+    assert problem.endswith("; check the network, or name a folder of wheels in FLUXBENCH_WHEELS")
+    assert "a.registry" not in problem
 
 
 def test_a_cell_that_was_not_run_is_a_problem_too(machine: Machine) -> None:
@@ -219,7 +230,7 @@ def test_a_cell_that_was_not_run_is_a_problem_too(machine: Machine) -> None:
     machine.rewrite("id=other needs=second", "id=other needs=figure")
     assert machine.build().problems == (
         "cell figure failed: no",
-        "cell other was not run, because a cell before it failed",
+        "not run, because a cell before failed: other",
     )
 
 

@@ -189,12 +189,12 @@ def _locked(folder: Path) -> Iterator[None]:
 def _run_uv(arguments: list[str], variables: dict[str, str]) -> None:
     done = subprocess.run([uv(), *arguments], env={**os.environ, **variables}, capture_output=True, text=True)
     if done.returncode:
-        cause = _cause(done.stderr) or f"it ended with exit code {done.returncode} and said nothing; run it again"
+        cause = explain(done.stderr) or f"it ended with exit code {done.returncode} and said nothing; run it again"
         raise SetupError(f"uv could not build the measured environment: {cause}")
 
 
-def _cause(stderr: str) -> str:
-    """Return what uv says went wrong as one sentence with the advice that fits."""
+def explain(stderr: str) -> str:
+    """Return what uv says went wrong, from its stderr, as one sentence with the advice that fits."""
     text = " ".join(line.strip(" ×╰─▶│├·⏵") for line in stderr.splitlines() if line.strip()).partition("hint:")[0]
     text = re.sub(r"https?://[^\s`)]+", "the registry", text).removeprefix("error: ").strip(" .")
     text = text if len(text) <= 300 else f"{text[:299]}…"

@@ -79,15 +79,16 @@ def _inspect(document: Document, settings: Settings, output: Path, returncode: i
         problems.append(f"uvnote ended with exit code {returncode} and drew no page; read its messages above")
     results = document.results()
     found: list[Record] = []
+    unrun = [code.id for code in document.cells if code.id not in results]
     for code in document.cells:
-        if code.id not in results:
-            problems.append(f"cell {code.id} was not run, because a cell before it failed")
+        if code.id in unrun:
             continue
         folder, result = results[code.id]
         if not result.get("success"):
-            said = [line for line in result.get("stderr", "").splitlines() if line.strip()] or ["it said nothing"]
-            problems.append(f"cell {code.id} failed: {said[-1].strip()}")
+            problems.append(f"cell {code.id} failed: {_said(result.get('stderr', ''))}")
         found += records_in(folder)
+    if unrun:
+        problems.append(f"not run, because a cell before failed: {', '.join(unrun)}")
     problems += _unexpected(found, targets.of(hardware.detect(), settings.root), document)
     return Built(page=page, document=document, records=tuple(found), problems=tuple(problems))
 
@@ -107,6 +108,16 @@ def _unexpected(found: list[Record], target: Target, document: Document) -> list
         f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}: {reason}"
         for reason, who in why.items()
     ]
+
+
+def _said(stderr: str) -> str:
+    """Return why a cell failed: what it says itself last, or what kept uv from starting it."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
+    if not lines:
+        return "it said nothing"
+    if any(line.startswith("error: ") for line in lines) and not lines[-1].startswith("fluxbench: "):
+        return environments.explain(stderr)
+    return lines[-1].removeprefix("fluxbench: ")
 
 
 @contextmanager
