@@ -83,7 +83,7 @@ class Machine:
 
     def dropped(self) -> list[str]:
         """The cells whose results no longer hold, sorted: what the next build would run."""
-        return sorted(drop_stale(load(self.notebook), self.settings))
+        return sorted(drop_stale(load(self.notebook), hardware.detect(), self.settings))
 
     def measures(self, cell_id: str, *found: Record, device: Device = GPU) -> None:
         """Prepare what a cell is to write, as measured here and now on a device."""
@@ -191,7 +191,7 @@ def test_a_variant_that_failed_in_a_way_that_may_pass_is_tried_again_and_no_othe
         kept, _ = document.results()["first"]
         copy = shutil.copytree(kept, machine.folder / "kept" / status)
         shutil.copy(machine.folder / "records" / "first.jsonl", kept)
-        if dropped := drop_stale(document, machine.settings):
+        if dropped := drop_stale(document, hardware.detect(), machine.settings):
             assert dropped["first"] == ["a variant failed in a way that may pass"]
             again.append(status)
             shutil.copytree(copy, kept)

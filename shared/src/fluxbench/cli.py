@@ -38,7 +38,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(command: str, notebook: Path, output: Path) -> int:
-    from fluxbench import hardware
     from fluxbench.notebook.build import build
     from fluxbench.notebook.publish import publish
 
@@ -48,7 +47,7 @@ def _run(command: str, notebook: Path, output: Path) -> int:
         print(f"fluxbench: {problem}", file=sys.stderr)
     page = built.page
     if command == "publish" and not built.problems:
-        page = publish(built, settings.root / "reports", hardware.target_name(hardware.detect()))
+        page = publish(built, settings.root / "reports", built.target.name)
     if page.is_file():
         print(f"\nThe page is {page.resolve()}")
     return 1 if built.problems else 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench import bench, cell, environments, hardware, targets, variants
+from fluxbench.hardware import Device
 from fluxbench.notebook.document import Document, load, records_in
 from fluxbench.notebook.freshness import drop_stale
 from fluxbench.records import Record, Status
@@ -27,6 +28,7 @@ class Built:
 
     page: Path
     document: Document
+    target: Target
     records: tuple[Record, ...]
     problems: tuple[str, ...]  # one sentence each; none where the page is what was asked for
 
@@ -41,38 +43,39 @@ def build(notebook: Path, settings: Settings, output: Path) -> Built:
     if not Path(uvnote).is_file():
         raise SetupError("uvnote must be installed beside fluxbench, got none; run `make setup`")
     uv = environments.uv()
+    device = hardware.detect()
+    target = targets.of(device, settings.root)
     with _alone(document):
-        for cell_id, reasons in drop_stale(document, settings).items():
+        for cell_id, reasons in drop_stale(document, device, settings).items():
             print(f"cell {cell_id} is run again: {'; '.join(reasons)}")
-        _prepare(document, settings)
+        _prepare(document, device, target, settings)
         variables = {**os.environ, **environments.uv_variables(settings)}
         variables.setdefault("UV_CACHE_DIR", _uv_cache(uv))
         variables["PATH"] = os.pathsep.join((str(Path(uv).parent), variables.get("PATH", "")))
         # The interpreter of the cells is this one: what it is asked for is in its own environment.
         variables["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
         done = subprocess.run([uvnote, "build", str(notebook), "--output", str(output)], env=variables)
-        return _inspect(document, settings, output, done.returncode)
+        return _inspect(document, target, output, done.returncode)
 
 
-def _prepare(document: Document, settings: Settings) -> None:
+def _prepare(document: Document, device: Device, target: Target, settings: Settings) -> None:
     """Build the environments of cells that are to run before uvnote's 300 s a cell begin: torch is gigabytes on a GPU.
 
     What cannot be had is left to the cell, whose records say why.
     """
-    device = hardware.detect()
     fresh = document.results()
+    shapes = bench.default_workloads(device, settings)
     for code in document.cells:
         if code.id in fresh or not document.is_measuring(code):
             continue
         named = [variant for variant in variants.REGISTRY if any(f'"{name}"' in code.code for name in variant.names)]
-        shapes = bench.default_workloads(device, settings)
         if named and all(variant.supports(device, shape) for variant in named for shape in shapes):
             continue
         with contextlib.suppress(SetupError):
-            environments.prepare(cell.parse(code.code, code.id).packages, targets.of(device, settings.root), settings)
+            environments.prepare(cell.parse(code.code, code.id).packages, target, settings)
 
 
-def _inspect(document: Document, settings: Settings, output: Path, returncode: int) -> Built:
+def _inspect(document: Document, target: Target, output: Path, returncode: int) -> Built:
     page = output / f"{document.path.stem}.html"
     problems = []
     if returncode or not page.is_file():
@@ -89,8 +92,8 @@ def _inspect(document: Document, settings: Settings, output: Path, returncode: i
         found += records_in(folder)
     if unrun:
         problems.append(f"not run, because a cell before failed: {', '.join(unrun)}")
-    problems += _unexpected(found, targets.of(hardware.detect(), settings.root), document)
-    return Built(page=page, document=document, records=tuple(found), problems=tuple(problems))
+    problems += _unexpected(found, target, document)
+    return Built(page=page, document=document, target=target, records=tuple(found), problems=tuple(problems))
 
 
 def _unexpected(found: list[Record], target: Target, document: Document) -> list[str]:

@@ -10,7 +10,8 @@ import json
 import shutil
 from pathlib import Path
 
-from fluxbench import bench, cell, fingerprint, hardware
+from fluxbench import bench, cell, fingerprint
+from fluxbench.hardware import Device
 from fluxbench.notebook.document import Document, records_in
 from fluxbench.records import Status, write_text
 from fluxbench.settings import Settings
@@ -19,9 +20,8 @@ from fluxbench.settings import Settings
 RETRIED = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 
 
-def drop_stale(document: Document, settings: Settings) -> dict[str, list[str]]:
-    """Drop the cached results that do not hold here and now; return why, by cell."""
-    device = hardware.detect()
+def drop_stale(document: Document, device: Device, settings: Settings) -> dict[str, list[str]]:
+    """Drop the cached results that do not hold on this device now; return why, by cell."""
     results = document.results()
     why: dict[str, list[str]] = {}
     for code in document.cells:
@@ -66,7 +66,7 @@ def _stale(folder: Path, now: fingerprint.Fingerprint) -> list[str]:
     return fingerprint.differences(before, now)
 
 
-def _shown_with(device: hardware.Device) -> str:
+def _shown_with(device: Device) -> str:
     digest = hashlib.sha256(repr(device).encode())
     package = Path(__file__).parents[1]
     for file in sorted(package.rglob("*.py")):
