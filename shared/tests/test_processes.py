@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import textwrap
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 from fakes import CPU, TINIER, TINY, executable
 
-from fluxbench import processes
+from fluxbench import processes, progress
 from fluxbench.environments import Environment
 from fluxbench.observations import Observations
 from fluxbench.processes import run_variants
@@ -334,6 +335,39 @@ def test_later_processes_take_as_many_samples_as_the_first(tmp_path: Path) -> No
     played(tmp_path, "")
     second = (tmp_path / "request-1.json").read_text(encoding="utf-8")
     assert '"rounds": {"tiny": {"a": 2, "b": 2, "c": 2}, "tinier": {"a": 2, "b": 2, "c": 2}}' in second
+
+
+def test_whoever_waits_is_told_of_every_step_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    progress.say(steps=18)  # three variants at two workloads in three processes
+    played(tmp_path, "")
+    said = [json.loads(line) for line in listened.read_text(encoding="utf-8").splitlines()]
+    assert [(line["variant"], line["workload"]) for line in said[1:6]] == [
+        (None, "tiny"),
+        ("a", "tiny"),
+        ("b", "tiny"),
+        ("c", "tiny"),
+        (None, "tiny"),
+    ]
+    assert progress.read(listened) == progress.Progress(share=1.0, step="all variants at tinier")
+
+
+def test_a_step_is_said_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    progress.say(steps=18)
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if (process, variant, workload) == (0, "c", "tiny"):
+            said = ""
+            while '"c"' not in said:
+                time.sleep(0.01)
+                said = open(os.environ["FLUXBENCH_PROGRESS"]).read()
+            open("said.jsonl", "w").write(said)
+    """
+    assert outcomes(played(tmp_path, scenario, deadline_s=20.0)) == ALL_PASSED
+    assert progress.read(tmp_path / "said.jsonl") == progress.Progress(share=3 / 18, step="c at tiny")
 
 
 def test_a_worker_that_dies_after_all_was_measured_costs_nothing(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import sys
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from fakes import CPU, GPU, REPOSITORY, clean
 
 from fluxbench import targets
-from fluxbench.settings import Settings, SetupError
+from fluxbench.settings import Settings, SetupError, full_disk
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def test_without_a_setting_everything_is_the_default() -> None:
     assert Settings.load() == Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
 
 
-@pytest.mark.parametrize("name", ["PYTHON", "WHEELS", "WORKLOADS", "ALL", "CACHE"])
+@pytest.mark.parametrize("name", ["PYTHON", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S"])
 def test_an_empty_setting_is_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"FLUXBENCH_{name}", "")
     assert Settings.load() == Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
@@ -34,6 +35,7 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px, wan-480p,")
     monkeypatch.setenv("FLUXBENCH_ALL", "1")
     monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "1200")
     assert Settings.load() == Settings(
         root=REPOSITORY,
         cache=tmp_path / "cache",
@@ -41,6 +43,7 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         wheels=tmp_path,
         workloads=("flux1-512px", "wan-480p"),
         all=True,
+        cell_limit_s=1200.0,
     )
 
 
@@ -63,6 +66,33 @@ def test_an_interpreter_that_is_none_is_refused(python: str, monkeypatch: pytest
     monkeypatch.setenv("FLUXBENCH_PYTHON", python)
     with pytest.raises(SetupError, match="FLUXBENCH_PYTHON must be the full path of an interpreter, got"):
         Settings.load()
+
+
+@pytest.mark.parametrize("limit", ["soon", "0", "-20", "1.5", "20 s", " 20", "nan", "inf", "1e3"])
+def test_a_limit_that_is_no_number_of_seconds_is_refused(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", limit)
+    with pytest.raises(SetupError) as caught:
+        Settings.load()
+    assert str(caught.value) == f"FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got {limit!r}"
+
+
+# A full disk.
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_and_a_spent_quota_are_one_sentence(number: int) -> None:
+    assert full_disk(OSError(number, "no room")) == "the disk is full; free some space and run it again"
+    named = OSError(number, "no room", "/a/sdpa.jsonl")
+    assert full_disk(named) == "the disk is full (/a/sdpa.jsonl); free some space and run it again"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES, errno.ENOENT])
+def test_another_error_is_no_full_disk(number: int) -> None:
+    assert full_disk(OSError(number, "something else", "/a/sdpa.jsonl")) is None
+
+
+def test_an_error_without_a_number_is_no_full_disk() -> None:
+    assert full_disk(OSError("no room")) is None
 
 
 # Targets.

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from fluxbench.hardware import Device
-from fluxbench.telemetry import Reading, Sampler, Summary, summarize, throttle_reasons
+from fluxbench.records import Telemetry
+from fluxbench.telemetry import Reading, Sampler, summarize, throttle_reasons
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
-SILENT = Summary(sm_clock_mhz=None, power_w=None, temperature_c=None, throttle_reasons=())
+SILENT = Telemetry(sm_clock_mhz=None, power_w=None, temperature_c=None, throttle_reasons=())
 
 
 class NVMLError(Exception):
@@ -87,7 +88,7 @@ def test_a_sampler_takes_the_medians_of_what_it_read(nvml: Any) -> None:
     with Sampler(H200, interval_s=60) as sampler:
         pass
     assert [reading.sm_clock_mhz for reading in sampler.readings] == [1980.0, 1700.0]
-    assert summarize(sampler.readings) == Summary(
+    assert summarize(sampler.readings) == Telemetry(
         sm_clock_mhz=1840.0, power_w=650.0, temperature_c=55.0, throttle_reasons=()
     )
 
@@ -128,7 +129,7 @@ def test_what_nvml_denies_is_unknown_and_the_rest_stays(nvml: Any) -> None:
     nvml.nvmlDeviceGetPowerUsage = refuse
     with Sampler(H200, interval_s=60) as sampler:
         pass
-    assert summarize(sampler.readings) == Summary(
+    assert summarize(sampler.readings) == Telemetry(
         sm_clock_mhz=1980.0, power_w=None, temperature_c=55.0, throttle_reasons=()
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import itertools
 import json
 import sys
 import time
@@ -12,14 +14,14 @@ from typing import Any
 
 import pytest
 import torch
-from fakes import CPU, GPU, REPOSITORY, TINY, clean
+from fakes import CPU, GPU, REPOSITORY, TINIER, TINY, clean
 from wrong import right
 
-from fluxbench import bench, environments, hardware, timing, variants, workloads
+from fluxbench import bench, environments, hardware, sentinel, timing, variants, workloads
 from fluxbench.cell import Cell
 from fluxbench.environments import Environment
 from fluxbench.observations import Observations, to_record
-from fluxbench.records import Record, Status, from_json
+from fluxbench.records import Record, Sentinel, Status, from_json
 from fluxbench.requests import Request
 from fluxbench.settings import Settings
 from fluxbench.variants._base import Attention, Variant
@@ -40,9 +42,10 @@ def events_of(
     """Return the events of one worker that gets a variant with this `load`, and then torch_math."""
     monkeypatch.setattr(variants, "REGISTRY", (*variants.REGISTRY, Variant(name=name, load=load)))
     asked = {"variants": (name, "torch_math"), "references": ("torch_math",), "workloads": (TINY,), **request}
+    asked.setdefault("device", "cpu")
     written = io.StringIO()
     with torch.inference_mode():
-        Worker(Request(device="cpu", **asked), written).run()
+        Worker(Request(**asked), written).run()
     return [json.loads(line) for line in written.getvalue().splitlines()]
 
 
@@ -50,8 +53,15 @@ def failures(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     return [(event["variant"], event["status"], event["reason"]) for event in events if event["event"] == "failed"]
 
 
+def samples(events: list[dict[str, Any]]) -> dict[str, int]:
+    """Return how many samples were taken at the one workload that was timed, by name; empty where none was."""
+    blocks = [event["samples_ms"] for event in events if event["event"] == "timed"]
+    return {name: len(found) for block in blocks for name, found in block.items()}
+
+
 def timed(events: list[dict[str, Any]]) -> set[str]:
-    return {name for event in events if event["event"] == "timed" for name in event["samples_ms"]}
+    """Return the variants that were timed, of which the sentinel is none."""
+    return set(samples(events)) - {sentinel.NAME}
 
 
 def raising(error: Exception) -> Callable[[], Attention]:
@@ -69,7 +79,7 @@ def raising(error: Exception) -> Callable[[], Attention]:
         (torch.OutOfMemoryError("tried to allocate 25 GiB"), "OUT_OF_MEMORY", "tried to allocate 25 GiB"),
         (RuntimeError("No available kernel. Aborting execution."), "UNSUPPORTED", "torch refuses this backend here"),
         (RuntimeError("CUDA error: no kernel image is available"), "UNSUPPORTED", "too old or too new"),
-        (RuntimeError("No working C++ compiler found"), "UNAVAILABLE", "install g++ or clang++"),
+        (RuntimeError("No working C++ compiler found"), "UNAVAILABLE", "install g++"),
     ],
 )
 def test_a_variant_that_raises_costs_one_status_and_the_others_are_timed(
@@ -117,9 +127,8 @@ def test_what_failed_in_an_earlier_process_is_not_tried_again(monkeypatch: pytes
 
 
 def test_a_later_process_takes_the_samples_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = {"tiny": {"made_up": 3, "torch_math": 5}}
-    [event] = [e for e in events_of(monkeypatch, right.load, process=1, rounds=rounds) if e["event"] == "timed"]
-    assert {name: len(samples) for name, samples in event["samples_ms"].items()} == {"made_up": 3, "torch_math": 5}
+    rounds = {"made_up": 3, "torch_math": 5, "sentinel": 4}
+    assert samples(events_of(monkeypatch, right.load, process=1, rounds={"tiny": rounds})) == rounds
 
 
 def test_a_variant_is_announced_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,6 +141,109 @@ def test_the_versions_name_what_takes_part() -> None:
     assert versions(torch.device("cpu"))["torch"] == torch.__version__
 
 
+# The sentinel beside the variants.
+
+
+def said_of_it(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] == "sentinel"]
+
+
+def test_the_sentinel_is_named_once_and_timed_beside_the_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_of(monkeypatch, right.load, workloads=(TINY, TINIER))
+    assert said_of_it(events) == [
+        {"event": "sentinel", "description": sentinel.load(torch.device("cpu")).description},
+    ]
+    blocks = [event["samples_ms"] for event in events if event["event"] == "timed"]
+    assert [set(block) for block in blocks] == [{"made_up", "torch_math", "sentinel"}] * 2
+    assert all(sample > 0 for block in blocks for sample in block["sentinel"])
+    assert all(len(block["sentinel"]) >= 2 for block in blocks)
+
+
+def test_the_sentinel_is_checked_before_any_variant_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_of(monkeypatch, raising(RuntimeError("no")))
+    assert [event["event"] for event in events[:3]] == ["ready", "sentinel", "begin"]
+
+
+def test_a_later_process_times_the_sentinel_anew_where_the_first_one_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = {"made_up": 3, "torch_math": 5}
+    found = samples(events_of(monkeypatch, right.load, process=1, rounds={"tiny": rounds}))
+    assert {**found, "sentinel": 0} == {**rounds, "sentinel": 0}
+    assert found["sentinel"] >= 2
+
+
+def turning_wrong(after: int) -> Callable[[torch.device], sentinel.Sentinel]:
+    """Return a loader of sentinels that give the right answer this often, and then another one."""
+    calls = itertools.count(1)
+
+    def call() -> torch.Tensor:
+        return torch.tensor(next(calls) <= after)
+
+    return lambda device: sentinel.Sentinel(description="made up", call=call, is_right=lambda out: bool(out))
+
+
+def test_a_sentinel_that_turns_wrong_loses_its_samples_and_no_variant_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentinel, "load", turning_wrong(after=2))
+    events = events_of(monkeypatch, right.load)
+    assert set(samples(events)) == {"made_up", "torch_math"}
+    assert failures(events) == []
+
+
+def test_a_sentinel_that_stays_right_keeps_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sentinel, "load", turning_wrong(after=1_000_000))
+    assert set(samples(events_of(monkeypatch, right.load))) == {"made_up", "torch_math", "sentinel"}
+
+
+def refusing(error: Exception) -> Callable[[torch.device], sentinel.Sentinel]:
+    def load(device: torch.device) -> sentinel.Sentinel:
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError("the CUDA driver refused the sentinel: cuModuleLoadData returned 200"), "cuModuleLoadData"),
+        (torch.OutOfMemoryError("tried to allocate 64 MiB"), "tried to allocate 64 MiB"),
+        (OSError("libcuda.so.1: cannot open shared object file"), "libcuda.so.1"),
+        (FileNotFoundError(2, "No such file or directory", "sentinel.fatbin"), "sentinel.fatbin"),
+    ],
+)
+def test_a_sentinel_that_cannot_load_costs_no_variant(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    monkeypatch.setattr(sentinel, "load", refusing(error))
+    events = events_of(monkeypatch, right.load)
+    [said] = said_of_it(events)
+    assert reason in said["reason"]
+    assert "description" not in said
+    assert failures(events) == []
+    assert set(samples(events)) == {"made_up", "torch_math"}
+
+
+def test_a_machine_that_computes_the_sentinel_wrong_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    correct = hashlib.sha256
+    monkeypatch.setattr(hashlib, "sha256", lambda text: correct(text[:-1]))
+    events = events_of(monkeypatch, right.load)
+    assert said_of_it(events) == [
+        {"event": "sentinel", "reason": "the sentinel computed a wrong result on this device"},
+    ]
+    assert set(samples(events)) == {"made_up", "torch_math"}
+
+
+def test_where_only_the_device_s_own_rates_are_asked_for_no_sentinel_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert said_of_it(events_of(monkeypatch, right.load, workloads=())) == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_sentinel_is_timed_beside_the_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = events_of(monkeypatch, right.load, device="cuda", references=("torch_math",))
+    [said] = said_of_it(events)
+    assert said["description"].startswith("bfloat16 matrix product")
+    assert set(samples(events)) == {"made_up", "torch_math", "sentinel"}
+    assert samples(events)["sentinel"] >= 10
+
+
 # From a cell to its records, with real worker processes of this interpreter.
 
 CELL = Cell(notebook="flux", id="sdpa", packages=("torch==2.13.0", "numpy==2.4.6"), source_sha256="0" * 64)
@@ -139,22 +251,44 @@ CELL = Cell(notebook="flux", id="sdpa", packages=("torch==2.13.0", "numpy==2.4.6
 
 def measured(
     monkeypatch: pytest.MonkeyPatch, folder: Path, device: hardware.Device, names: list[str], **settings: Any
-) -> dict[str, Record]:
+) -> tuple[dict[str, Record], Sentinel | None]:
     monkeypatch.setitem(workloads.BY_NAME, TINY.name, TINY)
     chosen = Settings(
         root=REPOSITORY, cache=folder / "cache", python=sys.executable, workloads=(TINY.name,), **settings
     )
-    found = bench.measure_cell(CELL, names, device, chosen, time.monotonic() + 120)
-    return {record.variant: record for record in found}
+    found, beside = bench.measure_cell(CELL, names, device, chosen, time.monotonic() + 120)
+    return {record.variant: record for record in found}, beside
 
 
 @pytest.fixture(scope="module")
-def cpu_records(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
-    """The records of a cell on the CPU: three real processes."""
+def cpu_cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Record], Sentinel | None]:
+    """What a cell measures on the CPU: three real processes."""
     with pytest.MonkeyPatch.context() as monkeypatch:
         clean(monkeypatch)
         names = ["torch_math", "torch_flash", "torch_cudnn", "torch_math_compile_d"]
         return measured(monkeypatch, tmp_path_factory.mktemp("cell"), CPU, names)
+
+
+@pytest.fixture
+def cpu_records(cpu_cell: tuple[dict[str, Record], Sentinel | None]) -> dict[str, Record]:
+    return cpu_cell[0]
+
+
+def test_the_sentinel_is_timed_equally_often_in_each_of_three_processes(
+    cpu_cell: tuple[dict[str, Record], Sentinel | None],
+) -> None:
+    _, beside = cpu_cell
+    assert beside is not None
+    assert beside.kernel == sentinel.load(torch.device("cpu")).description
+    [(workload, parts)] = beside.samples_ms.items()
+    assert workload == "tiny"
+    assert len(parts) == 3
+    assert len({len(part) for part in parts}) == 1
+    assert len(parts[0]) >= 2
+
+
+def test_the_sentinel_is_no_variant_and_has_no_record(cpu_records: dict[str, Record]) -> None:
+    assert sentinel.NAME not in cpu_records
 
 
 def test_a_cell_has_one_record_for_every_variant_it_names(cpu_records: dict[str, Record]) -> None:
@@ -193,8 +327,9 @@ def test_a_passed_record_says_what_ran(cpu_records: dict[str, Record]) -> None:
 
 def test_a_record_says_what_it_depends_on(cpu_records: dict[str, Record]) -> None:
     marks = cpu_records["torch_cudnn"].fingerprint
-    assert (marks["device"], marks["workloads"], marks["cell_sha256"]) == (CPU.name, "tiny", "0" * 64)
-    assert str(marks["environment"]).startswith("ambient, torch 2.")
+    assert (marks["device"], marks["workloads"], marks["cell"]) == (CPU.name, "tiny", "0" * 12)
+    assert (marks["way"], marks["package.torch"]) == ("ambient", torch.__version__)
+    assert {"code.timing.py", "code.variants/torch_cudnn.py", "code.variants/torch_flash.py"} <= set(marks)
 
 
 def test_a_variant_that_needs_a_gpu_is_unsupported_on_a_cpu_and_says_why(cpu_records: dict[str, Record]) -> None:
@@ -218,7 +353,8 @@ def test_a_torch_that_cannot_use_the_gpu_makes_it_unavailable_and_never_measures
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # where the machine of this test has a GPU
-    found = measured(monkeypatch, tmp_path, GPU, ["torch_flash", "torch_math"])
+    found, beside = measured(monkeypatch, tmp_path, GPU, ["torch_flash", "torch_math"])
+    assert beside is None
     assert {record.status for record in found.values()} == {Status.UNAVAILABLE}
     assert {record.timing for record in found.values()} == {None}
     assert {record.reason for record in found.values()} == {
@@ -235,7 +371,7 @@ def test_an_interpreter_that_cannot_import_torch_ends_in_records_that_say_so(
     (broken / "torch.py").write_text("raise OSError('libtorch.so: file too short')\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", str(broken))
     monkeypatch.setattr(environments, "prepare", with_path(broken))
-    [record] = measured(monkeypatch, tmp_path, CPU, ["torch_math"]).values()
+    [record] = measured(monkeypatch, tmp_path, CPU, ["torch_math"])[0].values()
     assert record.status is Status.CRASHED
     assert "libtorch.so: file too short" in str(record.reason)
 

@@ -36,7 +36,7 @@ def measure_ceilings(device: torch.device, stopwatch: Stopwatch) -> dict[str, fl
 
 def _median_ms(stopwatch: Stopwatch, call: Call, repeats: int) -> float:
     call()
-    settle(stopwatch, call)
+    settle(stopwatch, [call])
     for _ in range(repeats):
         stopwatch.time(call)
     return statistics.median(stopwatch.take_ms())

@@ -9,7 +9,7 @@ from typing import Any
 from fluxbench import statistics
 from fluxbench.cell import Cell
 from fluxbench.hardware import Device
-from fluxbench.records import Correctness, Kernel, Record, Status, Telemetry, Timing
+from fluxbench.records import Correctness, Kernel, Record, Sentinel, Status, Telemetry, Timing
 from fluxbench.telemetry import Reading, summarize
 from fluxbench.workloads import Workload
 
@@ -35,6 +35,7 @@ class Observations:
     blocks: dict[str, list[Block]] = field(default_factory=dict)  # by workload, one a process
     readings: list[Reading] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    sentinel: str | None = None  # what it is, where the device has one
     ceilings: list[dict[str, float]] = field(default_factory=list)  # one a process; see `fluxbench.ceilings`
 
     def fail(
@@ -48,6 +49,10 @@ class Observations:
         match event["event"]:
             case "ready":
                 self.versions = event["versions"]
+            case "sentinel":
+                self.sentinel = (
+                    event.get("description") or self.sentinel
+                )  # one process without it costs its own samples
             case "ceilings":
                 self.ceilings.append({key: value for key, value in event.items() if key != "event"})
             case "checked":
@@ -70,6 +75,21 @@ class Observations:
             workload: {name: len(samples) for name, samples in blocks[0].samples_ms.items()}
             for workload, blocks in self.blocks.items()
         }
+
+
+def to_sentinel(observed: Observations) -> Sentinel | None:
+    """Return the times of the sentinel at every workload that was timed; None where the device has none."""
+    if observed.sentinel is None:
+        return None
+    return Sentinel(
+        kernel=observed.sentinel,
+        samples_ms={
+            workload: tuple(
+                tuple(round(sample, 6) for sample in block.samples_ms.get("sentinel", ())) for block in blocks
+            )
+            for workload, blocks in observed.blocks.items()
+        },
+    )
 
 
 def to_record(
@@ -138,12 +158,5 @@ def _timing(variant: str, blocks: list[Block]) -> Timing:
     )
 
 
-def _telemetry(readings: list[Reading], blocks: list[Block]) -> Telemetry | None:
-    within = [r for r in readings if any(block.began <= r.time_s <= block.ended for block in blocks)]
-    summary = summarize(within)
-    return Telemetry(
-        sm_clock_mhz=summary.sm_clock_mhz,
-        power_w=summary.power_w,
-        temperature_c=summary.temperature_c,
-        throttle_reasons=summary.throttle_reasons,
-    )
+def _telemetry(readings: list[Reading], blocks: list[Block]) -> Telemetry:
+    return summarize(r for r in readings if any(block.began <= r.time_s <= block.ended for block in blocks))

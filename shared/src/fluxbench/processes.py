@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from fluxbench import progress
 from fluxbench.environments import Environment
 from fluxbench.hardware import Device
 from fluxbench.observations import Observations
@@ -23,6 +24,7 @@ from fluxbench.workloads import Workload
 
 # A worker that says nothing for this long hangs: the longest silent step is the compilation of one variant.
 SILENCE_LIMIT_S = 150.0
+WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured environment is started with
 _POLL_S = 0.02
 _PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 
@@ -120,7 +122,7 @@ def run_one(
 
     with log_path.open("w") as log, events_path.open(encoding="utf-8") as events:
         worker = subprocess.Popen(
-            [environment.python, "-m", "fluxbench.worker", str(request_path), str(events_path)],
+            [environment.python, *WORKER, str(request_path), str(events_path)],
             env=variables,
             cwd=folder,
             stdin=subprocess.DEVNULL,
@@ -142,6 +144,7 @@ def run_one(
                 heard = now
                 observed.add(event)
                 if event["event"] == "begin":
+                    progress.say(variant=event["variant"], workload=event["workload"])
                     variant, ahead = event["variant"], ahead[ahead.index(event["workload"]) :]
                 if event["event"] == "timed":
                     variant, ahead = None, ahead[1:]

@@ -139,6 +139,35 @@ class Record:
         return json.dumps({"schema": SCHEMA, **data}, allow_nan=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sentinel:
+    """Times of the fixed kernel that was measured beside a cell's variants: `<cell>.sentinel.json`."""
+
+    kernel: str  # what it is; only times of the same one can be compared
+    samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]  # by workload, one inner sequence a process, in order
+
+    def to_json(self) -> str:
+        """Return the sentinel's times as JSON."""
+        return json.dumps({"schema": SCHEMA, **dataclasses.asdict(self)}, allow_nan=False)
+
+
+def read_sentinel(path: Path) -> Sentinel | None:
+    """Return what a `<cell>.sentinel.json` holds; None where there is none. Raises `RecordError`: it is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        if data.pop("schema") != SCHEMA:
+            raise RecordError(f"{path.name}: its schema must be {SCHEMA}; update fluxbench, or measure again")
+        samples = {workload: tuple(tuple(part) for part in parts) for workload, parts in data["samples_ms"].items()}
+        times = [sample for parts in samples.values() for part in parts for sample in part]
+        if not all(isinstance(sample, int | float) and math.isfinite(sample) and sample > 0 for sample in times):
+            raise RecordError(f"{path.name}: times must be finite and positive")
+        return Sentinel(kernel=str(data["kernel"]), samples_ms=samples)
+    except FileNotFoundError:
+        return None
+    except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise RecordError(f"{path.name} must hold the times of a sentinel, got something else: {error!r}") from error
+
+
 def _check_timing(who: str, timing: Timing) -> None:
     if timing.processes < 1 or not timing.samples_ms or len(timing.samples_ms) % timing.processes:
         raise RecordError(

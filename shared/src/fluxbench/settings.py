@@ -6,12 +6,15 @@
 | `FLUXBENCH_WHEELS` | a folder of wheels, the only source of what is missing there; no network is asked |
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
+| `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
 | `FLUXBENCH_CACHE` | where environments and compiled kernels are kept; `.cache/` of the repository by default |
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +33,7 @@ class Settings:
     wheels: Path | None = None
     workloads: tuple[str, ...] = ()
     all: bool = False
+    cell_limit_s: float | None = None
 
     @classmethod
     def load(cls) -> Settings:
@@ -45,13 +49,26 @@ class Settings:
         python = os.environ.get("FLUXBENCH_PYTHON") or None
         if python and not os.access(python, os.X_OK):  # a bare name would be looked for in the cell's own environment
             raise SetupError(f"FLUXBENCH_PYTHON must be the full path of an interpreter, got {python!r}")
+        limit = os.environ.get("FLUXBENCH_CELL_LIMIT_S")
+        if limit and not re.fullmatch(r"[1-9]\d*", limit):
+            raise SetupError(f"FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got {limit!r}")
         return cls(
             root=root,
             cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
             python=python,
             wheels=Path(wheels).resolve() if wheels else None,
+            cell_limit_s=float(limit) if limit else None,
             all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
             workloads=tuple(
                 name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
             ),
         )
+
+
+def full_disk(error: OSError) -> str | None:
+    """Return the sentence for an error that is a full disk, or None."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    name = error.filename2 or error.filename  # of a copy, the second is what is written
+    where = f" ({name})" if name else ""
+    return f"the disk is full{where}; free some space and run it again"

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from fluxbench.hardware import Device, ask, visible_gpu
+from fluxbench.records import Telemetry
 
 # nvmlClocksEventReasons of nvml.h, CUDA 13; bit 0x1, an idle GPU, is no reason to distrust a measurement.
 _GPU_IDLE = 0x1
@@ -41,16 +42,6 @@ class Reading:
     time_s: float  # time.monotonic()
     sm_clock_mhz: float | None
     power_w: float | None  # averaged by the driver over 1 s on Ampere (not A100) and newer: nvmlDeviceGetPowerUsage
-    temperature_c: float | None
-    throttle_reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Summary:
-    """Medians of the readings, and every throttle reason that any of them named, sorted."""
-
-    sm_clock_mhz: float | None
-    power_w: float | None
     temperature_c: float | None
     throttle_reasons: tuple[str, ...] = ()
 
@@ -112,10 +103,10 @@ class Sampler:
         self.readings.append(_reading(self._nvml, gpu))
 
 
-def summarize(readings: Iterable[Reading]) -> Summary:
+def summarize(readings: Iterable[Reading]) -> Telemetry:
     """Return the medians over some readings; None and empty where there are none."""
     readings = list(readings)
-    return Summary(
+    return Telemetry(
         sm_clock_mhz=_median(reading.sm_clock_mhz for reading in readings),
         power_w=_median(reading.power_w for reading in readings),
         temperature_c=_median(reading.temperature_c for reading in readings),

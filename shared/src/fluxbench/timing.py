@@ -7,7 +7,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -35,7 +35,7 @@ class Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
         if device.type == "cpu":
             return cls(max_rounds=10, min_rounds=2, budget_s=0.1)
-        return cls(max_rounds=30, min_rounds=5, budget_s=0.15)
+        return cls(max_rounds=60, min_rounds=10, budget_s=0.3)
 
     def rounds(self, call_s: float) -> int:
         """Return how many samples to take of a call that lasts `call_s` seconds."""
@@ -86,11 +86,12 @@ def last_level_cache_bytes(device: torch.device) -> int:
         return _FALLBACK_CACHE_BYTES
 
 
-def settle(stopwatch: Stopwatch, call: Call) -> None:
-    """Load the device until its speed is steady: until two chunks of calls in a row agree, or the limit is reached.
+def settle(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
+    """Load the device with rounds of these calls until their speed is steady, or for `SETTLE_LIMIT_S`.
 
-    A card that starts at rest falls by up to 15% within a second as it reaches its power limit. A CPU's first call
-    has already loaded it for as long as a chunk.
+    Steady is: the median round of one chunk and that of the next agree. A card that starts at rest falls by up to 15%
+    within a second as it reaches its power limit, and how far depends on the mixture of kernels, so this takes the one
+    that is to be timed. A CPU's first call has already loaded it for as long as a chunk.
     """
     if stopwatch.device.type == "cpu":
         return
@@ -98,12 +99,12 @@ def settle(stopwatch: Stopwatch, call: Call) -> None:
     deadline = time.monotonic() + SETTLE_LIMIT_S
     while time.monotonic() < deadline:
         chunk_end = time.monotonic() + SETTLE_CHUNK_S
-        samples: list[float] = []
+        rounds_ms: list[float] = []
         while time.monotonic() < chunk_end:
-            for _ in range(20):
+            for call in calls:
                 stopwatch.time(call)
-            samples += stopwatch.take_ms()
-        now = sorted(samples)[len(samples) // 2]
+            rounds_ms.append(sum(stopwatch.take_ms()))
+        now = sorted(rounds_ms)[len(rounds_ms) // 2]
         if abs(now / before - 1) < SETTLE_TOLERANCE:
             return
         before = now

@@ -4,6 +4,7 @@ Started by `fluxbench.bench`, or by hand: `PYTHONPATH=shared/src python -m fluxb
 It writes one JSON object a line and flushes each, so that whoever started it knows what was under way if it dies:
 
     {"event": "ready", "versions": {...}}
+    {"event": "sentinel", "description": ...}                             or "reason": why there is none
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "correctness": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "correctness": ...}
@@ -32,7 +33,7 @@ from typing import Any, TextIO
 
 import torch
 
-from fluxbench import variants
+from fluxbench import sentinel, variants
 from fluxbench.ceilings import measure_ceilings
 from fluxbench.correctness import Case, judge, poison, restore
 from fluxbench.inputs import Inputs, make
@@ -54,6 +55,7 @@ class Worker:
         self.events = events
         self.device = torch.device(request.device)
         self.plan = Plan.on(self.device)
+        self.sentinel: sentinel.Sentinel | None = None
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
@@ -72,11 +74,20 @@ class Worker:
         stopwatch = Stopwatch(self.device)
         if self.request.ceilings:
             self.emit("ceilings", **measure_ceilings(self.device, stopwatch))
+        if self.request.workloads:
+            self._load_sentinel()
         for workload in self.request.workloads:
             self._measure(workload, stopwatch)
             if "torch._dynamo" in sys.modules:  # which takes seconds to load
                 torch.compiler.reset()
         self.emit("done")
+
+    def _load_sentinel(self) -> None:
+        try:
+            self.sentinel = sentinel.load(self.device)
+            self.emit("sentinel", description=self.sentinel.description)
+        except (OSError, RuntimeError) as error:  # a device without a driver API that we know
+            self.emit("sentinel", reason=_first_sentence(error))
 
     def _pairs(self) -> list[tuple[str, Workload]]:
         return [(name, workload) for workload in self.request.workloads for name in self._names()]
@@ -113,11 +124,21 @@ class Worker:
         if not ready or reference is None:
             return
         self.emit("begin", variant=None, workload=workload.name)
-        settle(stopwatch, functools.partial(ready[reference], inputs[0]))
+        calls = dict(ready)
+        if self.sentinel:
+            fixed = self.sentinel.call
+            calls[sentinel.NAME] = lambda _: fixed()
+            if sentinel.NAME not in rounds:
+                started = time.perf_counter()
+                self._call(calls[sentinel.NAME], inputs[0])
+                rounds[sentinel.NAME] = self.plan.rounds(time.perf_counter() - started)
+        settle(stopwatch, [functools.partial(call, inputs[0]) for call in calls.values()])
         began = time.monotonic()
         order = random.Random(f"{workload.name}/{self.request.process}")
-        samples, outputs = interleave(stopwatch, ready, {name: rounds[name] for name in ready}, inputs, order)
+        samples, outputs = interleave(stopwatch, calls, {name: rounds[name] for name in calls}, inputs, order)
         ended = time.monotonic()
+        if self.sentinel and not self.sentinel.is_right(outputs.pop(sentinel.NAME)):
+            del samples[sentinel.NAME]
         for name, out in outputs.items():
             variant, _ = variants.find(name)
             _, wrong = judge(
@@ -266,7 +287,9 @@ def _classify(error: Exception) -> tuple[Status, str]:
     if "No available kernel" in text:
         return Status.UNSUPPORTED, f"torch refuses this backend here: {sentence}"
     if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
-        return Status.UNAVAILABLE, "torch.compile needs a C++ compiler on a CPU; install g++ or clang++"
+        return Status.UNAVAILABLE, "torch.compile needs a C++ compiler on a CPU; install g++"
+    if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
+        return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
     return Status.ERROR, f"{type(error).__name__}: {sentence}"
 
 
