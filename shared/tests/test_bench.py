@@ -9,14 +9,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import CPU, GPU, REPOSITORY, clean, fake_uv, without_uv
+from fakes import CPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
 
-from fluxbench import bench, cell, environments, hardware, records
-from fluxbench.records import Record, Status
+from fluxbench import bench, cell, environments, hardware, progress, records
+from fluxbench.records import Record, Sentinel, Status
 from fluxbench.settings import Settings, SetupError
+
+PACKAGE = Path(bench.__file__).parent
 
 HEADER = """\
 # /// script
@@ -34,10 +37,11 @@ def run_cell(folder: Path, body: str, header: str = HEADER, **variables: str) ->
     script.write_text(f"{header}from fluxbench import bench\n\n{body}\n", encoding="utf-8")
     (folder / "empty").mkdir()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FLUXBENCH_", "UV", "PIP_"))}
+    path = os.pathsep.join(filter(None, (str(PACKAGE.parent), os.environ.get("PYTHONPATH"))))
     return subprocess.run(
         [sys.executable, str(script)],
         cwd=folder / "empty",
-        env={**inherited, "FLUXBENCH_CACHE": str(folder / "cache"), **variables},
+        env={**inherited, "PYTHONPATH": path, "FLUXBENCH_CACHE": str(folder / "cache"), **variables},
         capture_output=True,
         text=True,
     )
@@ -73,6 +77,12 @@ def run_cell(folder: Path, body: str, header: str = HEADER, **variables: str) ->
         (
             'bench.measure("torch_math")',
             HEADER,
+            {"FLUXBENCH_CELL_LIMIT_S": "20 minutes"},
+            "fluxbench: FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got '20 minutes'",
+        ),
+        (
+            'bench.measure("torch_math")',
+            HEADER,
             {"FLUXBENCH_WHEELS": "/missing/wheels"},
             "fluxbench: FLUXBENCH_WHEELS must be a folder of wheels, got '/missing/wheels'",
         ),
@@ -95,7 +105,9 @@ def measured(folder: Path, *names: str, device: hardware.Device = CPU, everythin
     settings = Settings(
         root=REPOSITORY, cache=folder / "cache", workloads=("flux1-512px-t128", "flux1-512px-t512"), all=everything
     )
-    return bench.measure_cell(THIS, list(names), device, settings, time.monotonic() + 60)
+    found, sentinel = bench.measure_cell(THIS, list(names), device, settings, time.monotonic() + 60)
+    assert sentinel is None  # no worker of these tests comes so far
+    return found
 
 
 def test_without_uv_every_variant_is_unavailable_and_says_what_to_do(
@@ -180,41 +192,20 @@ def test_nothing_is_left_of_a_run_but_its_records(tmp_path: Path, monkeypatch: p
     assert list((tmp_path / "cache" / "runs").iterdir()) == []
 
 
-# What a measurement depends on.
+def test_whoever_waits_is_told_how_many_steps_there_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python="/bin/false"))
+    measured(tmp_path, "torch_math", "torch_flash", "torch_cudnn")
+    # Two variants that a CPU can run, at two workloads, in three processes.
+    assert json.loads(listened.read_text(encoding="utf-8").splitlines()[0]) == {"steps": 2 * 2 * 3}
 
 
-def marks(device: hardware.Device = GPU, **changes: object) -> dict[str, object]:
-    settings = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache", **changes)  # type: ignore[arg-type]
-    return dict(bench.fingerprint_of(THIS, device, settings))
-
-
-def test_the_same_cell_on_the_same_machine_depends_on_the_same() -> None:
-    assert marks() == marks()
-
-
-@pytest.mark.parametrize(
-    ("changes", "fields"),
-    [
-        ({"workloads": ("flux1-512px",)}, {"workloads"}),
-        ({"python": sys.executable}, {"environment"}),
-        ({"device": CPU, "all": True}, {"left_out"}),
-    ],
-)
-def test_another_request_differs_in_its_own_field(changes: dict[str, object], fields: set[str]) -> None:
-    device = changes.pop("device", GPU)
-    assert isinstance(device, hardware.Device)
-    before, now = marks(device), marks(device, **changes)
-    assert {field for field in before if before[field] != now[field]} == fields
-
-
-def test_a_machine_without_an_environment_still_knows_what_it_depends_on() -> None:
-    assert str(marks(python="/missing/python")["environment"]).startswith("none: FLUXBENCH_PYTHON must be")
-
-
-def test_a_cpu_measures_the_small_images_and_a_gpu_the_large_ones() -> None:
-    settings = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
-    names = [bench.default_workloads(device, settings)[0].name for device in (CPU, GPU)]
-    assert names == ["flux1-512px-t128", "flux1-1024px-t128"]
+def test_where_nothing_is_to_be_measured_no_step_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    measured(tmp_path, "torch_cudnn")
+    assert progress.read(listened) == progress.Progress(share=None, step="")
 
 
 # The whole cell.
@@ -227,7 +218,8 @@ def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     clean(monkeypatch)
     monkeypatch.setattr(cell, "current", lambda: THIS)
     monkeypatch.setattr(hardware, "detect", lambda: CPU)
-    monkeypatch.setattr(bench, "measure_cell", lambda *_: [make_record("torch_flash"), make_record("torch_math")])
+    found = [make_record("torch_flash"), make_record("torch_math")]
+    monkeypatch.setattr(bench, "measure_cell", lambda *_: (found, None))
     return tmp_path
 
 
@@ -235,6 +227,54 @@ def test_a_cell_writes_its_records_and_prints_its_times(settled: Path, capsys: p
     bench.measure("torch_flash", "torch_math")
     assert [record.variant for record in records.read(settled / "sdpa.jsonl")] == ["torch_flash", "torch_math"]
     assert "torch_math" in capsys.readouterr().out
+
+
+SENTINEL = Sentinel(kernel="made up", samples_ms={"tiny": ((1.0, 1.1), (1.2,), ())})
+
+
+def test_the_times_of_the_sentinel_are_written_beside_the_records(
+    settled: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "measure_cell", lambda *_: ([make_record("torch_flash")], SENTINEL))
+    bench.measure("torch_flash")
+    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl", "sdpa.sentinel.json"}
+    assert records.read_sentinel(settled / "sdpa.sentinel.json") == SENTINEL
+
+
+def test_where_the_device_has_no_sentinel_no_file_says_so(settled: Path) -> None:
+    bench.measure("torch_flash")
+    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"), [("20", 15.0), ("100", 75.0), ("120", 90.0), ("1200", 1170.0), ("", 270.0), (None, 270.0)]
+)
+def test_measuring_stops_in_time_to_say_what_is_not_measured(
+    settled: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, seconds: float
+) -> None:
+    deadlines: list[float] = []
+
+    def remember(*arguments: Any) -> tuple[list[Record], None]:
+        deadlines.append(arguments[-1])
+        return [make_record("torch_flash")], None
+
+    monkeypatch.setattr(bench, "measure_cell", remember)
+    if limit is not None:
+        monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", limit)
+    before = time.monotonic()
+    bench.measure("torch_flash")
+    [deadline] = deadlines
+    assert before + seconds <= deadline <= time.monotonic() + seconds
+
+
+def test_rates_that_are_not_measured_in_time_say_so(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hangs = executable(settled / "python", "import time; time.sleep(600)")
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python=str(hangs)))
+    monkeypatch.setenv("FLUXBENCH_CACHE", str(settled / "cache"))
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "1")
+    bench.ceilings()
+    found = json.loads((settled / "ceilings.json").read_text(encoding="utf-8"))
+    assert found["reason"] == "the cell's time was up; the process was ended"
 
 
 def test_another_process_on_the_device_is_named(
@@ -245,18 +285,21 @@ def test_another_process_on_the_device_is_named(
     assert "Another process was using the device: trainer (pid 7)." in capsys.readouterr().out
 
 
-def test_a_full_disk_ends_the_cell_with_one_sentence(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_ends_the_cell_with_one_sentence(
+    settled: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
     def full(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SystemExit) as caught:
         bench.measure("torch_flash")
-    assert caught.value.code == "fluxbench: the disk is full; free some space and run the cell again"
+    assert caught.value.code == "fluxbench: the disk is full; free some space and run it again"
 
 
 def test_an_error_that_nobody_foresaw_keeps_its_traceback(settled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*arguments: object) -> list[Record]:
+    def broken(*arguments: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(bench, "measure_cell", broken)
@@ -275,4 +318,5 @@ def test_rates_that_cannot_be_measured_say_why_and_leave_the_page_whole(
     found = json.loads((settled / "ceilings.json").read_text(encoding="utf-8"))
     assert found["reason"] == "uv must be on PATH; install uv"
     assert found["fingerprint"]["device"] == CPU.name
+    assert "code.ceilings.py" in found["fingerprint"]
     assert "could not be measured: uv must be on PATH; install uv." in capsys.readouterr().out

@@ -90,6 +90,44 @@ def test_the_running_cell_is_the_script_that_python_was_started_with(
     assert cell.current() == cell.parse(GOOD, "sdpa")
 
 
+MANY = """
+bench.measure(
+    "torch_flash",
+    *("torch_math", "torch_native"),
+    *(
+        "flex",
+        "flex_eager",
+    ),
+    "triton_flash",
+)
+print("torch_cudnn")
+bench.measure("torch_efficient")
+"""
+
+
+def test_a_cell_measures_what_it_names_in_order_whether_plain_or_in_a_splat() -> None:
+    assert cell.measured(MANY) == (
+        *("torch_flash", "torch_math", "torch_native", "flex", "flex_eager", "triton_flash", "torch_efficient"),
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["", "print('torch_math')", "bench.ceilings()", "bench.measure()", "show.table('torch_math')", "bench.measure(7)"],
+)
+def test_a_cell_without_the_call_measures_no_variant(source: str) -> None:
+    assert cell.measured(source) == ()
+
+
+@pytest.mark.parametrize("source", ['bench.measure("torch_math"', 'bench.measure("torch_math")\n  x', "def"])
+def test_a_cell_that_is_no_python_measures_no_variant(source: str) -> None:
+    assert cell.measured(source) == ()
+
+
+def test_the_header_of_a_cell_takes_nothing_from_what_it_measures() -> None:
+    assert cell.measured(GOOD) == ("torch_math",)
+
+
 def test_an_interactive_interpreter_is_no_cell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     with pytest.raises(SetupError, match="must be started from a cell's script, got an interactive interpreter"):

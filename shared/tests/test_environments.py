@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import importlib.metadata
 import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, uv_calls, without_uv
 from uvnote.parser import parse_markdown
 
 from fluxbench import cell, environments, targets
+from fluxbench.hardware import Device
 from fluxbench.settings import Settings, SetupError
 
 PACKAGES = ("torch==2.13.0", "numpy==2.4.6")
@@ -196,8 +200,14 @@ def test_a_uv_that_dies_without_a_word_is_said_to(
 # Which lock, and from where.
 
 
-def lock_of(settings: Settings) -> str:
-    return environments.describe(PACKAGES, targets.of(CPU, REPOSITORY), settings).split()[1]
+def described(
+    settings: Settings, device: Device = CPU, packages: tuple[str, ...] = PACKAGES, **changes: Any
+) -> dict[str, str]:
+    return environments.describe(packages, targets.of(device, REPOSITORY), dataclasses.replace(settings, **changes))
+
+
+def lock_of(settings: Settings, device: Device = CPU) -> str:
+    return described(settings, device)["lock"].split()[0]
 
 
 @pytest.mark.parametrize("variable", ["PIP_FIND_LINKS", "UV_FIND_LINKS"])
@@ -242,7 +252,53 @@ def test_the_cpu_build_is_not_taken_for_a_gpu(
 ) -> None:
     (tmp_path / CPU_WHEEL).touch()
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert environments.describe(PACKAGES, targets.of(GPU, REPOSITORY), settings).split()[1] == "torch-2.13.0.txt"
+    assert lock_of(settings, GPU) == "torch-2.13.0.txt"
+
+
+PYTHON = ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_result_depends_on_the_lock_and_on_its_own_versions_of_the_packages(
+    log: Path, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / CPU_WHEEL).touch()
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    digest = hashlib.sha256((LOCKS / "torch-2.13.0+cpu.txt").read_bytes()).hexdigest()
+    assert described(settings) == {
+        "way": "uv",
+        "python": PYTHON,
+        "lock": f"torch-2.13.0+cpu.txt {digest[:12]}",
+        "package.torch": "2.13.0+cpu",
+        "package.numpy": "2.4.6",
+    }
+    assert commands(log) == []
+
+
+def test_on_a_gpu_it_depends_on_the_libraries_that_pick_kernels_as_well(log: Path, settings: Settings) -> None:
+    locked = pins("torch-2.13.0.txt")
+    found = described(settings, GPU)
+    assert {name: version for name, version in found.items() if name.startswith("package.")} == {
+        f"package.{name}": locked[name] for name in ("torch", "numpy", "triton", "nvidia-cudnn-cu13", "nvidia-cublas")
+    }
+
+
+def test_a_package_that_the_lock_does_not_hold_is_described_by_its_pin(log: Path, settings: Settings) -> None:
+    assert described(settings, GPU, ("torch==2.13.0", "flash-attn==2.8.3"))["package.flash-attn"] == "2.8.3"
+
+
+def test_a_lock_that_changes_is_another_one(
+    log: Path, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = tmp_path / "environment" / "locks"
+    locks.mkdir(parents=True)
+    target = dataclasses.replace(targets.of(GPU, REPOSITORY), locks=("a.txt",))
+    there = dataclasses.replace(settings, root=tmp_path)
+    found = []
+    for more in ("", "sympy==1.14.0\n"):
+        (locks / "a.txt").write_text(f"torch==2.13.0\n{more}", encoding="utf-8")
+        found.append(environments.describe(("torch==2.13.0",), target, there))
+    assert found[0]["lock"] != found[1]["lock"]
+    assert {**found[0], "lock": ""} == {**found[1], "lock": ""}
 
 
 def test_a_target_whose_every_lock_needs_a_wheel_that_is_not_offered_says_so(log: Path, settings: Settings) -> None:
@@ -291,9 +347,19 @@ def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path
 def test_the_versions_of_an_interpreter_are_what_a_result_depends_on(
     log: Path, tmp_path: Path, settings: Settings
 ) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4")
-    found = environments.describe(PACKAGES, targets.of(GPU, REPOSITORY), dataclasses.replace(settings, python=python))
-    assert found == "ambient, torch 2.9.0a0+nv25.9, numpy 1.26.4"
+    python = interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4", python="3.12.3", triton="3.6.0")
+    assert described(settings, GPU, python=python) == {
+        "way": "ambient",
+        "python": "3.12.3",
+        "package.torch": "2.9.0a0+nv25.9",
+        "package.numpy": "1.26.4",
+        "package.triton": "3.6.0",
+    }
+
+
+def test_what_an_interpreter_lacks_is_described_by_its_pin(log: Path, tmp_path: Path, settings: Settings) -> None:
+    python = interpreter(tmp_path / "python", torch="2.9.0", python="3.12.3")
+    assert described(settings, GPU, python=python)["package.numpy"] == "2.4.6"
 
 
 def test_what_an_interpreter_lacks_is_laid_over_it_from_the_folder_of_wheels(
@@ -323,10 +389,24 @@ def test_an_interpreter_that_does_not_work_is_said(log: Path, tmp_path: Path, se
 
 
 def test_this_very_interpreter_says_its_versions(settings: Settings) -> None:
-    here = dataclasses.replace(settings, python=sys.executable)
-    found = environments.describe(("numpy==2.4.6", "a-package-that-nobody-has==1.0"), targets.of(CPU, REPOSITORY), here)
-    assert found.startswith("ambient, numpy 2.")
-    assert found.endswith("a-package-that-nobody-has==1.0")
+    packages = ("numpy==0.0.1", "a-package-that-nobody-has==1.0")
+    found = described(settings, packages=packages, python=sys.executable)
+    assert (found["way"], found["python"]) == ("ambient", PYTHON)
+    assert found["package.numpy"] == importlib.metadata.version("numpy")
+    assert found["package.a-package-that-nobody-has"] == "1.0"
+
+
+def test_an_interpreter_says_the_libraries_that_pick_its_kernels_whoever_asked_for_them(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, version in (("nvidia_cudnn_cu13", "9.20.0.48"), ("Triton", "3.7.1"), ("tritonclient", "2.0")):
+        folder = tmp_path / f"{name}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = described(settings, packages=("numpy==2.4.6",), python=sys.executable)
+    assert (found["package.nvidia-cudnn-cu13"], found["package.triton"]) == ("9.20.0.48", "3.7.1")
+    assert "package.tritonclient" not in found
 
 
 # The real locks and the real notebooks.

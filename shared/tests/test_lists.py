@@ -12,7 +12,7 @@ import pytest
 from fakes import REPOSITORY
 from uvnote.parser import parse_markdown
 
-from fluxbench import variants
+from fluxbench import cell, variants
 from fluxbench.variants import _base
 
 VARIANTS = Path("shared/src/fluxbench/variants")
@@ -52,11 +52,8 @@ def measured(root: Path) -> set[str]:
     """Return the names that cells give to `bench.measure`."""
     found = set()
     for notebook in (root / "notebooks").glob("*.md"):
-        for cell in parse_markdown(notebook.read_text(encoding="utf-8"))[1]:
-            for call in ast.walk(ast.parse(cell.code)):
-                if isinstance(call, ast.Call) and ast.unparse(call.func) == "bench.measure":
-                    constants = (node for argument in call.args for node in ast.walk(argument))
-                    found |= {str(node.value) for node in constants if isinstance(node, ast.Constant)}
+        for code in parse_markdown(notebook.read_text(encoding="utf-8"))[1]:
+            found |= set(cell.measured(code.code))
     return found
 
 
@@ -156,6 +153,13 @@ def test_a_form_that_no_cell_measures_is_said(copy: Path) -> None:
     text = notebook.read_text(encoding="utf-8")
     notebook.write_text(text.replace('"torch_flash_copy", ', ""), encoding="utf-8")
     assert forgotten(copy) == ["no cell measures torch_flash_copy"]
+
+
+@pytest.mark.parametrize("notebook", sorted((REPOSITORY / "notebooks").glob("*.md")), ids=lambda path: path.stem)
+def test_a_cell_that_measures_hands_out_its_records_and_the_sentinel_s_times(notebook: Path) -> None:
+    codes = [c for c in parse_markdown(notebook.read_text(encoding="utf-8"))[1] if cell.measured(c.code)]
+    assert codes
+    assert {c.id: set(c.outputs) for c in codes} == {c.id: {f"{c.id}.jsonl", f"{c.id}.sentinel.json"} for c in codes}
 
 
 def test_no_two_variants_share_a_name() -> None:

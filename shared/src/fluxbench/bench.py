@@ -5,7 +5,6 @@ A worker that crashes, hangs or runs out of memory costs one status; a fresh one
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import functools
 import json
@@ -18,22 +17,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec
 
-from fluxbench import cell, environments, fingerprint, hardware, records, tables, targets, variants, workloads
+from fluxbench import cell, dependencies, environments, hardware, progress, records, tables, targets, variants
 from fluxbench.cell import Cell
 from fluxbench.hardware import Device
-from fluxbench.observations import Observations, to_record
+from fluxbench.observations import Observations, to_record, to_sentinel
 from fluxbench.peaks import Peak, peak
 from fluxbench.processes import run_one, run_variants
-from fluxbench.records import Record, Status
+from fluxbench.records import Record, Sentinel, Status
 from fluxbench.requests import Request
-from fluxbench.settings import Settings, SetupError
+from fluxbench.settings import Settings, SetupError, full_disk
 from fluxbench.workloads import Workload
 
 PROCESSES = 3
-# uvnote ends a cell after 300 s and then shows nothing of it: what is not measured by then must be said before.
-CELL_LIMIT_S = 270.0
+UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 P = ParamSpec("P")
+
+
+def _deadline(started: float, settings: Settings) -> float:
+    """Return when to stop measuring (monotonic seconds), so that what is not measured can still be said."""
+    limit_s = settings.cell_limit_s or UVNOTE_LIMIT_S
+    return started + limit_s - min(30.0, limit_s / 4)
 
 
 def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
@@ -46,10 +50,9 @@ def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
         except SetupError as error:
             sys.exit(f"fluxbench: {error}")
         except OSError as error:
-            if error.errno != errno.ENOSPC:
+            if not (sentence := full_disk(error)):
                 raise
-            where = f" ({error.filename})" if error.filename else ""
-            sys.exit(f"fluxbench: the disk is full{where}; free some space and run the cell again")
+            sys.exit(f"fluxbench: {sentence}")
 
     return wrapped
 
@@ -66,8 +69,10 @@ def measure(*names: str) -> None:
     this = cell.current()
     chosen = _known(variants.find, names)
     device = hardware.detect()
-    found = measure_cell(this, list(chosen), device, settings, started + CELL_LIMIT_S)
+    found, sentinel = measure_cell(this, list(chosen), device, settings, _deadline(started, settings))
     records.write(Path(f"{this.id}.jsonl"), found)
+    if sentinel:
+        records.write_text(Path(f"{this.id}.sentinel.json"), sentinel.to_json() + "\n")
     others = hardware.other_processes(device)
     if others:
         print(f"Another process was using the device: {'; '.join(others)}. Times may be too long.\n")
@@ -81,8 +86,8 @@ def ceilings() -> None:
     The file holds the medians over the processes, see `fluxbench.ceilings` for the keys, or a `reason` where they could
     not be measured.
     """
-    deadline = time.monotonic() + CELL_LIMIT_S
     settings = Settings.load()
+    deadline = _deadline(time.monotonic(), settings)
     this = cell.current()
     device = hardware.detect()
     observed = Observations()
@@ -102,7 +107,7 @@ def ceilings() -> None:
     except SetupError as error:
         found = {"reason": str(error)}
         print(f"The device's own rates could not be measured: {error}.")
-    marks = {**found, "fingerprint": dict(fingerprint_of(this, device, settings))}
+    marks = {**found, "fingerprint": dict(dependencies.of(this, (), device, settings))}
     records.write_text(Path("ceilings.json"), json.dumps(marks, indent=1) + "\n")
 
 
@@ -120,35 +125,14 @@ def _against_peak(found: dict[str, float], sheet: Peak | None) -> str:
     return "\n".join([f"Medians over {PROCESSES} fresh processes, under load.", *lines])
 
 
-def default_workloads(device: Device, settings: Settings) -> tuple[Workload, ...]:
-    """Return what is measured on a device where nothing else is asked for. Raises `SetupError` for an unknown name."""
-    names = settings.workloads or ("flux1-512px" if device.kind == "cpu" else "flux1-1024px",)
-    try:
-        return workloads.named(*names)
-    except KeyError as error:
-        raise SetupError(str(error.args[0])) from error
+def measure_cell(
+    this: Cell, names: list[str], device: Device, settings: Settings, deadline: float
+) -> tuple[list[Record], Sentinel | None]:
+    """Return one record for every variant and workload, in that order, and the sentinel's times beside them.
 
-
-def fingerprint_of(this: Cell, device: Device, settings: Settings) -> fingerprint.Fingerprint:
-    """Return what a measurement of this cell would depend on now."""
-    target = targets.of(device, settings.root)
-    try:
-        environment = environments.describe(this.packages, target, settings)
-    except SetupError as error:
-        environment = f"none: {error}"
-    return fingerprint.of(
-        device,
-        cell_sha256=this.source_sha256,
-        packages=this.packages,
-        environment=environment,
-        workloads=[workload.name for workload in default_workloads(device, settings)],
-        left_out=() if settings.all else target.leaves_out,
-    )
-
-
-def measure_cell(this: Cell, names: list[str], device: Device, settings: Settings, deadline: float) -> list[Record]:
-    """Return one record for every variant and workload, in that order. `deadline` is a monotonic time in seconds."""
-    shapes = default_workloads(device, settings)
+    `deadline` is a monotonic time in seconds.
+    """
+    shapes = dependencies.default_workloads(device, settings)
     target = targets.of(device, settings.root)
     left_out = () if settings.all else target.leaves_out
     observed = Observations()
@@ -165,13 +149,14 @@ def measure_cell(this: Cell, names: list[str], device: Device, settings: Setting
                 wanted.append(name)
     if wanted:
         _run(this, wanted, shapes, device, settings, deadline, observed)
-    marks = fingerprint_of(this, device, settings)
+    marks = dependencies.of(this, names, device, settings)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    return [
+    found = [
         to_record(observed, this, name, shape, fingerprint=marks, measured_at=now, processes=PROCESSES, device=device)
         for name in names
         for shape in shapes
     ]
+    return found, to_sentinel(observed)
 
 
 def _run(
@@ -193,6 +178,7 @@ def _run(
             for shape in shapes:
                 observed.fail(name, shape.name, Status.UNAVAILABLE, str(error))
         return
+    progress.say(steps=PROCESSES * len(shapes) * len(wanted))
     with _scratch(this, settings) as folder:
         run_variants(
             Path(folder),

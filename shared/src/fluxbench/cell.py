@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import re
 import sys
@@ -48,7 +49,8 @@ def tool_table(source: str) -> dict[str, Any] | None:
         raise SetupError(
             f"a PEP 723 header must be TOML: {error}; mend the lines between `# /// script` and `# ///`"
         ) from error
-    table = header.get("tool", {}).get("fluxbench")
+    tool = header.get("tool")
+    table = tool.get("fluxbench") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None
 
 
@@ -67,6 +69,23 @@ def parse(source: str, cell_id: str) -> Cell:
             raise SetupError(f"a measured package must have an exact pin such as torch==2.13.0, got {package!r}")
     digest = hashlib.sha256(source.encode()).hexdigest()
     return Cell(notebook=notebook, id=cell_id, packages=tuple(packages), source_sha256=digest)
+
+
+def measured(source: str) -> tuple[str, ...]:
+    """Return the variants that a cell's `bench.measure(...)` names, in order; none where it has no such call."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return ()
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return tuple(
+        value.value
+        for call in calls
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "measure"
+        for argument in call.args
+        for value in ast.walk(argument)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    )
 
 
 def current() -> Cell:

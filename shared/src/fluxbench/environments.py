@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -15,8 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fluxbench import progress
 from fluxbench.settings import Settings, SetupError
 from fluxbench.targets import Target
+
+_BELOW = r"nvidia-cu(dnn|blas).*|(pytorch-)?triton"  # the libraries that pick or make kernels, whoever asked for them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +78,7 @@ def _with_uv(packages: tuple[str, ...], target: Target, settings: Settings) -> E
     python = folder / "bin" / "python"
     with _locked(folder):
         if not (folder / "ready").is_file():
+            progress.say(step=f"building the environment of {' '.join(packages)}")
             requirements = folder.with_suffix(".txt")
             requirements.write_text("\n".join(_locked_pins(packages, lock)) + "\n", encoding="utf-8")
             base = getattr(sys, "_base_executable", sys.executable)
@@ -104,7 +109,7 @@ def _lock(target: Target, settings: Settings, variables: dict[str, str]) -> Path
 
 def _locked_pins(packages: tuple[str, ...], lock: Path) -> list[str]:
     """Return the packages with the lock's own versions, which may be local builds of the pinned ones."""
-    pins = dict(re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", lock.read_text(encoding="utf-8")))
+    pins = _pins(lock)
     found = []
     for package in packages:
         name, version = package.split("==")
@@ -116,17 +121,28 @@ def _locked_pins(packages: tuple[str, ...], lock: Path) -> list[str]:
     return found
 
 
-def describe(packages: tuple[str, ...], target: Target, settings: Settings) -> str:
-    """Say in one line what `prepare` would return, without building anything: part of what a result depends on.
+def _pins(lock: Path) -> dict[str, str]:
+    return dict(re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", lock.read_text(encoding="utf-8")))
 
-    Raises `SetupError` as `prepare` does.
+
+def describe(packages: tuple[str, ...], target: Target, settings: Settings) -> dict[str, str]:
+    """Return what `prepare` would give, without building anything: part of what a result depends on.
+
+    `way` ("uv" or "ambient"), `python`, `package.<name>` for each package and the libraries that pick its kernels, and
+    on the uv way `lock`, its name and hash. Raises `SetupError` as `prepare` does.
     """
     if settings.python:
         have = _versions(settings.python, packages)
-        missing = [package for package in packages if package.split("==")[0] not in have]
-        return "ambient, " + ", ".join([*(f"{name} {version}" for name, version in have.items()), *missing])
-    lock = _lock(target, settings, {**os.environ, **uv_variables(settings)})
-    return f"uv, {lock.name} {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}, python {_python_version()}"
+        found = {"way": "ambient", "python": have.pop("python")}
+        missing = dict(package.split("==") for package in packages if package.split("==")[0] not in have)
+    else:
+        lock = _lock(target, settings, {**os.environ, **uv_variables(settings)})
+        pins = _pins(lock)
+        name_and_hash = f"{lock.name} {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+        found = {"way": "uv", "python": _python_version(), "lock": name_and_hash}
+        have = {name: pins[name] for name in sorted(pins) if re.fullmatch(_BELOW, name)}
+        missing = {name: pins.get(name, version) for name, version in (each.split("==") for each in packages)}
+    return {**found, **{f"package.{name}": version for name, version in {**have, **missing}.items()}}
 
 
 def _ambient(python: str, packages: tuple[str, ...], settings: Settings) -> Environment:
@@ -145,6 +161,7 @@ def _ambient(python: str, packages: tuple[str, ...], settings: Settings) -> Envi
     overlay = settings.cache / "overlays" / key[:16]
     with _locked(overlay):
         if not (overlay / "ready").is_file():
+            progress.say(step=f"building the environment of {' '.join(missing)}")
             shutil.rmtree(overlay, ignore_errors=True)
             install = ["pip", "install", "--quiet", "--no-deps", "--python", python, "--target", str(overlay)]
             _run_uv([*install, *missing], uv_variables(settings))
@@ -153,15 +170,20 @@ def _ambient(python: str, packages: tuple[str, ...], settings: Settings) -> Envi
 
 
 def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
+    return dict(_asked(python, packages))
+
+
+@functools.cache  # an interpreter's packages stay as they are while we run, and several cells ask
+def _asked(python: str, packages: tuple[str, ...]) -> dict[str, str]:
     """Return the versions of those of the packages that an interpreter has, by name, and what they run on.
 
-    That is Python itself and the NVIDIA libraries that pick kernels: a record depends on them, whoever asked for them.
+    That is Python itself and the libraries that pick or make kernels: a record depends on them, whoever asked for them.
     """
     code = (
-        "import importlib.metadata as m, json, platform, sys\n"
+        "import importlib.metadata as m, json, platform, re, sys\n"
         "have = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
         "asked = {p: have[p.lower().replace('_', '-')] for p in sys.argv[1:] if p.lower().replace('_', '-') in have}\n"
-        "below = {n: have[n] for n in sorted(have) if n.startswith(('nvidia-cudnn', 'nvidia-cublas'))}\n"
+        f"below = {{n: have[n] for n in sorted(have) if re.fullmatch({_BELOW!r}, n)}}\n"
         "print(json.dumps({**asked, **below, 'python': platform.python_version()}))"
     )
     names = [package.split("==")[0] for package in packages]

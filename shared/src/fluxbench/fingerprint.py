@@ -1,4 +1,4 @@
-"""What a result depends on, as a flat object, and in what two of them differ."""
+"""What a result depends on, as a flat object; in what two of them differ, and whether their times can be compared."""
 
 from __future__ import annotations
 
@@ -12,21 +12,32 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench", "ceilings", "correctness", "inputs", "observations", "processes", "profiling", "reference", "requests",
-    "statistics", "telemetry", "timing", "worker", "workloads", "variants", "kernels",
+    "bench.py", "correctness.py", "inputs.py", "observations.py", "processes.py", "profiling.py", "reference.py",
+    "requests.py", "sentinel.py", "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
+    "kernels/sentinel.fatbin", "variants/_base.py",
 )  # fmt: skip
+# A change to one of these changes what a time means.
+METHOD = ("inputs.py", "timing.py")
+_CODE, _PACKAGE = "code.", "package."
+_PACKAGE_ROOT = Path(__file__).parent
+_WORDS = {
+    "driver": "driver",
+    "cuda_driver": "CUDA of the driver",
+    "power_limit_w": "power limit in W",
+    "compute_mode": "compute mode",
+    "ecc": "ECC",
+    "cpu": "CPU",
+    "cpu_cores": "CPU cores",
+    "python": "Python",
+    "way": "environment by",
+    "workloads": "workloads",
+    "left_out": "left out",
+    "references": "references of ratios",
+}
 
 
-def of(
-    device: Device,
-    *,
-    cell_sha256: str,
-    packages: Iterable[str],
-    environment: str,
-    workloads: Iterable[str],
-    left_out: Iterable[str] = (),
-) -> Fingerprint:
-    """Return what a measurement of a cell on this device would depend on, without touching the device."""
+def of_device(device: Device) -> Fingerprint:
+    """Return what any result on this device depends on, without touching it."""
     capability = device.compute_capability
     return {
         "device": device.name,
@@ -40,28 +51,76 @@ def of(
         "ecc": device.ecc,
         "cpu": device.cpu,
         "cpu_cores": device.cores,
-        "packages": " ".join(sorted(packages)),
-        "environment": environment,
-        "workloads": " ".join(workloads),
-        "left_out": " ".join(left_out),
-        "cell_sha256": cell_sha256,
-        "measuring_sha256": measuring_sha256(),
     }
 
 
-def measuring_sha256() -> str:
-    """Return the hash of fluxbench's own measuring modules."""
-    package = Path(__file__).parent
-    digest = hashlib.sha256()
-    for name in MEASURING:
-        path = package / name
-        for file in sorted(path.glob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+def of_code(files: Iterable[str]) -> Fingerprint:
+    """Return the hashes of files of this package, by their path in it: `code.timing.py`."""
+    return {f"{_CODE}{file}": _hash((_PACKAGE_ROOT / file).read_bytes()) for file in files}
 
 
 def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """Return what differs, one line each: `driver 580.65.06 -> 580.159.04`. Empty: the result is fresh."""
-    return [
-        f"{key} {before.get(key)} -> {now.get(key)}" for key in {**before, **now} if before.get(key) != now.get(key)
-    ]
+    """Return what differs, a phrase each: `driver 580.65.06 -> 580.159.04`, `timing.py changed`. Empty: nothing.
+
+    Of another device nothing else is said of the device.
+    """
+    found = []
+    device = another_device(before, now)
+    if device:
+        found.append(f"measured on another device: {device}")
+    if not any(key.startswith(_CODE) for key in before) and any(key.startswith(_CODE) for key in now):
+        return [*found, "measured by an older fluxbench"]
+    of_devices = {"device", "device_kind", "compute_capability", "mig", "driver", "cuda_driver", "power_limit_w",
+                  "compute_mode", "ecc", "cpu", "cpu_cores"}  # fmt: skip
+    lock = None
+    for key in {**before, **now}:
+        old, new = before.get(key), now.get(key)
+        if old == new or (device and key in of_devices):
+            continue
+        if key.startswith(_CODE):
+            how = "changed" if old and new else "takes part now" if new else "takes no part any more"
+            found.append(f"{key.removeprefix(_CODE)} {how}")
+        elif key == "cell":
+            found.append("the cell's source changed")
+        elif key == "lock":
+            was, is_now = (_shown(value).split()[0] for value in (old, new))  # without the hash
+            lock = f"lock {was} changed" if was == is_now else f"lock {was} -> {is_now}"
+        else:
+            name = key.removeprefix(_PACKAGE)
+            found.append(f"{_WORDS.get(name, name)} {_shown(old)} -> {_shown(new)}")
+    if lock and not any(key.startswith(_PACKAGE) and before.get(key) != now.get(key) for key in {**before, **now}):
+        found.append(lock)  # of a package that is not named above
+    return found
+
+
+def another_device(before: Fingerprint, now: Fingerprint) -> str | None:
+    """Say `A -> B` where two fingerprints are of different models of device (or parts of one), or None."""
+    identity = ["device", "device_kind", "compute_capability", "mig"]
+    if now.get("device_kind") == "cpu":
+        identity.append("cpu_cores")
+    if all(before.get(key) == now.get(key) for key in identity):
+        return None
+    if before.get("device") != now.get("device"):
+        return f"{_shown(before.get('device'))} -> {_shown(now.get('device'))}"
+    differing = [key for key in identity if before.get(key) != now.get(key)]
+    return ", ".join(f"{key} {_shown(before.get(key))} -> {_shown(now.get(key))}" for key in differing)
+
+
+def not_comparable(before: Fingerprint, now: Fingerprint) -> str | None:
+    """Say why times under these two fingerprints must not be compared, or None where they may."""
+    if device := another_device(before, now):
+        return f"they were measured on different devices: {device}"
+    if before.get("measuring_sha256") != now.get("measuring_sha256"):  # of records that were made before November 2026
+        return "they were not measured by the same version of fluxbench, and one of them does not say what differs"
+    changed = [file for file in METHOD if before.get(_CODE + file) != now.get(_CODE + file)]
+    if changed:
+        return f"they were not measured in the same way: {' and '.join(changed)} changed between them"
+    return None
+
+
+def _shown(value: object) -> str:
+    return "none" if value in (None, "") else str(value)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:12]
