@@ -1,0 +1,357 @@
+"""Results before and results after: what became of each time, and whether the device moved or what runs on it.
+
+The sentinel is a fixed kernel that was timed beside the variants: where its time moved, the device did.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fluxbench import fingerprint
+from fluxbench.formatting import interval, number
+from fluxbench.records import Record, Sentinel, Status
+from fluxbench.statistics import Change, Effect, Samples, Verdict, effect, judge, levels, mean_effect
+
+CellKey = tuple[str, str]  # notebook, cell
+_Key = tuple[str, str, str, str]  # notebook, cell, variant, workload
+_WIDTH = 110  # characters of a line
+_NAMED = 8  # variants that a sentence names before it counts the rest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """One side: what it is called in text, its records, and the sentinels that were timed beside them."""
+
+    name: str
+    records: tuple[Record, ...]
+    sentinels: Mapping[CellKey, Sentinel] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One variant at one workload, with a change or a note that says why there is none."""
+
+    notebook: str
+    cell: str
+    variant: str
+    workload: str
+    before: Status | None  # None: it has no record on that side
+    before_ms: float | None  # median
+    after: Status | None
+    after_ms: float | None
+    change: Change | None
+    net: Change | None  # the change over that of the sentinel in the same cell
+    note: str | None
+
+    @property
+    def told(self) -> Change | None:
+        """The change that is told of the row: net of the device, where a sentinel says what that did."""
+        return self.net or self.change
+
+
+class Happened(StrEnum):
+    """What moved. The library is all that is not the device: packages, and what a driver does to some kernels only."""
+
+    DEVICE = "device"
+    LIBRARY = "library"
+    BOTH = "device and library"
+    UNTOLD = "device or library"  # something moved, and no sentinel tells which
+    NOTHING = "nothing"
+    NOT_COMPARED = "not compared"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What became of the times between two sides."""
+
+    before: str
+    after: str
+    rows: tuple[Row, ...]
+    device: Change | None  # of the sentinel, over the cells of the rows that are compared
+    sentinel_note: str | None  # why there is none, or none in some cells
+    differs: tuple[str, ...]  # in what the fingerprints differ, a phrase each
+
+    @property
+    def compared(self) -> tuple[Row, ...]:
+        """The rows that have a change."""
+        return tuple(row for row in self.rows if row.change)
+
+    @property
+    def beyond_the_device(self) -> tuple[Row, ...]:
+        """The rows that moved otherwise than the sentinel beside them."""
+        return tuple(row for row in self.rows if _called(row.net))
+
+    @property
+    def untold(self) -> tuple[Row, ...]:
+        """The rows that moved with no sentinel beside them."""
+        return tuple(row for row in self.rows if not row.net and _called(row.change))
+
+    @property
+    def happened(self) -> Happened:
+        """What moved."""
+        if not self.compared:
+            return Happened.NOT_COMPARED
+        if _called(self.device):
+            return Happened.BOTH if self.beyond_the_device else Happened.DEVICE
+        if self.beyond_the_device:
+            return Happened.LIBRARY
+        return Happened.UNTOLD if self.untold else Happened.NOTHING
+
+    def summary(self) -> str:
+        """Return what moved in a few sentences, one a line."""
+        said = [*self._moves()] if self.compared else [f"Nothing was compared: {_counted(r.note for r in self.rows)}."]
+        turned = [row for row in self.rows if row.before and row.after and row.before is not row.after]
+        if turned:
+            said.append(f"Not as before: {_counted(f'{self._who(row)} {row.note}' for row in turned)}.")
+        found = Counter(row.told.verdict if row.told else "not compared" for row in self.rows)
+        counts = [f"{found[kind]} {kind}" for kind in (*Verdict, "not compared") if found[kind]]
+        return "\n".join([*said, f"{_plural(len(self.rows), 'row')}: {', '.join(counts) or 'none'}."])
+
+    def _moves(self) -> Iterator[str]:
+        device, beyond = self.device, self.beyond_the_device
+        if device is None:
+            yield f"The device and the library cannot be told apart: {self.sentinel_note}."
+        else:
+            takes = interval(device.ratio, (device.low, device.high))
+            did = {Verdict.SAME: "did not move", Verdict.UNDECIDED: "may have moved or not"}.get(
+                device.verdict, "moved"
+            )
+            yield f"The device as a whole {did}: the sentinel takes {takes} times as long."
+        if beyond:
+            also = "and the device did not" if device and device.verdict is Verdict.SAME else "net of the device"
+            yield f"These moved, {also}: {self._named(beyond)}."
+        if self.untold:
+            yield f"These moved, with no sentinel beside them: {self._named(self.untold)}."
+        if not beyond and not self.untold:
+            what = "the device" if _called(device) else "noise"
+            yield f"Nothing moved beyond {what}: {_seen([row.told for row in self.compared])}."
+
+    def _named(self, rows: Iterable[Row]) -> str:
+        """Return each variant with the range of its ratios and at how many workloads, what moved furthest first."""
+        ratios: dict[str, list[float]] = {}
+        for row in rows:
+            if row.told:
+                ratios.setdefault(self._who(row), []).append(row.told.ratio)
+        furthest = sorted(ratios, key=lambda who: -max(abs(math.log(ratio)) for ratio in ratios[who]))
+        all_of = Counter(map(self._who, self.compared))
+        named = []
+        for who in furthest[:_NAMED]:
+            ends = dict.fromkeys(_ratio(end) for end in (min(ratios[who]), max(ratios[who])))
+            named.append(f"{who} {' to '.join(ends)} ({len(ratios[who])} of {_plural(all_of[who], 'workload')})")
+        return ", ".join(named) + (f" and {len(furthest) - _NAMED} more" if len(furthest) > _NAMED else "")
+
+    def _who(self, row: Row) -> str:
+        """Return a row's variant, with notebook and cell where another cell has the same variant."""
+        alone = all(r.variant != row.variant or (r.notebook, r.cell) == (row.notebook, row.cell) for r in self.rows)
+        return row.variant if alone else f"{row.variant} in {row.notebook}/{row.cell}"
+
+    def table(self) -> str:
+        """Return every row as text, at most 110 characters wide: the sentinel first, what is not compared below."""
+        header = ["workload", "before ms", "after ms", "time", "net of the device, 95%", "verdict", "sees"]
+        legend = (
+            "time: after / before; net: the same over the sentinel's; sees: the smallest change that would be called"
+        )
+        if not any(row.net for row in self.compared):
+            header[3:5] = ["after / before, 95%"]
+            legend = "sees: the smallest change that would have been called"
+        grid: dict[str, list[Sequence[str]]] = {}  # by what stands above them
+        if self.device:
+            times = [""] * (len(header) - 4)
+            grid["sentinel: the device"] = [("  all workloads", *times, *_shown(self.device))]
+        notes: dict[str, dict[str, list[str]]] = {}
+        for row in self.rows:
+            who = self._who(row)
+            if row.change:
+                times = [number(ms, 4) for ms in (row.before_ms, row.after_ms) if ms]
+                if len(header) > 6:
+                    times.append(_ratio(row.change.ratio))
+                grid.setdefault(who, []).append((f"  {row.workload}", *times, *_shown(row.told or row.change)))
+            else:
+                notes.setdefault(row.note or "", {}).setdefault(who, []).append(row.workload)
+        all_of = Counter(map(self._who, self.rows))
+        below = [f"No sentinel: {self.sentinel_note}."] if self.sentinel_note and self.compared else []
+        for note, its in notes.items():
+            some = {who: f" at {', '.join(at) if len(at) < 3 else len(at)} of {all_of[who]}" for who, at in its.items()}
+            below.append(f"{note}: {', '.join(who + some[who] * (len(at) < all_of[who]) for who, at in its.items())}.")
+        body = ["", *_grid(header, grid), ""] if self.compared else [""]
+        above = [f"before: {self.before}; after: {self.after}"]
+        above += [f"between them: {'; '.join(self.differs)}"] if self.differs else []
+        above += [legend] if self.compared else []
+        return "\n".join([*_wrapped(above), *body, *_wrapped(below)]).rstrip()
+
+    def to_json(self) -> str:
+        """Return everything as one JSON object; a number that is not finite is null."""
+        data = {**dataclasses.asdict(self), "happened": self.happened, "summary": self.summary().splitlines()}
+        return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=1)
+
+
+def compare(before: Measured, after: Measured) -> Comparison:
+    """Return what became of each time between two sides, in the order of `after`, then what is only in `before`."""
+    old, new = ({(r.notebook, r.cell, r.variant, r.workload.name): r for r in side.records} for side in (before, after))
+    marks = _fingerprints(before), _fingerprints(after)
+    both = [cell for cell in marks[1] if cell in marks[0]]
+    refused = {cell: fingerprint.not_comparable(marks[0][cell], marks[1][cell]) for cell in both}
+    differing = {cell: fingerprint.differences(marks[0][cell], marks[1][cell]) for cell in both}
+    notes = {key: _note(old.get(key), new.get(key), refused.get(key[:2])) for key in new | old}
+    effects = {key: effect(_levels(old[key]), _levels(new[key])) for key, note in notes.items() if note is None}
+    cells = list(dict.fromkeys(key[:2] for key in effects))
+    sentinels = {cell: _sentinel(before, after, cell) for cell in cells}
+    lacking = {cell: [found] for cell, found in sentinels.items() if isinstance(found, str)}
+    pairs_of = {cell: found for cell, found in sentinels.items() if not isinstance(found, str)}
+    device = [mean_effect([_mean_over_workloads(pairs) for pairs in pairs_of.values()])] if pairs_of else []
+    nets = {key: net for key in effects if (net := _net(old[key], new[key], pairs_of.get(key[:2], {})))}
+    told = judge([*(nets.get(key) or one for key, one in effects.items()), *device])
+    told_of = dict(zip(effects, told, strict=False))
+    raw_of = dict(zip(effects, judge(list(effects.values())), strict=True))
+    change_of = {key: raw_of[key] if key in nets else told_of[key] for key in effects}
+    net_of = {key: told_of[key] for key in nets}
+    rows = tuple(
+        Row(*key, *_ended(old.get(key)), *_ended(new.get(key)), change_of.get(key), net_of.get(key), note)
+        for key, note in notes.items()
+    )
+    return Comparison(
+        before=before.name,
+        after=after.name,
+        rows=rows,
+        device=told[-1] if device else None,
+        sentinel_note="; ".join(_where(lacking, cells)) or (None if cells else "nothing was compared"),
+        differs=tuple(_where(differing, both)),
+    )
+
+
+def _note(old: Record | None, new: Record | None, refusal: str | None) -> str | None:
+    """Say why there is no change between two records, or None; `refusal` is that of their cell."""
+    if old is not None and new is not None:
+        if old == new:
+            return "not measured again"
+        reason = " ".join((new.reason or "").split()).rstrip(".")
+        if old.status is not new.status:
+            return f"{old.status} before, now {new.status}" + f": {reason}" * bool(reason)
+        if old.timing is None or new.timing is None:
+            return f"{new.status} before and now: {reason}"
+        if old.workload != new.workload:
+            refusal = refusal or "the workload has another shape"
+        if old.timing.regime != new.timing.regime:
+            refusal = refusal or f"the regime was {old.timing.regime} and is {new.timing.regime}"
+    elif not refusal:
+        return "only after" if old is None else "only before"
+    return f"not compared: {refusal}" if refusal else None
+
+
+def _ended(record: Record | None) -> tuple[Status | None, float | None]:
+    if record is None:
+        return None, None
+    return record.status, record.timing.median_ms if record.timing else None
+
+
+def _levels(record: Record) -> list[float]:
+    assert record.timing is not None
+    samples, size = record.timing.samples_ms, len(record.timing.samples_ms) // record.timing.processes
+    return levels([samples[start : start + size] for start in range(0, len(samples), size)])
+
+
+_Pairs = Mapping[str, tuple[Samples, Samples]]  # by workload, before and after
+
+
+def _sentinel(before: Measured, after: Measured, cell: CellKey) -> _Pairs | str:
+    """Return the sentinel's times in a cell, at the workloads that both sides have whole, or why there are none."""
+    old, new = before.sentinels.get(cell), after.sentinels.get(cell)
+    if old is None or new is None:
+        return f"none was timed in {' and '.join(s.name for s in (before, after) if cell not in s.sentinels)}"
+    if old.kernel != new.kernel:
+        return f"it is not the same kernel: {old.kernel} -> {new.kernel}"
+    pairs = {name: (old.samples_ms[name], new.samples_ms[name]) for name in old.samples_ms if name in new.samples_ms}
+    processes = [max(map(len, side), default=0) for side in zip(*pairs.values(), strict=True)]
+    # A process that died, or in which the sentinel was wrong, takes the workload out: levels are of whole processes.
+    whole = {
+        name: pair
+        for name, pair in pairs.items()
+        if [len(side) for side in pair] == processes and all(all(side) for side in pair)
+    }
+    return whole or "at no workload was it timed in every process of both"
+
+
+def _mean_over_workloads(pairs: _Pairs) -> Effect:
+    return effect(*(levels(*side) for side in zip(*pairs.values(), strict=True)))
+
+
+def _net(old: Record, new: Record, pairs: _Pairs) -> Effect | None:
+    """Return what became of a time over the sentinel's in the same process; None where there is none for each."""
+    sides = []
+    for record, fixed in zip((old, new), pairs.get(old.workload.name, ()), strict=False):
+        own, beside = _levels(record), levels(fixed)
+        if len(own) != len(beside):
+            return None
+        sides.append([level - other for level, other in zip(own, beside, strict=True)])
+    return effect(*sides) if sides else None
+
+
+def _fingerprints(side: Measured) -> dict[CellKey, fingerprint.Fingerprint]:
+    return {(record.notebook, record.cell): record.fingerprint for record in side.records}
+
+
+def _where(said: Mapping[CellKey, Sequence[str]], cells: Sequence[CellKey]) -> list[str]:
+    """Return each phrase once, after the cells that it is said of unless it is said of all."""
+    phrases = dict.fromkeys(phrase for its in said.values() for phrase in its)
+    of = {phrase: [cell for cell, its in said.items() if phrase in its] for phrase in phrases}
+    return [p if len(of[p]) == len(cells) else f"{', '.join(name for _, name in of[p])}: {p}" for p in phrases]
+
+
+def _called(change: Change | None) -> bool:
+    return change is not None and change.called
+
+
+def _seen(changes: Iterable[Change | None]) -> str:
+    """Say how large a change would have been called in half of the rows, and in nine of ten."""
+    sizes = sorted(math.inf if not one or one.resolution is None else one.resolution for one in changes)
+    half, most = (sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9))
+    if math.isinf(most):
+        return "in some rows, no change could have been seen"
+    return f"a change of {_percent(half)} would have been seen in half of the rows, {_percent(most)} in nine of ten"
+
+
+def _wrapped(texts: Iterable[str]) -> Iterator[str]:
+    for text in texts:
+        yield from textwrap.wrap(text, _WIDTH, subsequent_indent="      ", break_on_hyphens=False)
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _counted(notes: Iterable[str | None]) -> str:
+    found = Counter(note.removeprefix("not compared: ") for note in notes if note)
+    return "; ".join(f"{note} ({_plural(count, 'row')})" for note, count in found.items()) or "there are no records"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.0%}" if share < 10 else ">999%"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.4f}" if value < 100 else ">100"
+
+
+def _shown(change: Change) -> list[str]:
+    ends = f"[{_ratio(change.low)}, {_ratio(change.high)}]"
+    return [f"{_ratio(change.ratio)} {ends}", change.verdict.value, _percent(change.resolution)]
+
+
+def _grid(header: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
+    """Yield aligned columns below a header and a rule; what stands above some rows reaches across all columns."""
+    widths = [max(map(len, column)) for column in zip(header, *(r for its in rows.values() for r in its), strict=True)]
+
+    def line(row: Sequence[str]) -> str:
+        first, *others = zip(row, widths, strict=True)
+        return "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]).rstrip()
+
+    yield from (line(header), "  ".join("─" * width for width in widths))
+    for above, its in rows.items():
+        yield from (above, *map(line, its))
