@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,22 @@ def without_uv(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     clean(monkeypatch)
     monkeypatch.setenv("PATH", str(folder))
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
+
+
+def until(condition: Callable[[], object], limit_s: float = 30.0) -> bool:
+    """Wait until something holds, and return whether it did within the limit."""
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie, which nobody has waited for, does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"

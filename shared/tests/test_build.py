@@ -1,290 +1,306 @@
-"""Building and publishing a notebook: real uvnote, a fake uv that runs cells in this interpreter, a made-up device."""
+"""Building a notebook: which cells run, in what order, what a failure costs, what is said and shown of it.
+
+Past 300 lines because what a person sees of a build, its page, its progress and its exit code, is tested on the same
+builds.
+"""
 
 from __future__ import annotations
 
-import dataclasses
 import fcntl
-import os
-import re
-import shutil
+import io
+import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from fakes import GPU, NEWER_DRIVER, REPOSITORY, clean, executable, fake_uv, uv_calls, without_uv
+from fakes import without_uv
+from notebooks import ALL, NEWER, Machine, listing, made_up, with_results
 from sample_records import make_record
 
-from fluxbench import bench, cell, cli, hardware, records
-from fluxbench.hardware import Device
-from fluxbench.notebook.build import Built, build
-from fluxbench.notebook.document import Document, load
-from fluxbench.notebook.freshness import drop_stale
-from fluxbench.notebook.publish import publish
-from fluxbench.records import Record, Status
-from fluxbench.settings import Settings, SetupError
-
-HEADER = """# /// script
-# requires-python = ">=3.11"
-#
-# [tool.fluxbench]
-# notebook = "made_up"
-# packages = ["torch==2.13.0"]
-# ///
-"""
-# Two measuring cells, and a showing one after each. A measuring cell writes the records that the test prepared.
-NOTEBOOK = """# Made up
-
-```python id=first outputs=first.jsonl
-{HEADER}import os, shutil
-shutil.copy(os.environ["RECORDS"] + "/first.jsonl", "first.jsonl")
-```
-
-```python id=second outputs=second.jsonl
-{HEADER}import os, shutil
-shutil.copy(os.environ["RECORDS"] + "/second.jsonl", "second.jsonl")
-```
-
-```python id=figure needs=first outputs=figure.svg,table.csv
-from pathlib import Path
-Path("figure.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-Path("table.csv").write_text("a,b")
-print("the figure")
-```
-
-```python id=other needs=second
-print("the other")
-```
-""".replace("{HEADER}", HEADER)
-ALL = ["figure", "first", "other", "second"]
-
-
-@dataclass
-class Machine:
-    """A folder that stands for a machine: its settings, its notebook and what its cells are to measure."""
-
-    folder: Path
-    settings: Settings
-    notebook: Path
-
-    @property
-    def output(self) -> Path:
-        return self.folder / "site"
-
-    def build(self) -> Built:
-        (self.folder / "uv.log").write_text("", encoding="utf-8")
-        return build(self.notebook, self.settings, self.output)
-
-    def ran(self) -> list[str]:
-        """The cells that the last build ran, sorted."""
-        calls = [call["arguments"] for call in uv_calls(self.folder / "uv.log")]
-        return sorted(Path(call[1]).stem for call in calls if call[0] == "run")
-
-    def dropped(self) -> list[str]:
-        """The cells whose results no longer hold, sorted: what the next build would run."""
-        return sorted(drop_stale(load(self.notebook), hardware.detect(), self.settings))
-
-    def measures(self, cell_id: str, *found: Record, device: Device = GPU) -> None:
-        """Prepare what a cell is to write, as measured here and now on a device."""
-        [code] = [code for code in load(self.notebook).cells if code.id == cell_id]
-        marks = bench.fingerprint_of(cell.parse(code.code, code.id), device, self.settings)
-        found = tuple(dataclasses.replace(record, fingerprint=marks) for record in found)
-        records.write(self.folder / "records" / f"{cell_id}.jsonl", found)
-
-    def rewrite(self, old: str, new: str) -> None:
-        text = self.notebook.read_text(encoding="utf-8")
-        assert old in text
-        self.notebook.write_text(text.replace(old, new), encoding="utf-8")
+from fluxbench import cli
+from fluxbench.notebook import listeners
+from fluxbench.notebook.listeners import Bar, Lines, Times
+from fluxbench.progress import Progress
+from fluxbench.records import Status
+from fluxbench.settings import SetupError
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up_machine(tmp_path, monkeypatch)
+    return made_up(tmp_path, monkeypatch)
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A page without problems, built once: not to be damaged."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        found = made_up_machine(tmp_path_factory.mktemp("machine"), monkeypatch).build()
-    assert found.problems == ()
-    return found
+@pytest.fixture
+def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    """A machine on which everything was built."""
+    return with_results(machine, tmp_path_factory)
 
 
-def made_up_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    clean(monkeypatch)
-    fake_uv(tmp_path, monkeypatch)
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-    monkeypatch.setenv("RECORDS", str(tmp_path / "records"))
-    monkeypatch.setattr(hardware, "detect", lambda: GPU)
-    (tmp_path / "records").mkdir()
-    (tmp_path / "environment").symlink_to(REPOSITORY / "environment")
-    settings = Settings(root=tmp_path, cache=tmp_path / "cache")
-    monkeypatch.setattr(Settings, "load", lambda: settings)
-    notebook = tmp_path / "notebooks" / "made_up.md"
-    notebook.parent.mkdir()
-    notebook.write_text(NOTEBOOK, encoding="utf-8")
-    found = Machine(folder=tmp_path, settings=settings, notebook=notebook)
-    found.measures("first", make_record("torch_math"))
-    found.measures("second", make_record("torch_native"))
-    return found
+def cells(machine: Machine, *lines: str) -> None:
+    """Make a notebook of these cells, each `ATTRIBUTES: CODE`."""
+    parts = (line.partition(": ") for line in lines)
+    text = "".join(f"```python {attributes}\n{code or 'print()'}\n```\n" for attributes, _, code in parts)
+    machine.notebook.write_text(text, encoding="utf-8")
 
 
-def test_a_first_build_runs_every_cell_and_draws_the_page(machine: Machine) -> None:
+# What runs.
+
+
+def test_a_first_build_runs_every_cell_and_a_second_one_none(machine: Machine) -> None:
     built = machine.build()
     assert machine.ran() == ALL
     assert built.problems == ()
-    assert "the other" in built.page.read_text(encoding="utf-8")
-
-
-def test_a_build_returns_the_records_of_its_page(machine: Machine) -> None:
-    assert {record.variant for record in machine.build().records} == {"torch_math", "torch_native"}
-
-
-def test_an_environment_that_a_cell_needs_is_made_once_and_before_uvnote_starts_its_clock(machine: Machine) -> None:
-    machine.build()
-    commands = [call["arguments"][0] for call in uv_calls(machine.folder / "uv.log")]
-    assert [command for command in commands if command != "cache"] == ["venv", "pip", *["run"] * 4]
-
-
-def test_a_second_build_with_nothing_changed_runs_nothing(machine: Machine) -> None:
-    machine.build()
+    assert built.page == machine.output / "made_up.html"
+    assert {record.variant for record in built.records} == {"torch_math", "torch_native"}
+    page = machine.page
     assert machine.build().problems == ()
     assert machine.ran() == []
+    assert machine.page == page
 
 
-def test_a_result_of_another_driver_is_dropped_with_what_needs_it_and_the_rest_stays(
+def test_a_cell_finds_the_results_that_it_needs_and_they_are_on_the_page(machine: Machine) -> None:
+    machine.measures("first", make_record("torch_math", median_ms=1.25))
+    machine.build("first")
+    assert "measured torch_math: 1.25 ms" in machine.shown("first")
+    assert "shown torch_math: 1.25 ms" in machine.shown("figure")
+    assert "drawn torch_math: 1.25 ms" in machine.shown("figure")
+    assert 'href="artifacts/figure/table.csv"' in machine.html("figure")
+
+
+def test_cells_run_in_document_order_and_each_after_those_that_it_needs(machine: Machine) -> None:
+    cells(machine, "id=a needs=d", "id=b", "id=c depends=b,a", "id=d", "id=e")
+    machine.build()
+    assert machine.ran() == ["b", "d", "a", "c", "e"]
+
+
+def test_a_cell_runs_where_nothing_is_and_with_what_uv_needs_there(machine: Machine) -> None:
+    names = ("UV_CACHE_DIR", "UV_PYTHON", "PYTHONNOUSERSITE", "FLUXBENCH_CELL_LIMIT_S", "UVNOTE_INPUTS")
+    code = f"import os; print(os.listdir(), os.listdir(os.environ['HOME']), [os.environ.get(name) for name in {names}])"
+    cells(machine, f"id=a: {code}")
+    machine.build()
+    base = getattr(sys, "_base_executable", sys.executable)
+    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1200', None]" in machine.shown("a")
+
+
+@pytest.mark.parametrize("folder", [None, ".", ".."])
+def test_a_cell_is_told_where_the_earlier_good_results_of_what_it_needs_are(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, folder: str | None
+) -> None:
+    if folder:  # where the notebook is named from: the cell runs elsewhere
+        monkeypatch.chdir(machine.notebook.parent / folder)
+        machine.notebook = machine.notebook.relative_to(Path.cwd())
+    cells(
+        machine,
+        "id=a: open('n.txt', 'w').write('1')",
+        "id=b needs=a: import os; print('history', [open(f'{each}/n.txt').read() for each in "
+        "os.environ['FLUXBENCH_HISTORY'].split(':') if each])",
+    )
+    machine.build()
+    assert "history []" in machine.shown("b")
+    machine.rewrite("'1'", "'2'")
+    machine.build()
+    machine.rewrite("'2'", "'3'")
+    machine.build()
+    assert "history ['2', '1']" in machine.shown("b")
+
+
+def test_what_may_pass_the_next_time_is_tried_again_with_what_needs_it(built: Machine) -> None:
+    built.measures("first", make_record("torch_math"), make_record("flex", status=Status.CRASHED))
+    assert built.build("first").problems == ()
+    assert built.states()["figure"] == "fresh"  # the result holds
+    built.ran()
+    built.measures("first", make_record("torch_math"), make_record("flex"))
+    built.build()
+    assert built.ran() == ["first", "figure"]
+    assert built.states() == dict.fromkeys(ALL, "fresh")
+
+
+def test_after_a_new_driver_everything_is_measured_and_drawn_again(built: Machine) -> None:
+    built.driver(NEWER)
+    assert built.build().problems == ()
+    assert built.ran() == ALL
+
+
+def test_a_cell_whose_outputs_changed_runs_again(machine: Machine) -> None:
+    cells(machine, "id=a outputs=a.txt: open('a.txt', 'w').write('1'); open('b.txt', 'w').write('1')", "id=b")
+    machine.build()
+    assert list(machine.good("a").artifacts) == ["a.txt"]
+    machine.rewrite("outputs=a.txt", "outputs=a.txt,b.txt")
+    machine.ran()
+    machine.build()
+    assert machine.ran() == ["a"]
+    assert list(machine.good("a").artifacts) == ["a.txt", "b.txt"]
+    assert 'href="artifacts/a/b.txt"' in machine.page
+
+
+def test_two_notebooks_of_a_folder_do_not_take_each_others_results(machine: Machine) -> None:
+    cells(machine, "id=a: print('of one')")
+    machine.build()
+    machine.notebook = machine.notebook.with_name("another.md")
+    cells(machine, "id=a: print('of another')")
+    machine.build()
+    assert machine.ran() == ["a", "a"]
+    assert "of another" in machine.shown("a")
+    machine.notebook = machine.notebook.with_name("made_up.md")
+    machine.build()
+    assert machine.ran() == []
+    assert "of one" in machine.shown("a")
+
+
+# What a failure costs.
+
+
+def test_a_failure_costs_its_cell_and_what_needs_it_and_all_else_runs(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine.measures("first", make_record("torch_math"), device=NEWER_DRIVER)
+    machine.rewrite('bench.measure("torch_math")', 'print("begun"); raise SystemExit("fluxbench: the GPU is on fire")')
+    assert machine.command("build") == 1
+    assert machine.ran() == ["first", "second", "other"]
+    out, err = capsys.readouterr()
+    assert "fluxbench: cell first failed: the GPU is on fire\n" in err
+    assert "fluxbench: cell figure was not run: it needs first, which failed\n" in err
+    assert f"The page is {machine.output / 'made_up.html'}" in out
+    assert [machine.html(cell_id).count("FAILED") for cell_id in ALL] == [1, 0, 1, 0]
+    assert "[The last run of this cell failed: the GPU is on fire.] begun" in machine.shown("first")
+    assert "fluxbench: the GPU is on fire" in machine.shown("first")
+    assert "[Not run: it needs first, which failed.]" in machine.shown("figure")
+    assert "shown torch_native: 1.0 ms" in machine.shown("other")
+
+
+def test_a_failed_cell_runs_again_and_then_all_that_was_not_run(machine: Machine) -> None:
+    cells(machine, "id=a: import os; assert not os.environ.get('BROKEN')", "id=b needs=a", "id=c")
+    machine.monkeypatch.setenv("BROKEN", "1")
     machine.build()
-    machine.measures("first", make_record("torch_math"))
     machine.build()
-    assert machine.ran() == ["figure", "first"]
-    assert "cell first is run again: driver 580.159.04 -> 580.65.06" in capsys.readouterr().out
+    assert machine.ran() == ["a", "c", "a"]
+    machine.monkeypatch.delenv("BROKEN")
+    assert machine.build().problems == ()
+    assert machine.ran() == ["a", "b"]
+    assert "FAILED" not in machine.html("a")
 
 
-def test_after_a_new_driver_everything_is_measured_and_drawn_again(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_good_result_of_a_failed_cell_stays_and_is_shown_as_what_it_is(built: Machine) -> None:
+    good, drawn = built.good("first"), built.good("figure")
+    built.rewrite('bench.measure("torch_math")', 'raise SystemExit("it broke")')
+    assert built.build().problems == (
+        "cell first failed: it ended with exit code 1: it broke",
+        "cell figure was not run: it needs first, which failed",
+    )
+    assert built.good("first") == good
+    assert built.good("figure") == drawn
+    shown = built.shown("first")
+    assert shown.startswith(
+        "[The last run of this cell failed: it ended with exit code 1: it broke. What follows is its last good result, "
+        f"of {good.ran_at}, with driver 580.65.06.] measured torch_math: 1.0 ms"
+    )
+    assert " it broke Artifacts: first.jsonl" in shown  # what it said this time
+    assert "[Not run: it needs first, which failed. What follows is its last good result" in built.shown("figure")
+    assert "shown torch_math: 1.0 ms" in built.shown("figure")
+    assert (built.output / "artifacts" / "first" / "first.jsonl").is_file()
+
+
+def test_a_page_that_is_drawn_later_still_shows_what_a_failed_cell_said(machine: Machine) -> None:
+    cells(machine, "id=a: raise SystemExit('it broke')", "id=b")
     machine.build()
-    monkeypatch.setattr(hardware, "detect", lambda: NEWER_DRIVER)
-    assert machine.dropped() == ALL
+    assert machine.build("b").problems == ()
+    assert "[The last run of this cell failed: it ended with exit code 1: it broke.]" in machine.shown("a")
+    assert machine.shown("a").endswith("it broke")
 
 
-def test_other_workloads_are_measured_again(machine: Machine) -> None:
-    machine.build()
-    machine.settings = dataclasses.replace(machine.settings, workloads=("flux1-512px",))
-    assert {"first", "second"} <= set(machine.dropped())
-
-
-AGAIN = [Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR]
-
-
-def test_a_variant_that_failed_in_a_way_that_may_pass_is_tried_again_and_no_other(machine: Machine) -> None:
-    machine.build()
-    again = []
-    for status in Status:
-        machine.measures("first", make_record("flex", status=status))
-        document = load(machine.notebook)
-        kept, _ = document.results()["first"]
-        copy = shutil.copytree(kept, machine.folder / "kept" / status)
-        shutil.copy(machine.folder / "records" / "first.jsonl", kept)
-        if dropped := drop_stale(document, hardware.detect(), machine.settings):
-            assert dropped["first"] == ["a variant failed in a way that may pass"]
-            again.append(status)
-            shutil.copytree(copy, kept)
-    assert again == AGAIN
-
-
-@pytest.mark.parametrize("text", ["", "half a rec"])
-def test_a_cell_without_whole_records_is_run_again(machine: Machine, text: str) -> None:
-    (machine.folder / "records" / "first.jsonl").write_text(text, encoding="utf-8")
-    machine.build()
-    assert machine.dropped() == ["figure", "first"]
-
-
-def test_a_cell_that_failed_is_a_problem_that_names_it_and_is_run_again(machine: Machine) -> None:
-    machine.rewrite('print("the other")', 'raise SystemExit("fluxbench: the GPU is on fire")')
-    machine.rewrite("id=other needs=second", "id=other needs=second,figure")  # the last one: a failure ends the rest
-    assert machine.build().problems == ("cell other failed: the GPU is on fire",)
-    machine.build()
-    assert machine.ran() == ["other"]
+def test_a_failed_cell_leaves_no_artifacts(machine: Machine) -> None:
+    cells(machine, "id=a: open('half.txt', 'w').write('1'); raise SystemExit(3)")
+    assert machine.build().problems == ("cell a failed: it ended with exit code 3",)
+    assert "artifacts/a/half.txt" not in machine.page
+    assert list(machine.folder.rglob("half.txt")) == []
 
 
 def test_a_cell_that_uv_could_not_start_says_what_to_do_and_names_no_registry(machine: Machine) -> None:
-    machine.rewrite(
-        'print("the other")',
-        'raise SystemExit("error: Failed to fetch: https://a.registry/x/\\n  cause: dns error")',
-    )
-    machine.rewrite("id=other needs=second", "id=other needs=second,figure")
+    cells(machine, 'id=a: raise SystemExit("error: Failed to fetch: https://a.registry/x/\\n  cause: dns error")')
     (problem,) = machine.build().problems
+    assert problem.startswith("cell a failed: Failed to fetch: the registry")
     assert problem.endswith("; check the network, or name a folder of wheels in FLUXBENCH_WHEELS")
-    assert "a.registry" not in problem
 
 
-def test_a_cell_that_was_not_run_is_a_problem_too(machine: Machine) -> None:
-    machine.rewrite('print("the figure")', 'raise SystemExit("no")')
-    machine.rewrite("id=figure needs=first", "id=figure needs=first,second")
-    machine.rewrite("id=other needs=second", "id=other needs=figure")
-    assert machine.build().problems == (
-        "cell figure failed: no",
-        "not run, because a cell before failed: other",
+def test_an_exception_is_said_by_its_last_line(machine: Machine) -> None:
+    cells(machine, "id=a: {}['key']")
+    assert machine.build().problems == ("cell a failed: it ended with exit code 1: KeyError: 'key'",)
+    assert "Traceback (most recent call last)" in machine.shown("a")
+
+
+def test_cells_that_need_each_other_are_not_run_and_all_else_is(machine: Machine) -> None:
+    cells(machine, "id=a needs=b", "id=b needs=a", "id=c needs=a", "id=d: print('of d')")
+    reason = "it needs cells that need it, or one that does"
+    assert machine.build().problems == tuple(f"cell {cell_id} was not run: {reason}" for cell_id in "abc")
+    assert machine.ran() == ["d"]
+    assert f"[Not run: {reason}.]" in machine.shown("a")
+    assert "of d" in machine.shown("d")
+
+
+def test_a_cell_that_is_commented_out_is_no_problem(built: Machine) -> None:
+    built.rewrite("```python id=second", "# ```python id=second")
+    built.rewrite('bench.show("second")', 'print("without it")')
+    assert built.build().problems == ()
+    assert built.ran() == ["other"]
+
+
+# Whether the page is what was asked for.
+
+
+def test_a_variant_that_the_target_expects_and_that_did_not_pass_is_a_problem(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built.measures("first", make_record("torch_math", status=Status.INCORRECT, reason="it is wrong"))
+    assert built.command("rerun", "first") == 1
+    problem = "fluxbench: torch_math at flux1-1024px-t512: INCORRECT: it is wrong\n"
+    assert problem in capsys.readouterr().err
+    assert built.command("build") == 1  # though nothing ran
+    assert problem in capsys.readouterr().err
+
+
+def test_one_reason_of_many_workloads_is_said_once(built: Machine) -> None:
+    workloads = [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 512)]
+    built.measures("first", *(make_record("torch_math", each, status=Status.TIMEOUT) for each in workloads))
+    assert built.build("first").problems == (
+        "torch_math at flux1-1024px-t128, torch_math at flux1-1024px-t256, torch_math at flux1-1024px-t320 and 2 more: "
+        "TIMEOUT: no answer within 600 s",
     )
 
 
-def test_a_cell_that_is_commented_out_is_no_problem(machine: Machine) -> None:
-    machine.rewrite("```python id=other needs=second", "# ```python id=other needs=second")
-    assert machine.build().problems == ()
+def test_a_variant_that_the_target_does_not_expect_may_fail(built: Machine) -> None:
+    built.rewrite('bench.measure("torch_native")', 'bench.measure("torch_native", "flex")')
+    built.measures("second", make_record("torch_native"), make_record("flex", status=Status.UNSUPPORTED))
+    assert built.build("second").problems == ()
 
 
-def test_a_variant_that_the_target_expects_and_that_did_not_pass_is_a_problem(machine: Machine) -> None:
-    machine.measures("first", make_record("torch_math", status=Status.INCORRECT, reason="it is wrong"))
-    assert machine.build().problems == ("torch_math at flux1-1024px-t512: INCORRECT: it is wrong",)
+def test_an_expected_variant_without_a_record_is_a_problem(built: Machine) -> None:
+    built.measures("first", make_record("torch_cudnn"))
+    assert built.build("first").problems == ("torch_math: no record",)
 
 
-def test_a_variant_that_the_target_does_not_expect_may_fail(machine: Machine) -> None:
-    machine.measures("second", make_record("torch_native"), make_record("flex", status=Status.UNSUPPORTED))
-    assert machine.build().problems == ()
-
-
-def test_an_expected_variant_without_a_record_is_a_problem(machine: Machine) -> None:
-    machine.rewrite("import os, shutil\n", 'import os, shutil  # bench.measure("torch_math")\n')
-    machine.measures("first", make_record("torch_cudnn"))
-    machine.measures("second", make_record("torch_native"))
-    assert machine.build().problems == ("torch_math: no record",)
-
-
-def test_the_command_ends_with_0_and_names_the_page(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["build", str(machine.notebook), "--output", str(machine.output)]) == 0
-    assert f"The page is {machine.output / 'made_up.html'}" in capsys.readouterr().out
-
-
-def test_the_command_ends_with_1_where_a_cell_failed_and_says_which(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("open('first.jsonl', 'w').write('half a rec')", "its records are damaged"),
+        ("pass", "its records are missing"),
+    ],
+)
+def test_a_measurement_without_whole_records_is_a_problem_and_no_fresh_result(
+    built: Machine, code: str, reason: str
 ) -> None:
-    machine.rewrite('print("the other")', 'raise SystemExit("no")')
-    assert cli.main(["build", str(machine.notebook), "--output", str(machine.output)]) == 1
-    assert "fluxbench: cell other failed: no" in capsys.readouterr().err
+    built.rewrite('bench.measure("torch_math")', code)
+    built.rewrite('bench.show("first")', "print()")
+    assert built.build().problems == (f"cell first was run and its result does not hold: {reason}",)
+    assert built.states() == {"first": "stale", "second": "fresh", "figure": "stale", "other": "fresh"}
 
 
-def test_the_command_ends_with_2_where_the_build_could_not_begin(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["build", str(machine.folder / "missing.md")]) == 2
-    assert "a notebook must be a readable Markdown file" in capsys.readouterr().err
+def test_a_measurement_of_another_machine_than_the_one_that_asked_is_a_problem(built: Machine) -> None:
+    built.measures("first", make_record("torch_math"), marks={"driver": NEWER})
+    (problem,) = built.build("first").problems
+    assert problem == f"cell first was run and its result does not hold: driver {NEWER} -> 580.65.06"
 
 
-def test_the_command_publishes_nothing_where_there_is_a_problem(machine: Machine) -> None:
-    machine.rewrite('print("the other")', 'raise SystemExit("no")')
-    assert cli.main(["publish", str(machine.notebook), "--output", str(machine.output)]) == 1
-    assert not (machine.folder / "reports").exists()
-
-
-def test_the_command_publishes_under_the_name_of_the_device(machine: Machine) -> None:
-    assert cli.main(["publish", str(machine.notebook), "--output", str(machine.output)]) == 0
-    assert (machine.folder / "reports" / "made-up" / "made_up.html").is_file()
+# What cannot be begun.
 
 
 def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
@@ -294,183 +310,224 @@ def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
         fcntl.flock(lock, fcntl.LOCK_SH)
         with pytest.raises(SetupError, match=r"another build runs in .*; wait until it ends"):
             machine.build()
+    assert machine.ran() == []
 
 
 def test_a_build_without_uv_says_how_to_get_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     without_uv(monkeypatch, machine.folder / "nothing")
-    executable(machine.folder / "nothing" / "uvnote", "")
     with pytest.raises(SetupError, match=r"uv must be on PATH .*; run `make setup`"):
         machine.build()
 
 
-def test_a_build_without_uvnote_says_how_to_get_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_uv(monkeypatch, machine.folder / "nothing")
-    with pytest.raises(SetupError, match=r"uvnote must be installed .*; run `make setup`"):
+def test_a_page_without_changes_needs_no_uv(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_uv(monkeypatch, built.folder / "nothing")
+    assert built.build().problems == ()
+
+
+def test_a_workload_that_is_not_known_ends_the_build_before_anything_runs(machine: Machine) -> None:
+    machine.set(workloads=("flux1-1025px",))
+    with pytest.raises(SetupError, match=r"got 'flux1-1025px'; did you mean 'flux1-1024px'\?"):
         machine.build()
+    assert machine.ran() == []
 
 
-def test_a_malformed_header_ends_the_build_with_one_sentence(machine: Machine) -> None:
-    machine.rewrite('# packages = ["torch==2.13.0"]', "# packages = [")
-    with pytest.raises(SetupError, match="must be TOML"):
+@pytest.mark.parametrize("name", ["site", "notebooks/.uvnote"])
+def test_a_folder_that_cannot_be_made_ends_the_build_before_anything_runs(machine: Machine, name: str) -> None:
+    (machine.folder / name).write_text("a file", encoding="utf-8")
+    with pytest.raises(SetupError, match=rf"{name} must be a folder that can be written to: .*File exists"):
         machine.build()
+    assert machine.ran() == []
 
 
-# Documents.
+# The command.
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("# Prose alone\n", "must have at least one ```python cell"),
-        ("```python id=../up\n1\n```\n", r"id must be letters, digits, - and _, got '../up'"),
-        ("```python id=.hidden\n1\n```\n", "id must be letters, digits, - and _"),
-        ("```python id=a\n1\n```\n```python id=a\n2\n```\n", "Duplicate cell ids"),
-        ("```python id=a needs=b\n1\n```\n", "depends on unknown cell 'b'"),
-    ],
-)
-def test_what_is_no_notebook_is_refused_with_a_sentence(tmp_path: Path, text: str, sentence: str) -> None:
-    path = tmp_path / "made_up.md"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(SetupError, match=sentence):
-        load(path)
+def test_the_command_ends_with_0_and_names_the_page(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    cells(machine, "id=a")
+    assert machine.command("build") == 0
+    out, err = capsys.readouterr()
+    assert out == f"\nThe page is {machine.output / 'made_up.html'}\n"
+    assert err.splitlines()[0] == "cell a is to run: it was never run here"
 
 
-def test_a_file_that_is_not_text_is_refused_with_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "made_up.md"
-    path.write_bytes(b"\x89PNG\xff\xfe")
-    with pytest.raises(SetupError, match="must be a readable Markdown file"):
-        load(path)
-
-
-def test_the_descendants_of_a_cell_are_found_however_far_down(tmp_path: Path) -> None:
-    path = tmp_path / "made_up.md"
-    needs = {"a": "", "b": " needs=a", "c": " needs=b", "d": ""}
-    path.write_text("".join(f"```python id={name}{after}\n1\n```\n" for name, after in needs.items()), encoding="utf-8")
-    assert load(path).descendants({"a"}) == {"a", "b", "c"}
-
-
-# Publishing.
-
-
-def tree(folder: Path) -> dict[str, str]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def test_a_published_page_has_its_records_artifacts_and_cells_beside_it(built: Built, tmp_path: Path) -> None:
-    publish(built, tmp_path / "reports", "made-up")
-    assert set(tree(tmp_path / "reports")) == {
-        "made-up/made_up.html",
-        "made-up/made_up/records/first.jsonl",
-        "made-up/made_up/records/second.jsonl",
-        "made-up/made_up/artifacts/figure/figure.svg",
-        "made-up/made_up/artifacts/figure/table.csv",
-        *(f"made-up/made_up/cells/{name}.py" for name in ALL),
-    }
-
-
-def test_every_link_of_a_published_page_leads_somewhere(built: Built, tmp_path: Path) -> None:
-    page = publish(built, tmp_path / "reports", "made-up")
-    links = re.findall(r'(?:href|src)="([^"#:]+)"', page.read_text(encoding="utf-8"))
-    assert {"made_up/records/first.jsonl", "made_up/artifacts/figure/table.csv"} <= set(links)
-    assert [link for link in links if not (page.parent / link).is_file()] == []
-
-
-def test_published_records_are_those_of_the_page(built: Built, tmp_path: Path) -> None:
-    page = publish(built, tmp_path / "reports", "made-up")
-    found = [record for path in sorted(page.with_suffix("").glob("records/*.jsonl")) for record in records.read(path)]
-    assert found == list(built.records)
-
-
-def test_a_page_with_problems_is_not_published_and_what_was_stays(built: Built, tmp_path: Path) -> None:
-    publish(built, tmp_path / "reports", "made-up")
-    before = tree(tmp_path / "reports")
-    with pytest.raises(SetupError, match="only a page without problems can be published, got: cell x failed"):
-        publish(dataclasses.replace(built, problems=("cell x failed",)), tmp_path / "reports", "made-up")
-    assert tree(tmp_path / "reports") == before
-
-
-def test_publishing_again_replaces_what_was_published(built: Built, tmp_path: Path) -> None:
-    page = publish(built, tmp_path / "reports", "made-up")
-    before = tree(tmp_path / "reports")
-    (page.with_suffix("") / "records" / "of_an_older_page.jsonl").touch()
-    publish(built, tmp_path / "reports", "made-up")
-    assert tree(tmp_path / "reports") == before
-
-
-def test_what_an_interrupted_publishing_left_is_cleared_away(built: Built, tmp_path: Path) -> None:
-    for name in (".made_up.new", ".made_up.old"):
-        (tmp_path / "reports" / "made-up" / name).mkdir(parents=True)
-        (tmp_path / "reports" / "made-up" / name / "half.txt").write_text("half", encoding="utf-8")
-    publish(built, tmp_path / "reports", "made-up")
-    assert not [name for name in tree(tmp_path / "reports") if "half" in name]
-
-
-def without_a_result(built: Built) -> None:
-    shutil.rmtree(built.document.work / "cells")
-
-
-def without_a_page(built: Built) -> None:
-    built.page.unlink()
-
-
-@pytest.mark.parametrize("damage", [without_a_result, without_a_page])
-def test_a_page_that_cannot_be_copied_leaves_what_was_published(
-    machine: Machine, tmp_path: Path, damage: Callable[[Built], None]
+def test_the_command_ends_with_2_where_it_could_not_begin_and_changes_nothing(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    built = machine.build()
-    publish(built, tmp_path / "reports", "made-up")
-    before = tree(tmp_path / "reports")
-    damage(built)
-    with pytest.raises(SetupError, match="what was published is untouched"):
-        publish(built, tmp_path / "reports", "made-up")
-    assert tree(tmp_path / "reports") == before
+    before = listing(machine.folder)
+    assert cli.main(["build", str(machine.folder / "missing.md")]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("fluxbench: a notebook must be a readable Markdown file, got ")
+    assert listing(machine.folder) == before
 
 
-def test_a_disk_that_is_full_at_the_page_leaves_what_was_published(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("arguments", [[], ["burn"], ["build"], ["rerun", "notebook.md"], ["build", "a.md", "--fast"]])
+def test_arguments_that_are_not_right_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(arguments)
+    assert "usage: fluxbench" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tool", ["uvnote", "rich"])
+def test_a_tool_that_is_not_installed_ends_the_command_with_2_and_says_how_to_get_it(
+    machine: Machine, tool: str
 ) -> None:
-    publish(built, tmp_path / "reports", "made-up")
-    before = tree(tmp_path / "reports")
-    another = tmp_path / "another.html"
-    another.write_text("another page", encoding="utf-8")
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SetupError, match="No space left on device; what was published is untouched"):
-        publish(dataclasses.replace(built, page=another), tmp_path / "reports", "made-up")
-    assert tree(tmp_path / "reports") == before
+    code = (
+        f"import sys; sys.modules[{tool!r}] = None; sys.stderr.isatty = lambda: True; from fluxbench import cli; "
+        f"sys.exit(cli.main(['build', {str(machine.notebook)!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == f"fluxbench: {tool} must be installed beside fluxbench; run `make setup`\n"
+    assert done.returncode == 2
 
 
-def test_after_a_full_disk_the_next_publishing_succeeds(
-    built: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(SetupError):
-            publish(built, tmp_path / "reports", "made-up")
-    assert publish(built, tmp_path / "reports", "made-up").is_file()
-
-
-def test_a_document_knows_which_of_its_cells_measure(built: Built) -> None:
-    document: Document = built.document
-    assert [code.id for code in document.cells if document.is_measuring(code)] == ["first", "second"]
-
-
-def test_a_disk_that_is_full_ends_the_command_with_2_and_one_sentence(
+def test_an_interrupted_command_ends_with_130_and_says_what_is_kept(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
+    cells(machine, "id=a", "id=b")
+    machine.build()
+    before = machine.page
+    machine.rewrite("id=b\nprint()", "id=b\nprint('b')")
 
-    monkeypatch.setattr(os, "fsync", full)
-    assert cli.main(["build", str(machine.notebook), "--output", str(machine.output)]) == 2
-    assert capsys.readouterr().err == "fluxbench: the disk is full; free some space and run it again\n"
+    def interrupt(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fluxbench.notebook.runner.run", interrupt)
+        assert machine.command("build") == 130
+    assert "fluxbench: interrupted; finished cells and all earlier results are kept" in capsys.readouterr().err
+    assert machine.page == before
+    assert machine.states() == {"a": "fresh", "b": "stale"}
+
+
+def test_the_command_loads_no_heavy_library_before_it_knows_that_it_must() -> None:
+    heavy = ("torch", "triton", "pandas", "matplotlib", "numpy", "uvnote", "rich", "pynvml")
+    code = f"import sys, fluxbench.cli; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+# What a person sees meanwhile.
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(params=[Lines, Bar])
+def seen(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[io.StringIO, listeners.Watching]:
+    """A stream, and the listener that fits it."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal() if request.param is Bar else io.StringIO()
+    listener = listeners.on(stream)
+    assert type(listener) is request.param
+    return stream, listener
+
+
+def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO, listeners.Watching]) -> None:
+    stream, listener = seen
+    with listener:
+        listener.plan({"sdpa": ["driver 1 -> 2"], "figure": []}, {"sdpa": 100.0, "figure": 30.0})
+        listener.at("sdpa", 40.0, Progress(share=0.5, step="flex at flux1-1024px-t512"))
+        refresh(listener)
+        listener.ended("sdpa", 90.0, None)
+        listener.at("figure", 0.0, Progress(share=None, step=""))
+        refresh(listener)
+        listener.ended("figure", 1.0, "it broke")
+    text = stream.getvalue()
+    assert "cell sdpa is to run: driver 1 -> 2" in text
+    assert "[1/2] sdpa" in text
+    assert "flex at flux1-1024px-t512" in text
+    assert "about 1:30 left" in text  # 60 s of this one, and the next
+    assert "sdpa done in 90.0 s" in text
+    assert "[2/2] figure" in text
+    assert "about 0:30 left" in text
+    assert "figure FAILED: it broke" in text
+
+
+def test_a_cell_that_was_never_timed_says_nothing_of_the_time_left(
+    seen: tuple[io.StringIO, listeners.Watching],
+) -> None:
+    stream, listener = seen
+    with listener:
+        listener.plan({"sdpa": [], "figure": []}, {"sdpa": None, "figure": None})
+        for share in (None, 0.0, 0.5, 1.0):
+            listener.at("sdpa", 20.0, Progress(share=share, step="[markup] at x"))
+            refresh(listener)
+        listener.ended("sdpa", 20.0, None)
+    assert "left" not in stream.getvalue()
+    assert "[markup] at x" in stream.getvalue()
+
+
+def test_a_build_that_was_interrupted_gives_the_terminal_back(
+    seen: tuple[io.StringIO, listeners.Watching],
+) -> None:
+    stream, listener = seen
+
+    def work() -> None:
+        with listener:
+            listener.plan({"sdpa": []}, {"sdpa": 1.0})
+            listener.at("sdpa", 0.5, Progress(share=None, step=""))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    text = stream.getvalue()
+    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor
+
+
+def refresh(listener: listeners.Watching) -> None:
+    """Draw a bar now, which otherwise draws itself ten times a second."""
+    if isinstance(listener, Bar):
+        listener._bar.refresh()
+
+
+def test_lines_are_few_while_a_cell_runs() -> None:
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.plan({"sdpa": []}, {"sdpa": 60.0})
+    for tick in range(150):
+        lines.at("sdpa", tick / 5, Progress(share=None, step=f"step {tick}"))
+    said = stream.getvalue().splitlines()
+    assert len(said) == 1 + 3
+    assert said[-1] == "[1/1] sdpa step 100, about 0:40 left"
+
+
+def test_the_time_left_is_that_of_the_last_time_and_of_the_share_where_there_was_none() -> None:
+    times = Times({"a": 100.0, "b": None, "c": 5.0})
+    assert times.left_s("a", 10.0, 0.9) is None  # as b was never timed
+    assert times.left_s("b", 10.0, None) is None
+    assert times.left_s("b", 10.0, 0.25) == 35.0
+    assert times.left_s("c", 10.0, None) == 0.0
+
+
+def test_why_a_cell_runs_is_said_before_it_does(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    built.measures("first", make_record("torch_math"), make_record("flex", status=Status.CRASHED))
+    built.command("rerun", "first")
+    capsys.readouterr()
+    built.command("rerun", "first")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == [
+        "cell first is to run: what failed may pass the next time: flex CRASHED",
+        "cell figure is to run: it needs first",
+    ]
+    assert lines[2].startswith("[1/2] first, about 0:00 left")
+    assert lines[-1].startswith("[2/2] figure done in ")
+
+
+def test_progress_of_a_cell_reaches_who_listens(machine: Machine) -> None:
+    line = """{"steps": 4}\\n{"variant": "flex", "workload": "x"}\\n"""
+    cells(
+        machine, f"id=a: import os, time; open(os.environ['FLUXBENCH_PROGRESS'], 'w').write('{line}'); time.sleep(0.6)"
+    )
+    heard: list[tuple[str, Progress]] = []
+
+    class Hearing(Lines):
+        def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+            heard.append((cell_id, progress))
+
+    machine.build(listener=Hearing(io.StringIO()))
+    assert heard[0] == ("a", Progress(share=None, step=""))
+    assert heard[-1] == ("a", Progress(share=0.25, step="flex at x"))

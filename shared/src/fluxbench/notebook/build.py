@@ -1,139 +1,235 @@
-"""Build a notebook with uvnote, and say whether the page is what was asked for: uvnote itself always exits 0."""
+"""Build a notebook: run the cells whose results do not hold, draw the page, and say whether it is what was asked for.
+
+uvnote's parser and page generator, and a runner of our own: uvnote's stops at the first failure and always exits 0.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from fluxbench import bench, cell, environments, hardware, targets, variants
+from uvnote.parser import CodeCell
+
+from fluxbench import hardware, targets
+from fluxbench.cell import measured
 from fluxbench.hardware import Device
-from fluxbench.notebook.document import Document, load, records_in
-from fluxbench.notebook.freshness import drop_stale
+from fluxbench.notebook.document import Document, load
+from fluxbench.notebook.freshness import CYCLE, Freshness, State, check, depends_on
+from fluxbench.notebook.store import Result, Store
+from fluxbench.progress import Progress
 from fluxbench.records import Record, Status
-from fluxbench.settings import Settings, SetupError
+from fluxbench.settings import Settings, SetupError, full_disk
 from fluxbench.targets import Target
+
+
+class Listener(Protocol):
+    """Who is told what a build is at."""
+
+    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
+        """Take the cells that are to run, in order, each with why, and how long each took the last time."""
+
+    def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        """Take how far a cell is, a few times a second."""
+
+    def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
+        """Take that a cell ended, or, without a duration, that it could not be begun."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A page, the records that it was drawn from, and what is wrong with it."""
+    """A page, what it was drawn from, and what is wrong with it."""
 
     page: Path
     document: Document
+    device: Device
     target: Target
-    records: tuple[Record, ...]
+    cells: Mapping[str, Freshness]  # after the build
+    before: Mapping[str, Result | None]  # of each cell that was to run: its last good result before
     problems: tuple[str, ...]  # one sentence each; none where the page is what was asked for
 
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """The records that the page shows."""
+        shown = [cell.result for cell in self.cells.values() if cell.result]
+        return tuple(record for result in shown for record in result.records or ())
 
-def build(notebook: Path, settings: Settings, output: Path) -> Built:
-    """Run what is not fresh, draw the page into `output`, and return it with its problems.
 
-    Raises `SetupError` where it cannot be begun: the notebook is none, another build runs, uv or uvnote is missing.
+def build(
+    notebook: Path,
+    settings: Settings,
+    output: Path,
+    *,
+    only: Sequence[str] = (),
+    listener: Listener | None = None,
+) -> Built:
+    """Run what is not fresh, or `only` these cells and whatever depends on them, and draw the page into `output`.
+
+    A cell that fails costs itself and the cells that need it; its last good result stays and is shown as what it is.
+    Raises `SetupError` where it cannot be begun: no such notebook or cell, a needed cell without a result, another
+    build runs, uv is missing.
     """
     document = load(notebook)
-    uvnote = shutil.which("uvnote") or str(Path(sys.executable).with_name("uvnote"))
-    if not Path(uvnote).is_file():
-        raise SetupError("uvnote must be installed beside fluxbench, got none; run `make setup`")
-    uv = environments.uv()
+    asked = document.descendants(document.find(cell_id).id for cell_id in only)
     device = hardware.detect()
     target = targets.of(device, settings.root)
     with _alone(document):
-        for cell_id, reasons in drop_stale(document, device, settings).items():
-            print(f"cell {cell_id} is run again: {'; '.join(reasons)}")
-        _prepare(document, device, target, settings)
-        variables = {**os.environ, **environments.uv_variables(settings)}
-        variables.setdefault("UV_CACHE_DIR", _uv_cache(uv))
-        variables["PATH"] = os.pathsep.join((str(Path(uv).parent), variables.get("PATH", "")))
-        # The interpreter of the cells is this one: what it is asked for is in its own environment.
-        variables["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
-        done = subprocess.run([uvnote, "build", str(notebook), "--output", str(output)], env=variables)
-        return _inspect(document, target, output, done.returncode)
+        store = Store(document)
+        store.clear_parts()
+        _clear_scratch(settings)
+        cells = check(document, store, device, settings)
+        order = document.in_order()
+        if only:
+            _check_needs(document, asked, cells)
+            to_run = [code for code in order if code.id in asked]
+        else:
+            not_fresh = {cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH}
+            asked = document.descendants(not_fresh)
+            to_run = [code for code in order if code.id in asked]
+        _make(output)
+        failures: dict[str, Result | str] = {code.id: CYCLE for code in document.cells if code not in order}
+        if to_run:
+            failures |= _run(to_run, document, store, device, settings, cells, listener)
+        after = check(document, store, device, settings)
+        from fluxbench.notebook.page import draw  # which takes longer to load than all the rest
+
+        failed = [cell_id for cell_id, cell in after.items() if cell.state is State.FAILED]
+        earlier = {cell_id: run for cell_id in failed if (run := store.latest(cell_id))}
+        page = draw(document, after, {**earlier, **failures}, output)
+    return Built(
+        page=page,
+        document=document,
+        device=device,
+        target=target,
+        cells=after,
+        before={code.id: cells[code.id].result for code in to_run},
+        problems=tuple(_problems(document, after, failures, target, asked if only else None)),
+    )
 
 
-def _prepare(document: Document, device: Device, target: Target, settings: Settings) -> None:
-    """Build the environments of cells that are to run before uvnote's 300 s a cell begin: torch is gigabytes on a GPU.
-
-    What cannot be had is left to the cell, whose records say why.
-    """
-    fresh = document.results()
-    shapes = bench.default_workloads(device, settings)
+def _check_needs(document: Document, asked: set[str], cells: Mapping[str, Freshness]) -> None:
     for code in document.cells:
-        if code.id in fresh or not document.is_measuring(code):
-            continue
-        named = [variant for variant in variants.REGISTRY if any(f'"{name}"' in code.code for name in variant.names)]
-        if named and all(variant.supports(device, shape) for variant in named for shape in shapes):
-            continue
-        with contextlib.suppress(SetupError):
-            environments.prepare(cell.parse(code.code, code.id).packages, target, settings)
+        missing = [need for need in code.needs if code.id in asked and need not in asked and not cells[need].result]
+        if missing:
+            raise SetupError(
+                f"cell {code.id} needs {', '.join(missing)}, of which there is no result here; "
+                f"run `fluxbench build {document.path}` first"
+            )
 
 
-def _inspect(document: Document, target: Target, output: Path, returncode: int) -> Built:
-    page = output / f"{document.path.stem}.html"
-    problems = []
-    if returncode or not page.is_file():
-        problems.append(f"uvnote ended with exit code {returncode} and drew no page; read its messages above")
-    results = document.results()
-    found: list[Record] = []
-    unrun = [code.id for code in document.cells if code.id not in results]
-    for code in document.cells:
-        if code.id in unrun:
-            continue
-        folder, result = results[code.id]
-        if not result.get("success"):
-            problems.append(f"cell {code.id} failed: {_said(result.get('stderr', ''))}")
-        found += records_in(folder)
-    if unrun:
-        problems.append(f"not run, because a cell before failed: {', '.join(unrun)}")
-    problems += _unexpected(found, target, document)
-    return Built(page=page, document=document, target=target, records=tuple(found), problems=tuple(problems))
+def _run(
+    codes: Sequence[CodeCell],
+    document: Document,
+    store: Store,
+    device: Device,
+    settings: Settings,
+    cells: Mapping[str, Freshness],
+    listener: Listener | None,
+) -> dict[str, Result | str]:
+    """Run these cells in order and return those that failed, each with its result or why it was not begun."""
+    from fluxbench.notebook import execution
+
+    variables = execution.variables(settings)
+    if listener:
+        usual_s = {code.id: result.duration_s if (result := cells[code.id].result) else None for code in codes}
+        ids = {code.id for code in codes}
+        why = {
+            code.id: cells[code.id].reasons or [f"it needs {id}" for id in code.needs if id in ids] for code in codes
+        }
+        listener.plan(why, usual_s)
+    failures: dict[str, Result | str] = {}
+    current = {cell_id: cell.result for cell_id, cell in cells.items()}
+    for code in codes:
+        began = time.monotonic()
+
+        def tick(progress: Progress, code: CodeCell = code, began: float = began) -> None:
+            if listener:
+                listener.at(code.id, time.monotonic() - began, progress)
+
+        failure: str | None
+        if failed := [need for need in code.needs if need in failures]:
+            failures[code.id] = failure = f"it needs {' and '.join(failed)}, which failed"
+        else:
+            inputs = {need: result for need in code.needs if (result := current[need])}
+            try:
+                depends = depends_on(code, document, device, settings)
+                tick(Progress(share=None, step=""))
+                result = execution.run_cell(code, document, store, inputs, depends, variables, tick)
+                failure = result.failure
+                if failure:
+                    failures[code.id] = result
+                else:
+                    current[code.id] = result
+            except SetupError as error:  # a header that is not right
+                failures[code.id] = failure = str(error)
+        if listener:
+            begun = failure is None or isinstance(failures[code.id], Result)
+            listener.ended(code.id, time.monotonic() - began if begun else None, failure)
+    return failures
 
 
-def _unexpected(found: list[Record], target: Target, document: Document) -> list[str]:
-    """Say which variants that the target expects of this notebook are not PASSED, one sentence a reason."""
+def _problems(
+    document: Document,
+    cells: Mapping[str, Freshness],
+    failures: Mapping[str, Result | str],
+    target: Target,
+    only: set[str] | None,
+) -> Iterator[str]:
+    """Say what of the page (of `only` these cells, where given) is not what was asked for."""
+    for cell_id, failure in failures.items():
+        said = failure.failure if isinstance(failure, Result) else failure
+        yield f"cell {cell_id} {'failed' if isinstance(failure, Result) else 'was not run'}: {said}"
     why: dict[str, list[str]] = {}
-    measured = "".join(code.code for code in document.cells if document.is_measuring(code))
-    for variant in target.expects:
-        its = [record for record in found if record.variant == variant]
-        if not its and f'"{variant}"' in measured:
-            why.setdefault("no record", []).append(variant)
-        for record in its:
-            if record.status is not Status.PASSED:
-                why.setdefault(f"{record.status}: {record.reason}", []).append(f"{variant} at {record.workload.name}")
-    return [
-        f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}: {reason}"
-        for reason, who in why.items()
-    ]
+    for code in document.cells:
+        if code.id in failures or (only is not None and code.id not in only):
+            continue
+        if not cells[code.id].holds and all(cells[need].holds for need in code.needs):
+            yield f"cell {code.id} was run and its result does not hold: {'; '.join(cells[code.id].reasons)}"
+        result = cells[code.id].result
+        if not document.is_measuring(code) or result is None or result.records is None:
+            continue
+        for variant in measured(code.code):
+            its = [record for record in result.records if record.variant == variant]
+            if variant not in target.expects:
+                continue
+            if not its:
+                why.setdefault("no record", []).append(variant)
+            for record in its:
+                if record.status is not Status.PASSED:
+                    why.setdefault(f"{record.status}: {record.reason}", []).append(
+                        f"{variant} at {record.workload.name}"
+                    )
+    for reason, who in why.items():
+        yield f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}: {reason}"
 
 
-def _said(stderr: str) -> str:
-    """Return why a cell failed: what it says itself last, or what kept uv from starting it."""
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    if not lines:
-        return "it said nothing"
-    if any(line.startswith("error: ") for line in lines) and not lines[-1].startswith("fluxbench: "):
-        return environments.explain(stderr)
-    return lines[-1].removeprefix("fluxbench: ")
+def _clear_scratch(settings: Settings) -> None:
+    """Remove what killed measurements left; a cache that is shared with other clones is left alone."""
+    if settings.cache == settings.root / ".cache":
+        shutil.rmtree(settings.cache / "runs", ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if full_disk(error):
+            raise
+        raise SetupError(f"{folder} must be a folder that can be written to: {error}") from error
 
 
 @contextmanager
 def _alone(document: Document) -> Iterator[None]:
     """Hold the notebook's folder: two builds at once there mix up each other's cells."""
-    document.work.mkdir(exist_ok=True)
+    _make(document.work)
     with (document.work / "fluxbench.lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(f"another build runs in {document.path.parent}; wait until it ends") from error
         yield
-
-
-def _uv_cache(uv: str) -> str:
-    return subprocess.run([uv, "cache", "dir"], capture_output=True, text=True, check=True).stdout.strip()

@@ -1,78 +1,144 @@
-"""A notebook on disk: its cells as uvnote parses them, and what uvnote's cache holds of each."""
+"""A notebook on disk, as uvnote parses it: its cells, their order, and a refusal of what would leave its folder."""
 
 from __future__ import annotations
 
-import json
+import dataclasses
+import difflib
+import hashlib
+import html
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
-from uvnote.executor import check_all_cells_staleness
-from uvnote.parser import CodeCell, parse_markdown, validate_cells
+from pygments.styles import get_style_by_name
+from uvnote.parser import CodeCell, DocumentConfig, parse_markdown, validate_cells
 
-from fluxbench import cell, records
-from fluxbench.records import Record, RecordError
+from fluxbench import cell
 from fluxbench.settings import SetupError
+
+_SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
+RESERVED = {"result.json", "result.json.part", "stdout.txt", "stderr.txt"}  # of uvnote's cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A parsed notebook."""
+    """A parsed notebook. `cells` are those that run; uvnote shows commented ones and never runs them."""
 
     path: Path
+    text: str
+    config: DocumentConfig
     cells: tuple[CodeCell, ...]
+    commented: tuple[CodeCell, ...] = ()
 
     @property
     def work(self) -> Path:
-        """Where uvnote keeps the notebook's scripts and results."""
+        """Where the notebook's scripts and results are kept, as uvnote has it."""
         return self.path.parent / ".uvnote"
 
     def is_measuring(self, code: CodeCell) -> bool:
         """Whether a cell measures: whether it has a `[tool.fluxbench]` table."""
         return cell.tool_table(code.code) is not None
 
-    def descendants(self, ids: set[str]) -> set[str]:
+    def find(self, cell_id: str) -> CodeCell:
+        """Return the cell of this id. Raises `SetupError` with the nearest id."""
+        for code in self.cells:
+            if code.id == cell_id:
+                return code
+        ids = [code.id for code in self.cells]
+        near = difflib.get_close_matches(cell_id, ids, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"its cells are {', '.join(ids)}"
+        raise SetupError(f"{self.path.name} has no cell {cell_id!r}; {hint}")
+
+    def descendants(self, ids: Iterable[str]) -> set[str]:
         """Return these cells and every cell that needs one of them, however far down."""
         found = set(ids)
         while more := {code.id for code in self.cells if code.id not in found and found & set(code.needs)}:
             found |= more
         return found
 
-    def results(self) -> dict[str, tuple[Path, dict[str, Any]]]:
-        """Return uvnote's cached result of each cell that has one, by cell: its folder and what is in `result.json`."""
-        status = check_all_cells_staleness(list(self.cells), self.path.parent)["cell_status"]
-        found = {}
-        for cell_id, entry in status.items():
-            folder = self.work / "cache" / entry["cache_key"]
-            try:
-                found[cell_id] = folder, json.loads((folder / "result.json").read_text(encoding="utf-8"))
-            except (OSError, json.JSONDecodeError):
-                continue
-        return found
+    def in_order(self) -> list[CodeCell]:
+        """Return the cells in document order, each after those that it needs; without those that a cycle holds up."""
+        ahead, order, done = list(self.cells), [], set[str]()
+        while ready := next((code for code in ahead if done >= set(code.needs)), None):
+            ahead.remove(ready)
+            order.append(ready)
+            done.add(ready.id)
+        return order
 
 
 def load(path: Path) -> Document:
-    """Parse a notebook. Raises `SetupError` where it is missing, is not one, or has ids that are no file names."""
+    """Parse a notebook.
+
+    Raises `SetupError` where it is missing, is not one, a cell's header is not right, or an id, an output or the
+    frontmatter would leave its folder or inject markup into the page.
+    """
     try:
-        _, cells = parse_markdown(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        config, cells = parse_markdown(text)
         validate_cells(cells)
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
-    except ValueError as error:
+    except (AttributeError, ValueError) as error:  # the first: of a frontmatter that is no mapping
         raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {error}") from error
-    cells = [code for code in cells if not code.commented]  # uvnote shows these and runs them never
-    if not cells:
+    if not re.fullmatch(r"\w[\w.-]*", path.stem):
+        raise SetupError(f"a notebook's name must be letters, digits, ., - and _, got {path.name!r}")
+    if not any(not code.commented for code in cells):
         raise SetupError(f"a notebook must have at least one ```python cell, got none in {path}")
     for code in cells:
         if not re.fullmatch(r"[A-Za-z0-9][\w-]*", code.id):
             raise SetupError(f"a cell's id must be letters, digits, - and _, got {code.id!r} in {path.name}")
-    return Document(path=path, cells=tuple(cells))
+        for output in code.outputs:
+            if reason := unsafe_artifact(output):
+                raise SetupError(f"cell {code.id} of {path.name}: {reason}")
+        _check_header(code, path.name)
+    commented = {code.id for code in cells if code.commented}  # which uvnote lets be needed, and takes for run
+    return Document(
+        path=path.absolute(),  # cells run elsewhere
+        text=text,
+        config=_checked(config, path.name),
+        cells=tuple(
+            dataclasses.replace(code, needs=[need for need in code.needs if need not in commented])
+            for code in cells
+            if not code.commented
+        ),
+        commented=tuple(code for code in cells if code.commented),
+    )
 
 
-def records_in(folder: Path) -> list[Record]:
-    """Return the records that a cell left in its artifact folder; none where a file is damaged."""
+def unsafe_artifact(name: str) -> str | None:
+    """Say why an artifact must not have this name, or None: names become paths and links of the page."""
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or not all(_SAFE_NAME.fullmatch(part) for part in parts):
+        return f"an artifact's name must be letters, digits and any of ' .+@=,-_', got {name!r}"
+    if name in RESERVED:
+        return f"an artifact must not be called {name!r}: uvnote keeps its own results under that name"
+    return None
+
+
+def attributes_sha256(code: CodeCell) -> str:
+    """Return the hash of what a cell's first line asks for besides its needs."""
+    return hashlib.sha256(repr((sorted(code.deps), sorted(code.outputs))).encode()).hexdigest()[:12]
+
+
+def _check_header(code: CodeCell, name: str) -> None:
     try:
-        return [record for path in sorted(folder.glob("*.jsonl")) for record in records.read(path)]
-    except RecordError:
-        return []
+        if not code.commented and cell.tool_table(code.code) is not None:
+            cell.parse(code.code, code.id)
+    except SetupError as error:
+        raise SetupError(f"cell {code.id} of {name}: {error}") from error
+
+
+def _checked(config: DocumentConfig, name: str) -> DocumentConfig:
+    """Return the frontmatter fit for uvnote's page, which takes every one of these fields as it is."""
+    for field in ("theme", "ui_theme", "syntax_theme", "code_font_size"):
+        value = getattr(config, field)
+        if value is not None and not re.fullmatch(r"[\w.% -]+", str(value)):
+            raise SetupError(f"{field} of {name} must be a word, a number or a CSS size, got {str(value)!r}")
+    try:
+        get_style_by_name(str(config.syntax_theme))
+    except ValueError as error:
+        raise SetupError(f"syntax_theme of {name} must be a style of Pygments, got {config.syntax_theme!r}") from error
+    if "</" in str(config.custom_css):
+        raise SetupError(f"custom_css of {name} must not hold '</', which would end the page's style sheet")
+    return dataclasses.replace(config, title=html.escape(str(config.title or ""), quote=False))

@@ -1,74 +1,176 @@
-"""Which cached results of uvnote are no longer those of this machine, and dropping them.
+"""Which results still hold on this machine as it is now, and of the others, what exactly differs.
 
-uvnote's cache key holds a cell's source and nothing of devices, drivers or imported packages.
+uvnote's cache key holds a cell's source and nothing of devices, drivers or imported packages. No process is started on
+the device, no torch is needed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import enum
 import hashlib
 import json
-import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from fluxbench import bench, cell, fingerprint
+from uvnote.parser import CodeCell
+
+from fluxbench import cell, dependencies, fingerprint
+from fluxbench.fingerprint import Fingerprint
 from fluxbench.hardware import Device
-from fluxbench.notebook.document import Document, records_in
-from fluxbench.records import Status, write_text
+from fluxbench.notebook.document import Document, attributes_sha256
+from fluxbench.notebook.store import Result, Store
+from fluxbench.records import Status
 from fluxbench.settings import Settings
 
 # What may go better the next time: the network is back, the other process has left the device.
 RETRIED = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
+# What measures and does not show: a drawn page depends on it through records alone.
+_ONLY_MEASURING = {*fingerprint.MEASURING, "ceilings.py", "dependencies.py", "environments.py", "progress.py"} - {
+    "statistics.py",
+    "workloads.py",
+}
+CYCLE = "it needs cells that need it, or one that does"
+_PACKAGE = Path(fingerprint.__file__).parent
 
 
-def drop_stale(document: Document, device: Device, settings: Settings) -> dict[str, list[str]]:
-    """Drop the cached results that do not hold on this device now; return why, by cell."""
-    results = document.results()
-    why: dict[str, list[str]] = {}
-    for code in document.cells:
-        if code.id not in results:
-            continue
-        folder, result = results[code.id]
-        if not result.get("success"):
-            why[code.id] = ["it failed"]
-        elif document.is_measuring(code):
-            now = bench.fingerprint_of(cell.parse(code.code, code.id), device, settings)
-            if reasons := _stale(folder, now):
-                why[code.id] = reasons
-    stamp_path = document.work / "fluxbench-shown-with.txt"
-    stamp = _shown_with(device)
-    if not stamp_path.is_file() or stamp_path.read_text(encoding="utf-8") != stamp:
-        for code in document.cells:
-            if not document.is_measuring(code):
-                why.setdefault(code.id, ["fluxbench or the device changed"])
-    for cell_id in document.descendants(set(why)):
-        if cell_id in results:
-            why.setdefault(cell_id, ["a cell that it needs is run again"])
-            shutil.rmtree(results[cell_id][0])
-    document.work.mkdir(exist_ok=True)
-    write_text(stamp_path, stamp)
-    return {cell_id: reasons for cell_id, reasons in why.items() if cell_id in results}
+class State(enum.StrEnum):
+    """What a cell's result is worth."""
+
+    FRESH = "fresh"
+    RETRY = "to be tried again"  # it holds, and a variant failed in a way that may pass the next time
+    STALE = "stale"
+    FAILED = "failed"  # its last run failed; an older result may stand
+    MISSING = "not run"
 
 
-def _stale(folder: Path, now: fingerprint.Fingerprint) -> list[str]:
-    found = records_in(folder)
-    if any(record.status in RETRIED for record in found):
-        return ["a variant failed in a way that may pass"]
-    ceilings = folder / "ceilings.json"
-    if found:
-        before = found[0].fingerprint
-    elif ceilings.is_file():
-        kept = json.loads(ceilings.read_text(encoding="utf-8"))
-        if "reason" in kept:
-            return ["the device's rates could not be measured"]
-        before = kept["fingerprint"]
+_WHICH = {State.STALE: "which is stale", State.FAILED: "whose last run failed", State.MISSING: "which was not run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Freshness:
+    """A cell's state, why, and the result that there is to show: the last good one."""
+
+    state: State
+    reasons: tuple[str, ...]
+    result: Result | None
+
+    @property
+    def holds(self) -> bool:
+        """Whether the result is one of this machine as it is now."""
+        return self.state in (State.FRESH, State.RETRY)
+
+
+def check(document: Document, store: Store, device: Device, settings: Settings) -> dict[str, Freshness]:
+    """Return the freshness of every cell, in the order in which they run; those of a cycle come last."""
+    found: dict[str, Freshness] = {}
+    order = document.in_order()
+    stuck = [code for code in document.cells if code not in order]
+    for code in order:
+        found[code.id] = check_cell(code, document, store, device, settings, found)
+    for code in stuck:
+        result = store.last_good(code.id)
+        found[code.id] = Freshness(state=State.STALE if result else State.MISSING, reasons=(CYCLE,), result=result)
+    return found
+
+
+def check_cell(
+    code: CodeCell,
+    document: Document,
+    store: Store,
+    device: Device,
+    settings: Settings,
+    others: Mapping[str, Freshness],
+) -> Freshness:
+    """Return the freshness of one cell, given that of the cells that it needs. Raises as `depends_on` does."""
+    now = depends_on(code, document, device, settings)  # first: what is not right about the machine is said at once
+    result = store.last_good(code.id)
+    numbers = store.numbers(code.id)
+    latest = store.get(code.id, numbers[0]) if numbers else None
+    if latest and latest.failure:
+        return Freshness(state=State.FAILED, reasons=(f"its last run failed: {latest.failure}",), result=result)
+    if result is None:
+        reason = "its result is damaged" if numbers else "it was never run here"
+        return Freshness(state=State.MISSING, reasons=(reason,), result=None)
+    reasons = []
+    if latest is None:
+        reasons.append("its last result is damaged; this is the one before")
+    before = depended_on(result, document.is_measuring(code))
+    if isinstance(before, str):
+        reasons.append(before)
     else:
-        return ["its records are missing or damaged"]
-    return fingerprint.differences(before, now)
+        reasons += fingerprint.differences(before, now)
+    if result.depends.get("attributes") != attributes_sha256(code):
+        reasons.append("the cell's first line changed")
+    for state, which in _WHICH.items():
+        needed = [need for need in code.needs if others[need].state is state]
+        if needed:
+            reasons.append(f"it needs {_listed(needed)}, {which}")
+    for need in code.needs:
+        of_need = others[need]
+        if not of_need.holds:
+            continue
+        if need not in result.inputs:
+            reasons.append(f"it now needs {need}")
+        elif of_need.result and result.inputs[need] != of_need.result.number:
+            reasons.append(f"{need} was run again")
+    reasons += [f"it no longer needs {need}" for need in result.inputs if need not in code.needs]
+    if reasons:
+        return Freshness(state=State.STALE, reasons=tuple(reasons), result=result)
+    if passing := _may_pass(result):
+        return Freshness(state=State.RETRY, reasons=(passing,), result=result)
+    return Freshness(state=State.FRESH, reasons=(), result=result)
 
 
-def _shown_with(device: Device) -> str:
-    digest = hashlib.sha256(repr(device).encode())
-    package = Path(__file__).parents[1]
-    for file in sorted(package.rglob("*.py")):
-        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes())
-    return digest.hexdigest()
+def _listed(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def depends_on(code: CodeCell, document: Document, device: Device, settings: Settings) -> Fingerprint:
+    """Return what a result of this cell would depend on now. Raises `SetupError` where its header is not right."""
+    if document.is_measuring(code):
+        this = cell.parse(code.code, code.id)
+        return dependencies.of(this, cell.measured(code.code), device, settings)
+    found: dict[str, Any] = {
+        **fingerprint.of_device(device),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "cell": hashlib.sha256(code.code.encode()).hexdigest()[:12],
+    }
+    lock = document.path.parent / "uv.lock"
+    if lock.is_file():  # which uv takes into account, and so does uvnote's own cache key
+        found["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
+    if "fluxbench" in code.code:
+        files = (file.relative_to(_PACKAGE).as_posix() for file in sorted(_PACKAGE.glob("*.py")))
+        found |= fingerprint.of_code(file for file in files if file not in _ONLY_MEASURING | {"cli.py"})
+    return found
+
+
+def depended_on(result: Result, is_measuring: bool) -> Fingerprint | str:
+    """Return what a result did depend on, or why it cannot be taken for fresh whatever that was."""
+    if not is_measuring:
+        return {key: value for key, value in result.depends.items() if key != "attributes"}
+    if result.records is None:
+        return "its records are damaged"
+    if result.records:
+        return result.records[0].fingerprint
+    found: Fingerprint | str = _ceilings(result).get("fingerprint", "its records are missing")
+    return found
+
+
+def _may_pass(result: Result) -> str | None:
+    """Say what of a result failed in a way that may pass the next time, or None."""
+    retried = [record for record in result.records or () if record.status in RETRIED]
+    if retried:
+        names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in retried))
+        return f"what failed may pass the next time: {names}"
+    return f"what failed may pass the next time: {reason}" if (reason := _ceilings(result).get("reason")) else None
+
+
+def _ceilings(result: Result) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads((result.folder / "ceilings.json").read_text(encoding="utf-8"))
+        return found if isinstance(found, dict) else {}
+    return {}

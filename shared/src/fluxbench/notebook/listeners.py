@@ -1,0 +1,170 @@
+"""What a person sees of a build while it runs: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self, TextIO
+
+from fluxbench.notebook.build import Listener
+from fluxbench.progress import Progress
+
+LINE_EVERY_S = 10.0
+
+
+class Watching(Listener, Protocol):
+    """A listener that may hold the terminal while it listens."""
+
+    def __enter__(self) -> Self:
+        """Take the terminal, where it needs it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Give it back."""
+
+
+def on(stream: TextIO | None = None) -> Watching:
+    """Return the listener that fits a stream, stderr where none is given."""
+    stream = stream or sys.stderr
+    return Bar(stream) if stream.isatty() else Lines(stream)
+
+
+class Times:
+    """How long the rest will take, from how long each cell took the last time."""
+
+    def __init__(self, usual_s: Mapping[str, float | None]) -> None:
+        self._usual_s = dict(usual_s)
+
+    def left_s(self, cell_id: str, elapsed_s: float, share: float | None) -> float | None:
+        """Return the seconds until all is done; None where a cell that is still to run was never timed."""
+        ids = list(self._usual_s)
+        usual_s = self._usual_s[cell_id]
+        if share and (usual_s is None or elapsed_s > usual_s):
+            usual_s = elapsed_s / share
+        later = [self._usual_s[each] for each in ids[ids.index(cell_id) + 1 :]]
+        if usual_s is None or None in later:
+            return None
+        return max(0.0, usual_s - elapsed_s) + sum(each for each in later if each is not None)
+
+
+class Lines:
+    """A line when a cell begins and when it ends, and every ten seconds what it is at."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._cells: list[str] = []
+        self._times = Times({})
+        self._said: tuple[str, float] = ("", 0.0)  # of which cell, and how far it was
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """End."""
+
+    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
+        """Say which cells are to run, and why."""
+        self._cells, self._times = list(cells), Times(usual_s)
+        for cell_id, reasons in cells.items():
+            self._say(f"cell {cell_id} is to run: {brief(reasons)}")
+
+    def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        """Say that a cell begins, and then what it is at, now and then."""
+        said, when_s = self._said
+        if said == cell_id and elapsed_s < when_s + LINE_EVERY_S:
+            return
+        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
+        left = "" if left_s is None else f", about {clock(left_s)} left"
+        self._said = (cell_id, elapsed_s)
+        self._say(f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}] {cell_id} {progress.step}".rstrip() + left)
+
+    def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
+        """Say how a cell ended."""
+        number = f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}]"
+        self._say(f"{number} {cell_id} {how_it_ended(duration_s, failure)}")
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._stream, flush=True)
+
+
+class Bar:
+    """A bar for the cells to run, with the cell, its variant and the time left; what ended stays above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._bar = RichProgress(
+            TextColumn("{task.fields[cell]}", style="bold", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[step]}", markup=False),
+            TextColumn("{task.fields[left]}", markup=False),
+            console=Console(file=stream, highlight=False),
+            transient=True,
+        )
+        self._cells: list[str] = []
+        self._times = Times({})
+        self._task: Any = None
+
+    def __enter__(self) -> Self:
+        """Take the terminal."""
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Give it back."""
+        self._bar.stop()
+
+    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
+        """Say which cells are to run and why, and begin the bar."""
+        self._cells, self._times = list(cells), Times(usual_s)
+        for cell_id, reasons in cells.items():
+            self._say(f"cell {cell_id} is to run: {brief(reasons)}")
+        self._task = self._bar.add_task("", total=len(cells), cell="", step="", left="")
+
+    def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        """Move the bar."""
+        index = self._cells.index(cell_id)
+        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
+        self._bar.update(
+            self._task,
+            completed=index + (progress.share or 0.0),
+            cell=f"[{index + 1}/{len(self._cells)}] {cell_id}",
+            step=progress.step,
+            left=clock(elapsed_s) + ("" if left_s is None else f", about {clock(left_s)} left"),
+        )
+
+    def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
+        """Leave a line above the bar."""
+        self._say(f"{cell_id} {how_it_ended(duration_s, failure)}")
+        self._bar.update(self._task, completed=self._cells.index(cell_id) + 1)
+
+    def _say(self, line: str) -> None:
+        self._bar.console.print(line, markup=False)
+
+
+def brief(reasons: Sequence[str]) -> str:
+    """Return the first reasons of a cell in one line; `fluxbench status` has them all."""
+    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
+    return ("; ".join(reasons[:3]) or "it was asked for") + more
+
+
+def how_it_ended(duration_s: float | None, failure: str | None) -> str:
+    """Return how a cell ended in a few words."""
+    if duration_s is None:
+        return f"not run: {failure}"
+    return f"FAILED: {failure}" if failure else f"done in {duration_s:.1f} s"
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as `m:ss`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}:{rest:02d}"

@@ -1,0 +1,150 @@
+"""Run one command in a folder, and lose neither its output nor the grip on it.
+
+What uvnote's own executor lacks: a limit that can be set, output that is bounded and survives the limit, an end of
+every process that the cell started, and a word about how it ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fluxbench.notebook import supervisor
+
+KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
+TICK_S = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ran:
+    """How a cell ended. `failure` is a sentence, None where it succeeded."""
+
+    stdout: str
+    stderr: str
+    duration_s: float
+    failure: str | None
+
+
+class Kept:
+    """The beginning and the end of a stream, and how much was between them."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        """Take in the next bytes."""
+        room = KEPT_BYTES - len(self._head)
+        self._head += data[:room]
+        if data := data[room:] if room > 0 else data:
+            self._tail.append(data)
+            self._tail_bytes += len(data)
+        while self._tail and self._tail_bytes - len(self._tail[0]) >= KEPT_BYTES:
+            gone = len(self._tail.popleft())
+            self._tail_bytes -= gone
+            self._dropped += gone
+
+    def text(self) -> str:
+        """Return what was kept; bytes that are not UTF-8 become the replacement character."""
+        if not self._dropped:
+            return (bytes(self._head) + b"".join(self._tail)).decode("utf-8", "replace")
+        note = f"\n[... {self._dropped / 1e6:,.1f} MB of output are left out here ...]\n"
+        return self._head.decode("utf-8", "replace") + note + b"".join(self._tail).decode("utf-8", "replace")
+
+
+def run(
+    command: list[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    limit_s: float,
+    tick: Callable[[], None] = lambda: None,
+) -> Ran:
+    """Run a command in a folder until it ends, or for `limit_s`, and return how it ended.
+
+    `tick` is called about five times a second. When this returns or raises, nothing that the command started runs; when
+    it raises, or its process is killed, the folder is removed.
+    """
+    started = time.monotonic()
+    heard, told = os.pipe()
+    # Its command line is without our name, so that `pkill -f fluxbench` leaves it to end what it watches over.
+    script = os.open(supervisor.__file__, os.O_RDONLY)
+    watcher = None
+    streams = {"stdout": Kept(), "stderr": Kept()}
+    try:
+        watcher = subprocess.Popen(
+            [sys.executable, "-I", "-S", f"/dev/fd/{script}", str(told), str(limit_s), *command],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(variables),
+            start_new_session=True,
+            pass_fds=(told, script),
+        )
+        os.close(told)
+        told = -1
+        _listen(watcher, streams, tick)
+        watcher.wait()
+        with os.fdopen(heard, "rb") as file:
+            heard = -1
+            status = file.read().decode().split()
+    finally:
+        if watcher:
+            assert watcher.stdin
+            with contextlib.suppress(OSError):
+                watcher.stdin.close()  # which ends whatever is left
+            watcher.wait()
+            for pipe in (watcher.stdout, watcher.stderr):
+                if pipe:
+                    pipe.close()
+        for descriptor in (heard, told, script):
+            if descriptor >= 0:
+                os.close(descriptor)
+    failure: str | None = "its supervisor was ended before it"
+    if len(status) == 2:
+        failure = _failure(int(status[0]), status[1] == "1", limit_s)
+    return Ran(
+        stdout=streams["stdout"].text(),
+        stderr=streams["stderr"].text(),
+        duration_s=time.monotonic() - started,
+        failure=failure,
+    )
+
+
+def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None]) -> None:
+    """Take in both streams until everybody who could write to them is gone."""
+    with selectors.DefaultSelector() as selector:
+        for name, kept in streams.items():
+            selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
+        ticked = time.monotonic()
+        while selector.get_map():
+            for key, _ in selector.select(TICK_S):
+                data = os.read(key.fd, 1 << 16)
+                key.data.add(data)
+                if not data:
+                    selector.unregister(key.fileobj)
+            if time.monotonic() - ticked >= TICK_S:
+                tick()
+                ticked = time.monotonic()
+
+
+def _failure(returncode: int, timed_out: bool, limit_s: float) -> str | None:
+    if timed_out:
+        return f"it did not end within {limit_s:g} s and was killed"
+    if returncode == 0:
+        return None
+    number = -returncode if returncode < 0 else returncode - 128  # uv, like a shell, adds 128
+    if 0 < number < signal.NSIG:
+        with contextlib.suppress(ValueError):
+            return f"it was ended by {signal.Signals(number).name}"
+    return f"it ended with exit code {returncode}"

@@ -1,0 +1,89 @@
+"""Run one command and let nothing of it survive: neither its end, nor its time limit, nor the end of who started it.
+
+Started as a script of its own, `python -I -S supervisor.py STATUS_FD LIMIT_S COMMAND...`, in the command's folder and
+with a pipe as stdin that is held open by whoever waits. Every process that comes of the command, in whatever session or
+process group, becomes a child of this one when its own parent ends (it is their subreaper), and is killed once the
+command ends, the limit is reached or the pipe closes, which it does even when its holder is killed. To the descriptor
+STATUS_FD it writes `RETURNCODE TIMED_OUT` at last. The folder is removed where nobody is left to do it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+_KILL_LIMIT_S = 10.0  # a process inside a driver call may take its time to die
+
+
+def main(status_fd: str, limit: str, *command: str) -> int:
+    """Run the command and report its end; return 0."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    folder, deadline = Path.cwd(), time.monotonic() + float(limit)
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    ended = os.pidfd_open(child.pid)
+    orphaned = timed_out = False
+    while True:
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            timed_out = True
+            break
+        ready, _, _ = select.select([0, ended], [], [], left_s)
+        if ended in ready:
+            break
+        if 0 in ready and not os.read(0, 1):
+            orphaned = True
+            break
+    if timed_out or orphaned:
+        child.kill()
+    returncode = child.wait()
+    _kill_descendants()
+    if orphaned:
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # nobody listens any more
+        os.write(int(status_fd), f"{returncode} {int(timed_out)}\n".encode())
+    return 0
+
+
+def _kill_descendants() -> None:
+    deadline = time.monotonic() + _KILL_LIMIT_S
+    while time.monotonic() < deadline:
+        for pid in _descendants():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:  # without a child there is no descendant: those without a parent are children of this
+            return
+        time.sleep(0.005)
+
+
+def _descendants() -> list[int]:
+    """Return every process that came of this one and is not dead."""
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            except OSError:  # gone meanwhile
+                continue
+            children.setdefault(int(parent), []).append(int(folder.name) if state != "Z" else -int(folder.name))
+    found, ahead = [], [os.getpid()]
+    while ahead:
+        for pid in children.get(ahead.pop(), []):
+            ahead.append(abs(pid))
+            found.append(pid)
+    return [pid for pid in found if pid > 0]
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
