@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fluxbench import plots_lines, plots_rows
+from fluxbench import plots_history, plots_lines, plots_rows
 from fluxbench.formatting import number
+from fluxbench.history import Timeline
 from fluxbench.plots_svg import Block, prose, write_figure
 from fluxbench.ranking import Group, groups, timing_of
 from fluxbench.records import Record, Status
@@ -49,6 +50,17 @@ def throughput(
         return plots_rows.rate_blocks(group, peak_tflops, matmul_tflops)
 
     _write(svg_path, found, "Throughput of each variant in TFLOP/s", blocks, rows)
+
+
+def history(timelines: Sequence[Timeline], svg_path: Path) -> None:
+    """Draw the time in ms of every kernel at the longest workload over drivers and libraries. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_history.HEADER]
+    blocks: list[Block] = []
+    for timeline in timelines:
+        rows += plots_history.rows(timeline)
+        blocks += plots_history.blocks(timeline)
+    description = " ".join(map(plots_history.summary, timelines))
+    write_figure(svg_path, blocks, "Time of each kernel over drivers and libraries", description, rows)
 
 
 def _write(

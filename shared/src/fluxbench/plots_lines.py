@@ -121,7 +121,7 @@ def _scale_x(plot: Any, group: Group, width_pt: float) -> None:
     plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}"))
 
 
-def _log_y(plot: Any, low: float, high: float, subs: Sequence[float]) -> None:
+def log_y(plot: Any, low: float, high: float, subs: Sequence[float]) -> None:
     """Make the y-axis logarithmic, with labels at these multiples of the powers of ten."""
     plot.set_yscale("log")
     plot.set_ylim(low / 1.15, high * 1.15)
@@ -155,7 +155,7 @@ def _spread(wanted_pt: Sequence[float], gap_pt: float, height_pt: float) -> list
     return found
 
 
-def _label(plot: Any, width_pt: float, height_pt: float, ends: list[tuple[Record, str]], size_pt: float) -> None:
+def label_ends(plot: Any, width_pt: float, height_pt: float, ends: list[tuple[Record, str]], size_pt: float) -> None:
     """Write each curve's text beside its last point, moved apart where they would overlap."""
     to_axes = plot.transScale + plot.transLimits
     starts = [to_axes.transform((x, timing_of(record).median_ms)) for record, _ in ends for x in (plot.get_xlim()[1],)]
@@ -186,12 +186,12 @@ def _overview(group: Group, curves: list[Curve], reference: str | None, figure: 
     width = WIDTH_PT - _AXIS_PT - 26 - max(len(text) for text in texts) * 0.602 * FONT_PT
     plot = axes(figure, _AXIS_PT, top + 4, width, _OVERVIEW_PT - 4)
     low, high = _limits(curves)
-    _log_y(plot, low, high, (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8))
+    log_y(plot, low, high, (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8))
     _scale_x(plot, group, width)
     plot.set_xlabel(group.axis, fontsize=SMALL_PT)
     for curve in curves:
         _draw(plot, group, curve, 0, 6)
-    _label(plot, width, _OVERVIEW_PT - 4, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], FONT_PT)
+    label_ends(plot, width, _OVERVIEW_PT - 4, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], FONT_PT)
 
 
 def _panels(group: Group, families: list[tuple[str, list[Curve]]], figure: Any, top: float) -> None:
@@ -204,7 +204,7 @@ def _panels(group: Group, families: list[tuple[str, list[Curve]]], figure: Any, 
         plot = axes(figure, left + _AXIS_PT, top + 16, width, _PANEL_PT)
         low, high = _limits(curves)
         if high / low > 6:
-            _log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
+            log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
         else:
             pad = 0.08 * (high - low) or 0.1 * high
             plot.set_ylim(low - pad, high + pad)
@@ -213,4 +213,4 @@ def _panels(group: Group, families: list[tuple[str, list[Curve]]], figure: Any, 
         _scale_x(plot, group, width)
         for index, curve in enumerate(curves):
             _draw(plot, group, curve, 3 * (index - (len(curves) - 1) / 2), 4.5)
-        _label(plot, width, _PANEL_PT, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], SMALL_PT)
+        label_ends(plot, width, _PANEL_PT, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], SMALL_PT)

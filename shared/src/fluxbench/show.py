@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from fluxbench import hardware, plots, records, tables
+from fluxbench import history as past
 from fluxbench.peaks import peak
 from fluxbench.records import Record, RecordError
+from fluxbench.settings import Settings, SetupError
 
 
 def device() -> None:
@@ -73,6 +75,24 @@ def ranking() -> None:
     print(tables.ranking_table(found, peak_tflops=sheet["bf16_tflops"] if sheet else None))
     print(f"\n{tables.method_note(found)}")
     plots.ranking(found, Path("ranking.svg"))
+
+
+def history() -> None:
+    """Print the times over drivers and libraries; of two revisions or more draw `history.svg` with `history.csv`."""
+    found = measured()
+    facts = _facts()["device"]
+    names = {field.name for field in dataclasses.fields(hardware.Device)}
+    device = hardware.Device(**{name: value for name, value in facts.items() if name in names})
+    try:
+        root = Settings.load().root
+    except SetupError as error:
+        sys.exit(f"fluxbench: {error}")
+    folders = [past.published_folder(root, device, name) for name in dict.fromkeys(record.notebook for record in found)]
+    collected = past.revisions(found, device, folders, past.local_folders())
+    timelines = collected.timelines(found)
+    print(past.text(collected, timelines))
+    if any(len(timeline.revisions) > 1 for timeline in timelines):
+        plots.history(timelines, Path("history.svg"))
 
 
 def measured() -> list[Record]:

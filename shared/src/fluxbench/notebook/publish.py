@@ -1,11 +1,18 @@
-"""Take a built page into `reports/<target>/`, whole or not at all."""
+"""Take a built page into `reports/<target>/`, whole or not at all, and keep the records that it replaces."""
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+from fluxbench.history import moment
 from fluxbench.notebook.build import Built
 from fluxbench.records import write_text
 from fluxbench.settings import SetupError
@@ -15,8 +22,9 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     """Copy a page and its records to `reports/<target>/` and return the page's path there.
 
     `<notebook>.html` and `<notebook>/` are replaced, the folder in one step; records go to `<notebook>/records/`, other
-    artifacts and the cells' sources beside them. Raises `SetupError` where the page has problems: what is published
-    stays as it was.
+    artifacts and the cells' sources beside them. Files of `records/` that are replaced by others or by none are kept in
+    `<notebook>/history/<when the newest of them was measured, UTC>/`, which is never changed again. Raises `SetupError`
+    where the page has problems or the disk is full: what is published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -30,6 +38,7 @@ def publish(built: Built, reports: Path, target: str) -> Path:
         old.rename(final)
     try:
         _fill(new, built)
+        _keep(final, new)
         write_text(new_page, _relinked(built.page.read_text(encoding="utf-8"), name))
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
@@ -48,11 +57,72 @@ def _fill(folder: Path, built: Built) -> None:
         (folder / sub).mkdir(parents=True)
     for code in built.document.cells:
         shutil.copy2(built.document.work / "cells" / f"{code.id}.py", folder / "cells")
-    for code_id, (cache, result) in built.document.results().items():
-        for artifact in result.get("artifacts", []):
-            into = folder / "records" if _is_record(artifact) else folder / "artifacts" / code_id
-            into.mkdir(exist_ok=True)
-            shutil.copy2(cache / artifact, into / artifact)
+    for cell_id, cell in built.cells.items():
+        if cell.result is None:
+            continue
+        for artifact in cell.result.artifacts:
+            into = (folder / "records" if _is_record(artifact) else folder / "artifacts" / cell_id) / artifact
+            if into.exists():
+                raise SetupError(
+                    f"two cells must not leave records of the same name, got {artifact!r} from {cell_id} too"
+                )
+            into.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(cell.result.folder / artifact, into)
+
+
+def _keep(published: Path, new: Path) -> None:
+    """Give a new folder the history of the published one, and those of its records that are not the new ones."""
+    if (published / "history").is_dir():
+        shutil.copytree(published / "history", new / "history", symlinks=True, copy_function=_link)
+    folder = published / "records"
+    there = {file.relative_to(folder): file for file in sorted(folder.rglob("*")) if _is_record(file.name)}
+    files = {name: file for name, file in there.items() if file.is_file()}
+    replaced = {name: file for name, file in files.items() if not _same(file, new / "records" / name)}
+    if not replaced:
+        return
+    stamp = f"{_newest(replaced.values(), files.values()):%Y-%m-%dT%H%M%SZ}"
+    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
+    entry = next(each for name in names if not (each := new / "history" / name).exists() or _holds(each, replaced))
+    if entry.exists():  # it was published, replaced and published again
+        return
+    for name, file in replaced.items():
+        (entry / name).parent.mkdir(parents=True, exist_ok=True)
+        _link(file, entry / name)
+
+
+def _holds(entry: Path, files: Mapping[Path, Path]) -> bool:
+    return all(_same(file, entry / name) for name, file in files.items())
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:  # what cannot be read is kept
+        return False
+
+
+def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Give a file a second name, or copy it where the file system has no such names. Raises `OSError`."""
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)
+
+
+def _newest(replaced: Iterable[Path], published: Iterable[Path]) -> datetime:
+    """Return when the newest record was measured, UTC: of the replaced files, of all, or else when one was written."""
+    known = [max(times) for files in (replaced, published) if (times := list(_measured_at(files)))]
+    return known[0] if known else max(datetime.fromtimestamp(file.stat().st_mtime, UTC) for file in replaced)
+
+
+def _measured_at(files: Iterable[Path]) -> Iterator[datetime]:
+    """Yield the times in the lines that can be read: a file may be damaged, or of another schema."""
+    for file in files:
+        with contextlib.suppress(OSError):
+            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+                with contextlib.suppress(ValueError, AttributeError, RecursionError):
+                    if time := moment(json.loads(line).get("measured_at")):
+                        yield time
 
 
 def _is_record(artifact: str) -> bool:
@@ -67,5 +137,5 @@ def _relinked(page: str, name: str) -> str:
         where = f"records/{artifact}" if _is_record(artifact) else f"artifacts/{match['cell']}/{artifact}"
         return f'{match["attribute"]}="{name}/{where}"'
 
-    page = re.sub(r'(?P<attribute>href|src)="artifacts/(?P<cell>[\w-]+)/(?P<file>[^"/]+)"', moved, page)
+    page = re.sub(r'(?P<attribute>href|src)="artifacts/(?P<cell>[\w-]+)/(?P<file>[^"]+)"', moved, page)
     return re.sub(r'href="cells/([\w-]+\.py)"', rf'href="{name}/cells/\1"', page)
