@@ -1,11 +1,12 @@
 # `make help` lists the targets. PYTHON is the interpreter that everything is built on; WHEELS, a folder of wheels that
 # takes the place of the network; AMBIENT, an interpreter that already holds torch, to measure with as it is. ALL=1
-# measures also what environment/targets.toml leaves out of this machine's page.
+# measures also what environment/targets.toml leaves out of this machine's page. CELL names the cells of `make rerun`.
 PYTHON ?= python3
 NOTEBOOK ?= notebooks/flux.md
 WHEELS ?=
 AMBIENT ?=
 ALL ?=
+CELL ?=
 
 LOCKS := environment/locks
 BIN := .venv/bin
@@ -24,7 +25,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish test check setup format lock wheelhouse clean
+.PHONY: help report publish status rerun doctor test check bench setup format lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -35,12 +36,24 @@ report: .venv/ready  ## build the Flux page for this machine and say where it is
 publish: .venv/ready  ## build it, and take it into reports/<target>/
 	@$(BIN)/fluxbench publish $(NOTEBOOK)
 
+status: .venv/ready  ## say which results hold on this machine as it is now, and what differs for the others
+	@$(BIN)/fluxbench status $(NOTEBOOK)
+
+rerun: .venv/ready  ## run CELL=... again with what depends on it, and say what changed
+	@$(BIN)/fluxbench rerun $(NOTEBOOK) $(or $(CELL),$(error name a cell: make rerun CELL=sdpa))
+
+doctor: .venv/ready  ## say what this machine has and lacks, and which variants will run
+	@$(BIN)/fluxbench doctor
+
 test: .venv/dev  ## run the tests that need no GPU
 	cd shared && ../$(BIN)/python -m pytest -m "not gpu"
 
 check: .venv/dev  ## format, lint, types, import table and notebook lists; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
 	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_imports.py tests/test_lists.py
+
+bench: .venv/ready  ## print how long the command line takes with nothing to do (after `make report`)
+	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
 setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
 

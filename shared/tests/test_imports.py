@@ -13,28 +13,34 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fluxbench"
 
 FACTS = {"workloads": "", "hardware": "", "settings": "", "statistics": "", "formatting": ""}
 MEASURING = {
+    "sentinel": "",
+    "progress": "",
     "peaks": "hardware",
     "targets": "hardware",
     "fingerprint": "hardware",
-    "telemetry": "hardware",
+    "telemetry": "hardware records",
     "records": "workloads",
     "requests": "workloads",
     "cell": "settings",
-    "environments": "settings targets",
+    "environments": "progress settings targets",
     "inputs": "workloads",
     "reference": "inputs",
     "correctness": "inputs records reference",
     "timing": "inputs",
     "profiling": "inputs",
     "ceilings": "timing",
-    "worker": "ceilings correctness inputs profiling records requests timing variants variants._base workloads",
+    "worker": "ceilings correctness inputs profiling records requests sentinel timing variants variants._base "
+    "workloads",
     "observations": "cell hardware records statistics telemetry workloads",
-    "processes": "environments hardware observations records requests telemetry workloads",
+    "processes": "environments hardware observations progress records requests telemetry workloads",
+    "dependencies": "cell environments fingerprint hardware settings targets variants workloads",
     # What a cell calls also prints what it measured: the one place where measuring meets showing.
-    "bench": "cell environments fingerprint hardware observations peaks processes records requests settings tables "
-    "targets variants workloads",
+    "bench": "cell dependencies environments hardware observations peaks processes progress records requests settings "
+    "tables targets variants workloads",
 }
 SHOWING = {
+    "comparison": "fingerprint formatting records statistics",
+    "history": "fingerprint formatting hardware ranking records workloads",
     "ranking": "records workloads",
     "sentences": "formatting ranking records",
     "tables": "formatting ranking records sentences",
@@ -42,27 +48,49 @@ SHOWING = {
     "plots_svg": "records",
     "plots_lines": "formatting plots_style plots_svg ranking records",
     "plots_rows": "formatting plots_style plots_svg ranking records",
-    "plots": "formatting plots_lines plots_rows plots_svg ranking records",
-    "show": "hardware peaks plots records settings tables",
+    "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
+    "plots": "formatting history plots_history plots_lines plots_rows plots_svg ranking records",
+    "show": "hardware history peaks plots records settings tables",
 }
 BUILDING = {
     "notebook": "",
-    "notebook.document": "cell records settings",
-    "notebook.freshness": "bench cell fingerprint hardware notebook.document records settings",
-    "notebook.build": "bench cell environments hardware notebook.document notebook.freshness records settings targets "
-    "variants",
-    "notebook.publish": "notebook.build records settings",
-    "cli": "hardware notebook.build notebook.publish settings",
+    "notebook.supervisor": "",
+    "notebook.runner": "notebook.supervisor",
+    "notebook.document": "cell settings",
+    "notebook.store": "notebook.document records",
+    "notebook.freshness": "cell dependencies fingerprint hardware notebook.document notebook.store records settings",
+    "notebook.execution": "environments fingerprint notebook.document notebook.runner notebook.store progress settings",
+    "notebook.page": "notebook.document notebook.execution notebook.freshness notebook.store",
+    "notebook.build": "cell hardware notebook.document notebook.execution notebook.freshness notebook.page "
+    "notebook.store progress records settings targets",
+    "notebook.listeners": "notebook.build progress",
+    "notebook.status": "cell hardware notebook.document notebook.freshness notebook.store settings targets",
+    "notebook.changes": "comparison notebook.build notebook.store records",
+    "notebook.revisions": "comparison records settings",
+    "notebook.publish": "history notebook.build records settings",
+    "notebook.doctor": "cell dependencies environments hardware notebook.document settings targets variants workloads",
+    "cli": "comparison notebook notebook.build notebook.changes notebook.doctor notebook.listeners notebook.publish "
+    "notebook.revisions notebook.status settings",
 }
 ALLOWED = {name: set(text.split()) for name, text in {**FACTS, **MEASURING, **SHOWING, **BUILDING}.items()}
 OF_A_VARIANT = {"hardware", "workloads", "variants._base"}  # and a kernel written here
 # A library that takes a second or a GPU to load, and the modules that may load it when they are imported.
 HEAVY = {
-    "torch": {"inputs", "reference", "correctness", "timing", "ceilings", "profiling", "worker", "kernels.*"},
+    "torch": {
+        "inputs",
+        "reference",
+        "correctness",
+        "timing",
+        "ceilings",
+        "profiling",
+        "sentinel",
+        "worker",
+        "kernels.*",
+    },
     "triton": {"kernels.*"},
     "pandas": {"tables"},
-    "matplotlib": {"plots_lines", "plots_rows", "plots_svg"},
-    "uvnote": {"notebook.document"},
+    "matplotlib": {"plots_history", "plots_lines", "plots_rows", "plots_svg"},
+    "uvnote": {"notebook.build", "notebook.document", "notebook.execution", "notebook.freshness", "notebook.page"},
     "pynvml": set(),
 }
 
@@ -147,7 +175,7 @@ def test_the_table_lets_no_measuring_module_import_a_showing_one() -> None:
 
 
 def test_the_table_lets_no_showing_module_import_a_measuring_one() -> None:
-    read_only = {"records", "peaks", *FACTS}
+    read_only = {"fingerprint", "records", "peaks", *FACTS}
     crossings = {(name, other) for name in SHOWING for other in ALLOWED[name] - {*SHOWING, *read_only}}
     assert crossings == set()
 
@@ -170,7 +198,8 @@ def test_a_heavy_library_is_loaded_by_its_own_modules_alone(library: str) -> Non
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("cli", "torch triton pandas matplotlib uvnote"),
+        ("cli", "torch triton pandas matplotlib numpy uvnote"),
+        ("notebook.status", "torch triton pandas matplotlib numpy"),
         ("variants", "torch triton pandas matplotlib"),
         ("show", "torch triton"),
         ("bench", "torch triton matplotlib"),

@@ -1,57 +1,174 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
-Exit code 0: the page is what was asked for. 1: it is not, and each problem is said. 2: it could not be begun.
+Exit code 0: what was asked for. 1: not so, and each problem is said (`status`: something is not fresh). 2: it could not
+be begun, and nothing was changed; or the disk is full, and finished cells and all earlier results are kept. 130 or 143:
+interrupted, and what was there before is still there.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
+import io
+import json
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
-from fluxbench.settings import Settings, SetupError
+from fluxbench.settings import Settings, SetupError, full_disk
+
+if TYPE_CHECKING:
+    from fluxbench.comparison import Measured
+    from fluxbench.notebook.build import Built
+
+_TOOLS = ("uvnote", "rich")  # which cells do without, so that fluxbench itself asks for neither
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(prog="fluxbench", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, does in (
-        ("build", "build a notebook's page for this machine"),
-        ("publish", "build it, and take the page into reports/<target>/"),
-    ):
-        command = commands.add_parser(name, help=does)
-        command.add_argument("notebook", type=Path)
-        command.add_argument("--output", type=Path, default=Path("site"), help="folder of the page (default: site)")
-    chosen = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that knows no × shows something else, and no traceback
+            stream.reconfigure(errors="backslashreplace")
+    chosen = _parser().parse_args(arguments)
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
-        return _run(chosen.command, chosen.notebook, chosen.output)
+        return int(_COMMANDS[chosen.command](chosen))
     except SetupError as error:
         print(f"fluxbench: {error}", file=sys.stderr)
+        return 2
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if not (sentence := full_disk(error)):
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        print(f"fluxbench: the disk is full{where}; free some space and run it again", file=sys.stderr)
-    return 2
+        print(f"fluxbench: {sentence}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        tool = (error.name or "").partition(".")[0]
+        if tool not in _TOOLS:
+            raise
+        print(f"fluxbench: {tool} must be installed beside fluxbench; run `make setup`", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nfluxbench: interrupted; finished cells and all earlier results are kept", file=sys.stderr)
+        return 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
-def _run(command: str, notebook: Path, output: Path) -> int:
-    from fluxbench.notebook.build import build
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fluxbench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, does: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=does, description=does)
+
+    build = command("build", "build a notebook's page for this machine: run what is not fresh, draw it")
+    publish = command("publish", "build it, and take the page into reports/<target>/")
+    status = command("status", "say which cells and variants are stale, and exactly why; runs nothing")
+    rerun = command("rerun", "run these cells and whatever depends on them, and say what changed")
+    diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
+    doctor = command("doctor", "say what this machine has and lacks, and which variants will run")
+    for each in (build, publish, status, rerun):
+        each.add_argument("notebook", type=Path)
+    for each in (build, publish, rerun):
+        each.add_argument("--output", type=Path, default=Path("site"), help="folder of the page (default: site)")
+    rerun.add_argument("cells", nargs="+", metavar="cell")
+    diff.add_argument("before")
+    diff.add_argument("after")
+    for each in (status, rerun, diff, doctor):
+        each.add_argument("--json", action="store_true", help="print JSON for machines")
+    return parser
+
+
+def _build(chosen: argparse.Namespace) -> int:
+    return _finish(_built(chosen))
+
+
+def _publish(chosen: argparse.Namespace) -> int:
     from fluxbench.notebook.publish import publish
 
-    settings = Settings.load()
-    built = build(notebook, settings, output)
+    built = _built(chosen)
+    if built.problems:
+        return _finish(built)
+    page = publish(built, Settings.load().root / "reports", built.target.name)
+    print(f"\nThe page is {page.resolve()}")
+    return 0
+
+
+def _status(chosen: argparse.Namespace) -> int:
+    from fluxbench.notebook.status import status
+
+    found = status(chosen.notebook, Settings.load())
+    print(found.to_json() if chosen.json else found.text())
+    return 0 if found.is_fresh else 1
+
+
+def _rerun(chosen: argparse.Namespace) -> int:
+    from fluxbench.notebook import changes
+
+    built = _built(chosen, only=chosen.cells)
+    comparison = changes.of_rerun(built, Settings.load().root / "reports")
+    if chosen.json:
+        compared = json.loads(comparison.to_json()) if comparison else None
+        print(json.dumps({"page": str(built.page.resolve()), "problems": built.problems, "comparison": compared}))
+    elif comparison:
+        print(f"\n{comparison.table()}\n\n{comparison.summary()}")
+    return _finish(built, quiet=chosen.json)
+
+
+def _diff(chosen: argparse.Namespace) -> int:
+    from fluxbench.comparison import compare
+    from fluxbench.notebook.revisions import measured
+
+    root = Path.cwd()
+    sides: list[Measured] = [measured(spec, root) for spec in (chosen.before, chosen.after)]
+    comparison = compare(*sides)
+    if chosen.json:
+        print(comparison.to_json())
+    elif comparison.compared:
+        print(f"{comparison.table()}\n\n{comparison.summary()}")
+    if not comparison.compared:
+        raise SetupError(comparison.summary().splitlines()[0].rstrip("."))
+    return 0
+
+
+def _doctor(chosen: argparse.Namespace) -> int:
+    from fluxbench.notebook.doctor import examine
+
+    found = examine(Settings.load())
+    print(found.to_json() if chosen.json else found.text())
+    return 0 if found.is_well else 1
+
+
+def _built(chosen: argparse.Namespace, only: tuple[str, ...] = ()) -> Built:
+    from fluxbench.notebook import listeners
+    from fluxbench.notebook.build import build
+
+    with listeners.on() as listener:
+        return build(chosen.notebook, Settings.load(), chosen.output, only=only, listener=listener)
+
+
+def _finish(built: Built, *, quiet: bool = False) -> int:
     for problem in built.problems:
         print(f"fluxbench: {problem}", file=sys.stderr)
-    page = built.page
-    if command == "publish" and not built.problems:
-        page = publish(built, settings.root / "reports", built.target.name)
-    if page.is_file():
-        print(f"\nThe page is {page.resolve()}")
+    if not quiet:
+        print(f"\nThe page is {built.page.resolve()}")
     return 1 if built.problems else 0
 
+
+def _terminated(number: int, frame: FrameType | None) -> NoReturn:
+    print("\nfluxbench: terminated; finished cells and all earlier results are kept", file=sys.stderr)
+    sys.exit(128 + number)
+
+
+_COMMANDS = {
+    "build": _build,
+    "publish": _publish,
+    "status": _status,
+    "rerun": _rerun,
+    "diff": _diff,
+    "doctor": _doctor,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
