@@ -1,0 +1,40 @@
+"""How long the command line takes where there is nothing to do: `make bench`, after `make report`.
+
+Prints the best and the median of ten runs, in seconds of wall time, each in a fresh process.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def main(notebook: str) -> int:
+    """Time the commands on a notebook that is fresh; return 1 where it is not."""
+    fluxbench = [sys.executable, "-m", "fluxbench.cli"]
+    if subprocess.run([*fluxbench, "status", notebook], stdout=subprocess.DEVNULL).returncode:
+        print(f"{notebook} is not fresh, so there is something to do; build it first", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as site:
+        commands = {
+            "python alone": [sys.executable, "-c", "0"],
+            "import fluxbench.cli": [sys.executable, "-c", "import fluxbench.cli"],
+            "fluxbench status": [*fluxbench, "status", notebook],
+            "fluxbench build": [*fluxbench, "build", notebook, "--output", str(Path(site))],
+        }
+        for name, command in commands.items():
+            times = []
+            for _ in range(10):
+                started = time.perf_counter()
+                subprocess.run(command, check=True, capture_output=True)
+                times.append(time.perf_counter() - started)
+            print(f"{name:<24}{min(times):>7.3f} s best{statistics.median(times):>9.3f} s median")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
