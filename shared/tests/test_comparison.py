@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from sample_records import REASONS, make_record
 
-from fluxbench import comparison
+from fluxbench import comparison_text
 from fluxbench.comparison import Comparison, Happened, Measured, Row, compare
+from fluxbench.comparison_text import summary, table, to_json
 from fluxbench.records import Record, Sentinel, Status
 from fluxbench.statistics import Verdict
 from fluxbench.workloads import FLUX_TEXT_TOKENS, SETS
@@ -115,7 +116,7 @@ def test_a_device_that_slows_everything_down_is_told_from_what_runs_on_it() -> N
     assert {row.net.verdict for row in found.rows if row.net} == {Verdict.SAME}
     assert found.device is not None
     assert found.device.low <= 1.03 <= found.device.high
-    said = found.summary()
+    said = summary(found)
     assert "The device as a whole moved: the sentinel takes 1.03" in said
     assert "Nothing moved beyond the device: a change of" in said
     assert said.endswith("30 rows: 30 same.")  # net of the device
@@ -127,7 +128,7 @@ def test_a_variant_that_slows_down_alone_is_not_the_devices_doing() -> None:
     assert verdicts(of(found, "flex")) == {Verdict.SLOWER}
     assert found.device is not None
     assert found.device.verdict is Verdict.SAME
-    said = found.summary()
+    said = summary(found)
     assert "The device as a whole did not move: the sentinel takes " in said
     assert "These moved, and the device did not: flex 1.0" in said
     assert "(6 of 6 workloads)" in said
@@ -139,7 +140,7 @@ def test_both_can_move() -> None:
     assert set(of(found, "flex")) <= set(found.beyond_the_device)
     assert len(found.beyond_the_device) <= 8  # of what is called, one in twenty is expected to be chance
     assert {row.net.verdict for row in of(found, "flex") if row.net} == {Verdict.SLOWER}
-    said = found.summary()
+    said = summary(found)
     assert "The device as a whole moved: the sentinel takes 0.9" in said
     assert "These moved, net of the device: flex 1.0" in said
 
@@ -155,7 +156,7 @@ def test_where_nothing_moved_it_is_said_what_would_have_been_seen() -> None:
     found = compare(BEFORE, side("after", 6))
     assert found.happened is Happened.NOTHING
     assert verdicts(found.rows) == {Verdict.SAME}
-    said = found.summary()
+    said = summary(found)
     assert "Nothing moved beyond noise: a change of " in said
     assert "would have been seen in half of the rows" in said
     assert said.endswith("30 rows: 30 same.")
@@ -169,7 +170,7 @@ def test_a_device_that_is_too_noisy_to_tell_is_said_to_be() -> None:
         for one in (BEFORE, after)
     ]
     found = compare(*sides)
-    assert "The device as a whole may have moved or not: the sentinel takes" in found.summary()
+    assert "The device as a whole may have moved or not: the sentinel takes" in summary(found)
     assert found.happened is Happened.NOTHING
 
 
@@ -183,7 +184,7 @@ def test_what_moved_at_a_workload_without_a_sentinel_is_not_put_on_the_library()
     ]
     found = compare(*sides)
     assert found.happened is Happened.UNTOLD
-    assert "These moved, with no sentinel beside them: flex 1.0" in found.summary()
+    assert "These moved, with no sentinel beside them: flex 1.0" in summary(found)
 
 
 # The sentinel.
@@ -192,10 +193,10 @@ def test_what_moved_at_a_workload_without_a_sentinel_is_not_put_on_the_library()
 def test_without_a_sentinel_device_and_library_cannot_be_told_apart() -> None:
     found = compare(BEFORE, side("reports/after", 9, device=1.03, kernel=None))
     assert (found.device, found.happened) == (None, Happened.UNTOLD)
-    said = found.summary()
+    said = summary(found)
     assert "The device and the library cannot be told apart: none was timed in reports/after." in said
     assert "These moved, with no sentinel beside them: " in said
-    assert "net" not in found.table().splitlines()[3]
+    assert "net" not in table(found).splitlines()[3]
 
 
 def test_sentinels_that_are_not_the_same_kernel_are_not_compared() -> None:
@@ -212,7 +213,7 @@ def test_a_cell_without_a_sentinel_is_named_and_the_others_keep_theirs() -> None
     assert found.device.verdict is Verdict.SLOWER
     assert found.sentinel_note == "flex: none was timed in after"
     assert {row.cell for row in found.rows if row.net is None} == {row.cell for row in found.untold} == {"flex"}
-    assert "These moved, with no sentinel beside them: flex" in found.summary()
+    assert "These moved, with no sentinel beside them: flex" in summary(found)
 
 
 def test_noise_of_the_device_that_a_sentinel_shares_hides_nothing() -> None:
@@ -285,7 +286,7 @@ def test_other_devices_are_refused() -> None:
     found = compare(BEFORE, side("after", 15, marks={"device": "NVIDIA B200"}))
     assert found.happened is Happened.NOT_COMPARED
     reason = "they were measured on different devices: NVIDIA H200 -> NVIDIA B200"
-    assert found.summary() == f"Nothing was compared: {reason} (30 rows).\n30 rows: 30 not compared."
+    assert summary(found) == f"Nothing was compared: {reason} (30 rows).\n30 rows: 30 not compared."
     assert {row.note for row in found.rows} == {f"not compared: {reason}"}
 
 
@@ -293,14 +294,14 @@ def test_other_devices_are_refused_where_their_workloads_are_others_too() -> Non
     after = side("after", 15, marks={"device": "NVIDIA B200"})
     smaller = SETS["flux1-512px"][0]
     found = compare(BEFORE, changed(after, lambda record: dataclasses.replace(record, workload=smaller)))
-    assert "they were measured on different devices" in found.summary()
-    assert "only" not in found.summary()
+    assert "they were measured on different devices" in summary(found)
+    assert "only" not in summary(found)
 
 
 def test_times_that_were_taken_in_another_way_are_refused() -> None:
     found = compare(BEFORE, side("after", 16, marks={"code.timing.py": "z"}))
     assert found.happened is Happened.NOT_COMPARED
-    assert "timing.py changed between them" in found.summary()
+    assert "timing.py changed between them" in summary(found)
     assert found.differs == ("timing.py changed",)
 
 
@@ -342,10 +343,10 @@ def test_what_crashes_now_says_so_in_place_of_a_change() -> None:
     [row] = [row for row in of(found, "flex") if row.workload == WORKLOADS[0]]
     assert (row.before, row.after, row.after_ms) == (Status.PASSED, Status.CRASHED, None)
     assert row.before_ms is not None
-    said = found.summary()
+    said = summary(found)
     assert f"Not as before: flex {note} (6 rows)." in said
     assert said.endswith("30 rows: 24 same, 6 not compared.")
-    assert f"{note}: flex." in found.table()
+    assert f"{note}: flex." in table(found)
 
 
 def test_what_passes_again_says_so() -> None:
@@ -360,7 +361,7 @@ def test_what_failed_on_both_sides_is_no_news() -> None:
     ]
     found = compare(*sides)
     assert {row.note for row in of(found, "flex")} == {f"UNSUPPORTED before and now: {REASONS[Status.UNSUPPORTED]}"}
-    assert "Not as before" not in found.summary()
+    assert "Not as before" not in summary(found)
 
 
 def test_rows_of_one_side_are_kept_and_come_after_those_of_both() -> None:
@@ -370,21 +371,21 @@ def test_rows_of_one_side_are_kept_and_come_after_those_of_both() -> None:
     assert {row.note for row in of(found, "flex")} == {"only after"}
     assert [row.note for row in found.rows][-4:] == ["only before"] * 4
     assert len(found.rows) == 4 * 5 + 5 + 4
-    assert f"torch_flash at {WORKLOADS[0]} of 6" in found.table()
+    assert f"torch_flash at {WORKLOADS[0]} of 6" in table(found)
 
 
 def test_rows_of_other_notebooks_do_not_match() -> None:
     after = changed(side("after", 24), lambda record: dataclasses.replace(record, notebook="wan"))
     found = compare(BEFORE, after)
     assert {row.note for row in found.rows} == {"only before", "only after"}
-    assert "only after (30 rows); only before (30 rows)" in found.summary()
+    assert "only after (30 rows); only before (30 rows)" in summary(found)
 
 
 def test_two_sides_without_records_are_compared_to_nothing() -> None:
     found = compare(Measured(name="a", records=()), Measured(name="b", records=()))
     assert found.happened is Happened.NOT_COMPARED
-    assert found.summary() == "Nothing was compared: there are no records.\n0 rows: none."
-    assert found.table() == "before: a; after: b"
+    assert summary(found) == "Nothing was compared: there are no records.\n0 rows: none."
+    assert table(found) == "before: a; after: b"
 
 
 # What differs.
@@ -393,7 +394,7 @@ def test_two_sides_without_records_are_compared_to_nothing() -> None:
 def test_what_differs_everywhere_is_said_once() -> None:
     found = compare(BEFORE, side("after", 25, marks={"driver": "590", "package.torch": "2.14"}))
     assert found.differs == ("driver 580 -> 590", "torch none -> 2.14")
-    assert found.table().splitlines()[1] == "between them: driver 580 -> 590; torch none -> 2.14"
+    assert table(found).splitlines()[1] == "between them: driver 580 -> 590; torch none -> 2.14"
 
 
 def test_what_differs_in_some_cells_names_them() -> None:
@@ -409,7 +410,7 @@ def test_a_variant_of_two_cells_is_named_with_its_cell() -> None:
         changed(one, lambda r: dataclasses.replace(r, variant="flex") if r.variant == "triton_flash" else r)
         for one in (BEFORE, side("after", 27, only("triton_flash", 1.05)))
     ]
-    assert "flex in flux/triton 1.0" in compare(*sides).summary()
+    assert "flex in flux/triton 1.0" in summary(compare(*sides))
 
 
 # Text and JSON.
@@ -431,13 +432,13 @@ def test_the_table_fits_a_terminal() -> None:
         )
         for name, step in (("before", 5), ("after", 3))
     ]
-    table = compare(*sides).table()
-    assert max(map(len, table.splitlines())) <= 110
-    assert all(shape.name in table for shape in shapes)
+    text = table(compare(*sides))
+    assert max(map(len, text.splitlines())) <= 110
+    assert all(shape.name in text for shape in shapes)
 
 
 def test_the_table_begins_with_the_sentinel_and_aligns_its_numbers() -> None:
-    lines = compare(BEFORE, side("after", 29)).table().splitlines()
+    lines = table(compare(BEFORE, side("after", 29))).splitlines()
     header = next(index for index, line in enumerate(lines) if line.startswith("workload"))
     assert lines[header].split() == [
         *("workload", "before", "ms", "after", "ms", "time", "net", "of", "the", "device,", "95%", "verdict", "sees"),
@@ -456,15 +457,15 @@ def test_one_process_a_side_has_ratios_and_no_verdicts() -> None:
     ]
     found = compare(*sides)
     assert verdicts(found.rows) == {Verdict.UNDECIDED}
-    assert "no change could have been seen" in found.summary()
-    assert "[0.0000, >100]" in found.table()
-    assert json.loads(found.to_json())["rows"][0]["change"]["high"] is None
+    assert "no change could have been seen" in summary(found)
+    assert "[0.0000, >100]" in table(found)
+    assert json.loads(to_json(found))["rows"][0]["change"]["high"] is None
 
 
 def test_the_json_holds_what_the_comparison_does() -> None:
     after = changed(side("after", 31, only("flex", 1.02)), lambda r: failing(r) if r.variant == "torch_math" else r)
     found = compare(BEFORE, after)
-    data: dict[str, Any] = json.loads(found.to_json())
+    data: dict[str, Any] = json.loads(to_json(found))
     assert data["happened"] == "library"
     assert data["device"] == pytest.approx(dataclasses.asdict(found.device)) if found.device else False
     assert [row["workload"] for row in data["rows"]] == [row.workload for row in found.rows]
@@ -475,7 +476,7 @@ def test_the_json_holds_what_the_comparison_does() -> None:
 
 
 def test_only_so_many_variants_are_named() -> None:
-    names = [f"kernel_{index}" for index in range(comparison._NAMED + 3)]
+    names = [f"kernel_{index}" for index in range(comparison_text._NAMED + 3)]
     rng = np.random.default_rng(32)
     sides = [
         Measured(
@@ -484,4 +485,4 @@ def test_only_so_many_variants_are_named() -> None:
         )
         for name, factor in (("before", 1.0), ("after", 1.1))
     ]
-    assert "(1 of 1 workload) and 3 more." in compare(*sides).summary()
+    assert "(1 of 1 workload) and 3 more." in summary(compare(*sides))

@@ -17,7 +17,7 @@ from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, uv_calls, wi
 
 from fluxbench import hardware, variants
 from fluxbench.hardware import Device
-from fluxbench.notebook import doctor
+from fluxbench.notebook import doctor_looks
 from fluxbench.notebook.doctor import Examination, OfVariant, examine
 from fluxbench.settings import Settings
 
@@ -383,7 +383,7 @@ def test_folders_are_counted_as_far_as_time_allows(machine: Machine) -> None:
     [cache] = [place for place in machine.examine().places if place.name == "cache"]
     assert cache.size_bytes == 1000 + (part / "link").lstat().st_size
     assert not cache.is_more
-    machine.monkeypatch.setattr(doctor, "_WALK_S", -1.0)
+    machine.monkeypatch.setattr(doctor_looks, "_WALK_S", -1.0)
     found = machine.examine()
     assert all(place.is_more for place in found.places if place.size_bytes is not None)
     assert "more than 0.0 MB" in found.text()

@@ -39,7 +39,8 @@ MEASURING = {
     "tables targets variants workloads",
 }
 SHOWING = {
-    "comparison": "fingerprint formatting records statistics",
+    "comparison": "fingerprint records statistics",
+    "comparison_text": "comparison formatting statistics",
     "history": "fingerprint formatting hardware ranking records workloads",
     "ranking": "records workloads",
     "sentences": "formatting ranking records",
@@ -68,9 +69,12 @@ BUILDING = {
     "notebook.changes": "comparison notebook.build notebook.store records",
     "notebook.revisions": "comparison records settings",
     "notebook.publish": "history notebook.build records settings",
-    "notebook.doctor": "cell dependencies environments hardware notebook.document settings targets variants workloads",
-    "cli": "comparison notebook notebook.build notebook.changes notebook.doctor notebook.listeners notebook.publish "
-    "notebook.revisions notebook.status settings",
+    "notebook.doctor_looks": "cell dependencies environments hardware notebook.document settings targets variants "
+    "workloads",
+    "notebook.doctor_variants": "cell hardware notebook.doctor_looks settings targets variants workloads",
+    "notebook.doctor": "hardware notebook.doctor_looks notebook.doctor_variants settings targets variants",
+    "cli": "comparison comparison_text notebook notebook.build notebook.changes notebook.doctor notebook.listeners "
+    "notebook.publish notebook.revisions notebook.status settings",
 }
 ALLOWED = {name: set(text.split()) for name, text in {**FACTS, **MEASURING, **SHOWING, **BUILDING}.items()}
 OF_A_VARIANT = {"hardware", "workloads", "variants._base"}  # and a kernel written here

@@ -104,19 +104,21 @@ def _status(chosen: argparse.Namespace) -> int:
 
 
 def _rerun(chosen: argparse.Namespace) -> int:
+    from fluxbench import comparison_text
     from fluxbench.notebook import changes
 
     built = _built(chosen, only=chosen.cells)
     comparison = changes.of_rerun(built, Settings.load().root / "reports")
     if chosen.json:
-        compared = json.loads(comparison.to_json()) if comparison else None
+        compared = json.loads(comparison_text.to_json(comparison)) if comparison else None
         print(json.dumps({"page": str(built.page.resolve()), "problems": built.problems, "comparison": compared}))
     elif comparison:
-        print(f"\n{comparison.table()}\n\n{comparison.summary()}")
+        print(f"\n{comparison_text.table(comparison)}\n\n{comparison_text.summary(comparison)}")
     return _finish(built, quiet=chosen.json)
 
 
 def _diff(chosen: argparse.Namespace) -> int:
+    from fluxbench import comparison_text
     from fluxbench.comparison import compare
     from fluxbench.notebook.revisions import measured
 
@@ -124,11 +126,11 @@ def _diff(chosen: argparse.Namespace) -> int:
     sides: list[Measured] = [measured(spec, root) for spec in (chosen.before, chosen.after)]
     comparison = compare(*sides)
     if chosen.json:
-        print(comparison.to_json())
+        print(comparison_text.to_json(comparison))
     elif comparison.compared:
-        print(f"{comparison.table()}\n\n{comparison.summary()}")
+        print(f"{comparison_text.table(comparison)}\n\n{comparison_text.summary(comparison)}")
     if not comparison.compared:
-        raise SetupError(comparison.summary().splitlines()[0].rstrip("."))
+        raise SetupError(comparison_text.summary(comparison).splitlines()[0].rstrip("."))
     return 0
 
 

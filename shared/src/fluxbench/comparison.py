@@ -5,24 +5,15 @@ The sentinel is a fixed kernel that was timed beside the variants: where its tim
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import math
-import textwrap
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from fluxbench import fingerprint
-from fluxbench.formatting import interval, number
 from fluxbench.records import Record, Sentinel, Status
-from fluxbench.statistics import Change, Effect, Samples, Verdict, effect, judge, levels, mean_effect
+from fluxbench.statistics import Change, Effect, Samples, effect, judge, levels, mean_effect
 
 CellKey = tuple[str, str]  # notebook, cell
-_Key = tuple[str, str, str, str]  # notebook, cell, variant, workload
-_WIDTH = 110  # characters of a line
-_NAMED = 8  # variants that a sentence names before it counts the rest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,93 +94,6 @@ class Comparison:
         if self.beyond_the_device:
             return Happened.LIBRARY
         return Happened.UNTOLD if self.untold else Happened.NOTHING
-
-    def summary(self) -> str:
-        """Return what moved in a few sentences, one a line."""
-        said = [*self._moves()] if self.compared else [f"Nothing was compared: {_counted(r.note for r in self.rows)}."]
-        turned = [row for row in self.rows if row.before and row.after and row.before is not row.after]
-        if turned:
-            said.append(f"Not as before: {_counted(f'{self._who(row)} {row.note}' for row in turned)}.")
-        found = Counter(row.told.verdict if row.told else "not compared" for row in self.rows)
-        counts = [f"{found[kind]} {kind}" for kind in (*Verdict, "not compared") if found[kind]]
-        return "\n".join([*said, f"{_plural(len(self.rows), 'row')}: {', '.join(counts) or 'none'}."])
-
-    def _moves(self) -> Iterator[str]:
-        device, beyond = self.device, self.beyond_the_device
-        if device is None:
-            yield f"The device and the library cannot be told apart: {self.sentinel_note}."
-        else:
-            takes = interval(device.ratio, (device.low, device.high))
-            did = {Verdict.SAME: "did not move", Verdict.UNDECIDED: "may have moved or not"}.get(
-                device.verdict, "moved"
-            )
-            yield f"The device as a whole {did}: the sentinel takes {takes} times as long."
-        if beyond:
-            also = "and the device did not" if device and device.verdict is Verdict.SAME else "net of the device"
-            yield f"These moved, {also}: {self._named(beyond)}."
-        if self.untold:
-            yield f"These moved, with no sentinel beside them: {self._named(self.untold)}."
-        if not beyond and not self.untold:
-            what = "the device" if _called(device) else "noise"
-            yield f"Nothing moved beyond {what}: {_seen([row.told for row in self.compared])}."
-
-    def _named(self, rows: Iterable[Row]) -> str:
-        """Return each variant with the range of its ratios and at how many workloads, what moved furthest first."""
-        ratios: dict[str, list[float]] = {}
-        for row in rows:
-            if row.told:
-                ratios.setdefault(self._who(row), []).append(row.told.ratio)
-        furthest = sorted(ratios, key=lambda who: -max(abs(math.log(ratio)) for ratio in ratios[who]))
-        all_of = Counter(map(self._who, self.compared))
-        named = []
-        for who in furthest[:_NAMED]:
-            ends = dict.fromkeys(_ratio(end) for end in (min(ratios[who]), max(ratios[who])))
-            named.append(f"{who} {' to '.join(ends)} ({len(ratios[who])} of {_plural(all_of[who], 'workload')})")
-        return ", ".join(named) + (f" and {len(furthest) - _NAMED} more" if len(furthest) > _NAMED else "")
-
-    def _who(self, row: Row) -> str:
-        """Return a row's variant, with notebook and cell where another cell has the same variant."""
-        alone = all(r.variant != row.variant or (r.notebook, r.cell) == (row.notebook, row.cell) for r in self.rows)
-        return row.variant if alone else f"{row.variant} in {row.notebook}/{row.cell}"
-
-    def table(self) -> str:
-        """Return every row as text, at most 110 characters wide: the sentinel first, what is not compared below."""
-        header = ["workload", "before ms", "after ms", "time", "net of the device, 95%", "verdict", "sees"]
-        legend = (
-            "time: after / before; net: the same over the sentinel's; sees: the smallest change that would be called"
-        )
-        if not any(row.net for row in self.compared):
-            header[3:5] = ["after / before, 95%"]
-            legend = "sees: the smallest change that would have been called"
-        grid: dict[str, list[Sequence[str]]] = {}  # by what stands above them
-        if self.device:
-            times = [""] * (len(header) - 4)
-            grid["sentinel: the device"] = [("  all workloads", *times, *_shown(self.device))]
-        notes: dict[str, dict[str, list[str]]] = {}
-        for row in self.rows:
-            who = self._who(row)
-            if row.change:
-                times = [number(ms, 4) for ms in (row.before_ms, row.after_ms) if ms]
-                if len(header) > 6:
-                    times.append(_ratio(row.change.ratio))
-                grid.setdefault(who, []).append((f"  {row.workload}", *times, *_shown(row.told or row.change)))
-            else:
-                notes.setdefault(row.note or "", {}).setdefault(who, []).append(row.workload)
-        all_of = Counter(map(self._who, self.rows))
-        below = [f"No sentinel: {self.sentinel_note}."] if self.sentinel_note and self.compared else []
-        for note, its in notes.items():
-            some = {who: f" at {', '.join(at) if len(at) < 3 else len(at)} of {all_of[who]}" for who, at in its.items()}
-            below.append(f"{note}: {', '.join(who + some[who] * (len(at) < all_of[who]) for who, at in its.items())}.")
-        body = ["", *_grid(header, grid), ""] if self.compared else [""]
-        above = [f"before: {self.before}; after: {self.after}"]
-        above += [f"between them: {'; '.join(self.differs)}"] if self.differs else []
-        above += [legend] if self.compared else []
-        return "\n".join([*_wrapped(above), *body, *_wrapped(below)]).rstrip()
-
-    def to_json(self) -> str:
-        """Return everything as one JSON object; a number that is not finite is null."""
-        data = {**dataclasses.asdict(self), "happened": self.happened, "summary": self.summary().splitlines()}
-        return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=1)
 
 
 def compare(before: Measured, after: Measured) -> Comparison:
@@ -306,52 +210,3 @@ def _where(said: Mapping[CellKey, Sequence[str]], cells: Sequence[CellKey]) -> l
 
 def _called(change: Change | None) -> bool:
     return change is not None and change.called
-
-
-def _seen(changes: Iterable[Change | None]) -> str:
-    """Say how large a change would have been called in half of the rows, and in nine of ten."""
-    sizes = sorted(math.inf if not one or one.resolution is None else one.resolution for one in changes)
-    half, most = (sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9))
-    if math.isinf(most):
-        return "in some rows, no change could have been seen"
-    return f"a change of {_percent(half)} would have been seen in half of the rows, {_percent(most)} in nine of ten"
-
-
-def _wrapped(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
-        yield from textwrap.wrap(text, _WIDTH, subsequent_indent="      ", break_on_hyphens=False)
-
-
-def _plural(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
-def _counted(notes: Iterable[str | None]) -> str:
-    found = Counter(note.removeprefix("not compared: ") for note in notes if note)
-    return "; ".join(f"{note} ({_plural(count, 'row')})" for note, count in found.items()) or "there are no records"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.0%}" if share < 10 else ">999%"
-
-
-def _ratio(value: float) -> str:
-    return f"{value:.4f}" if value < 100 else ">100"
-
-
-def _shown(change: Change) -> list[str]:
-    ends = f"[{_ratio(change.low)}, {_ratio(change.high)}]"
-    return [f"{_ratio(change.ratio)} {ends}", change.verdict.value, _percent(change.resolution)]
-
-
-def _grid(header: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:
-    """Yield aligned columns below a header and a rule; what stands above some rows reaches across all columns."""
-    widths = [max(map(len, column)) for column in zip(header, *(r for its in rows.values() for r in its), strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        first, *others = zip(row, widths, strict=True)
-        return "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in others)]).rstrip()
-
-    yield from (line(header), "  ".join("─" * width for width in widths))
-    for above, its in rows.items():
-        yield from (above, *map(line, its))
