@@ -167,3 +167,25 @@ def test_the_command_publishes_nothing_where_there_is_a_problem_and_ends_with_1(
     assert "fluxbench: cell other failed: it ended with exit code 1: no\n" in capsys.readouterr().err
     assert not (machine.folder / "reports").exists()
     assert machine.output.is_dir()  # the page says what is wrong
+
+
+def test_links_to_artifacts_in_folders_lead_somewhere_too(machine: Machine, reports: Path) -> None:
+    machine.rewrite("id=other needs=second", "id=other needs=second outputs=plots/a.svg")
+    machine.rewrite('bench.show("second")', 'os.mkdir("plots"); open("plots/a.svg", "w").write("<svg></svg>")')
+    page = publish(machine.build(), reports, "made-up")
+    assert "made_up/artifacts/other/plots/a.svg" in links(page)
+    assert [link for link in links(page) if not (page.parent / link).is_file()] == []
+
+
+def test_two_cells_that_leave_records_of_one_name_are_refused_and_nothing_is_lost(
+    machine: Machine, reports: Path
+) -> None:
+    publish(machine.build(), reports, "made-up")
+    before = tree(reports)
+    for name in ("figure needs=first outputs=figure.svg,table.csv", "other needs=second"):
+        machine.rewrite(f"id={name}", f"id={name.partition(' outputs')[0]} outputs=data.json")
+    machine.rewrite('bench.show("first")', 'open("data.json", "w").write("1")')
+    machine.rewrite('bench.show("second")', 'open("data.json", "w").write("2")')
+    with pytest.raises(SetupError, match=r"two cells must not leave records of the same name, got 'data.json'"):
+        publish(machine.build(), reports, "made-up")
+    assert tree(reports) == before

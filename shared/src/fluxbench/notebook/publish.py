@@ -40,6 +40,9 @@ def publish(built: Built, reports: Path, target: str) -> Path:
         _fill(new, built)
         _keep(final, new)
         write_text(new_page, _relinked(built.page.read_text(encoding="utf-8"), name))
+    except SetupError:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
         raise SetupError(f"the page could not be copied to {home}: {error}; what was published is untouched") from error
