@@ -531,3 +531,18 @@ def test_progress_of_a_cell_reaches_who_listens(machine: Machine) -> None:
     machine.build(listener=Hearing(io.StringIO()))
     assert heard[0] == ("a", Progress(share=None, step=""))
     assert heard[-1] == ("a", Progress(share=0.25, step="flex at x"))
+
+
+# What killed measurements left.
+
+
+@pytest.mark.parametrize(("cache", "is_left"), [(".cache", False), ("shared cache", True)])
+def test_what_a_killed_measurement_left_is_removed_from_our_own_cache_alone(
+    built: Machine, cache: str, is_left: bool
+) -> None:
+    built.set(cache=built.folder / cache)
+    (built.folder / cache / "runs" / "sdpa-abc").mkdir(parents=True)
+    (built.folder / cache / "envs").mkdir()
+    built.build()
+    assert (built.folder / cache / "runs" / "sdpa-abc").exists() == is_left
+    assert (built.folder / cache / "envs").is_dir()
