@@ -486,3 +486,17 @@ def test_only_so_many_variants_are_named() -> None:
         for name, factor in (("before", 1.0), ("after", 1.1))
     ]
     assert "(1 of 1 workload) and 3 more." in summary(compare(*sides))
+
+
+def test_the_times_that_are_shown_have_the_ratio_that_is_shown() -> None:
+    uneven = timed(make_record("flex", WORKLOADS[0], measured_at="before"), [[1.0], [1.0], [1.0]])
+    after = timed(make_record("flex", WORKLOADS[0], measured_at="after"), [[1.0], [1.0], [8.0]])  # the median stays
+    found = compare(
+        Measured(name="before", records=(dataclasses.replace(uneven, fingerprint=MARKS),)),
+        Measured(name="after", records=(dataclasses.replace(after, fingerprint=MARKS),)),
+    )
+    [row] = found.rows
+    assert row.change
+    assert row.before_ms
+    assert row.after_ms
+    assert row.after_ms / row.before_ms == pytest.approx(row.change.ratio) == pytest.approx(2.0)

@@ -200,7 +200,7 @@ def test_the_json_of_what_changed_says_the_same_and_is_alone_on_stdout(
     data: dict[str, Any] = json.loads(capsys.readouterr().out)
     (row,) = data["comparison"]["rows"]
     assert (row["cell"], row["variant"], row["workload"]) == ("first", "torch_math", "flux1-1024px-t512")
-    assert (row["before_ms"], row["after_ms"]) == (2.0, 1.0)
+    assert (row["before_ms"], row["after_ms"]) == pytest.approx((2.0, 1.0), rel=1e-6)
     assert row["change"]["verdict"] == "faster"
     assert row["change"]["ratio"] == pytest.approx(0.5)
     assert data["comparison"]["differs"] == [f"driver {DRIVER} -> {NEWER}"]
@@ -222,7 +222,7 @@ def test_the_last_good_result_is_compared_with_and_no_failed_one(
     built.measures("first", timed("torch_math", 3.0))
     built.command("rerun", "first", "--json")
     (row,) = json.loads(capsys.readouterr().out)["comparison"]["rows"]
-    assert (row["before_ms"], row["after_ms"]) == (2.0, 3.0)
+    assert (row["before_ms"], row["after_ms"]) == pytest.approx((2.0, 3.0), rel=1e-6)
 
 
 def test_where_there_is_no_earlier_result_the_published_one_is_compared_with(
@@ -236,7 +236,7 @@ def test_where_there_is_no_earlier_result_the_published_one_is_compared_with(
     machine.measures("first", timed("torch_math", 3.0))
     machine.command("rerun", "first", "--json")
     (row,) = json.loads(capsys.readouterr().out)["comparison"]["rows"]
-    assert (row["before_ms"], row["after_ms"]) == (2.0, 3.0)
+    assert (row["before_ms"], row["after_ms"]) == pytest.approx((2.0, 3.0), rel=1e-6)
 
 
 def test_where_there_is_nothing_earlier_at_all_it_says_so(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:

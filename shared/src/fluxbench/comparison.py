@@ -5,9 +5,11 @@ The sentinel is a fixed kernel that was timed beside the variants: where its tim
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import fmean
 
 from fluxbench import fingerprint
 from fluxbench.records import Record, Sentinel, Status
@@ -34,7 +36,7 @@ class Row:
     variant: str
     workload: str
     before: Status | None  # None: it has no record on that side
-    before_ms: float | None  # median
+    before_ms: float | None  # geometric mean of the processes' medians, so that the ratio is that of the two
     after: Status | None
     after_ms: float | None
     change: Change | None
@@ -152,7 +154,7 @@ def _note(old: Record | None, new: Record | None, refusal: str | None) -> str | 
 def _ended(record: Record | None) -> tuple[Status | None, float | None]:
     if record is None:
         return None, None
-    return record.status, record.timing.median_ms if record.timing else None
+    return record.status, math.exp(fmean(_levels(record))) if record.timing else None
 
 
 def _levels(record: Record) -> list[float]:

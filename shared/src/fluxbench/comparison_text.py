@@ -34,10 +34,13 @@ def summary(comparison: Comparison) -> str:
 def table(comparison: Comparison) -> str:
     """Return every row as text, at most 110 characters wide: the sentinel first, what is not compared below."""
     header = ["workload", "before ms", "after ms", "time", "net of the device, 95%", "verdict", "sees"]
-    legend = "time: after / before; net: the same over the sentinel's; sees: the smallest change that would be called"
+    legend = (
+        "ms: mean of the processes' medians; time: after / before; net: the same over the sentinel's; "
+        "sees: the smallest change that would be called"
+    )
     if not any(row.net for row in comparison.compared):
         header[3:5] = ["after / before, 95%"]
-        legend = "sees: the smallest change that would have been called"
+        legend = "ms: mean of the processes' medians; sees: the smallest change that would be called"
     grid: dict[str, list[Sequence[str]]] = {}  # by what stands above them
     if comparison.device:
         times = [""] * (len(header) - 4)
