@@ -205,12 +205,19 @@ def test_a_time_in_another_zone_is_kept_in_utc(publisher: Publisher) -> None:
     assert list(publisher.history) == ["2026-01-21T223000Z/sdpa.jsonl"]
 
 
+def test_entries_lie_in_the_order_in_which_they_were_made_whatever_they_hold(publisher: Publisher) -> None:
+    publisher.publish({"sdpa.jsonl": measured(FIRST), "flex.jsonl": measured(SECOND)})
+    publisher.publish({"sdpa.jsonl": measured(FIRST), "flex.jsonl": measured(THIRD)})
+    publisher.publish({"sdpa.jsonl": measured("2027-01-21T10:45:12+00:00"), "flex.jsonl": measured(THIRD)})
+    assert [name.partition("/")[2] for name in sorted(publisher.history)] == ["flex.jsonl", "sdpa.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("damaged", "stamp"),
     [
-        (measured(FIRST) + measured(FIRST)[:60], STAMP_1),  # a line is cut off
-        (json.dumps({"schema": 99, "measured_at": FIRST}), STAMP_1),
-        (measured("yesterday") + measured(FIRST), STAMP_1),
+        (measured(FIRST) + measured(FIRST)[:60], STAMP_2),  # a line is cut off
+        (json.dumps({"schema": 99, "measured_at": FIRST}), STAMP_2),
+        (measured("yesterday") + measured(FIRST), STAMP_2),
         ("", STAMP_2),  # the time of the other file
         ("[1]\nnull\n", STAMP_2),
         ("\x00\x01", STAMP_2),

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,8 +23,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
 
     `<notebook>.html` and `<notebook>/` are replaced, the folder in one step; records go to `<notebook>/records/`, other
     artifacts and the cells' sources beside them. Files of `records/` that are replaced by others or by none are kept in
-    `<notebook>/history/<when the newest of them was measured, UTC>/`, which is never changed again. Raises `SetupError`
-    where the page has problems or the disk is full: what is published stays as it was.
+    `<notebook>/history/<when the newest record of the page before was measured, UTC>/`, which is never changed again.
+    Raises `SetupError` where the page has problems or the disk is full: what is published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -83,7 +83,8 @@ def _keep(published: Path, new: Path) -> None:
     replaced = {name: file for name, file in files.items() if not _same(file, new / "records" / name)}
     if not replaced:
         return
-    stamp = f"{_newest(replaced.values(), files.values()):%Y-%m-%dT%H%M%SZ}"
+    # Of all that was published, and not of what is replaced: entries then lie in the order in which they were made.
+    stamp = f"{_newest(files.values()):%Y-%m-%dT%H%M%SZ}"
     names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
     entry = next(each for name in names if not (each := new / "history" / name).exists() or _holds(each, replaced))
     if entry.exists():  # it was published, replaced and published again
@@ -112,10 +113,10 @@ def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _newest(replaced: Iterable[Path], published: Iterable[Path]) -> datetime:
-    """Return when the newest record was measured, UTC: of the replaced files, of all, or else when one was written."""
-    known = [max(times) for files in (replaced, published) if (times := list(_measured_at(files)))]
-    return known[0] if known else max(datetime.fromtimestamp(file.stat().st_mtime, UTC) for file in replaced)
+def _newest(files: Collection[Path]) -> datetime:
+    """Return when the newest record in some files was measured, UTC, or else when the newest file was written."""
+    written = (datetime.fromtimestamp(file.stat().st_mtime, UTC) for file in files)
+    return max(_measured_at(files), default=None) or max(written)
 
 
 def _measured_at(files: Iterable[Path]) -> Iterator[datetime]:
