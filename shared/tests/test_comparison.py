@@ -500,3 +500,12 @@ def test_the_times_that_are_shown_have_the_ratio_that_is_shown() -> None:
     assert row.before_ms
     assert row.after_ms
     assert row.after_ms / row.before_ms == pytest.approx(row.change.ratio) == pytest.approx(2.0)
+
+
+def test_times_that_were_taken_beside_other_variants_say_so() -> None:
+    alone = changed(side("after", 51), lambda record: None if record.variant == "torch_math" else record)
+    found = compare(BEFORE, alone)
+    assert found.differs == ("sdpa: timed beside other variants: without torch_math",)
+    said = "what runs in between, and that changed: sdpa: timed beside other variants: without torch_math."
+    assert said in summary(found)
+    assert "timed beside" not in summary(compare(BEFORE, side("after", 52)))

@@ -16,6 +16,8 @@ from fluxbench.records import Record, Sentinel, Status
 from fluxbench.statistics import Change, Effect, Samples, effect, judge, levels, mean_effect
 
 CellKey = tuple[str, str]  # notebook, cell
+_Key = tuple[str, str, str, str]  # notebook, cell, variant, workload
+BESIDE_OTHERS = "timed beside other variants"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,9 @@ def compare(before: Measured, after: Measured) -> Comparison:
     marks = _fingerprints(before), _fingerprints(after)
     both = [cell for cell in marks[1] if cell in marks[0]]
     refused = {cell: fingerprint.not_comparable(marks[0][cell], marks[1][cell]) for cell in both}
-    differing = {cell: fingerprint.differences(marks[0][cell], marks[1][cell]) for cell in both}
+    differing = {
+        cell: fingerprint.differences(marks[0][cell], marks[1][cell]) + _mixture(old, new, cell) for cell in both
+    }
     notes = {key: _note(old.get(key), new.get(key), refused.get(key[:2])) for key in new | old}
     effects = {key: effect(_levels(old[key]), _levels(new[key])) for key, note in notes.items() if note is None}
     cells = list(dict.fromkeys(key[:2] for key in effects))
@@ -130,6 +134,17 @@ def compare(before: Measured, after: Measured) -> Comparison:
         sentinel_note="; ".join(_where(lacking, cells)) or (None if cells else "nothing was compared"),
         differs=tuple(_where(differing, both)),
     )
+
+
+def _mixture(old: Mapping[_Key, Record], new: Mapping[_Key, Record], cell: CellKey) -> list[str]:
+    """Say which variants of a cell were timed on one side only: what a time is depends on what ran in between."""
+    was, now = ({key[2:] for key, record in side.items() if key[:2] == cell and record.timing} for side in (old, new))
+    common = {workload for _, workload in was} & {workload for _, workload in now}
+    found = []
+    for word, only in (("without", was - now), ("with", now - was)):
+        if names := sorted({variant for variant, workload in only if workload in common}):
+            found.append(f"{word} {', '.join(names)}")
+    return [f"{BESIDE_OTHERS}: {' and '.join(found)}"] if found else []
 
 
 def _note(old: Record | None, new: Record | None, refusal: str | None) -> str | None:

@@ -9,7 +9,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fluxbench.comparison import Comparison, Row
+from fluxbench.comparison import BESIDE_OTHERS, Comparison, Row
 from fluxbench.formatting import interval, number
 from fluxbench.statistics import Change, Verdict
 
@@ -26,6 +26,9 @@ def summary(comparison: Comparison) -> str:
     turned = [row for row in rows if row.before and row.after and row.before is not row.after]
     if turned:
         said.append(f"Not as before: {_counted(f'{_who(comparison, row)} {row.note}' for row in turned)}.")
+    others = [phrase for phrase in comparison.differs if BESIDE_OTHERS in phrase]
+    if others and comparison.compared:
+        said.append(f"A time depends on what runs in between, and that changed: {'; '.join(others)}.")
     found = Counter(row.told.verdict if row.told else "not compared" for row in rows)
     counts = [f"{found[kind]} {kind}" for kind in (*Verdict, "not compared") if found[kind]]
     return "\n".join([*said, f"{_plural(len(rows), 'row')}: {', '.join(counts) or 'none'}."])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def of_rerun(built: Built, reports: Path) -> Comparison | None:
     ids = [cell_id for cell_id in measuring if cell_id in built.before and _new(built, cell_id)]
     published = reports / built.target.name / built.document.path.stem / "records"
     before = _measured((_folder(built.before[cell_id], published) for cell_id in ids), ids)
+    if before.records and not any(built.before[cell_id] for cell_id in ids):
+        before = dataclasses.replace(before, name=f"{before.name}, as published")
     after = _measured((_new(built, cell_id) for cell_id in ids), ids)
     return compare(before, after) if after.records else None
 
