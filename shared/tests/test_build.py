@@ -80,7 +80,7 @@ def test_a_cell_runs_where_nothing_is_and_with_what_uv_needs_there(machine: Mach
     cells(machine, f"id=a: {code}")
     machine.build()
     base = getattr(sys, "_base_executable", sys.executable)
-    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1200', None]" in machine.shown("a")
+    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1080', None]" in machine.shown("a")
 
 
 @pytest.mark.parametrize("folder", [None, ".", ".."])
@@ -92,8 +92,8 @@ def test_a_cell_is_told_where_the_earlier_good_results_of_what_it_needs_are(
         machine.notebook = machine.notebook.relative_to(Path.cwd())
     cells(
         machine,
-        "id=a: open('n.txt', 'w').write('1')",
-        "id=b needs=a: import os; print('history', [open(f'{each}/n.txt').read() for each in "
+        "id=a: open('n.jsonl', 'w').write('1')",
+        "id=b needs=a: import os; print('history', [open(f'{each}/n.jsonl').read() for each in "
         "os.environ['FLUXBENCH_HISTORY'].split(':') if each])",
     )
     machine.build()
@@ -536,13 +536,55 @@ def test_progress_of_a_cell_reaches_who_listens(machine: Machine) -> None:
 # What killed measurements left.
 
 
-@pytest.mark.parametrize(("cache", "is_left"), [(".cache", False), ("shared cache", True)])
-def test_what_a_killed_measurement_left_is_removed_from_our_own_cache_alone(
-    built: Machine, cache: str, is_left: bool
+@pytest.mark.parametrize("another_measures", [False, True])
+def test_what_a_killed_measurement_left_is_removed_unless_another_build_measures(
+    built: Machine, another_measures: bool
 ) -> None:
-    built.set(cache=built.folder / cache)
-    (built.folder / cache / "runs" / "sdpa-abc").mkdir(parents=True)
-    (built.folder / cache / "envs").mkdir()
-    built.build()
-    assert (built.folder / cache / "runs" / "sdpa-abc").exists() == is_left
-    assert (built.folder / cache / "envs").is_dir()
+    cache = built.settings.cache
+    (cache / "runs" / "sdpa-abc").mkdir(parents=True)
+    (cache / "envs").mkdir(exist_ok=True)
+    with (cache / "runs.lock").open("w") as lock:
+        if another_measures:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        built.build()
+    assert (cache / "runs" / "sdpa-abc").exists() == another_measures
+    assert (cache / "envs").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("stderr", "said"),
+    [
+        ("hint: use --flag\\nerror: all is lost", "exit code 1: error: all is lost"),
+        (
+            "error: connect to db lost\\nTraceback (most recent call last):\\nValueError: my bug",
+            "1: ValueError: my bug",
+        ),
+    ],
+)
+def test_a_cell_that_talks_like_uv_fails_with_its_own_words(machine: Machine, stderr: str, said: str) -> None:
+    cells(machine, f"id=a: import sys; sys.stderr.write('{stderr}'); sys.exit(1)")
+    built = machine.build()
+    assert [problem.endswith(said) for problem in built.problems] == [True]
+    assert machine.states() == {"a": "failed"}
+
+
+def test_a_page_links_the_source_of_its_own_cells_though_another_notebook_has_the_same_names(machine: Machine) -> None:
+    cells(machine, "id=same: print('mine')")
+    machine.build()
+    mine = machine.notebook
+    machine.notebook = mine.with_name("another.md")
+    cells(machine, "id=same: print('another')")
+    machine.build()
+    machine.notebook = mine
+    machine.build()
+    assert "'mine'" in (machine.output / "cells" / "same.py").read_text(encoding="utf-8")
+
+
+def test_code_that_changes_while_a_cell_measures_leaves_no_fresh_result(built: Machine) -> None:
+    result = built.good("first")
+    path = result.folder / "result.json"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace('"driver": "580.65.06"', '"driver": "570.1"'), encoding="utf-8"
+    )
+    assert built.states()["first"] == "stale"
+    assert built.reasons("first") == ("while it ran, driver 570.1 -> 580.65.06",)

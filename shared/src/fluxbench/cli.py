@@ -89,7 +89,9 @@ def _publish(chosen: argparse.Namespace) -> int:
 
     built = _built(chosen)
     if built.problems:
-        return _finish(built)
+        code = _finish(built)
+        print("fluxbench: nothing was published: only a page without problems is", file=sys.stderr)
+        return code
     page = publish(built, Settings.load().root / "reports", built.target.name)
     print(f"\nThe page is {page.resolve()}")
     return 0

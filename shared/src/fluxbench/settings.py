@@ -7,7 +7,7 @@
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
 | `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
-| `FLUXBENCH_CACHE` | where environments and compiled kernels are kept; `.cache/` of the repository by default |
+| `FLUXBENCH_CACHE` | where environments are kept; `.cache/` of the repository by default |
 """
 
 from __future__ import annotations

@@ -78,10 +78,9 @@ def build(
     asked = document.descendants(document.find(cell_id).id for cell_id in only)
     device = hardware.detect()
     target = targets.of(device, settings.root)
-    with _alone(document):
+    with _alone(document), _scratch(settings):
         store = Store(document)
         store.clear_parts()
-        _clear_scratch(settings)
         cells = check(document, store, device, settings)
         order = document.in_order()
         if only:
@@ -208,10 +207,18 @@ def _problems(
         yield f"{', '.join(who[:3])}{f' and {len(who) - 3} more' if len(who) > 3 else ''}: {reason}"
 
 
-def _clear_scratch(settings: Settings) -> None:
-    """Remove what killed measurements left; a cache that is shared with other clones is left alone."""
-    if settings.cache == settings.root / ".cache":
-        shutil.rmtree(settings.cache / "runs", ignore_errors=True)
+@contextmanager
+def _scratch(settings: Settings) -> Iterator[None]:
+    """Remove what killed measurements left in the cache, unless another build is measuring there."""
+    _make(settings.cache)
+    with (settings.cache / "runs.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(settings.cache / "runs", ignore_errors=True)
+        except BlockingIOError:  # it holds the lock below
+            pass
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
 
 
 def _make(folder: Path) -> None:

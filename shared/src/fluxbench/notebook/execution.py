@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import locale
 import os
 import re
@@ -25,6 +26,7 @@ from fluxbench.settings import Settings, SetupError
 
 CELL_LIMIT_S = 1200.0
 HISTORY = "FLUXBENCH_HISTORY"  # the folders of earlier good results of the cells that a cell needs, newest first
+_REMEMBERED = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
 _PROGRESS = ".fluxbench-progress"
 
 
@@ -40,7 +42,11 @@ def variables(settings: Settings) -> dict[str, str]:
     found["PATH"] = os.pathsep.join((str(Path(uv).parent), found.get("PATH", "")))
     # The interpreter of the cells is this one: what it is asked for is in its own environment.
     found["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
-    found["FLUXBENCH_CELL_LIMIT_S"] = f"{settings.cell_limit_s or CELL_LIMIT_S:.0f}"
+    limit_s = settings.cell_limit_s or CELL_LIMIT_S
+    found["FLUXBENCH_CELL_LIMIT_S"] = f"{limit_s:.0f}"
+    found["FLUXBENCH_CACHE"] = str(settings.cache.absolute())  # a cell runs in another folder
+    if settings.wheels:
+        found["FLUXBENCH_WHEELS"] = str(settings.wheels.absolute())
     return found
 
 
@@ -66,11 +72,16 @@ def run_cell(
         (folder / "home").mkdir()
         own = {
             **environment,
+            # uv makes the cell's own environment first: what it takes is not the measurement's.
+            "FLUXBENCH_CELL_LIMIT_S": f"{limit_s - min(120.0, limit_s / 4):.0f}",
             **_inputs(inputs),
             "HOME": str(folder / "home"),
             progress.VARIABLE: str(folder / _PROGRESS),
             HISTORY: os.pathsep.join(
-                str(each.folder) for result in inputs.values() for each in store.good(result.cell) if each != result
+                str(each.folder)
+                for result in inputs.values()
+                if any(name.endswith(".jsonl") for name in result.artifacts)
+                for each in itertools.islice((it for it in store.good(result.cell) if it != result), _REMEMBERED)
             ),
         }
         ran = runner.run(
@@ -141,6 +152,6 @@ def _failure(ran: runner.Ran) -> str | None:
         return ran.failure
     if lines[-1].startswith("fluxbench: "):
         return lines[-1].removeprefix("fluxbench: ")
-    if any(line.startswith(("error: ", "× ")) for line in lines):
-        return environments.explain(ran.stderr)
-    return f"{ran.failure}: {lines[-1][:300]}"
+    said = f"{ran.failure}: {lines[-1][:300]}"
+    is_of_uv = any(line.startswith(("error: ", "× ")) for line in lines) and "Traceback (most recent" not in ran.stderr
+    return (environments.explain(ran.stderr) if is_of_uv else "") or said

@@ -103,6 +103,9 @@ def check_cell(
         reasons.append(before)
     else:
         reasons += fingerprint.differences(before, now)
+        begun_with = depended_on(result, is_measuring=False)
+        if not reasons and not isinstance(begun_with, str):  # a record says what was there when it was written
+            reasons += [f"while it ran, {each}" for each in fingerprint.differences(begun_with, before)]
     if result.depends.get("attributes") != attributes_sha256(code):
         reasons.append("the cell's first line changed")
     for state, which in _WHICH.items():

@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from uvnote.executor import ExecutionResult
+from uvnote.executor import ExecutionResult, create_cell_script
 from uvnote.generator import generate_html
 
 from fluxbench.notebook import execution
@@ -28,6 +28,9 @@ def draw(
     `failures` holds the run that failed, or a sentence why there was none, of each cell that was to run and did not
     succeed. Raises `OSError`; the page that was there before stays.
     """
+    for code in document.cells:  # another notebook of the folder may have a cell of the same name
+        with execution.in_utf8():
+            create_cell_script(code, document.path.parent)
     page = output / f"{document.path.stem}.html"
     output.mkdir(parents=True, exist_ok=True)
     results = [_shown(code.id, cells[code.id], failures.get(code.id)) for code in document.cells]
@@ -46,9 +49,7 @@ def draw(
             generate_html(document.text, config, codes, results, aside, document.path.parent)
         (output / "cells").mkdir(exist_ok=True)
         for code in document.cells:
-            script = document.work / "cells" / f"{code.id}.py"
-            if script.is_file():
-                shutil.copy2(script, output / "cells" / script.name)
+            shutil.copy2(document.work / "cells" / f"{code.id}.py", output / "cells")
         aside.replace(page)
     except OSError:
         for part in (aside, aside.with_name(f"{aside.name}.tmp")):

@@ -22,6 +22,7 @@ from fluxbench.notebook import supervisor
 
 KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
 TICK_S = 0.2
+DRAIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +72,9 @@ def run(
 ) -> Ran:
     """Run a command in a folder until it ends, or for `limit_s`, and return how it ended.
 
-    `tick` is called about five times a second. When this returns or raises, nothing that the command started runs; when
-    it raises, or its process is killed, the folder is removed.
+    `tick` is called about five times a second. When this returns or raises, nothing that the command started runs, but
+    for what a driver holds or where the supervisor itself was killed. When it raises, or its process is killed, the
+    folder is removed.
     """
     started = time.monotonic()
     heard, told = os.pipe()
@@ -122,17 +124,20 @@ def run(
 
 
 def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None]) -> None:
-    """Take in both streams until everybody who could write to them is gone."""
+    """Take in both streams until everybody who could write to them is gone, or the supervisor is."""
     with selectors.DefaultSelector() as selector:
         for name, kept in streams.items():
             selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
         ticked = time.monotonic()
-        while selector.get_map():
+        gone_s = None  # when the supervisor was: what it could not kill may hold the streams open for good
+        while selector.get_map() and (gone_s is None or time.monotonic() < gone_s + DRAIN_S):
             for key, _ in selector.select(TICK_S):
                 data = os.read(key.fd, 1 << 16)
                 key.data.add(data)
                 if not data:
                     selector.unregister(key.fileobj)
+            if gone_s is None and watcher.poll() is not None:
+                gone_s = time.monotonic()
             if time.monotonic() - ticked >= TICK_S:
                 tick()
                 ticked = time.monotonic()

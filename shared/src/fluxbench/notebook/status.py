@@ -60,13 +60,14 @@ class NotebookStatus:
         driver = f", driver {self.driver}" if self.driver else ""
         lines = [f"{self.notebook} on {self.device}{driver} (target {self.target})", ""]
         wide = max(len(each.cell) for each in self.cells)
+        words = max(len(each.state) for each in self.cells)
         for each in self.cells:
             when = (each.ran_at or "").replace("T", " ").replace("+00:00", " UTC")
-            lines.append(f"{each.cell:<{wide}}  {each.state:<8}  {when}".rstrip())
+            lines.append(f"{each.cell:<{wide}}  {each.state:<{words}}  {when}".rstrip())
             lines += [f"{'':<{wide}}    {reason}" for reason in each.reasons]
             for variant in each.variants:
                 counts = ", ".join(f"{count} {status}" for status, count in variant.statuses.items())
-                lines.append(f"{'':<{wide}}    {variant.variant:<28} {variant.state:<8}  {counts}".rstrip())
+                lines.append(f"{'':<{wide}}    {variant.variant:<28} {variant.state:<{words}}  {counts}".rstrip())
         count = sum(each.state != "fresh" for each in self.cells)
         lines += ["", "All is fresh." if not count else f"{count} of {len(self.cells)} cells are not fresh."]
         return "\n".join(lines)
