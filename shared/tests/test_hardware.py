@@ -388,6 +388,14 @@ def test_nvidia_smi_is_its_text(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     assert nvidia_smi() == "NVIDIA-SMI has failed"
 
 
+def test_of_a_program_nvidia_smi_shows_the_name_and_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    said = "|  80W /  700W | Pwr:Usage/Cap |\n|  1  844  C  /home/someone/venv/bin/python3   846MiB |"
+    write(tmp_path / "bin/nvidia-smi", f"#!/bin/sh\nprintf '%s' '{said}'\n")
+    (tmp_path / "bin/nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert nvidia_smi() == "|  80W /  700W | Pwr:Usage/Cap |\n|  1  844  C  python3                          846MiB |"
+
+
 def test_a_description_aligns_its_rows_and_shows_no_zero_for_the_unknown(nvml: Callable[..., None]) -> None:
     nvml(gpu(memory_mib=None, default_mw=None, ecc=None))
     rows = describe(detect()).splitlines()

@@ -290,8 +290,12 @@ def _os() -> str:
 
 
 def nvidia_smi() -> str | None:
-    """Return what `nvidia-smi` prints, a complaint included; None where there is none, or no answer within 10 s."""
-    return _run("nvidia-smi") if shutil.which("nvidia-smi") else None
+    """Return what `nvidia-smi` prints, a complaint included; None where there is none, or no answer within 10 s.
+
+    Of a process's program the name stays and its folder does not: pages are published.
+    """
+    text = _run("nvidia-smi") if shutil.which("nvidia-smi") else None
+    return text and re.sub(r"(?<!\S)/\S*/(\S+)", lambda path: path[1].ljust(len(path[0])), text)
 
 
 def other_processes(device: Device) -> tuple[str, ...]:
