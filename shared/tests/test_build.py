@@ -19,6 +19,7 @@ from notebooks import ALL, NEWER, Machine, listing, made_up, with_results
 from sample_records import make_record
 
 from fluxbench import cli
+from fluxbench.formatting import utc
 from fluxbench.notebook import listeners
 from fluxbench.notebook.listeners import Bar, Lines, Times
 from fluxbench.progress import Progress
@@ -192,7 +193,7 @@ def test_the_last_good_result_of_a_failed_cell_stays_and_is_shown_as_what_it_is(
     shown = built.shown("first")
     assert shown.startswith(
         "[The last run of this cell failed: it ended with exit code 1: it broke. What follows is its last good result, "
-        f"of {good.ran_at}, with driver 580.65.06.] measured torch_math: 1.0 ms"
+        f"of {utc(good.ran_at)}, with driver 580.65.06.] measured torch_math: 1.0 ms"
     )
     assert " it broke Artifacts: first.jsonl" in shown  # what it said this time
     assert "[Not run: it needs first, which failed. What follows is its last good result" in built.shown("figure")

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fluxbench.notebook.freshness import NOT_SHOWING
+
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fluxbench"
 
 FACTS = {"workloads": "", "hardware": "", "settings": "", "statistics": "", "formatting": ""}
@@ -61,12 +63,12 @@ BUILDING = {
     "notebook.store": "notebook.document records",
     "notebook.freshness": "cell dependencies fingerprint hardware notebook.document notebook.store records settings",
     "notebook.execution": "environments fingerprint notebook.document notebook.runner notebook.store progress settings",
-    "notebook.page": "notebook.document notebook.execution notebook.freshness notebook.store",
+    "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.store",
     "notebook.build": "cell hardware notebook.document notebook.execution notebook.freshness notebook.page "
     "notebook.store progress records settings targets",
     "notebook.listeners": "notebook.build progress",
-    "notebook.status": "cell hardware notebook.document notebook.freshness notebook.store settings targets",
-    "notebook.changes": "comparison notebook.build notebook.store records",
+    "notebook.status": "cell formatting hardware notebook.document notebook.freshness notebook.store settings targets",
+    "notebook.changes": "comparison formatting notebook.build notebook.store records",
     "notebook.revisions": "comparison records settings",
     "notebook.publish": "history notebook.build records settings",
     "notebook.doctor_looks": "cell dependencies environments hardware notebook.document settings targets variants "
@@ -190,6 +192,14 @@ def test_there_is_no_circle() -> None:
     while free := {name for name, needs in left.items() if not needs & set(left)}:
         left = {name: needs for name, needs in left.items() if name not in free}
     assert left == {}
+
+
+def test_a_showing_cell_depends_on_all_that_show_imports() -> None:
+    found, ahead = set(), {"show"}
+    while ahead:
+        found |= ahead
+        ahead = {name for module in ahead for name in imported(MODULES[module]) & set(MODULES)} - found
+    assert {f"{name}.py" for name in found} & NOT_SHOWING == set()
 
 
 @pytest.mark.parametrize("library", sorted(HEAVY))

@@ -14,6 +14,7 @@ from notebooks import ALL, DRIVER, NEWER, Machine, listing, made_up, with_result
 from sample_records import make_record
 
 from fluxbench import records
+from fluxbench.formatting import utc
 from fluxbench.notebook.listeners import Lines
 from fluxbench.records import Record, Sentinel, Status
 
@@ -74,7 +75,8 @@ def test_after_a_new_driver_a_cell_and_its_descendants_run_again_and_the_page_sa
     assert records.read(built.output / "artifacts" / "first" / "first.jsonl")[0].fingerprint["driver"] == NEWER
     for cell_id in ("first", "figure"):
         assert "Not as this machine is now" not in built.shown(cell_id)
-    stale = f"[Not as this machine is now: {difference}. This is its last good result, of {built.good('second').ran_at}"
+    when = utc(built.good("second").ran_at)
+    stale = f"[Not as this machine is now: {difference}. This is its last good result, of {when}"
     assert built.shown("second").startswith(f"{stale}, with driver {DRIVER}.] measured torch_native: 1.0 ms")
     also = f"[Not as this machine is now: {difference}; it needs second, which is stale. This is its last good result"
     assert built.shown("other").startswith(also)

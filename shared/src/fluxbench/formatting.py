@@ -32,3 +32,8 @@ def _places(value: float, ends: tuple[float, float], digits: int) -> int:
     places = decimals(value, digits)
     half = (ends[1] - ends[0]) / 2
     return max(places, min(decimals(half, 1), places + 2)) if half else places
+
+
+def utc(time: str) -> str:
+    """Return an ISO 8601 time in UTC for a reader: `2026-11-21 13:01:11 UTC`."""
+    return time.replace("T", " ").replace("+00:00", " UTC")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fluxbench import records
 from fluxbench.comparison import CellKey, Comparison, Measured, compare
+from fluxbench.formatting import utc
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.store import Result
 from fluxbench.records import Record, RecordError, Sentinel
@@ -54,5 +55,5 @@ def _measured(folders: Iterable[Path | None], ids: list[str]) -> Measured:
                 sentinels[its[0].notebook, cell_id] = sentinel
         except (OSError, RecordError):
             continue
-    name = max((record.measured_at for record in found), default="nothing").replace("T", " ").replace("+00:00", " UTC")
+    name = utc(max((record.measured_at for record in found), default="nothing"))
     return Measured(records=tuple(found), sentinels=sentinels, name=name)

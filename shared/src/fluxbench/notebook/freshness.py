@@ -28,11 +28,11 @@ from fluxbench.settings import Settings
 
 # What may go better the next time: the network is back, the other process has left the device.
 RETRIED = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
-# What measures and does not show: a drawn page depends on it through records alone.
-_ONLY_MEASURING = {*fingerprint.MEASURING, "ceilings.py", "dependencies.py", "environments.py", "progress.py"} - {
-    "statistics.py",
-    "workloads.py",
-}
+# What does not show: a drawn page depends on it through records alone, or not at all.
+NOT_SHOWING = {
+    *("ceilings.py", "cell.py", "cli.py", "comparison.py", "comparison_text.py", "dependencies.py", "environments.py"),
+    *("progress.py", "targets.py", *fingerprint.MEASURING),
+} - {"statistics.py", "workloads.py"}
 CYCLE = "it needs cells that need it, or one that does"
 _PACKAGE = Path(fingerprint.__file__).parent
 
@@ -47,7 +47,11 @@ class State(enum.StrEnum):
     MISSING = "not run"
 
 
-_WHICH = {State.STALE: "which is stale", State.FAILED: "whose last run failed", State.MISSING: "which was not run"}
+_WHICH = {
+    State.STALE: ("which is stale", "which are stale"),
+    State.FAILED: ("whose last run failed", "whose last runs failed"),
+    State.MISSING: ("which was not run", "which were not run"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,10 +112,9 @@ def check_cell(
             reasons += [f"while it ran, {each}" for each in fingerprint.differences(begun_with, before)]
     if result.depends.get("attributes") != attributes_sha256(code):
         reasons.append("the cell's first line changed")
-    for state, which in _WHICH.items():
-        needed = [need for need in code.needs if others[need].state is state]
-        if needed:
-            reasons.append(f"it needs {_listed(needed)}, {which}")
+    for state, (of_one, of_several) in _WHICH.items():
+        if needed := [need for need in code.needs if others[need].state is state]:
+            reasons.append(f"it needs {_listed(needed)}, {of_one if len(needed) == 1 else of_several}")
     for need in code.needs:
         of_need = others[need]
         if not of_need.holds:
@@ -147,7 +150,7 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
         found["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if "fluxbench" in code.code:
         files = (file.relative_to(_PACKAGE).as_posix() for file in sorted(_PACKAGE.glob("*.py")))
-        found |= fingerprint.of_code(file for file in files if file not in _ONLY_MEASURING | {"cli.py"})
+        found |= fingerprint.of_code(file for file in files if file not in NOT_SHOWING)
     return found
 
 

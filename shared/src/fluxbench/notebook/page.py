@@ -12,6 +12,7 @@ from pathlib import Path
 from uvnote.executor import ExecutionResult, create_cell_script
 from uvnote.generator import generate_html
 
+from fluxbench.formatting import utc
 from fluxbench.notebook import execution
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State
@@ -91,4 +92,4 @@ def _sentence(failure: Result | str | None, reasons: Iterable[str]) -> str:
 
 def _what(result: Result) -> str:
     driver = result.depends.get("driver")
-    return f"its last good result, of {result.ran_at}" + (f", with driver {driver}" if driver else "")
+    return f"its last good result, of {utc(result.ran_at)}" + (f", with driver {driver}" if driver else "")

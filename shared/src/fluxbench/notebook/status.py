@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench import cell, hardware, targets
+from fluxbench.formatting import utc
 from fluxbench.hardware import Device
 from fluxbench.notebook.document import load
 from fluxbench.notebook.freshness import Freshness, check
@@ -62,7 +63,7 @@ class NotebookStatus:
         wide = max(len(each.cell) for each in self.cells)
         words = max(len(each.state) for each in self.cells)
         for each in self.cells:
-            when = (each.ran_at or "").replace("T", " ").replace("+00:00", " UTC")
+            when = utc(each.ran_at or "")
             lines.append(f"{each.cell:<{wide}}  {each.state:<{words}}  {when}".rstrip())
             lines += [f"{'':<{wide}}    {reason}" for reason in each.reasons]
             for variant in each.variants:
