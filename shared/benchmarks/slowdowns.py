@@ -126,7 +126,7 @@ def main(trials: int, path: Path) -> None:
         for workload in WORKLOADS:
             ratios = []
             for found, _ in runs:
-                times = {r.variant: thirds(r) for r in found if r.workload.name == workload}
+                times = {r.variant: r.timing.by_process for r in found if r.timing and r.workload.name == workload}
                 pairs = zip(times["slowed_0"], times[f"slowed_{percent}"], strict=True)
                 ratios += [plain.median(b) / plain.median(a) for a, b in pairs]
             truth = plain.median(ratios)
@@ -148,14 +148,6 @@ def main(trials: int, path: Path) -> None:
         for found, s in runs
     ]
     path.write_text(json.dumps(kept) + "\n", encoding="utf-8")
-
-
-def thirds(record: Record) -> list[list[float]]:
-    """Return a record's samples in milliseconds, one list a process."""
-    if record.timing is None:
-        return []
-    samples, size = record.timing.samples_ms, len(record.timing.samples_ms) // record.timing.processes
-    return [list(samples[start : start + size]) for start in range(0, len(samples), size)]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from fakes import without_uv
-from notebooks import ALL, NEWER, Machine, listing, made_up, with_results
+from notebooks import ALL, NEWER, Machine, listing
 from sample_records import make_record
 
 from fluxbench import cli
@@ -25,17 +25,6 @@ from fluxbench.notebook.listeners import Bar, Lines, Times
 from fluxbench.progress import Progress
 from fluxbench.records import Status
 from fluxbench.settings import SetupError
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """A machine on which everything was built."""
-    return with_results(machine, tmp_path_factory)
 
 
 def cells(machine: Machine, *lines: str) -> None:

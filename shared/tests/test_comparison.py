@@ -70,14 +70,6 @@ def side(
     return Measured(name=name, records=tuple(found), sentinels=sentinels)
 
 
-def thirds(record: Record) -> tuple[tuple[float, ...], ...]:
-    """Return the samples of a record of three processes, one inner tuple a process."""
-    assert record.timing is not None
-    samples = record.timing.samples_ms
-    size = len(samples) // 3
-    return tuple(samples[start : start + size] for start in range(0, len(samples), size))
-
-
 def only(what: str, factor: float) -> Factor:
     return lambda variant: factor if variant == what else 1.0
 
@@ -227,7 +219,9 @@ def test_noise_of_the_device_that_a_sentinel_shares_hides_nothing() -> None:
             return tuple(tuple(x * step for x in part) for part, step in zip(samples, steps, strict=True))
 
         records = tuple(
-            timed(r, [list(part) for part in at_its_level(thirds(r), level[r.workload.name])]) for r in steady.records
+            timed(r, [list(part) for part in at_its_level(r.timing.by_process, level[r.workload.name])])
+            for r in steady.records
+            if r.timing
         )
         sentinels = {
             cell: Sentinel(kernel=KERNEL, samples_ms={w: at_its_level(p, level[w]) for w, p in one.samples_ms.items()})

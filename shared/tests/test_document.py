@@ -10,15 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from notebooks import Machine, listing, made_up
+from notebooks import Machine, listing
 
 from fluxbench.notebook.document import load, unsafe_artifact
 from fluxbench.settings import SetupError
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
 
 
 def notebook(folder: Path, *cells: str) -> Path:

@@ -19,7 +19,6 @@ from sample_records import make_record
 from fluxbench import fingerprint, history, plots, records, show
 from fluxbench.hardware import Device
 from fluxbench.history import History, Timeline, revisions
-from fluxbench.notebook import execution
 from fluxbench.records import Record, Status
 from fluxbench.settings import Settings
 from fluxbench.workloads import SETS
@@ -176,10 +175,9 @@ class TestRevisions:
     def test_the_local_folders_are_those_that_a_build_names(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert history.VARIABLE == execution.HISTORY
-        monkeypatch.setenv(execution.HISTORY, "/a:/b c")
+        monkeypatch.setenv(history.VARIABLE, "/a:/b c")
         assert history.local_folders() == [Path("/a"), Path("/b c")]
-        monkeypatch.setenv(execution.HISTORY, "")
+        monkeypatch.setenv(history.VARIABLE, "")
         assert history.local_folders() == []
 
 

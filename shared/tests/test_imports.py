@@ -62,13 +62,14 @@ BUILDING = {
     "notebook.document": "cell settings",
     "notebook.store": "notebook.document records",
     "notebook.freshness": "cell dependencies fingerprint hardware notebook.document notebook.store records settings",
-    "notebook.execution": "environments fingerprint notebook.document notebook.runner notebook.store progress settings",
+    "notebook.execution": "environments fingerprint history notebook.document notebook.runner notebook.store "
+    "progress settings",
     "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.store",
     "notebook.build": "cell hardware notebook.document notebook.execution notebook.freshness notebook.page "
     "notebook.store progress records settings targets",
     "notebook.listeners": "notebook.build progress",
     "notebook.status": "cell formatting hardware notebook.document notebook.freshness notebook.store settings targets",
-    "notebook.changes": "comparison formatting notebook.build notebook.store records",
+    "notebook.changes": "comparison formatting notebook.build notebook.revisions notebook.store records",
     "notebook.revisions": "comparison records settings",
     "notebook.publish": "history notebook.build records settings",
     "notebook.doctor_looks": "cell dependencies environments hardware notebook.document settings targets variants "

@@ -10,17 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from notebooks import ALL, Machine, made_up, tree, with_results
+from notebooks import ALL, Machine, tree, with_results
 
 from fluxbench import records
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.publish import publish
 from fluxbench.settings import SetupError
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
 
 
 @pytest.fixture

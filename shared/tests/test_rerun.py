@@ -6,28 +6,16 @@ import dataclasses
 import io
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
-from notebooks import ALL, DRIVER, NEWER, Machine, listing, made_up, with_results
+from notebooks import ALL, DRIVER, NEWER, Machine, listing
 from sample_records import make_record
 
 from fluxbench import records
 from fluxbench.formatting import utc
 from fluxbench.notebook.listeners import Lines
 from fluxbench.records import Record, Sentinel, Status
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """A machine on which everything was built."""
-    return with_results(machine, tmp_path_factory)
 
 
 def timed(variant: str, median_ms: float, measured_at: str = "2026-11-21T12:00:00Z") -> Record:

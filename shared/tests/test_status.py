@@ -10,23 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebooks import ALL, DRIVER, NEWER, Machine, listing, made_up, nvml, with_results
+from notebooks import ALL, DRIVER, NEWER, Machine, listing, nvml
 from sample_records import make_record
 
 from fluxbench import fingerprint
 from fluxbench.notebook.status import status as status_of
 from fluxbench.records import Status
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine:
-    """A machine on which everything was built."""
-    return with_results(machine, tmp_path_factory)
 
 
 def test_after_a_build_all_is_fresh_and_the_exit_code_is_0(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,17 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from notebooks import Machine, listing, made_up
+from notebooks import Machine, listing
 from sample_records import make_record
 
 from fluxbench import records
 from fluxbench.notebook.document import load
 from fluxbench.notebook.store import Result, Store
-
-
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    return made_up(tmp_path, monkeypatch)
 
 
 @pytest.fixture

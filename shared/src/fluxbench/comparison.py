@@ -174,8 +174,7 @@ def _ended(record: Record | None) -> tuple[Status | None, float | None]:
 
 def _levels(record: Record) -> list[float]:
     assert record.timing is not None
-    samples, size = record.timing.samples_ms, len(record.timing.samples_ms) // record.timing.processes
-    return levels([samples[start : start + size] for start in range(0, len(samples), size)])
+    return levels(record.timing.by_process)
 
 
 _Pairs = Mapping[str, tuple[Samples, Samples]]  # by workload, before and after

@@ -65,6 +65,12 @@ class Timing:
     ratio: float  # median over the reference's: under 1 is faster than it
     ratio_ci95: tuple[float, float]
 
+    @property
+    def by_process(self) -> tuple[tuple[float, ...], ...]:
+        """The samples in milliseconds, one inner tuple a process."""
+        size = len(self.samples_ms) // self.processes
+        return tuple(self.samples_ms[start : start + size] for start in range(0, len(self.samples_ms), size))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:

@@ -85,11 +85,9 @@ def build(
         order = document.in_order()
         if only:
             _check_needs(document, asked, cells)
-            to_run = [code for code in order if code.id in asked]
         else:
-            not_fresh = {cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH}
-            asked = document.descendants(not_fresh)
-            to_run = [code for code in order if code.id in asked]
+            asked = document.descendants(cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH)
+        to_run = [code for code in order if code.id in asked]
         _make(output)
         failures: dict[str, Result | str] = {code.id: CYCLE for code in document.cells if code not in order}
         if to_run:

@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from fluxbench import records
 from fluxbench.comparison import CellKey, Comparison, Measured, compare
 from fluxbench.formatting import utc
 from fluxbench.notebook.build import Built
+from fluxbench.notebook.revisions import of_cell
 from fluxbench.notebook.store import Result
 from fluxbench.records import Record, RecordError, Sentinel
 
@@ -49,10 +49,9 @@ def _measured(folders: Iterable[Path | None], ids: list[str]) -> Measured:
         if folder is None:
             continue
         try:
-            its = records.read(folder / f"{cell_id}.jsonl")
+            its, beside = of_cell(folder / f"{cell_id}.jsonl")
             found += its
-            if its and (sentinel := records.read_sentinel(folder / f"{cell_id}.sentinel.json")):
-                sentinels[its[0].notebook, cell_id] = sentinel
+            sentinels |= beside
         except (OSError, RecordError):
             continue
     name = utc(max((record.measured_at for record in found), default="nothing"))

@@ -17,7 +17,7 @@ from pathlib import Path
 from uvnote.executor import create_cell_script
 from uvnote.parser import CodeCell
 
-from fluxbench import environments, progress
+from fluxbench import environments, history, progress
 from fluxbench.fingerprint import Fingerprint
 from fluxbench.notebook import runner
 from fluxbench.notebook.document import Document, attributes_sha256, unsafe_artifact
@@ -25,7 +25,6 @@ from fluxbench.notebook.store import Result, Store
 from fluxbench.settings import Settings, SetupError
 
 CELL_LIMIT_S = 1200.0
-HISTORY = "FLUXBENCH_HISTORY"  # the folders of earlier good results of the cells that a cell needs, newest first
 _REMEMBERED = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
 _PROGRESS = ".fluxbench-progress"
 
@@ -77,7 +76,7 @@ def run_cell(
             **_inputs(inputs),
             "HOME": str(folder / "home"),
             progress.VARIABLE: str(folder / _PROGRESS),
-            HISTORY: os.pathsep.join(
+            history.VARIABLE: os.pathsep.join(
                 str(each.folder)
                 for result in inputs.values()
                 if any(name.endswith(".jsonl") for name in result.artifacts)

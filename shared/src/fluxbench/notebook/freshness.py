@@ -92,12 +92,11 @@ def check_cell(
     """Return the freshness of one cell, given that of the cells that it needs. Raises as `depends_on` does."""
     now = depends_on(code, document, device, settings)  # first: what is not right about the machine is said at once
     result = store.last_good(code.id)
-    numbers = store.numbers(code.id)
-    latest = store.get(code.id, numbers[0]) if numbers else None
+    latest = store.latest(code.id)
     if latest and latest.failure:
         return Freshness(state=State.FAILED, reasons=(f"its last run failed: {latest.failure}",), result=result)
     if result is None:
-        reason = "its result is damaged" if numbers else "it was never run here"
+        reason = "its result is damaged" if store.numbers(code.id) else "it was never run here"
         return Freshness(state=State.MISSING, reasons=(reason,), result=None)
     reasons = []
     if latest is None:

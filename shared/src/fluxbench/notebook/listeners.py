@@ -78,21 +78,25 @@ class Lines:
         said, when_s = self._said
         if said == cell_id and elapsed_s < when_s + LINE_EVERY_S:
             return
-        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
-        left = "" if left_s is None else f", about {clock(left_s)} left"
         self._said = (cell_id, elapsed_s)
-        self._say(f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}] {cell_id} {progress.step}".rstrip() + left)
+        self._say(f"{self._numbered(cell_id)} {progress.step}".rstrip() + self._left(cell_id, elapsed_s, progress))
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
         """Say how a cell ended."""
-        number = f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}]"
-        self._say(f"{number} {cell_id} {how_it_ended(duration_s, failure)}")
+        self._say(f"{self._numbered(cell_id)} {how_it_ended(duration_s, failure)}")
+
+    def _numbered(self, cell_id: str) -> str:
+        return f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}] {cell_id}"
+
+    def _left(self, cell_id: str, elapsed_s: float, progress: Progress) -> str:
+        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
+        return "" if left_s is None else f", about {clock(left_s)} left"
 
     def _say(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
-class Bar:
+class Bar(Lines):
     """A bar for the cells to run, with the cell, its variant and the time left; what ended stays above it."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -100,6 +104,7 @@ class Bar:
         from rich.progress import BarColumn, TextColumn
         from rich.progress import Progress as RichProgress
 
+        super().__init__(stream)
         self._bar = RichProgress(
             TextColumn("{task.fields[cell]}", style="bold", markup=False),
             BarColumn(),
@@ -108,8 +113,6 @@ class Bar:
             console=Console(file=stream, highlight=False),
             transient=True,
         )
-        self._cells: list[str] = []
-        self._times = Times({})
         self._task: Any = None
 
     def __enter__(self) -> Self:
@@ -125,21 +128,17 @@ class Bar:
 
     def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
         """Say which cells are to run and why, and begin the bar."""
-        self._cells, self._times = list(cells), Times(usual_s)
-        for cell_id, reasons in cells.items():
-            self._say(f"cell {cell_id} is to run: {brief(reasons)}")
+        super().plan(cells, usual_s)
         self._task = self._bar.add_task("", total=len(cells), cell="", step="", left="")
 
     def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
         """Move the bar."""
-        index = self._cells.index(cell_id)
-        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
         self._bar.update(
             self._task,
-            completed=index + (progress.share or 0.0),
-            cell=f"[{index + 1}/{len(self._cells)}] {cell_id}",
+            completed=self._cells.index(cell_id) + (progress.share or 0.0),
+            cell=self._numbered(cell_id),
             step=progress.step,
-            left=clock(elapsed_s) + ("" if left_s is None else f", about {clock(left_s)} left"),
+            left=clock(elapsed_s) + self._left(cell_id, elapsed_s, progress),
         )
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:

@@ -67,16 +67,24 @@ def _of_paths(spec: str, paths: Iterable[Path]) -> Measured:
     sentinels: dict[CellKey, Sentinel] = {}
     try:
         for path in paths:
-            its = records.read(path)
+            its, beside = of_cell(path)
             found += its
-            sentinel = records.read_sentinel(path.with_name(f"{path.stem}.sentinel.json"))
-            if sentinel and its:
-                sentinels[its[0].notebook, its[0].cell] = sentinel
+            sentinels |= beside
     except (OSError, RecordError) as error:
         raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
     if not found:
         raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
     return Measured(name=spec, records=tuple(found), sentinels=sentinels)
+
+
+def of_cell(path: Path) -> tuple[list[Record], dict[CellKey, Sentinel]]:
+    """Return the records of a `<cell>.jsonl` and the sentinel beside them, by its cell; none where none was timed.
+
+    Raises `OSError` where there are no records, `RecordError` where either is damaged.
+    """
+    its = records.read(path)
+    sentinel = records.read_sentinel(path.with_name(f"{path.stem}.sentinel.json"))
+    return its, {(its[0].notebook, its[0].cell): sentinel} if sentinel and its else {}
 
 
 def _of_records(names: Iterable[str]) -> list[str]:
