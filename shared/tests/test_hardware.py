@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fluxbench import hardware
+from fluxbench import hardware, peaks
 from fluxbench.hardware import Device, describe, detect, nvidia_smi, other_processes, target_name
 from fluxbench.peaks import peak
 
@@ -470,6 +470,57 @@ def test_a_known_gpu_has_its_peak_and_a_source(
     assert rates is not None
     assert (rates.bf16_tflops, rates.memory_gb_s) == (bf16_tflops, memory_gb_s)
     assert rates.source
+
+
+@pytest.mark.parametrize("name", peaks._PEAKS)
+def test_no_data_sheet_is_over_the_limits_of_its_card(name: str) -> None:
+    rates = peaks._PEAKS[name][1]
+    most = rates.limits
+    rounding = 1.001  # "312 TFLOPS" are 311.9
+    assert rates.bf16_tflops <= rounding * most.tflops()
+    assert (rates.fp8_tflops or 0) <= rounding * most.tflops(narrow=True)
+    assert rates.memory_gb_s <= rounding * most.gb_s()
+
+
+@pytest.mark.parametrize("name", peaks._PEAKS)
+def test_the_clock_behind_a_data_sheets_rate_is_one_that_the_card_has(name: str) -> None:
+    rates = peaks._PEAKS[name][1]
+    half_rate = 2 if "GeForce" in name or name == "A10G" else 1  # of float32 accumulation
+    boost_mhz = half_rate * rates.bf16_tflops * 1e6 / (rates.limits.sms * rates.limits.ops_16bit)
+    assert 0.75 < boost_mhz / rates.limits.sm_clock_mhz < 1.001
+
+
+def test_an_h200_computes_and_moves_more_than_its_data_sheet_says() -> None:
+    limits = peaks._PEAKS["H200"][1].limits
+    assert limits.tflops() == pytest.approx(1070.5, abs=0.1)
+    assert limits.tflops(sm_clock_mhz=1830) == pytest.approx(989.4, abs=0.1)
+    assert limits.gb_s() == pytest.approx(4916.7, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [
+        ("A100-SXM4-80GB", "A100-SXM4-80GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        ("A100-80GB", "A100-SXM4-80GB"),
+        ("A100 PCIe 80GB", "A100 80GB PCIe"),
+        ("H100-80GB", "H100 80GB HBM3"),
+        ("NVIDIA H100 SXM5", "H100 80GB HBM3"),
+        ("H200", "H200"),
+        ("h200 nvl", "H200 NVL"),
+        ("A10G-24GB", "A10G"),
+        ("RTX 4090", "GeForce RTX 4090"),
+    ],
+)
+def test_a_table_may_name_a_card_in_other_words(name: str, card: str) -> None:
+    assert peaks.by_name(name) is peaks._PEAKS[card][1]
+
+
+@pytest.mark.parametrize(
+    "name", ["", "GPU", "A100-64GB", "H100 NVL", "RTX 4090 Laptop GPU", "L40", "GH200", "H200 MIG 1g.18gb", "MI300X"]
+)
+def test_a_card_that_is_not_known_has_no_peak_by_name(name: str) -> None:
+    assert peaks.by_name(name) is None
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
-Exit code 0: what was asked for. 1: not so, and each problem is said (`status`: something is not fresh). 2: it could not
-be begun, and nothing was changed; or the disk is full, and finished cells and all earlier results are kept. 130 or 143:
-interrupted, and what was there before is still there.
+Exit code 0: what was asked for. 1: not so, and each problem is said (`status`: something is not fresh; `floor`: a time
+cannot be). 2: it could not be begun, and nothing was changed; or the disk is full, and finished cells and all earlier
+results are kept. 130 or 143: interrupted, and what was there before is still there.
 """
 
 from __future__ import annotations
@@ -68,6 +68,9 @@ def _parser() -> argparse.ArgumentParser:
     rerun = command("rerun", "run these cells and whatever depends on them, and say what changed")
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
     doctor = command("doctor", "say what this machine has and lacks, and which variants will run")
+    floor = command(
+        "floor", "hold a CSV of anyone's times to what its device can do at all; exit code 1: some cannot be"
+    )
     for each in (build, publish, status, rerun):
         each.add_argument("notebook", type=Path)
     for each in (build, publish, rerun):
@@ -75,7 +78,10 @@ def _parser() -> argparse.ArgumentParser:
     rerun.add_argument("cells", nargs="+", metavar="cell")
     diff.add_argument("before")
     diff.add_argument("after")
-    for each in (status, rerun, diff, doctor):
+    floor.add_argument("table", type=Path)
+    floor.add_argument("--gpu", help="the card, where the table does not say it")
+    floor.add_argument("--causal", action="store_true", help="causal, where the table does not say it")
+    for each in (status, rerun, diff, doctor, floor):
         each.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
 
@@ -144,6 +150,19 @@ def _doctor(chosen: argparse.Namespace) -> int:
     return 0 if found.is_well else 1
 
 
+def _floor(chosen: argparse.Namespace) -> int:
+    import csv
+
+    from fluxbench.floor_table import check_table
+
+    try:
+        found = check_table(chosen.table, gpu=chosen.gpu, causal=chosen.causal)
+    except (OSError, ValueError, csv.Error) as error:  # a text that is no UTF-8 is a ValueError
+        raise SetupError(f"{chosen.table} must be a CSV: {error}") from error
+    print(found.to_json() if chosen.json else found.text())
+    return 1 if found.impossible else 0
+
+
 def _built(chosen: argparse.Namespace, only: tuple[str, ...] = ()) -> Built:
     from fluxbench.notebook import listeners
     from fluxbench.notebook.build import build
@@ -172,6 +191,7 @@ _COMMANDS = {
     "rerun": _rerun,
     "diff": _diff,
     "doctor": _doctor,
+    "floor": _floor,
 }
 
 if __name__ == "__main__":
