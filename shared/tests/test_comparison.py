@@ -15,11 +15,12 @@ from sample_records import REASONS, make_record
 from fluxbench import comparison_text
 from fluxbench.comparison import Comparison, Happened, Measured, Row, compare
 from fluxbench.comparison_text import summary, table, to_json
-from fluxbench.records import Record, Sentinel, Status
-from fluxbench.statistics import Verdict
+from fluxbench.records import Record, Sentinel, Status, Timing
+from fluxbench.verdicts import Verdict
 from fluxbench.workloads import FLUX_TEXT_TOKENS, SETS
 
 PROCESS_SD, SAMPLE_SD = 0.0012, 0.005  # shares: between processes, and within one
+SUSTAINED_SD = 0.005  # between processes, of an H200 at its power limit
 CELLS = {"sdpa": ("torch_flash", "torch_math"), "flex": ("flex", "flex_compile_d"), "triton": ("triton_flash",)}
 WORKLOADS = tuple(f"flux1-1024px-t{text}" for text in FLUX_TEXT_TOKENS)
 MARKS = {"device": "NVIDIA H200", "device_kind": "cuda", "driver": "580", "code.timing.py": "a", "code.inputs.py": "b"}
@@ -28,22 +29,30 @@ KERNEL = "a fixed matrix product"
 Factor = Callable[[str], float]
 
 
-def drawn(rng: np.random.Generator, median_ms: float, processes: int = 3) -> list[list[float]]:
+def drawn(
+    rng: np.random.Generator, median_ms: float, processes: int = 3, spread: float = PROCESS_SD
+) -> list[list[float]]:
     """Return made-up samples of processes around a time."""
-    process = rng.normal(0, PROCESS_SD, (processes, 1))
+    process = rng.normal(0, spread, (processes, 1))
     found: list[list[float]] = (median_ms * np.exp(process + rng.normal(0, SAMPLE_SD, (processes, 60)))).tolist()
     return found
 
 
-def timed(record: Record, samples: list[list[float]]) -> Record:
-    """Return a record with these samples, one inner list a process."""
-    assert record.timing is not None
+def timed(record: Record, samples: list[list[float]], sustained: list[list[float]] | None = None) -> Record:
+    """Return a record with these burst samples, and sustained ones (the same where none are given)."""
+    assert record.burst
+    assert record.timing
+    return dataclasses.replace(
+        record, burst=_with(record.burst, samples), timing=_with(record.timing, sustained or samples)
+    )
+
+
+def _with(timing: Timing, samples: list[list[float]]) -> Timing:
     flat = tuple(x for part in samples for x in part)
     middle = float(np.median(flat))
-    timing = dataclasses.replace(
-        record.timing, processes=len(samples), samples_ms=flat, median_ms=middle, ci95_ms=(middle, middle)
+    return dataclasses.replace(
+        timing, processes=len(samples), samples_ms=flat, median_ms=middle, ci95_ms=(middle, middle)
     )
-    return dataclasses.replace(record, timing=timing)
 
 
 def side(
@@ -52,10 +61,14 @@ def side(
     variant: Factor = lambda _: 1.0,
     device: float = 1.0,
     *,
+    load: Factor = lambda _: 1.0,
     kernel: str | None = KERNEL,
     marks: dict[str, str] | None = None,
 ) -> Measured:
-    """Return a side on which variants, and the sentinel, take so many times as long; without a `kernel` no sentinel."""
+    """Return a side on which variants, and the sentinel, take so many times as long; without a `kernel` no sentinel.
+
+    Under sustained load a variant takes `load` times as long on top of that.
+    """
     rng = np.random.default_rng(seed)
     found, sentinels = [], {}
     for cell, names in CELLS.items():
@@ -63,7 +76,9 @@ def side(
             for index, workload in enumerate(WORKLOADS):
                 record = make_record(which, workload, measured_at=name)
                 record = dataclasses.replace(record, cell=cell, fingerprint={**MARKS, **(marks or {})})
-                found.append(timed(record, drawn(rng, 0.5 * (index + 1) * device * variant(which))))
+                burst_ms = 0.5 * (index + 1) * device * variant(which)
+                sustained = drawn(rng, 1.1 * load(which) * burst_ms, spread=SUSTAINED_SD)
+                found.append(timed(record, drawn(rng, burst_ms), sustained))
         if kernel:
             samples = {workload: tuple(map(tuple, drawn(rng, 0.3 * device))) for workload in WORKLOADS}
             sentinels["flux", cell] = Sentinel(kernel=kernel, samples_ms=samples)
@@ -77,6 +92,15 @@ def only(what: str, factor: float) -> Factor:
 def changed(whole: Measured, change: Callable[[Record], Record | None]) -> Measured:
     """Return a side with each record changed, or left out where that is None."""
     return dataclasses.replace(whole, records=tuple(new for old in whole.records if (new := change(old))))
+
+
+def before_burst(whole: Measured) -> Measured:
+    """Return a side as it was measured before there were burst times."""
+    return changed(whole, lambda record: dataclasses.replace(record, timing=_single(record), burst=None))
+
+
+def _single(record: Record) -> Timing | None:
+    return record.burst and dataclasses.replace(record.burst, regime="sustained")
 
 
 def failing(record: Record, status: Status = Status.CRASHED) -> Record:
@@ -102,7 +126,7 @@ BEFORE = side("before", 1)
 
 
 def test_a_device_that_slows_everything_down_is_told_from_what_runs_on_it() -> None:
-    found = compare(BEFORE, side("after", 2, device=1.03))
+    found = compare(BEFORE, side("after", 102, device=1.03))
     assert found.happened is Happened.DEVICE
     assert verdicts(found.rows) == {Verdict.SLOWER}
     assert {row.net.verdict for row in found.rows if row.net} == {Verdict.SAME}
@@ -179,6 +203,99 @@ def test_what_moved_at_a_workload_without_a_sentinel_is_not_put_on_the_library()
     assert "These moved, with no sentinel beside them: flex 1.0" in summary(found)
 
 
+# Sustained load.
+
+
+def test_what_is_slower_under_sustained_load_only_is_said_to_be() -> None:
+    found = compare(BEFORE, side("after", 61, load=only("flex", 1.03)))
+    assert found.happened is Happened.UNDER_LOAD
+    assert found.under_load == of(found, "flex")
+    assert {row.told.verdict for row in found.rows if row.told} == {Verdict.SAME}
+    said = summary(found)
+    assert "In calls from rest nothing moved beyond noise: a change of " in said
+    assert "These are slower under sustained load only (power or clocks): flex 1.0" in said
+    assert "(6 of 6 workloads)" in said
+    assert json.loads(to_json(found))["happened"] == "sustained load"
+
+
+def test_what_is_faster_under_sustained_load_only_is_said_to_be() -> None:
+    found = compare(BEFORE, side("after", 62, load=only("flex", 1 / 1.03)))
+    assert "These are faster under sustained load only (power or clocks): flex 0.9" in summary(found)
+
+
+def test_what_moved_from_rest_too_is_not_put_on_the_load() -> None:
+    found = compare(BEFORE, side("after", 63, only("flex", 1.03)))
+    assert {row.sustained.verdict for row in of(found, "flex") if row.sustained} == {Verdict.SLOWER}
+    assert (found.happened, found.under_load) == (Happened.LIBRARY, ())
+
+
+def test_what_the_device_did_is_not_put_on_the_load() -> None:
+    found = compare(BEFORE, side("after", 64, device=1.03))
+    assert {row.sustained.verdict for row in found.rows if row.sustained} == {Verdict.SLOWER}
+    assert (found.happened, found.under_load) == (Happened.DEVICE, ())
+
+
+def test_a_device_that_moves_one_way_and_a_load_the_other_are_both_said() -> None:
+    found = compare(BEFORE, side("after", 65, device=0.97, load=only("flex", 1.06)))
+    assert found.happened is Happened.DEVICE
+    assert found.under_load == of(found, "flex")
+
+
+def test_the_sustained_change_is_that_of_the_raw_sustained_times() -> None:
+    found = compare(BEFORE, side("after", 66, device=1.02, load=only("flex", 1.05)))
+    for row in of(found, "flex"):
+        assert row.sustained
+        assert row.sustained.low < 1.02 * 1.05 < row.sustained.high
+        assert row.before_ms == pytest.approx(0.5 * (WORKLOADS.index(row.workload) + 1), rel=0.01)  # from rest
+
+
+def test_over_many_unchanged_pairs_the_load_is_hardly_ever_blamed() -> None:
+    found = [compare(side("before", 2 * seed), side("after", 2 * seed + 1)) for seed in range(200, 230)]
+    assert sum(bool(one.under_load) for one in found) <= 4
+    assert sum(one.happened is Happened.NOTHING for one in found) >= 24
+
+
+# Records without burst times.
+
+
+def test_records_without_burst_times_are_judged_as_before() -> None:
+    found = compare(before_burst(BEFORE), before_burst(side("after", 67, only("flex", 1.03), 0.97)))
+    assert found.happened is Happened.BOTH
+    assert {row.net.verdict for row in of(found, "flex") if row.net} == {Verdict.SLOWER}
+    assert {row.sustained for row in found.rows} == {None}
+    assert len({row.net.resolution for row in found.rows if row.net}) == len(found.rows)  # a spread of each row's own
+    assert "sustained" not in table(found)
+    assert "sustained" not in summary(found)
+
+
+def test_a_change_under_the_floor_is_called_of_records_without_burst_times_alone() -> None:
+    def steady(whole: Measured, factor: float) -> Measured:
+        return dataclasses.replace(
+            changed(whole, lambda r: timed(r, [[factor], [factor * 1.00001], [factor]])), sentinels={}
+        )
+
+    sides = steady(BEFORE, 1.0), steady(side("after", 68), 1.002)
+    assert verdicts(compare(*sides).rows) == {Verdict.SAME}
+    assert verdicts(compare(*map(before_burst, sides)).rows) == {Verdict.SLOWER}
+
+
+def test_a_side_with_burst_times_and_one_without_are_not_compared() -> None:
+    found = compare(before_burst(BEFORE), side("after", 69))
+    assert {row.note for row in found.rows} == {"not compared: the regime was sustained and is burst"}
+
+
+def test_cells_with_and_without_burst_times_are_judged_apart() -> None:
+    def partly(whole: Measured) -> Measured:
+        old = {(r.cell, r.variant, r.workload.name): r for r in before_burst(whole).records if r.cell == "flex"}
+        return changed(whole, lambda r: old.get((r.cell, r.variant, r.workload.name), r))
+
+    found = compare(partly(BEFORE), partly(side("after", 70, only("triton_flash", 1.02))))
+    assert {row.cell for row in found.rows if row.sustained is None} == {"flex"}
+    assert {row.told.verdict for row in of(found, "triton_flash") if row.told} == {Verdict.SLOWER}
+    assert found.device is not None
+    assert "  flux1" in table(found)
+
+
 # The sentinel.
 
 
@@ -219,9 +336,9 @@ def test_noise_of_the_device_that_a_sentinel_shares_hides_nothing() -> None:
             return tuple(tuple(x * step for x in part) for part, step in zip(samples, steps, strict=True))
 
         records = tuple(
-            timed(r, [list(part) for part in at_its_level(r.timing.by_process, level[r.workload.name])])
+            timed(r, [list(part) for part in at_its_level(r.burst.by_process, level[r.workload.name])])
             for r in steady.records
-            if r.timing
+            if r.burst
         )
         sentinels = {
             cell: Sentinel(kernel=KERNEL, samples_ms={w: at_its_level(p, level[w]) for w, p in one.samples_ms.items()})
@@ -231,7 +348,10 @@ def test_noise_of_the_device_that_a_sentinel_shares_hides_nothing() -> None:
     found = compare(*sides)
     assert {row.net.verdict for row in of(found, "flex") if row.net} == {Verdict.SLOWER}
     assert len(found.beyond_the_device) <= 8
-    assert {row.change.verdict for row in of(found, "flex") if row.change} == {Verdict.UNDECIDED}
+    for row in of(found, "flex"):
+        assert row.net
+        assert row.change
+        assert row.change.high - row.change.low > 2 * (row.net.high - row.net.low)
 
 
 def test_a_workload_at_which_a_process_lost_the_sentinel_does_not_count() -> None:
@@ -426,16 +546,29 @@ def test_the_table_fits_a_terminal() -> None:
         )
         for name, step in (("before", 5), ("after", 3))
     ]
-    text = table(compare(*sides))
-    assert max(map(len, text.splitlines())) <= 110
-    assert all(shape.name in text for shape in shapes)
+    with_sentinels = [
+        dataclasses.replace(
+            one,
+            sentinels={
+                ("flux", variant): Sentinel(
+                    kernel="k", samples_ms={r.workload.name: r.burst.by_process for r in one.records if r.burst}
+                )
+            },
+        )
+        for one in sides
+    ]
+    for compared in (compare(*sides), compare(*with_sentinels)):
+        text = table(compared)
+        assert max(map(len, text.splitlines())) <= 125
+        assert all(shape.name in text for shape in shapes)
 
 
 def test_the_table_begins_with_the_sentinel_and_aligns_its_numbers() -> None:
     lines = table(compare(BEFORE, side("after", 29))).splitlines()
     header = next(index for index, line in enumerate(lines) if line.startswith("workload"))
     assert lines[header].split() == [
-        *("workload", "before", "ms", "after", "ms", "time", "net", "of", "the", "device,", "95%", "verdict", "sees"),
+        *("workload", "before", "after", "time", "net", "of", "the", "device,", "95%", "verdict", "sees"),
+        *("sustained,", "95%", "verdict"),
     ]
     assert lines[header + 2] == "sentinel: the device"
     assert lines[header + 4] == "torch_flash"
@@ -446,7 +579,7 @@ def test_the_table_begins_with_the_sentinel_and_aligns_its_numbers() -> None:
 
 def test_one_process_a_side_has_ratios_and_no_verdicts() -> None:
     sides = [
-        changed(one, lambda record: timed(record, [list(record.timing.samples_ms[:60])] if record.timing else []))
+        changed(one, lambda record: timed(record, [list(record.burst.samples_ms[:60])] if record.burst else []))
         for one in (BEFORE, side("after", 30, kernel=None))
     ]
     found = compare(*sides)
@@ -497,9 +630,11 @@ def test_the_times_that_are_shown_have_the_ratio_that_is_shown() -> None:
 
 
 def test_times_that_were_taken_beside_other_variants_say_so() -> None:
-    alone = changed(side("after", 51), lambda record: None if record.variant == "torch_math" else record)
-    found = compare(BEFORE, alone)
+    after = side("after", 51)
+    alone = changed(after, lambda record: None if record.variant == "torch_math" else record)
+    found = compare(before_burst(BEFORE), before_burst(alone))
     assert found.differs == ("sdpa: timed beside other variants: without torch_math",)
     said = "what runs in between, and that changed: sdpa: timed beside other variants: without torch_math."
     assert said in summary(found)
-    assert "timed beside" not in summary(compare(BEFORE, side("after", 52)))
+    assert "timed beside" not in summary(compare(before_burst(BEFORE), before_burst(after)))
+    assert compare(BEFORE, alone).differs == ()  # what rests before each call does not know what ran before

@@ -71,6 +71,15 @@ def timeline(*found: Record, device: Device = GPU) -> Timeline:
 
 
 class TestRevisions:
+    def test_records_from_before_there_were_burst_times_are_shown_beside_new_ones(self, tmp_path: Path) -> None:
+        old = dataclasses.replace(record(median_ms=2.0), burst=None)
+        folder = kept(tmp_path / "flux" / "history" / "a", old)
+        (folder / "sdpa.samples.json").write_text("{}\n", encoding="utf-8")
+        found = revisions([record(day=2, versions=NEW_DRIVER)], GPU, [tmp_path / "flux"])
+        assert (medians(found), found.notes) == ([2.0, 1.0], ())
+        shown = history.text(found, found.timelines([record(day=2, versions=NEW_DRIVER)]))
+        assert "2.000" in shown or "2.00 " in shown
+
     def test_a_revision_is_a_driver_and_its_libraries_in_order_of_time(self, tmp_path: Path) -> None:
         kept(tmp_path / "flux" / "history" / "a", record(median_ms=2.0, day=2, versions=NEW_DRIVER))
         kept(tmp_path / "flux" / "history" / "b", record(median_ms=1.0, day=1))

@@ -19,11 +19,13 @@ from fluxbench.records import Record, Sentinel, Status
 
 
 def timed(variant: str, median_ms: float, measured_at: str = "2026-11-21T12:00:00Z") -> Record:
-    """Return a record of five processes whose medians are within a thousandth of each other."""
+    """Return a record of five processes whose medians are within a thousandth of each other, in both regimes."""
     record = make_record(variant, median_ms=median_ms, measured_at=measured_at)
     assert record.timing
-    samples = [median_ms * (1 + (process - 2) / 4000) for process in range(5) for _ in range(2)]
-    return dataclasses.replace(record, timing=dataclasses.replace(record.timing, samples_ms=tuple(samples)))
+    assert record.burst
+    samples = tuple(median_ms * (1 + (process - 2) / 4000) for process in range(5) for _ in range(2))
+    timing, burst = (dataclasses.replace(one, samples_ms=samples) for one in (record.timing, record.burst))
+    return dataclasses.replace(record, timing=timing, burst=burst)
 
 
 def sentinel(median_ms: float) -> Sentinel:

@@ -102,6 +102,17 @@ def test_records_without_sentinels_are_read(root: Path) -> None:
     assert (len(found.records), found.sentinels) == (2, {})
 
 
+@pytest.mark.parametrize("spec", ["reports/h200", "reports/h200@HEAD", "reports/h200@2026-01-31T000000Z"])
+def test_the_samples_beside_the_records_are_not_taken_for_records(spec: str, root: Path) -> None:
+    report = root / "reports" / "h200" / "flux"
+    fill(report / "history" / "2026-01-31T000000Z", 1.0)
+    for folder in (report / "records", report / "history" / "2026-01-31T000000Z"):
+        (folder / "flex.samples.json").write_text('{"variant": "flex"}\n', encoding="utf-8")
+    for arguments in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "all")):
+        git(root, *arguments)
+    assert {record.variant for record in measured(spec, root).records} == {"torch_flash", "flex"}
+
+
 def test_all_notebooks_of_a_target_are_read_and_one_by_its_own_folder(root: Path) -> None:
     fill(root / "reports" / "h200" / "wan" / "records", 9.0, notebook="wan")
     found = measured("reports/h200", root)

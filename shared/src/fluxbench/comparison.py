@@ -1,6 +1,8 @@
 """Results before and results after: what became of each time, and whether the device moved or what runs on it.
 
-The sentinel is a fixed kernel that was timed beside the variants: where its time moved, the device did.
+The sentinel is a fixed kernel that was timed beside the variants: where its time moved, the device did. What is told of
+a row is its `burst` time, beside which the sentinel was timed. Its sustained time is judged apart: power and clocks can
+move that alone. Records without burst times have one time, interleaved with the sentinel's, and that is told.
 """
 
 from __future__ import annotations
@@ -13,7 +15,18 @@ from statistics import fmean
 
 from fluxbench import fingerprint
 from fluxbench.records import Record, Sentinel, Status
-from fluxbench.statistics import Change, Effect, Samples, effect, judge, levels, mean_effect
+from fluxbench.statistics import Samples
+from fluxbench.verdicts import (
+    SYSTEMATIC,
+    Change,
+    Effect,
+    effect,
+    judge,
+    levels,
+    levels_beside,
+    mean_effect,
+    pool,
+)
 
 CellKey = tuple[str, str]  # notebook, cell
 _Key = tuple[str, str, str, str]  # notebook, cell, variant, workload
@@ -43,12 +56,21 @@ class Row:
     after_ms: float | None
     change: Change | None
     net: Change | None  # the change over that of the sentinel in the same cell
+    sustained: Change | None  # of the sustained time, where `change` is of the burst time
     note: str | None
 
     @property
     def told(self) -> Change | None:
         """The change that is told of the row: net of the device, where a sentinel says what that did."""
         return self.net or self.change
+
+    @property
+    def under_load(self) -> Change | None:
+        """The change of the sustained time, where that moved and the burst time did not, net or as it is."""
+        load = self.sustained
+        if load is None or not load.called or _called(self.told):
+            return None
+        return None if self.change and self.change.verdict is load.verdict else load
 
 
 class Happened(StrEnum):
@@ -58,6 +80,7 @@ class Happened(StrEnum):
     LIBRARY = "library"
     BOTH = "device and library"
     UNTOLD = "device or library"  # something moved, and no sentinel tells which
+    UNDER_LOAD = "sustained load"  # sustained times alone moved: power or clocks
     NOTHING = "nothing"
     NOT_COMPARED = "not compared"
 
@@ -89,6 +112,11 @@ class Comparison:
         return tuple(row for row in self.rows if not row.net and _called(row.change))
 
     @property
+    def under_load(self) -> tuple[Row, ...]:
+        """The rows that moved under sustained load only."""
+        return tuple(row for row in self.rows if row.under_load)
+
+    @property
     def happened(self) -> Happened:
         """What moved."""
         if not self.compared:
@@ -97,7 +125,9 @@ class Comparison:
             return Happened.BOTH if self.beyond_the_device else Happened.DEVICE
         if self.beyond_the_device:
             return Happened.LIBRARY
-        return Happened.UNTOLD if self.untold else Happened.NOTHING
+        if self.untold:
+            return Happened.UNTOLD
+        return Happened.UNDER_LOAD if self.under_load else Happened.NOTHING
 
 
 def compare(before: Measured, after: Measured) -> Comparison:
@@ -110,35 +140,84 @@ def compare(before: Measured, after: Measured) -> Comparison:
         cell: fingerprint.differences(marks[0][cell], marks[1][cell]) + _mixture(old, new, cell) for cell in both
     }
     notes = {key: _note(old.get(key), new.get(key), refused.get(key[:2])) for key in new | old}
-    effects = {key: effect(_levels(old[key]), _levels(new[key])) for key, note in notes.items() if note is None}
-    cells = list(dict.fromkeys(key[:2] for key in effects))
+    keys = [key for key, note in notes.items() if note is None]
+    cells = list(dict.fromkeys(key[:2] for key in keys))
     sentinels = {cell: _sentinel(before, after, cell) for cell in cells}
     lacking = {cell: [found] for cell, found in sentinels.items() if isinstance(found, str)}
     pairs_of = {cell: found for cell, found in sentinels.items() if not isinstance(found, str)}
-    device = [mean_effect([_mean_over_workloads(pairs) for pairs in pairs_of.values()])] if pairs_of else []
-    nets = {key: net for key in effects if (net := _net(old[key], new[key], pairs_of.get(key[:2], {})))}
-    told = judge([*(nets.get(key) or one for key, one in effects.items()), *device])
-    told_of = dict(zip(effects, told, strict=False))
-    raw_of = dict(zip(effects, judge(list(effects.values())), strict=True))
-    change_of = {key: raw_of[key] if key in nets else told_of[key] for key in effects}
-    net_of = {key: told_of[key] for key in nets}
-    rows = tuple(
-        Row(*key, *_ended(old.get(key)), *_ended(new.get(key)), change_of.get(key), net_of.get(key), note)
-        for key, note in notes.items()
-    )
+    device = mean_effect([_mean_over_workloads(pairs) for pairs in pairs_of.values()]) if pairs_of else None
+    raws = {key: effect(_levels(old[key]), _levels(new[key])) for key in keys}
+    nets = {key: one for key in keys if (one := _net(old[key], new[key], pairs_of.get(key[:2], {})))}
+    by_burst = [key for key in keys if old[key].burst]
+    families = [its for its in (by_burst, [key for key in keys if not old[key].burst]) if its]
+    judged = [
+        _judged(
+            {key: raws[key] for key in its},
+            {key: nets[key] for key in its if key in nets},
+            None if index else device,
+            by_burst=its is by_burst,
+        )
+        for index, its in enumerate(families)
+    ]
+    changes = {key: told for found, _ in judged for key, told in found.items()}
+    loads = _pooled({key: effect(_sustained(old[key]), _sustained(new[key])) for key in by_burst})
+    load_of = dict(zip(loads, judge(list(loads.values())), strict=True))
+    rows = []
+    for key, note in notes.items():
+        change, net = changes.get(key, (None, None))
+        ended = (*_ended(old.get(key)), *_ended(new.get(key)))
+        rows.append(Row(*key, *ended, change, net, load_of.get(key), note))
     return Comparison(
         before=before.name,
         after=after.name,
-        rows=rows,
-        device=told[-1] if device else None,
+        rows=tuple(rows),
+        device=judged[0][1] if judged else None,
         sentinel_note="; ".join(_where(lacking, cells)) or (None if cells else "nothing was compared"),
         differs=tuple(_where(differing, both)),
     )
 
 
+def _judged(
+    raws: Mapping[_Key, Effect], nets: Mapping[_Key, Effect], device: Effect | None, *, by_burst: bool
+) -> tuple[dict[_Key, tuple[Change, Change | None]], Change | None]:
+    """Return the change of each row and its net one, and what became of the device, judged with what is told of rows.
+
+    Times that are not `by_burst` keep the rules that they were first judged by: no floor, and a spread of its own for
+    each row.
+    """
+    floor = SYSTEMATIC if by_burst else 0.0
+    if by_burst:
+        raws, nets = _pooled(raws), _pooled(nets)
+    told = judge([*(nets.get(key, raw) for key, raw in raws.items()), *([device] if device else [])], floor=floor)
+    told_of = dict(zip(raws, told, strict=False))
+    raw_of = dict(zip(raws, judge(list(raws.values()), floor=floor), strict=True))
+    found: dict[_Key, tuple[Change, Change | None]] = {
+        key: (raw_of[key], told_of[key]) if key in nets else (told_of[key], None) for key in raws
+    }
+    return found, told[-1] if device else None
+
+
+def _pooled(effects: Mapping[_Key, Effect]) -> dict[_Key, Effect]:
+    """Return the effects with the spread that a variant of a cell has at all its workloads together."""
+    groups: dict[tuple[str, str, str], list[_Key]] = {}
+    for key in effects:
+        groups.setdefault(key[:3], []).append(key)
+    pooled = pool([[effects[key] for key in keys] for keys in groups.values()])
+    of = {
+        key: one for keys, its in zip(groups.values(), pooled, strict=True) for key, one in zip(keys, its, strict=True)
+    }
+    return {key: of[key] for key in effects}
+
+
 def _mixture(old: Mapping[_Key, Record], new: Mapping[_Key, Record], cell: CellKey) -> list[str]:
-    """Say which variants of a cell were timed on one side only: what a time is depends on what ran in between."""
-    was, now = ({key[2:] for key, record in side.items() if key[:2] == cell and record.timing} for side in (old, new))
+    """Say which variants of a cell were timed on one side only, where a time depends on what ran in between.
+
+    Burst times do not: the device rests before each.
+    """
+    was, now = (
+        {key[2:] for key, record in side.items() if key[:2] == cell and record.timing and not record.burst}
+        for side in (old, new)
+    )
     common = {workload for _, workload in was} & {workload for _, workload in now}
     found = []
     for word, only in (("without", was - now), ("with", now - was)):
@@ -159,8 +238,9 @@ def _note(old: Record | None, new: Record | None, refusal: str | None) -> str | 
             return f"{new.status} before and now: {reason}"
         if old.workload != new.workload:
             refusal = refusal or "the workload has another shape"
-        if old.timing.regime != new.timing.regime:
-            refusal = refusal or f"the regime was {old.timing.regime} and is {new.timing.regime}"
+        for was, now in ((old.burst or old.timing, new.burst or new.timing), (old.timing, new.timing)):
+            if was.regime != now.regime:
+                refusal = refusal or f"the regime was {was.regime} and is {now.regime}"
     elif not refusal:
         return "only after" if old is None else "only before"
     return f"not compared: {refusal}" if refusal else None
@@ -173,6 +253,17 @@ def _ended(record: Record | None) -> tuple[Status | None, float | None]:
 
 
 def _levels(record: Record) -> list[float]:
+    """Return the levels of the time that is told of a record: burst, or the only one that it has."""
+    return levels(_by_process(record))
+
+
+def _by_process(record: Record) -> Samples:
+    timing = record.burst or record.timing
+    assert timing is not None
+    return timing.by_process
+
+
+def _sustained(record: Record) -> list[float]:
     assert record.timing is not None
     return levels(record.timing.by_process)
 
@@ -205,12 +296,15 @@ def _mean_over_workloads(pairs: _Pairs) -> Effect:
 def _net(old: Record, new: Record, pairs: _Pairs) -> Effect | None:
     """Return what became of a time over the sentinel's in the same process; None where there is none for each."""
     sides = []
-    for record, fixed in zip((old, new), pairs.get(old.workload.name, ()), strict=False):
-        own, beside = _levels(record), levels(fixed)
-        if len(own) != len(beside):
+    fixed_times = pairs.get(old.variant) or pairs.get(old.workload.name)  # the older way: one for all variants there
+    if fixed_times is None:
+        return None
+    for record, fixed in zip((old, new), fixed_times, strict=True):
+        own = _by_process(record)
+        if len(own) != len(fixed):
             return None
-        sides.append([level - other for level, other in zip(own, beside, strict=True)])
-    return effect(*sides) if sides else None
+        sides.append(levels_beside(own, fixed))
+    return effect(*sides)
 
 
 def _fingerprints(side: Measured) -> dict[CellKey, fingerprint.Fingerprint]:

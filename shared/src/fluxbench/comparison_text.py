@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fluxbench.comparison import BESIDE_OTHERS, Comparison, Row
 from fluxbench.formatting import interval, number
-from fluxbench.statistics import Change, Verdict
+from fluxbench.verdicts import Change, Verdict
 
-_WIDTH = 110  # characters of a line
+_WIDTH = 110  # characters of a line of prose
+_NET = "net of the device, 95%"
 _NAMED = 8  # variants that a sentence names before it counts the rest
 
 
@@ -35,27 +36,23 @@ def summary(comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> str:
-    """Return every row as text, at most 110 characters wide: the sentinel first, what is not compared below."""
-    header = ["workload", "before ms", "after ms", "time", "net of the device, 95%", "verdict", "sees"]
-    legend = (
-        "ms: mean of the processes' medians; time: after / before; net: the same over the sentinel's; "
-        "sees: the smallest change that would be called"
-    )
-    if not any(row.net for row in comparison.compared):
-        header[3:5] = ["after / before, 95%"]
-        legend = "ms: mean of the processes' medians; sees: the smallest change that would be called"
+    """Return every row as text, at most 125 characters wide: the sentinel first, what is not compared below."""
+    net, load = (any(getattr(row, part) for row in comparison.compared) for part in ("net", "sustained"))
+    header = ["workload", "before", "after", *(("time", _NET) if net else ("after / before, 95%",))]
+    header += ["verdict", "sees", *(("sustained, 95%", "verdict") if load else ())]
     grid: dict[str, list[Sequence[str]]] = {}  # by what stands above them
     if comparison.device:
-        times = [""] * (len(header) - 4)
-        grid["sentinel: the device"] = [("  all workloads", *times, *_shown(comparison.device))]
+        blank = [""] * (3 if net else 2)
+        grid["sentinel: the device"] = [("  all workloads", *blank, *_shown(comparison.device), *[""] * (2 * load))]
     notes: dict[str, dict[str, list[str]]] = {}
     for row in comparison.rows:
         who = _who(comparison, row)
         if row.change:
-            times = [number(ms, 4) for ms in (row.before_ms, row.after_ms) if ms]
-            if len(header) > 6:
-                times.append(_ratio(row.change.ratio))
-            grid.setdefault(who, []).append((f"  {row.workload}", *times, *_shown(row.told or row.change)))
+            cells = [_ms(ms) for ms in (row.before_ms, row.after_ms) if ms]
+            cells += [_ratio(row.change.ratio)] * net + _shown(row.told or row.change)
+            if load:
+                cells += [_with_ends(row.sustained, 3), row.sustained.verdict] if row.sustained else ["", ""]
+            grid.setdefault(who, []).append((f"  {row.workload}", *cells))
         else:
             notes.setdefault(row.note or "", {}).setdefault(who, []).append(row.workload)
     all_of = Counter(_who(comparison, row) for row in comparison.rows)
@@ -66,7 +63,7 @@ def table(comparison: Comparison) -> str:
     body = ["", *_grid(header, grid), ""] if comparison.compared else [""]
     above = [f"before: {comparison.before}; after: {comparison.after}"]
     above += [f"between them: {'; '.join(comparison.differs)}"] if comparison.differs else []
-    above += [legend] if comparison.compared else []
+    above += [_legend(net=net, load=load)] if comparison.compared else []
     return "\n".join([*_wrapped(above), *body, *_wrapped(below)]).rstrip()
 
 
@@ -77,8 +74,18 @@ def to_json(comparison: Comparison) -> str:
     return json.dumps(json.loads(json.dumps(data), parse_constant=lambda _: None), indent=1)
 
 
+def _legend(*, net: bool, load: bool) -> str:
+    said = ["before, after: ms, mean of the processes' medians" + ", of single calls from rest" * load]
+    if net:
+        said += ["time: after / before", "net: the same over the sentinel's"]
+    said.append("sees: the smallest change that would be called")
+    if load:
+        said.append("sustained: after / before of calls back to back, device included")
+    return "; ".join(said)
+
+
 def _moves(comparison: Comparison) -> Iterator[str]:
-    device, beyond = comparison.device, comparison.beyond_the_device
+    device, beyond, under_load = comparison.device, comparison.beyond_the_device, comparison.under_load
     if device is None:
         yield f"The device and the library cannot be told apart: {comparison.sentinel_note}."
     else:
@@ -87,20 +94,25 @@ def _moves(comparison: Comparison) -> Iterator[str]:
         yield f"The device as a whole {did}: the sentinel takes {takes} times as long."
     if beyond:
         also = "and the device did not" if device and device.verdict is Verdict.SAME else "net of the device"
-        yield f"These moved, {also}: {_named(comparison, beyond)}."
+        yield f"These moved, {also}: {_named(comparison, [(row, row.told) for row in beyond])}."
     if comparison.untold:
-        yield f"These moved, with no sentinel beside them: {_named(comparison, comparison.untold)}."
+        named = _named(comparison, [(row, row.told) for row in comparison.untold])
+        yield f"These moved, with no sentinel beside them: {named}."
     if not beyond and not comparison.untold:
         what = "the device" if device and device.called else "noise"
-        yield f"Nothing moved beyond {what}: {_seen([row.told for row in comparison.compared])}."
+        rested = "In calls from rest nothing" if under_load else "Nothing"
+        yield f"{rested} moved beyond {what}: {_seen(comparison.compared)}."
+    for verdict in (Verdict.SLOWER, Verdict.FASTER):
+        if its := [(row, row.under_load) for row in under_load if row.under_load and row.under_load.verdict is verdict]:
+            yield f"These are {verdict} under sustained load only (power or clocks): {_named(comparison, its)}."
 
 
-def _named(comparison: Comparison, rows: Iterable[Row]) -> str:
+def _named(comparison: Comparison, moved: Iterable[tuple[Row, Change | None]]) -> str:
     """Return each variant with the range of its ratios and at how many workloads, what moved furthest first."""
     ratios: dict[str, list[float]] = {}
-    for row in rows:
-        if row.told:
-            ratios.setdefault(_who(comparison, row), []).append(row.told.ratio)
+    for row, change in moved:
+        if change:
+            ratios.setdefault(_who(comparison, row), []).append(change.ratio)
     furthest = sorted(ratios, key=lambda who: -max(abs(math.log(ratio)) for ratio in ratios[who]))
     all_of = Counter(_who(comparison, row) for row in comparison.compared)
     named = []
@@ -116,13 +128,22 @@ def _who(comparison: Comparison, row: Row) -> str:
     return row.variant if alone else f"{row.variant} in {row.notebook}/{row.cell}"
 
 
-def _seen(changes: Iterable[Change | None]) -> str:
+def _seen(rows: Sequence[Row]) -> str:
     """Say how large a change would have been called in half of the rows, and in nine of ten."""
-    sizes = sorted(math.inf if not one or one.resolution is None else one.resolution for one in changes)
-    half, most = (sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9))
+    half, most = _resolutions([row.told for row in rows])
     if math.isinf(most):
         return "in some rows, no change could have been seen"
-    return f"a change of {_percent(half)} would have been seen in half of the rows, {_percent(most)} in nine of ten"
+    said = f"a change of {_percent(half)} would have been seen in half of the rows, {_percent(most)} in nine of ten"
+    loads = _resolutions([row.sustained for row in rows if row.sustained])
+    if loads and not math.isinf(loads[1]):
+        said += f"; under sustained load {_percent(loads[0])} and {_percent(loads[1])}"
+    return said
+
+
+def _resolutions(changes: Sequence[Change | None]) -> list[float]:
+    """Return the sizes that would have been called in half of the rows and in nine of ten; none of no rows."""
+    sizes = sorted(math.inf if not one or one.resolution is None else one.resolution for one in changes)
+    return [sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9)] if sizes else []
 
 
 def _wrapped(texts: Iterable[str]) -> Iterator[str]:
@@ -143,13 +164,21 @@ def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.0%}" if share < 10 else ">999%"
 
 
-def _ratio(value: float) -> str:
-    return f"{value:.4f}" if value < 100 else ">100"
+def _ms(time: float) -> str:
+    return number(time, 4) if time >= 0.1 else f"{time:.4f}"
+
+
+def _ratio(value: float, places: int = 4) -> str:
+    return f"{value:.{places}f}" if value < 100 else ">100"
+
+
+def _with_ends(change: Change, places: int = 4) -> str:
+    ratio, low, high = (_ratio(value, places) for value in (change.ratio, change.low, change.high))
+    return f"{ratio} [{low}, {high}]"
 
 
 def _shown(change: Change) -> list[str]:
-    ends = f"[{_ratio(change.low)}, {_ratio(change.high)}]"
-    return [f"{_ratio(change.ratio)} {ends}", change.verdict.value, _percent(change.resolution)]
+    return [_with_ends(change), change.verdict.value, _percent(change.resolution)]
 
 
 def _grid(header: Sequence[str], rows: Mapping[str, Sequence[Sequence[str]]]) -> Iterator[str]:

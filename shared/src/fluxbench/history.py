@@ -219,10 +219,10 @@ def text(history: History, timelines: Sequence[Timeline]) -> str:
 
 
 def _files(published: Iterable[Path], local: Iterable[Path]) -> Iterator[Path]:
-    for folder in published:
-        yield from (*sorted(folder.glob("records/*.jsonl")), *sorted(folder.glob("history/*/*.jsonl")))
-    for folder in local:
-        yield from sorted(folder.glob("*.jsonl"))
+    """Yield the files of records."""
+    of_published = ((folder, pattern) for folder in published for pattern in ("records/*.jsonl", "history/*/*.jsonl"))
+    for folder, pattern in (*of_published, *((folder, "*.jsonl") for folder in local)):
+        yield from sorted(folder.glob(pattern))
 
 
 def _read(files: Iterable[Path]) -> tuple[list[Record], list[str]]:

@@ -90,7 +90,8 @@ def of_cell(path: Path) -> tuple[list[Record], dict[CellKey, Sentinel]]:
 def _of_records(names: Iterable[str]) -> list[str]:
     """Return which paths below a folder are its present records: of itself, or of a notebook, or of each notebook.
 
-    History is none of these, nor is a folder that a publish has not finished, whose name begins with a dot.
+    History is none of these, nor are a file of samples and a folder that a publish has not finished, whose name begins
+    with a dot.
     """
     paths = [PurePosixPath(name) for name in names]
     visible = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
