@@ -8,14 +8,17 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fakes import CPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
+from sample_turns import timed
 
 from fluxbench import bench, cell, environments, hardware, progress, records
+from fluxbench.observations import Observations
 from fluxbench.records import Record, Sentinel, Status
 from fluxbench.settings import Settings, SetupError
 
@@ -105,8 +108,9 @@ def measured(folder: Path, *names: str, device: hardware.Device = CPU, everythin
     settings = Settings(
         root=REPOSITORY, cache=folder / "cache", workloads=("flux1-512px-t128", "flux1-512px-t512"), all=everything
     )
-    found, sentinel = bench.measure_cell(THIS, list(names), device, settings, time.monotonic() + 60)
-    assert sentinel is None  # no worker of these tests comes so far
+    observed = Observations()
+    found = bench.measure_cell(THIS, list(names), device, settings, time.monotonic() + 60, observed)
+    assert (observed.turns, observed.sentinel) == ([], None)  # no worker of these tests comes so far
     return found
 
 
@@ -218,8 +222,7 @@ def settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     clean(monkeypatch)
     monkeypatch.setattr(cell, "current", lambda: THIS)
     monkeypatch.setattr(hardware, "detect", lambda: CPU)
-    found = [make_record("torch_flash"), make_record("torch_math")]
-    monkeypatch.setattr(bench, "measure_cell", lambda *_: (found, None))
+    monkeypatch.setattr(bench, "measure_cell", lambda *_: [make_record("torch_flash"), make_record("torch_math")])
     return tmp_path
 
 
@@ -229,21 +232,47 @@ def test_a_cell_writes_its_records_and_prints_its_times(settled: Path, capsys: p
     assert "torch_math" in capsys.readouterr().out
 
 
-SENTINEL = Sentinel(kernel="made up", samples_ms={"tiny": ((1.0, 1.1), (1.2,), ())})
+SEEN = (
+    {"event": "sentinel", "description": "made up"},
+    *(
+        timed("torch_flash", process, burst_ms=(1.0,) * len(beside), sentinel_ms=beside)
+        for process, beside in enumerate([(1.0, 1.1), (1.2,)])
+    ),
+)
 
 
-def test_the_times_of_the_sentinel_are_written_beside_the_records(
+def measuring(*events: dict[str, Any], others: tuple[str, ...] = ()) -> Callable[..., list[Record]]:
+    """Return what takes the place of `measure_cell`: it hears these events of workers."""
+
+    def measure_cell(*arguments: Any) -> list[Record]:
+        observed = arguments[-1]
+        for event in events:
+            observed.add(event)
+        observed.others += others
+        return [make_record("torch_flash")]
+
+    return measure_cell
+
+
+def test_all_samples_and_the_times_of_the_sentinel_are_written_beside_the_records(
     settled: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench, "measure_cell", lambda *_: ([make_record("torch_flash")], SENTINEL))
+    monkeypatch.setattr(bench, "measure_cell", measuring(*SEEN))
     bench.measure("torch_flash")
-    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl", "sdpa.sentinel.json"}
-    assert records.read_sentinel(settled / "sdpa.sentinel.json") == SENTINEL
+    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl", "sdpa.samples.json", "sdpa.sentinel.json"}
+    found = records.read_sentinel(settled / "sdpa.sentinel.json")
+    assert found == Sentinel(kernel="made up", samples_ms={"torch_flash": ((1.0, 1.1), (1.2,))})
+    kept = json.loads((settled / "sdpa.samples.json").read_text(encoding="utf-8"))
+    assert [(each["variant"], each["regime"]) for each in kept["series"]] == 2 * [
+        ("torch_flash", "burst"),
+        ("torch_flash", "sustained"),
+        ("sentinel", "burst"),
+    ]
 
 
 def test_where_the_device_has_no_sentinel_no_file_says_so(settled: Path) -> None:
     bench.measure("torch_flash")
-    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl"}
+    assert {path.name for path in settled.iterdir()} == {"sdpa.jsonl", "sdpa.samples.json"}
 
 
 @pytest.mark.parametrize(
@@ -254,9 +283,9 @@ def test_measuring_stops_in_time_to_say_what_is_not_measured(
 ) -> None:
     deadlines: list[float] = []
 
-    def remember(*arguments: Any) -> tuple[list[Record], None]:
-        deadlines.append(arguments[-1])
-        return [make_record("torch_flash")], None
+    def remember(*arguments: Any) -> list[Record]:
+        deadlines.append(arguments[-2])
+        return [make_record("torch_flash")]
 
     monkeypatch.setattr(bench, "measure_cell", remember)
     if limit is not None:
@@ -280,9 +309,34 @@ def test_rates_that_are_not_measured_in_time_say_so(settled: Path, monkeypatch: 
 def test_another_process_on_the_device_is_named(
     settled: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(hardware, "other_processes", lambda device: ("trainer (pid 7)",))
+    monkeypatch.setattr(bench, "measure_cell", measuring(others=("trainer (pid 7)",)))
     bench.measure("torch_flash")
     assert "Another process was using the device: trainer (pid 7)." in capsys.readouterr().out
+
+
+def test_another_process_is_looked_for_before_and_after_measuring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = iter([("trainer (pid 7)",), ("trainer (pid 7)", "game (pid 9)")])
+    monkeypatch.setattr(hardware, "other_processes", lambda device: next(seen))
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python="/bin/false"))
+    observed = Observations()
+    settings = Settings(root=REPOSITORY, cache=tmp_path / "cache", workloads=("flux1-512px-t128",))
+    bench.measure_cell(THIS, ["torch_math"], CPU, settings, time.monotonic() + 60, observed)
+    assert observed.others == ["trainer (pid 7)", "game (pid 9)"]
+
+
+@pytest.mark.parametrize("sustained", [True, False])
+def test_whoever_asks_for_burst_alone_has_workers_asked_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sustained: bool
+) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(bench, "run_variants", lambda *_, **keywords: asked.append(keywords["sustained"]))
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python="/bin/false"))
+    settings = Settings(root=REPOSITORY, cache=tmp_path / "cache", workloads=("flux1-512px-t128",))
+    deadline = time.monotonic() + 60
+    bench.measure_cell(THIS, ["torch_math"], CPU, settings, deadline, Observations(), sustained=sustained)
+    assert asked == [sustained]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
@@ -305,6 +359,24 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback(settled: Path, monkeyp
     monkeypatch.setattr(bench, "measure_cell", broken)
     with pytest.raises(OSError, match="Input/output error"):
         bench.measure("torch_flash")
+
+
+def test_rates_are_printed_beside_the_data_sheet_and_with_what_an_event_costs() -> None:
+    found = {"matmul_tflops": 700.0, "matmul_size": 8192, "copy_gb_s": 4000.0, "event_us": 1.634}
+    said = bench._against_peak(found, None).splitlines()
+    assert said[1].split() == [
+        "bfloat16",
+        "matrix",
+        "product,",
+        "n",
+        "=",
+        "8192",
+        "700.0",
+        "TFLOP/s",
+        "peak",
+        "unknown",
+    ]
+    assert said[3].split() == ["between", "two", "events,", "nothing", "in", "it", "1.63", "µs"]
 
 
 def test_rates_that_cannot_be_measured_say_why_and_leave_the_page_whole(

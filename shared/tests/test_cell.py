@@ -124,6 +124,21 @@ def test_a_cell_that_is_no_python_measures_no_variant(source: str) -> None:
     assert cell.measured(source) == ()
 
 
+@pytest.mark.parametrize(
+    ("source", "called"),
+    [
+        ("a.b()", True),
+        ("x = 1\nprint(a.b(1))", True),
+        ("a.c()", False),
+        ("b()", False),
+        ("a.b", False),
+        ("a.b(", False),
+    ],
+)
+def test_whether_a_cell_calls_a_function_is_read_off_its_source(source: str, called: bool) -> None:
+    assert cell.calls(source, "a.b") is called
+
+
 def test_the_header_of_a_cell_takes_nothing_from_what_it_measures() -> None:
     assert cell.measured(GOOD) == ("torch_math",)
 

@@ -273,14 +273,17 @@ HARMLESS = {
     "fingerprint.py": "says what a result depends on",
     "formatting.py": "shows numbers",
     "hardware.py": "what it finds is in the fingerprint",
-    "peaks.py": "numbers of data sheets, printed beside the measured ones",
     "progress.py": "says how far a cell is",
     "ranking.py": "shows numbers",
     "records.py": "keeps numbers; a field that means something else has another schema",
     "sentences.py": "shows numbers",
     "settings.py": "what is set is in the fingerprint",
     "tables.py": "shows numbers",
+    "tables_csv.py": "shows numbers",
+    "tables_state.py": "shows numbers",
+    "tables_text.py": "shows numbers",
     "targets.py": "what it says is in the fingerprint",
+    "variants/slowed.py": "hashed for the cell that runs trials",
 }
 
 

@@ -28,6 +28,13 @@ def test_the_share_is_that_of_the_steps_that_have_begun(said: Path) -> None:
     assert progress.read(said) == Progress(share=0.5, step="torch_math at flux1-1024px-t128")
 
 
+def test_the_largest_number_of_steps_counts(said: Path) -> None:
+    for steps in (4, 2):
+        progress.say(steps=steps)
+    progress.say(variant="flex", workload="tiny")
+    assert progress.read(said).share == 0.25
+
+
 def test_where_all_variants_are_timed_together_it_says_so_and_no_step_begins(said: Path) -> None:
     progress.say(steps=2)
     progress.say(variant="flex", workload="tiny")

@@ -27,7 +27,8 @@ FIELDS = {
     "": {
         *("schema", "notebook", "cell", "variant", "workload", "status", "reason", "correctness", "timing", "burst"),
         *("telemetry", "energy_mj", "peak_memory_bytes", "compile_s", "graph_breaks", "kernels", "versions"),
-        *("fingerprint", "measured_at"),
+        *("fingerprint", "measured_at", "burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s"),
+        "marks",
     },
     "workload": {"name", "batch", "seq_len", "heads", "kv_heads", "head_dim", "dtype", "causal", "pass"},
     "correctness": {
@@ -35,9 +36,17 @@ FIELDS = {
     },
     "timing": {
         *("regime", "median_ms", "ci95_ms", "processes", "samples_ms", "ratio", "ratio_ci95", "reference_variant"),
+        *("split", "set_aside", "precise"),
     },
-    "burst": {"median_ms", "ci95_ms"},
     "telemetry": {"sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"},
+    "second_clock": {"events_ms", "kernels_ms", "span_ms"},
+}
+FIELDS |= {"burst": FIELDS["timing"], "burst_telemetry": FIELDS["telemetry"]}
+# What the first records of this schema do not have, by part.
+ADDED = {
+    "": {"burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s", "marks"},
+    "timing": {"split", "set_aside", "precise"},
+    "burst": {"split", "set_aside", "precise"},
 }
 
 
@@ -193,9 +202,36 @@ def without(data: dict[str, Any], *path: str) -> dict[str, Any]:
     return data
 
 
+def test_a_record_from_before_there_were_two_regimes_is_read() -> None:
+    data = {key: value for key, value in as_json(make_record()).items() if key not in ADDED[""]} | {"burst": None}
+    data["timing"] = {key: value for key, value in data["timing"].items() if key not in ADDED["timing"]}
+    found = from_json(json.dumps(data))
+    assert found.timing is not None
+    assert (found.burst, found.second_clock, found.burst_telemetry, found.launch_ms, found.marks) == (*[None] * 4, ())
+    assert (found.timing.split, found.timing.set_aside, found.timing.precise) == ((), 0, None)
+    assert [len(part) for part in found.timing.by_process] == [2] * 5
+
+
+@pytest.mark.parametrize("split", [(1, 2, 3, 4), (3, 1, 2, 2, 3), (10,), (4, 3, 3, 0, 0)])
+def test_a_split_must_name_the_samples_of_each_process(split: tuple[int, ...]) -> None:
+    record = make_record()
+    assert record.timing is not None
+    timing = dataclasses.replace(record.timing, split=split)
+    with pytest.raises(RecordError, match=r"split must name the samples of each process, got .* of 10"):
+        dataclasses.replace(record, timing=timing)
+
+
+def test_samples_are_told_apart_by_the_split() -> None:
+    record = make_record()
+    assert record.timing is not None
+    timing = dataclasses.replace(record.timing, samples_ms=(1.0, 2.0, 3.0, 4.0, 5.0, 6.0), split=(1, 2, 1, 1, 1))
+    assert timing.by_process == ((1.0,), (2.0, 3.0), (4.0,), (5.0,), (6.0,))
+    assert from_json(dataclasses.replace(record, timing=timing).to_json()).timing == timing
+
+
 @pytest.mark.parametrize("part", FIELDS)
 def test_a_record_that_lacks_a_field_is_refused(part: str) -> None:
-    for field in sorted(FIELDS[part] - {"throttle_reasons", "schema"}):
+    for field in sorted(FIELDS[part] - ADDED.get(part, set()) - {"throttle_reasons", "schema"}):
         path = (part, field) if part else (field,)
         if path[-1] in ("batch", "kv_heads", "head_dim", "dtype", "causal"):
             continue

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from sample_turns import readings, timed
 
 from fluxbench import records, sentinel, variants
 from fluxbench.observations import Observations, to_sentinel
@@ -182,17 +183,17 @@ def test_on_a_gpu_it_runs_on_the_stream_of_the_moment() -> None:
 
 # Its file.
 
-BLOCK = {"began": 0.0, "ended": 1.0}
-TIMES = Sentinel(kernel="made up", samples_ms={"tiny": ((1.0, 1.25), (1.5,), ()), "tinier": ()})
+TIMES = Sentinel(kernel="made up", samples_ms={"flex": ((1.0, 1.25), (1.5,), ()), "torch_flash": ()})
 
 
-def observed(*sentinels: dict[str, str], samples: tuple[dict[str, list[float]], ...] = ()) -> Observations:
-    """Return what processes said of their sentinels, and timed at "tiny"."""
+def observed(*sentinels: dict[str, str], samples: tuple[tuple[float, ...], ...] = ()) -> Observations:
+    """Return what processes said of their sentinels, and the times of those beside a variant."""
     found = Observations()
     for said in sentinels:
         found.add({"event": "sentinel", **said})
-    for samples_ms in samples:
-        found.add({"event": "timed", "workload": "tiny", "reference": "a", "samples_ms": samples_ms, **BLOCK})
+    for process, sentinel_ms in enumerate(samples):
+        rounds = (9.0,) * max(1, len(sentinel_ms))
+        found.add(timed("flex", process, began=100.0 * process, burst_ms=rounds, sentinel_ms=sentinel_ms))
     return found
 
 
@@ -206,7 +207,7 @@ def test_its_file_has_the_fixed_field_names() -> None:
     assert json.loads(TIMES.to_json()) == {
         "schema": 1,
         "kernel": "made up",
-        "samples_ms": {"tiny": [[1.0, 1.25], [1.5], []], "tinier": []},
+        "samples_ms": {"flex": [[1.0, 1.25], [1.5], []], "torch_flash": []},
     }
 
 
@@ -268,24 +269,47 @@ def test_a_number_that_json_has_no_word_for_is_never_written() -> None:
 
 # From what workers say to its times.
 
-SAMPLES: tuple[dict[str, list[float]], ...] = (
-    {"a": [9.0], "sentinel": [1.0, 1.23456789]},
-    {"a": [9.0]},  # its output was wrong
-    {"a": [9.0], "sentinel": [1.5]},
-)
+SAMPLES = ((1.0, 1.23456789), (), (1.5,))  # in the second process its output was wrong
 
 
-def test_its_times_are_those_of_every_process_in_order() -> None:
+def test_its_times_are_those_beside_a_variant_of_every_process_in_order() -> None:
     found = to_sentinel(observed({"description": "made up"}, samples=SAMPLES))
-    assert found == Sentinel(kernel="made up", samples_ms={"tiny": ((1.0, 1.234568), (), (1.5,))})
+    assert found == Sentinel(kernel="made up", samples_ms={"flex": ((1.0, 1.234568), (), (1.5,))})
+
+
+def test_each_variant_has_its_own() -> None:
+    seen = observed({"description": "made up"}, samples=SAMPLES)
+    for process in (1, 0):
+        seen.add(timed("torch_flash", process, burst_ms=(9.0,), sentinel_ms=(2.0 + process,)))
+    seen.add(timed("torch_flash", 1, began=30.0, burst_ms=None))  # a later turn, which has no burst
+    found = to_sentinel(seen)
+    assert found is not None
+    assert found.samples_ms["torch_flash"] == ((2.0,), (3.0,))
+    assert found.samples_ms["flex"] == ((1.0, 1.234568), (), (1.5,))
+
+
+def test_a_round_that_is_not_ranked_is_not_ranked_for_the_sentinel_either() -> None:
+    seen = observed({"description": "made up"}, samples=((1.0, 2.0, 3.0),))
+    seen.readings = readings(0.0, 0.3, clock_mhz=lambda time_s: 1500.0 if 0.09 < time_s < 0.17 else 1980.0)
+    found = to_sentinel(seen)
+    assert found is not None
+    assert found.samples_ms == {"flex": ((1.0, 3.0),)}
+
+
+def test_of_a_process_that_was_started_again_the_later_times_count() -> None:
+    seen = observed({"description": "made up"}, samples=SAMPLES)
+    seen.add(timed("flex", 1, began=150.0, burst_ms=(9.0,), sentinel_ms=(4.0,)))
+    found = to_sentinel(seen)
+    assert found is not None
+    assert found.samples_ms["flex"] == ((1.0, 1.234568), (4.0,), (1.5,))
 
 
 def test_a_device_without_a_sentinel_has_none() -> None:
-    assert to_sentinel(observed({"reason": "no driver API"}, samples=({"a": [9.0]},))) is None
+    assert to_sentinel(observed({"reason": "no driver API"}, samples=((),))) is None
 
 
 def test_workers_that_never_came_to_a_sentinel_had_none() -> None:
-    assert to_sentinel(observed(samples=({"a": [9.0]},))) is None
+    assert to_sentinel(observed(samples=((),))) is None
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -295,4 +319,4 @@ def test_a_process_without_a_sentinel_costs_its_own_times_alone(place: int) -> N
     found = to_sentinel(observed(*said, samples=SAMPLES))
     assert found is not None
     assert found.kernel == "made up"
-    assert found.samples_ms["tiny"][0] == (1.0, 1.234568)
+    assert found.samples_ms["flex"][0] == (1.0, 1.234568)

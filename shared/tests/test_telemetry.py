@@ -11,7 +11,7 @@ import pytest
 
 from fluxbench.hardware import Device
 from fluxbench.records import Telemetry
-from fluxbench.telemetry import Reading, Sampler, summarize, throttle_reasons
+from fluxbench.telemetry import Log, Reading, Sampler, summarize, throttle_reasons
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
 SILENT = Telemetry(sm_clock_mhz=None, power_w=None, temperature_c=None, throttle_reasons=())
@@ -46,6 +46,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Any:
     fake.nvmlDeviceGetTemperature = lambda gpu, sensor: 55
     fake.nvmlDeviceGetCurrentClocksEventReasons = lambda gpu: 0
     fake.nvmlDeviceGetCurrentClocksThrottleReasons = refuse
+    fake.nvmlDeviceGetTotalEnergyConsumption = lambda gpu: 5_000_000
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return fake
@@ -132,6 +133,35 @@ def test_what_nvml_denies_is_unknown_and_the_rest_stays(nvml: Any) -> None:
     assert summarize(sampler.readings) == Telemetry(
         sm_clock_mhz=1980.0, power_w=None, temperature_c=55.0, throttle_reasons=()
     )
+
+
+def test_a_reading_holds_what_the_energy_counter_says(nvml: Any) -> None:
+    counter = iter([5_000_000, 5_060_000])
+    nvml.nvmlDeviceGetTotalEnergyConsumption = lambda gpu: next(counter)
+    with Sampler(H200, interval_s=60) as sampler:
+        pass
+    assert [reading.energy_mj for reading in sampler.readings] == [5e6, 5.06e6]
+
+
+def test_a_card_without_an_energy_counter_says_the_rest(nvml: Any) -> None:
+    nvml.nvmlDeviceGetTotalEnergyConsumption = refuse
+    with Sampler(H200, interval_s=60) as sampler:
+        pass
+    assert [reading.energy_mj for reading in sampler.readings] == [None, None]
+    assert summarize(sampler.readings).power_w == 650.0
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "times"),
+    [(0.0, 9.0, [1, 2, 3]), (2.0, 2.0, [2]), (1.5, 3.0, [2, 3]), (3.5, 9.0, []), (0.0, 0.5, [])],
+)
+def test_a_log_holds_the_readings_between_two_times(begin: float, end: float, times: list[int]) -> None:
+    silent = [Reading(time_s=float(i), sm_clock_mhz=None, power_w=None, temperature_c=None) for i in (1, 2, 3)]
+    assert [reading.time_s for reading in Log(silent).between(begin, end)] == times
+
+
+def test_a_log_of_nothing_holds_nothing() -> None:
+    assert list(Log([]).between(0.0, 9.0)) == []
 
 
 def test_nvml_is_closed_and_the_thread_ended_after_an_exception(nvml: Any) -> None:

@@ -1,67 +1,34 @@
-"""What becomes of a variant that fails, in a real worker on the CPU; and the road from a cell to its records."""
+"""What becomes of a variant that fails, and whose turn it is when, in a real worker on the CPU."""
 
 from __future__ import annotations
 
-import hashlib
-import io
 import itertools
 import json
+import os
+import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from fakes import CPU, GPU, REPOSITORY, TINIER, TINY, clean
+import workers
+from fakes import TINIER, TINY, clean
+from workers import failures, given, timed, turns
 from wrong import right
 
-from fluxbench import bench, environments, hardware, sentinel, timing, variants, workloads
-from fluxbench.cell import Cell
-from fluxbench.environments import Environment
-from fluxbench.observations import Observations, to_record
-from fluxbench.records import Record, Sentinel, Status, from_json
+from fluxbench import variants
 from fluxbench.requests import Request
-from fluxbench.settings import Settings
 from fluxbench.variants._base import Attention, Variant
-from fluxbench.worker import Worker, versions
+from fluxbench.worker import REFERENCE_EVERY, versions
 from fluxbench.workloads import Workload
 
 
 @pytest.fixture(autouse=True)
 def _at_home_nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     clean(monkeypatch)
-    monkeypatch.setattr(timing, "last_level_cache_bytes", lambda device: 1 << 16)
+    workers.hurry(monkeypatch)
     monkeypatch.chdir(tmp_path)
-
-
-def events_of(
-    monkeypatch: pytest.MonkeyPatch, load: Callable[[], Attention], *, name: str = "made_up", **request: Any
-) -> list[dict[str, Any]]:
-    """Return the events of one worker that gets a variant with this `load`, and then torch_math."""
-    monkeypatch.setattr(variants, "REGISTRY", (*variants.REGISTRY, Variant(name=name, load=load)))
-    asked = {"variants": (name, "torch_math"), "references": ("torch_math",), "workloads": (TINY,), **request}
-    asked.setdefault("device", "cpu")
-    written = io.StringIO()
-    with torch.inference_mode():
-        Worker(Request(**asked), written).run()
-    return [json.loads(line) for line in written.getvalue().splitlines()]
-
-
-def failures(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
-    return [(event["variant"], event["status"], event["reason"]) for event in events if event["event"] == "failed"]
-
-
-def samples(events: list[dict[str, Any]]) -> dict[str, int]:
-    """Return how many samples were taken at the one workload that was timed, by name; empty where none was."""
-    blocks = [event["samples_ms"] for event in events if event["event"] == "timed"]
-    return {name: len(found) for block in blocks for name, found in block.items()}
-
-
-def timed(events: list[dict[str, Any]]) -> set[str]:
-    """Return the variants that were timed, of which the sentinel is none."""
-    return set(samples(events)) - {sentinel.NAME}
 
 
 def raising(error: Exception) -> Callable[[], Attention]:
@@ -85,7 +52,7 @@ def raising(error: Exception) -> Callable[[], Attention]:
 def test_a_variant_that_raises_costs_one_status_and_the_others_are_timed(
     monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, reason: str
 ) -> None:
-    events = events_of(monkeypatch, raising(error))
+    events = given(monkeypatch, raising(error))
     [(name, got, said)] = failures(events)
     assert (name, got) == ("made_up", status)
     assert reason in said
@@ -98,7 +65,7 @@ def test_a_library_that_is_not_installed_makes_its_variant_unavailable(monkeypat
 
         return right.load()
 
-    [(_, status, reason)] = failures(events_of(monkeypatch, load))
+    [(_, status, reason)] = failures(given(monkeypatch, load))
     assert (status, reason) == (
         "UNAVAILABLE",
         "No module named 'a_library_that_nobody_has'; install what is missing",
@@ -106,33 +73,187 @@ def test_a_library_that_is_not_installed_makes_its_variant_unavailable(monkeypat
 
 
 def test_without_a_reference_that_runs_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, raising(RuntimeError("no")), references=("made_up",))
+    events = given(monkeypatch, raising(RuntimeError("no")), references=("made_up",))
     assert timed(events) == set()
 
 
 def test_a_reference_that_was_not_asked_for_is_measured_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, right.load, variants=("made_up",))
+    events = given(monkeypatch, right.load, variants=("made_up",))
     assert timed(events) == {"made_up", "torch_math"}
 
 
 def test_only_the_first_reference_that_runs_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, right.load, variants=("made_up",), references=("torch_math", "torch_native"))
+    events = given(monkeypatch, right.load, variants=("made_up",), references=("torch_math", "torch_native"))
     assert timed(events) == {"made_up", "torch_math"}
 
 
 def test_what_failed_in_an_earlier_process_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, raising(RuntimeError("no")), skip=(("made_up", "tiny"),))
+    events = given(monkeypatch, raising(RuntimeError("no")), skip=(("made_up", "tiny"),))
     assert failures(events) == []
     assert timed(events) == {"torch_math"}
 
 
-def test_a_later_process_takes_the_samples_that_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = {"made_up": 3, "torch_math": 5, "sentinel": 4}
-    assert samples(events_of(monkeypatch, right.load, process=1, rounds={"tiny": rounds})) == rounds
+def test_a_reference_that_fails_gives_its_place_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = given(monkeypatch, right.load, references=("torch_math", "torch_native"), skip=(("torch_math", "tiny"),))
+    assert {turn.reference for turn in turns(events)} == {"torch_native"}
+
+
+def test_the_reference_is_the_one_that_is_right_at_the_most_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = given(
+        monkeypatch,
+        right.load,
+        workloads=(TINY, TINIER),
+        references=("torch_math", "torch_native"),
+        skip=(("torch_math", "tiny"),),
+    )
+    assert {turn.reference for turn in turns(events)} == {"torch_native"}
+    assert {turn.variant: turn.workloads for turn in turns(events)} == {
+        "torch_native": ["tiny", "tinier"],
+        "torch_math": ["tinier"],
+        "made_up": ["tiny", "tinier"],
+    }
+
+
+SIX = tuple(f"right_{index}" for index in range(6))
+
+
+@pytest.fixture
+def six(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Six right variants."""
+    monkeypatch.setattr(
+        variants, "REGISTRY", (*variants.REGISTRY, *(Variant(name=name, load=right.load) for name in SIX))
+    )
+    return SIX
+
+
+def order(process: int, names: tuple[str, ...]) -> list[str]:
+    """Return whose turn it was in a process, the reference's as a dot, in small letters where it had no burst."""
+    asked = Request(
+        device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), process=process, sustained=True
+    )
+    return ["." if not turn.burst else turn.variant for turn in turns(workers.events_of(asked))]
+
+
+def test_the_reference_has_a_turn_first_and_after_every_few_and_last(six: tuple[str, ...]) -> None:
+    assert order(0, six) == ["torch_math", *six[:REFERENCE_EVERY], ".", *six[REFERENCE_EVERY:], "."]
+    assert order(0, six[:REFERENCE_EVERY]) == ["torch_math", *six[:REFERENCE_EVERY], "."]
+
+
+def test_no_variant_has_the_same_place_in_every_process(six: tuple[str, ...]) -> None:
+    found = [[name for name in order(process, six[:3]) if name in six] for process in range(3)]
+    assert all(sorted(names) == list(six[:3]) for names in found)
+    for names in zip(*found, strict=True):
+        assert len(set(names)) > 1
+
+
+def test_a_turn_has_both_regimes_and_the_reference_beside_the_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = given(monkeypatch, right.load, variants=("made_up",), workloads=(TINY, TINIER))
+    [first, own, last] = turns(events)
+    assert [each.variant for each in (first, own, last)] == ["torch_math", "made_up", "torch_math"]
+    assert own.burst is not None
+    assert own.block is not None
+    for name in ("tiny", "tinier"):
+        assert len(own.burst["samples_ms"][name]) == len(own.burst["reference_ms"][name]) == workers.QUICK.most_rounds
+        assert len(own.block["samples_ms"][name]) == len(own.block["windows"])
+    assert (last.burst, last.block is None) == (None, False)
+    assert first.began < first.ended <= own.began < own.ended <= last.began
+
+
+def test_without_sustained_there_are_burst_samples_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = turns(given(monkeypatch, right.load, sustained=False))
+    assert {turn.block for turn in found} == {None}
+    assert any(turn.burst for turn in found if turn.variant == "made_up")
+
+
+def test_only_the_first_process_checks_on_both_kinds_of_inputs_and_looks_at_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for process, kernels in ((0, True), (1, False)):
+        events = given(monkeypatch, right.load, process=process)
+        seen = {event["variant"]: bool(event["kernels"]) for event in events if event["event"] == "checked"}
+        assert seen == {"made_up": kernels, "torch_math": kernels}
+
+
+def test_a_turn_is_announced_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = given(monkeypatch, right.load, variants=("made_up",))
+    said = [(event["event"], event["variant"]) for event in events if event["event"] in ("turn", "timed")]
+    assert said == [(kind, name) for name in ("torch_math", "made_up", "torch_math") for kind in ("turn", "timed")]
+
+
+# What happens while a variant is timed.
+
+
+def failing_from(call: int, error: Exception) -> Callable[[], Attention]:
+    """Return a loader of a right kernel that raises from a call on, counted from 1; two calls check it."""
+
+    def load() -> Attention:
+        count = itertools.count(1)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            if next(count) >= call:
+                raise error
+            return right.attention_of(q, k, v)
+
+        return attend
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "call", [3, 4, 5, 6, 8, 9]
+)  # the warm call, both rounds, two windows, the call that is checked
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [
+        (RuntimeError("no\nmore"), "ERROR", "RuntimeError: no"),
+        (torch.OutOfMemoryError("tried to allocate 25 GiB"), "OUT_OF_MEMORY", "tried to allocate 25 GiB"),
+    ],
+)
+def test_a_variant_that_raises_while_it_is_timed_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, sentence: str, call: int
+) -> None:
+    events = given(monkeypatch, failing_from(call, error))
+    assert failures(events) == [("made_up", status, f"while it was timed: {sentence}")]
+    assert timed(events) == {"torch_math"}
+
+
+def test_a_variant_after_one_that_raised_while_it_was_timed_gets_the_inputs_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, six: tuple[str, ...]
+) -> None:
+    load = failing_from(5, RuntimeError("no"))
+    events = given(monkeypatch, load, variants=("made_up", *six[:2]), workloads=(TINY, TINIER))
+    assert {name for name, _, _ in failures(events)} == {"made_up"}
+    assert timed(events) == {"torch_math", *six[:2]}
+
+
+def test_an_error_after_which_the_device_is_lost_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        given(monkeypatch, failing_from(5, RuntimeError("CUDA error: an illegal memory access was encountered")))
+
+
+def test_a_worker_that_waits_ends_where_nobody_needs_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fluxbench.worker", "-", "plain"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=tmp_path, env=here(), capture_output=True, text=True)
+    assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (0, "", [])
+
+
+def test_a_worker_that_waits_is_told_on_a_line_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "request.json").write_text(
+        Request(device="cpu", workloads=(), variants=(), references=()).to_json(), encoding="utf-8"
+    )
+    line = json.dumps([str(tmp_path / "request.json"), str(tmp_path / "events.jsonl")]) + "\n"
+    command = [sys.executable, "-m", "fluxbench.worker", "-", "plain"]
+    subprocess.run(command, input=line, cwd=tmp_path, env=here(), check=True, text=True)
+    said = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [event["event"] for event in said] == ["ready", "done"]
+
+
+def here() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 def test_a_variant_is_announced_before_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, raising(RuntimeError("no")))
+    events = given(monkeypatch, raising(RuntimeError("no")))
     [index] = [i for i, event in enumerate(events) if event["event"] == "failed"]
     assert events[index - 1] == {"event": "begin", "variant": "made_up", "workload": "tiny"}
 
@@ -141,265 +262,14 @@ def test_the_versions_name_what_takes_part() -> None:
     assert versions(torch.device("cpu"))["torch"] == torch.__version__
 
 
-# The sentinel beside the variants.
-
-
-def said_of_it(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [event for event in events if event["event"] == "sentinel"]
-
-
-def test_the_sentinel_is_named_once_and_timed_beside_the_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, right.load, workloads=(TINY, TINIER))
-    assert said_of_it(events) == [
-        {"event": "sentinel", "description": sentinel.load(torch.device("cpu")).description},
-    ]
-    blocks = [event["samples_ms"] for event in events if event["event"] == "timed"]
-    assert [set(block) for block in blocks] == [{"made_up", "torch_math", "sentinel"}] * 2
-    assert all(sample > 0 for block in blocks for sample in block["sentinel"])
-    assert all(len(block["sentinel"]) >= 2 for block in blocks)
-
-
-def test_the_sentinel_is_checked_before_any_variant_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, raising(RuntimeError("no")))
-    assert [event["event"] for event in events[:3]] == ["ready", "sentinel", "begin"]
-
-
-def test_a_later_process_times_the_sentinel_anew_where_the_first_one_could_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = {"made_up": 3, "torch_math": 5}
-    found = samples(events_of(monkeypatch, right.load, process=1, rounds={"tiny": rounds}))
-    assert {**found, "sentinel": 0} == {**rounds, "sentinel": 0}
-    assert found["sentinel"] >= 2
-
-
-def turning_wrong(after: int) -> Callable[[torch.device], sentinel.Sentinel]:
-    """Return a loader of sentinels that give the right answer this often, and then another one."""
-    calls = itertools.count(1)
-
-    def call() -> torch.Tensor:
-        return torch.tensor(next(calls) <= after)
-
-    return lambda device: sentinel.Sentinel(description="made up", call=call, is_right=lambda out: bool(out))
-
-
-def test_a_sentinel_that_turns_wrong_loses_its_samples_and_no_variant_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentinel, "load", turning_wrong(after=2))
-    events = events_of(monkeypatch, right.load)
-    assert set(samples(events)) == {"made_up", "torch_math"}
-    assert failures(events) == []
-
-
-def test_a_sentinel_that_stays_right_keeps_its_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentinel, "load", turning_wrong(after=1_000_000))
-    assert set(samples(events_of(monkeypatch, right.load))) == {"made_up", "torch_math", "sentinel"}
-
-
-def refusing(error: Exception) -> Callable[[torch.device], sentinel.Sentinel]:
-    def load(device: torch.device) -> sentinel.Sentinel:
-        raise error
-
-    return load
-
-
-@pytest.mark.parametrize(
-    ("error", "reason"),
-    [
-        (RuntimeError("the CUDA driver refused the sentinel: cuModuleLoadData returned 200"), "cuModuleLoadData"),
-        (torch.OutOfMemoryError("tried to allocate 64 MiB"), "tried to allocate 64 MiB"),
-        (OSError("libcuda.so.1: cannot open shared object file"), "libcuda.so.1"),
-        (FileNotFoundError(2, "No such file or directory", "sentinel.fatbin"), "sentinel.fatbin"),
-    ],
-)
-def test_a_sentinel_that_cannot_load_costs_no_variant(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
-) -> None:
-    monkeypatch.setattr(sentinel, "load", refusing(error))
-    events = events_of(monkeypatch, right.load)
-    [said] = said_of_it(events)
-    assert reason in said["reason"]
-    assert "description" not in said
-    assert failures(events) == []
-    assert set(samples(events)) == {"made_up", "torch_math"}
-
-
-def test_a_machine_that_computes_the_sentinel_wrong_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    correct = hashlib.sha256
-    monkeypatch.setattr(hashlib, "sha256", lambda text: correct(text[:-1]))
-    events = events_of(monkeypatch, right.load)
-    assert said_of_it(events) == [
-        {"event": "sentinel", "reason": "the sentinel computed a wrong result on this device"},
-    ]
-    assert set(samples(events)) == {"made_up", "torch_math"}
-
-
-def test_where_only_the_device_s_own_rates_are_asked_for_no_sentinel_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert said_of_it(events_of(monkeypatch, right.load, workloads=())) == []
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_the_sentinel_is_timed_beside_the_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    events = events_of(monkeypatch, right.load, device="cuda", references=("torch_math",))
-    [said] = said_of_it(events)
-    assert said["description"].startswith("bfloat16 matrix product")
-    assert set(samples(events)) == {"made_up", "torch_math", "sentinel"}
-    assert samples(events)["sentinel"] >= 10
-
-
-# From a cell to its records, with real worker processes of this interpreter.
-
-CELL = Cell(notebook="flux", id="sdpa", packages=("torch==2.13.0", "numpy==2.4.6"), source_sha256="0" * 64)
-
-
-def measured(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, device: hardware.Device, names: list[str], **settings: Any
-) -> tuple[dict[str, Record], Sentinel | None]:
-    monkeypatch.setitem(workloads.BY_NAME, TINY.name, TINY)
-    chosen = Settings(
-        root=REPOSITORY, cache=folder / "cache", python=sys.executable, workloads=(TINY.name,), **settings
-    )
-    found, beside = bench.measure_cell(CELL, names, device, chosen, time.monotonic() + 120)
-    return {record.variant: record for record in found}, beside
-
-
-@pytest.fixture(scope="module")
-def cpu_cell(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Record], Sentinel | None]:
-    """What a cell measures on the CPU: three real processes."""
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        clean(monkeypatch)
-        names = ["torch_math", "torch_flash", "torch_cudnn", "torch_math_compile_d"]
-        return measured(monkeypatch, tmp_path_factory.mktemp("cell"), CPU, names)
-
-
-@pytest.fixture
-def cpu_records(cpu_cell: tuple[dict[str, Record], Sentinel | None]) -> dict[str, Record]:
-    return cpu_cell[0]
-
-
-def test_the_sentinel_is_timed_equally_often_in_each_of_three_processes(
-    cpu_cell: tuple[dict[str, Record], Sentinel | None],
-) -> None:
-    _, beside = cpu_cell
-    assert beside is not None
-    assert beside.kernel == sentinel.load(torch.device("cpu")).description
-    [(workload, parts)] = beside.samples_ms.items()
-    assert workload == "tiny"
-    assert len(parts) == 3
-    assert len({len(part) for part in parts}) == 1
-    assert len(parts[0]) >= 2
-
-
-def test_the_sentinel_is_no_variant_and_has_no_record(cpu_records: dict[str, Record]) -> None:
-    assert sentinel.NAME not in cpu_records
-
-
-def test_a_cell_has_one_record_for_every_variant_it_names(cpu_records: dict[str, Record]) -> None:
-    assert {name: record.status for name, record in cpu_records.items()} == {
-        "torch_math": Status.PASSED,
-        "torch_flash": Status.PASSED,
-        "torch_cudnn": Status.UNSUPPORTED,
-        "torch_math_compile_d": Status.UNSUPPORTED,
-    }
-
-
-def test_a_passed_record_holds_equally_many_samples_of_three_processes(cpu_records: dict[str, Record]) -> None:
-    timings = [cpu_records[name].timing for name in ("torch_math", "torch_flash")]
-    assert all(timing and timing.processes == 3 and len(timing.samples_ms) % 3 == 0 for timing in timings)
-
-
-def test_ratios_are_against_torch_flash_whose_own_is_one(cpu_records: dict[str, Record]) -> None:
-    timings = [cpu_records[name].timing for name in ("torch_math", "torch_flash")]
-    assert [timing.reference_variant for timing in timings if timing] == ["torch_flash"] * 2
-    assert timings[1] is not None
-    assert (timings[1].ratio, timings[1].ratio_ci95) == (1.0, (1.0, 1.0))
-
-
-def test_a_passed_record_says_how_its_output_was_checked(cpu_records: dict[str, Record]) -> None:
-    errors = cpu_records["torch_flash"].correctness
-    assert errors is not None
-    assert errors.rel_l2 is not None
-    assert 0 < errors.rel_l2 < errors.budget_rel_l2
-
-
-def test_a_passed_record_says_what_ran(cpu_records: dict[str, Record]) -> None:
-    record = cpu_records["torch_flash"]
-    assert any("flash_attention" in kernel.name for kernel in record.kernels)
-    assert record.versions["torch"] == torch.__version__
-
-
-def test_a_record_says_what_it_depends_on(cpu_records: dict[str, Record]) -> None:
-    marks = cpu_records["torch_cudnn"].fingerprint
-    assert (marks["device"], marks["workloads"], marks["cell"]) == (CPU.name, "tiny", "0" * 12)
-    assert (marks["way"], marks["package.torch"]) == ("ambient", torch.__version__)
-    assert {"code.timing.py", "code.variants/torch_cudnn.py", "code.variants/torch_flash.py"} <= set(marks)
-
-
-def test_a_variant_that_needs_a_gpu_is_unsupported_on_a_cpu_and_says_why(cpu_records: dict[str, Record]) -> None:
-    assert cpu_records["torch_cudnn"].reason == (
-        "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU"
-    )
-
-
-def test_a_variant_that_the_target_leaves_out_says_how_to_measure_it(cpu_records: dict[str, Record]) -> None:
-    assert cpu_records["torch_math_compile_d"].reason == (
-        "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it"
-    )
-
-
-def test_a_record_is_the_same_after_it_was_written_and_read(cpu_records: dict[str, Record]) -> None:
-    tiny = cpu_records["torch_flash"]
-    assert from_json(tiny.to_json()) == tiny
-
-
-def test_a_torch_that_cannot_use_the_gpu_makes_it_unavailable_and_never_measures_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")  # where the machine of this test has a GPU
-    found, beside = measured(monkeypatch, tmp_path, GPU, ["torch_flash", "torch_math"])
-    assert beside is None
-    assert {record.status for record in found.values()} == {Status.UNAVAILABLE}
-    assert {record.timing for record in found.values()} == {None}
-    assert {record.reason for record in found.values()} == {
-        f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
-        "install a torch that was built for CUDA and for this driver"
-    }
-
-
-def test_an_interpreter_that_cannot_import_torch_ends_in_records_that_say_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "torch.py").write_text("raise OSError('libtorch.so: file too short')\n", encoding="utf-8")
-    monkeypatch.setenv("PYTHONPATH", str(broken))
-    monkeypatch.setattr(environments, "prepare", with_path(broken))
-    [record] = measured(monkeypatch, tmp_path, CPU, ["torch_math"])[0].values()
-    assert record.status is Status.CRASHED
-    assert "libtorch.so: file too short" in str(record.reason)
-
-
-def with_path(folder: Path) -> Callable[..., Environment]:
-    def prepare(*arguments: object) -> Environment:
-        return Environment(python=sys.executable, variables={"PYTHONPATH": str(folder)})
-
-    return prepare
-
-
-def test_a_variant_that_was_timed_in_too_few_processes_is_an_error() -> None:
-    observed = Observations()
-    block = {"reference": "a", "samples_ms": {"a": [1.0]}, "began": 0.0, "ended": 1.0}
-    observed.add({"event": "timed", "workload": "tiny", **block})
-    record = to_record(
-        observed, CELL, "a", TINY, fingerprint={}, measured_at="2026-01-31T12:00:00Z", processes=3, device=CPU
-    )
-    assert (record.status, record.timing) == (Status.ERROR, None)
-
-
 def test_a_workload_of_a_request_survives_the_trip_to_the_worker() -> None:
     asked = Request(
         device="cpu",
         workloads=(TINY, Workload(name="b", seq_len=33, heads=4, kv_heads=2, causal=True)),
         variants=("a",),
         references=("b",),
-        rounds={"tiny": {"a": 3}},
+        process=2,
+        sustained=False,
         skip=(("a", "tiny"),),
     )
     assert Request.from_json(asked.to_json()) == asked

@@ -20,10 +20,10 @@ from typing import ParamSpec
 from fluxbench import cell, dependencies, environments, hardware, progress, records, tables, targets, variants
 from fluxbench.cell import Cell
 from fluxbench.hardware import Device
-from fluxbench.observations import Observations, to_record, to_sentinel
+from fluxbench.observations import Observations, to_record, to_samples, to_sentinel
 from fluxbench.peaks import Peak, peak
 from fluxbench.processes import run_one, run_variants
-from fluxbench.records import Record, Sentinel, Status
+from fluxbench.records import Record, Status
 from fluxbench.requests import Request
 from fluxbench.settings import Settings, SetupError, full_disk
 from fluxbench.workloads import Workload
@@ -34,7 +34,7 @@ UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 P = ParamSpec("P")
 
 
-def _deadline(started: float, settings: Settings) -> float:
+def deadline_of(started: float, settings: Settings) -> float:
     """Return when to stop measuring (monotonic seconds), so that what is not measured can still be said."""
     limit_s = settings.cell_limit_s or UVNOTE_LIMIT_S
     return started + limit_s - min(30.0, limit_s / 4)
@@ -69,13 +69,14 @@ def measure(*names: str) -> None:
     this = cell.current()
     chosen = _known(variants.find, names)
     device = hardware.detect()
-    found, sentinel = measure_cell(this, list(chosen), device, settings, _deadline(started, settings))
+    observed = Observations()
+    found = measure_cell(this, list(chosen), device, settings, deadline_of(started, settings), observed)
     records.write(Path(f"{this.id}.jsonl"), found)
-    if sentinel:
+    records.write_text(Path(f"{this.id}.samples.json"), to_samples(observed))
+    if sentinel := to_sentinel(observed):
         records.write_text(Path(f"{this.id}.sentinel.json"), sentinel.to_json() + "\n")
-    others = hardware.other_processes(device)
-    if others:
-        print(f"Another process was using the device: {'; '.join(others)}. Times may be too long.\n")
+    if observed.others:
+        print(f"Another process was using the device: {'; '.join(observed.others)}. Times may be too long.\n")
     print(tables.timing_table(found), tables.method_note(found), sep="\n\n")
 
 
@@ -87,7 +88,7 @@ def ceilings() -> None:
     not be measured.
     """
     settings = Settings.load()
-    deadline = _deadline(time.monotonic(), settings)
+    deadline = deadline_of(time.monotonic(), settings)
     this = cell.current()
     device = hardware.detect()
     observed = Observations()
@@ -122,21 +123,29 @@ def _against_peak(found: dict[str, float], sheet: Peak | None) -> str:
         limit = getattr(sheet, name, None)
         share = f"{rate / limit:.0%} of the data sheet's {limit:,g}" if limit else "peak unknown"
         lines.append(f"{what:<36}{rate:>10,.1f} {unit:<8} {share}")
-    return "\n".join([f"Medians over {PROCESSES} fresh processes, under load.", *lines])
+    lines.append(f"{'between two events, nothing in it':<36}{found['event_us']:>10,.2f} µs")
+    return "\n".join([f"Medians over {PROCESSES} fresh processes, rates under load.", *lines])
 
 
 def measure_cell(
-    this: Cell, names: list[str], device: Device, settings: Settings, deadline: float
-) -> tuple[list[Record], Sentinel | None]:
-    """Return one record for every variant and workload, in that order, and the sentinel's times beside them.
+    this: Cell,
+    names: list[str],
+    device: Device,
+    settings: Settings,
+    deadline: float,
+    observed: Observations,
+    *,
+    sustained: bool = True,
+) -> list[Record]:
+    """Return one record for every variant and workload, in that order; what was seen goes to `observed`.
 
-    `deadline` is a monotonic time in seconds.
+    `deadline` is a monotonic time in seconds. Without `sustained` there are burst times alone.
     """
     shapes = dependencies.default_workloads(device, settings)
     target = targets.of(device, settings.root)
     left_out = () if settings.all else target.leaves_out
-    observed = Observations()
     wanted = []
+    marks = dependencies.of(this, names, device, settings)
     for name in names:
         variant, _ = variants.find(name)
         for shape in shapes:
@@ -148,15 +157,15 @@ def measure_cell(
             elif name not in wanted:
                 wanted.append(name)
     if wanted:
-        _run(this, wanted, shapes, device, settings, deadline, observed)
-    marks = dependencies.of(this, names, device, settings)
+        observed.others = list(hardware.other_processes(device))
+        _run(this, wanted, shapes, device, settings, deadline, observed, sustained=sustained)
+        observed.others = list(dict.fromkeys([*observed.others, *hardware.other_processes(device)]))
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    found = [
+    return [
         to_record(observed, this, name, shape, fingerprint=marks, measured_at=now, processes=PROCESSES, device=device)
         for name in names
         for shape in shapes
     ]
-    return found, to_sentinel(observed)
 
 
 def _run(
@@ -167,6 +176,8 @@ def _run(
     settings: Settings,
     deadline: float,
     observed: Observations,
+    *,
+    sustained: bool,
 ) -> None:
     references = tuple(
         name for name in variants.REFERENCES if not any(variants.find(name)[0].supports(device, s) for s in shapes)
@@ -190,6 +201,7 @@ def _run(
             observed,
             processes=PROCESSES,
             deadline=deadline,
+            sustained=sustained,
         )
 
 

@@ -71,16 +71,24 @@ def parse(source: str, cell_id: str) -> Cell:
     return Cell(notebook=notebook, id=cell_id, packages=tuple(packages), source_sha256=digest)
 
 
-def measured(source: str) -> tuple[str, ...]:
-    """Return the variants that a cell's `bench.measure(...)` names, in order; none where it has no such call."""
+def calls(source: str, function: str) -> bool:
+    """Whether a cell calls a function, as it is written: `certificate_trials.measure`."""
+    return any(ast.unparse(call.func) == function for call in _calls(source))
+
+
+def _calls(source: str) -> list[ast.Call]:
     try:
         tree = ast.parse(source)
     except SyntaxError:
-        return ()
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+def measured(source: str) -> tuple[str, ...]:
+    """Return the variants that a cell's `bench.measure(...)` names, in order; none where it has no such call."""
     return tuple(
         value.value
-        for call in calls
+        for call in _calls(source)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "measure"
         for argument in call.args
         for value in ast.walk(argument)

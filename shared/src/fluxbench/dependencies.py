@@ -6,6 +6,7 @@ Nothing is built, no worker is started, the device is not touched.
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -15,7 +16,12 @@ from fluxbench.cell import Cell
 from fluxbench.fingerprint import Fingerprint
 from fluxbench.hardware import Device
 from fluxbench.settings import Settings, SetupError
+from fluxbench.variants import slowed
 from fluxbench.workloads import Workload
+
+# What the certificate's trials slow down; a CPU's calls are too long for more than one.
+_TRIED = {"cpu": ("torch_flash",)}
+_TRIED_ON_GPU = ("torch_flash", "torch_cudnn", "triton_flash")
 
 
 def default_workloads(device: Device, settings: Settings) -> tuple[Workload, ...]:
@@ -25,6 +31,18 @@ def default_workloads(device: Device, settings: Settings) -> tuple[Workload, ...
         return workloads.named(*names)
     except KeyError as error:
         raise SetupError(str(error.args[0])) from error
+
+
+def trials(device: Device, settings: Settings) -> tuple[tuple[str, ...], Settings]:
+    """Return what the certificate's trials measure on a device: variants, and settings that ask for their workloads.
+
+    On a GPU these are the shortest, the middle and the longest of the default ones, on a CPU the shortest.
+    """
+    shapes = sorted(default_workloads(device, settings), key=lambda shape: shape.seq_len)
+    chosen = shapes[:1] if device.kind == "cpu" else [shapes[0], shapes[len(shapes) // 2], shapes[-1]]
+    bases = _TRIED.get(device.kind, _TRIED_ON_GPU)
+    names = tuple(f"{base}_{form}" for form in slowed.FORMS for base in bases)
+    return names, dataclasses.replace(settings, workloads=tuple(dict.fromkeys(shape.name for shape in chosen)))
 
 
 def of(this: Cell, names: Iterable[str], device: Device, settings: Settings) -> Fingerprint:
@@ -54,8 +72,12 @@ def _files_of(names: tuple[str, ...]) -> list[str]:
     if not names:
         return ["ceilings.py"]
     modules = [module for module in vars(variants).values() if isinstance(module, ModuleType)]
-    found = set()
-    for name in {*names, *variants.REFERENCES} & set(variants.NAMES):
+    found: set[str] = set()
+    certified = {variant.name for variant in variants.CERTIFICATE} & set(names)
+    if certified:
+        found |= {"certificate_trials.py", "variants/slowed.py"}
+    bases = {name.partition("_plus_")[0] for name in certified}
+    for name in {*names, *bases, *variants.REFERENCES} & set(variants.NAMES):
         variant, _ = variants.find(name)
         for module in modules:
             if any(value is variant for value in vars(module).values()):

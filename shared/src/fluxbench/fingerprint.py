@@ -12,12 +12,13 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench.py", "correctness.py", "inputs.py", "observations.py", "processes.py", "profiling.py", "reference.py",
-    "requests.py", "sentinel.py", "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
+    "bench.py", "correctness.py", "energy.py", "floor.py", "inputs.py", "observations.py", "peaks.py", "processes.py",
+    "profiling.py", "reference.py", "regimes.py", "requests.py", "samples.py", "sentinel.py", "statistics.py",
+    "telemetry.py", "timing.py", "worker.py", "workloads.py",
     "kernels/sentinel.fatbin", "variants/_base.py",
 )  # fmt: skip
 # A change to one of these changes what a time means.
-METHOD = ("inputs.py", "timing.py", "worker.py")
+METHOD = ("inputs.py", "regimes.py", "samples.py", "timing.py", "worker.py")
 _CODE, _PACKAGE = "code.", "package."
 _PACKAGE_ROOT = Path(__file__).parent
 _WORDS = {
@@ -33,6 +34,7 @@ _WORDS = {
     "workloads": "workloads",
     "left_out": "left out",
     "references": "references of ratios",
+    "reruns": "runs of flux",
 }
 
 

@@ -46,3 +46,53 @@ def make(workload: Workload, kind: str, seed: int, device: torch.device | str) -
         k[..., channels] += OUTLIER_OFFSET * noise(workload.kv_heads, OUTLIER_CHANNELS).sign()
         v += VALUE_BIAS * noise(workload.kv_heads, workload.head_dim)
     return q.to(dtype), k.to(dtype), v.to(dtype)
+
+
+class Fresh:
+    """Inputs whose contents change in place, at the same addresses, in a way that attention follows exactly.
+
+    A random sign for each channel goes to q and k, which leaves their products as they are, and another one to v, which
+    goes to the output too. Changing a sign rounds nothing. So a kernel that keeps what it computed from these addresses
+    gives a wrong answer, and one that compares contents finds none that it knows.
+    """
+
+    def __init__(self, inputs: Inputs, seed: int) -> None:
+        self.inputs = inputs
+        self._group = inputs[0].shape[2] // inputs[1].shape[2]  # query heads that share a key head
+        self._generator = torch.Generator().manual_seed(seed)
+        self._first = tuple(x.clone() for x in inputs)
+        self.signs = self._ones()  # of v against the first ones, [kv_heads, head_dim]
+        self._turned = self._ones()  # of q and k
+
+    def change(self) -> None:
+        """Change the contents."""
+        q, k, v = self.inputs
+        turned = self._random()
+        k.mul_(turned)
+        q.mul_(self.of_heads(turned))
+        self._turned = self._turned * turned
+        turned = self._random()
+        v.mul_(turned)
+        self.signs = self.signs * turned
+
+    def of_heads(self, signs: torch.Tensor) -> torch.Tensor:
+        """Return the signs of keys' or values' heads for those of the queries and the output: `[heads, head_dim]`."""
+        return signs.repeat_interleave(self._group, dim=0)
+
+    def restore(self) -> str | None:
+        """Put the first contents back; return why a kernel is wrong that was given the present ones, or None."""
+        signs = (self.of_heads(self._turned), self._turned, self.signs)
+        present = [first * sign for first, sign in zip(self._first, signs, strict=True)]
+        changed = [name for name, x, want in zip("qkv", self.inputs, present, strict=True) if not x.equal(want)]
+        for x, first in zip(self.inputs, self._first, strict=True):
+            x.copy_(first)
+        self.signs, self._turned = self._ones(), self._ones()
+        return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+
+    def _ones(self) -> torch.Tensor:
+        v = self.inputs[2]
+        return torch.ones(v.shape[2:], dtype=v.dtype, device=v.device)
+
+    def _random(self) -> torch.Tensor:
+        v = self.inputs[2]
+        return (2 * torch.randint(2, v.shape[2:], generator=self._generator) - 1).to(v.device, v.dtype)

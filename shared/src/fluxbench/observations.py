@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median, mode
 from typing import Any
 
-from fluxbench import statistics
+from fluxbench import energy, samples, statistics
 from fluxbench.cell import Cell
+from fluxbench.floor import faster_than_possible
 from fluxbench.hardware import Device
-from fluxbench.records import Correctness, Kernel, Record, Sentinel, Status, Telemetry, Timing
-from fluxbench.telemetry import Reading, summarize
+from fluxbench.records import Correctness, Kernel, Record, SecondClock, Sentinel, Status, Timing
+from fluxbench.samples import Series, Turn
+from fluxbench.telemetry import Log, Reading, summarize
 from fluxbench.workloads import Workload
 
 Pair = tuple[str, str]  # variant, workload
-
-
-@dataclass(frozen=True, kw_only=True)
-class Block:
-    """The samples that one process took of one workload."""
-
-    reference: str
-    samples_ms: Mapping[str, list[float]]
-    began: float  # monotonic seconds
-    ended: float
+RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals that are asked for, as shares
+CLOCKS_WITHIN = 0.01
+SLEPT_S = 0.1
 
 
 @dataclass
@@ -32,11 +30,40 @@ class Observations:
 
     checked: dict[Pair, dict[str, Any]] = field(default_factory=dict)
     failed: dict[Pair, tuple[Status, str, dict[str, Any] | None]] = field(default_factory=dict)
-    blocks: dict[str, list[Block]] = field(default_factory=dict)  # by workload, one a process
+    turns: list[Turn] = field(default_factory=list)  # in order
     readings: list[Reading] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     sentinel: str | None = None  # what it is, where the device has one
     ceilings: list[dict[str, float]] = field(default_factory=list)  # one a process; see `fluxbench.ceilings`
+    others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
+    _log: Log | None = None
+    _timings: dict[str, tuple[int, dict[str, dict[str, Timing]]]] = field(default_factory=dict)
+    _powers: tuple[int, dict[str, tuple[float, float]]] | None = None
+
+    @property
+    def log(self) -> Log:
+        """What the device was doing, by time."""
+        if self._log is None or len(self._log.readings) != len(self.readings):
+            self._log = Log(list(self.readings))
+        return self._log
+
+    def timings(self, variant: str) -> dict[str, dict[str, Timing]]:
+        """Return a variant's timings by workload and regime."""
+        if self._timings.get(variant, (0, {}))[0] != len(self.turns):
+            self._timings[variant] = len(self.turns), _timings(self, variant)
+        return self._timings[variant][1]
+
+    @property
+    def powers(self) -> dict[str, tuple[float, float]]:
+        """The power in W of each variant's blocks, over all its workloads, and its standard error."""
+        if self._powers is None or self._powers[0] != len(self.turns):
+            blocks: dict[str, list[tuple[float, float]]] = {}
+            for turn in self.turns:
+                if turn.block:
+                    windows = turn.block["windows"]
+                    blocks.setdefault(turn.variant, []).append((windows[0][0], windows[-1][1]))
+            self._powers = len(self.turns), energy.powers(self.readings, blocks)
+        return self._powers[1]
 
     def fail(
         self, variant: str, workload: str, status: Status, reason: str, correctness: dict[str, Any] | None = None
@@ -49,10 +76,8 @@ class Observations:
         match event["event"]:
             case "ready":
                 self.versions = event["versions"]
-            case "sentinel":
-                self.sentinel = (
-                    event.get("description") or self.sentinel
-                )  # one process without it costs its own samples
+            case "sentinel":  # one process without it costs its own samples
+                self.sentinel = event.get("description") or self.sentinel
             case "ceilings":
                 self.ceilings.append({key: value for key, value in event.items() if key != "event"})
             case "checked":
@@ -61,35 +86,48 @@ class Observations:
                 status = Status(event["status"])
                 self.fail(event["variant"], event["workload"], status, event["reason"], event.get("correctness"))
             case "timed":
-                block = Block(
-                    reference=event["reference"],
-                    samples_ms=event["samples_ms"],
-                    began=event["began"],
-                    ended=event["ended"],
-                )
-                self.blocks.setdefault(event["workload"], []).append(block)
+                self.turns.append(Turn.of(event))
 
-    def rounds(self) -> dict[str, dict[str, int]]:
-        """Return how many samples the first process took, by workload and variant."""
-        return {
-            workload: {name: len(samples) for name, samples in blocks[0].samples_ms.items()}
-            for workload, blocks in self.blocks.items()
+    def taken(self, variant: str, workload: str) -> list[Turn]:
+        """Return the turn in which each process measured a variant at a workload."""
+        found = {
+            turn.process: turn
+            for turn in self.turns
+            if turn.variant == variant and workload in turn.workloads and turn.burst
         }
+        return [found[process] for process in sorted(found)]
+
+    def of_process(self, process: int) -> list[Turn]:
+        """Return the turns of one process, in order."""
+        return [turn for turn in self.turns if turn.process == process]
 
 
 def to_sentinel(observed: Observations) -> Sentinel | None:
-    """Return the times of the sentinel at every workload that was timed; None where the device has none."""
+    """Return the sentinel's burst times beside each variant; None where the device has none."""
     if observed.sentinel is None:
         return None
-    return Sentinel(
-        kernel=observed.sentinel,
-        samples_ms={
-            workload: tuple(
-                tuple(round(sample, 6) for sample in block.samples_ms.get("sentinel", ())) for block in blocks
-            )
-            for workload, blocks in observed.blocks.items()
-        },
-    )
+    log = observed.log
+    found: dict[str, dict[int, tuple[float, ...]]] = {}
+    for turn in sorted((turn for turn in observed.turns if turn.burst), key=lambda turn: turn.process):
+        assert turn.burst is not None
+        beside = turn.burst["sentinel_ms"]
+        kept = samples.burst(turn, turn.workloads[0], log).ranked(beside) if beside else []
+        # Where a worker died, the reference has another turn in the one that went on: the later one, as in its record.
+        found.setdefault(turn.variant, {})[turn.process] = tuple(round(sample, 6) for sample in kept)
+    return Sentinel(kernel=observed.sentinel, samples_ms={name: tuple(parts.values()) for name, parts in found.items()})
+
+
+def to_samples(observed: Observations) -> str:
+    """Return every sample that was taken, ranked or not, with what the device was doing at each, as JSON.
+
+    `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line.
+    """
+    log = observed.log
+    lines = [json.dumps(each, allow_nan=False) for turn in observed.turns for each in samples.every(turn, log)]
+    measuring_s = sum(turn.ended - turn.began for turn in observed.turns)
+    busy_s = sum(turn.busy_s for turn in observed.turns)
+    head = f'{{"schema": 1, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "series": [\n'
+    return head + ",\n".join(lines) + "\n]}\n"
 
 
 def to_record(
@@ -103,18 +141,25 @@ def to_record(
     processes: int,
     device: Device,
 ) -> Record:
-    """Return the record of one variant at one workload. PASSED needs samples from every process."""
+    """Return the record of one variant at one workload. PASSED needs samples of every process, and possible times."""
     pair = (variant, workload.name)
     seen = observed.checked.get(pair, {})
     errors = seen.get("correctness")
-    blocks = [block for block in observed.blocks.get(workload.name, []) if variant in block.samples_ms]
+    taken = observed.taken(variant, workload.name)
     status, reason = Status.PASSED, None
+    timings: dict[str, Timing] = {}
     if pair in observed.failed:
         status, reason, failed_errors = observed.failed[pair]
         errors = failed_errors or errors
-    elif len(blocks) < processes:
+    elif len(taken) < processes:
         status = Status.ERROR
-        reason = f"timed in {len(blocks)} of {processes} processes; the reference variant failed in the others"
+        reason = f"timed in {len(taken)} of {processes} processes; the reference variant failed in the others"
+    else:
+        timings = observed.timings(variant)[workload.name]
+        kind = errors["precision_class"] if errors else "exact"
+        for regime, timing in timings.items():
+            if impossible := faster_than_possible(timing.median_ms, workload, device, kind):
+                status, reason = Status.ERROR, f"{regime}: {impossible}"
     passed = status is Status.PASSED
     versions = dict(observed.versions)
     if versions and device.driver:
@@ -128,8 +173,9 @@ def to_record(
         reason=reason,
         measured_at=measured_at,
         correctness=Correctness(**errors) if errors else None,
-        timing=_timing(variant, blocks) if passed else None,
-        telemetry=_telemetry(observed.readings, blocks) if passed else None,
+        timing=(timings.get("sustained") or timings["burst"]) if passed else None,
+        burst=timings["burst"] if passed else None,
+        **(_state(observed, variant, workload, taken, timings, device) if passed else {}),
         peak_memory_bytes=seen.get("peak_memory_bytes"),
         compile_s=seen.get("compile_s"),
         graph_breaks=seen.get("graph_breaks"),
@@ -139,24 +185,194 @@ def to_record(
     )
 
 
-def _timing(variant: str, blocks: list[Block]) -> Timing:
-    samples = [block.samples_ms[variant] for block in blocks]
-    reference = blocks[0].reference
-    middle = statistics.median(samples)
-    ratio = statistics.ratio(samples, [block.samples_ms[reference] for block in blocks])
-    if variant == reference:
-        ratio = statistics.Estimate(1.0, 1.0, 1.0)
+def _timings(observed: Observations, variant: str) -> dict[str, dict[str, Timing]]:
+    """Return a variant's timings by workload and regime."""
+    names = dict.fromkeys(name for turn in observed.turns if turn.variant == variant for name in turn.workloads)
+    taken = {name: observed.taken(variant, name) for name in names}
+    found: dict[str, dict[str, Timing]] = {name: {} for name in names}
+    its = {name: [samples.burst(turn, name, observed.log) for turn in turns] for name, turns in taken.items()}
+    # Each sample over that of the reference in the same round, which shares its clock.
+    quotients = [
+        [
+            [one / other for one, other in zip(each.ranked(), each.ranked(_beside_ms(turn, name)), strict=True)]
+            for each, turn in zip(its[name], turns, strict=True)
+            if turn.reference == _against(turns)
+        ]
+        for name, turns in taken.items()
+    ]
+    _add(found, "burst", its, statistics.medians(quotients), taken)
+    taken = {name: turns for name, turns in taken.items() if all(turn.block for turn in turns)}
+    anchors = {
+        name: [
+            samples.sustained(samples.beside(observed.of_process(turn.process), turn), name, observed.log)
+            for turn in turns
+        ]
+        for name, turns in taken.items()
+    }
+    its = {
+        name: [samples.sustained(_own(observed, turn), name, observed.log) for turn in turns]
+        for name, turns in taken.items()
+    }
+    pairs = []
+    for name, turns in taken.items():
+        comparable = [turn.reference == _against(turns) for turn in turns]
+        sides = [
+            [each.ranked() for each, counts in zip(side, comparable, strict=True) if counts]
+            for side in (its[name], anchors[name])
+        ]
+        pairs.append((sides[0], sides[1]))
+    _add(found, "sustained", its, statistics.ratios(pairs), taken)
+    return found
+
+
+def _own(observed: Observations, turn: Turn) -> list[Turn]:
+    """Return the turns whose blocks count for the variant of a turn: of the reference, all of its process."""
+    return samples.beside(observed.of_process(turn.process), turn) if turn.variant == turn.reference else [turn]
+
+
+def _against(turns: Sequence[Turn]) -> str:
+    """Return the reference of ratios: that of the most processes, where it failed in one and another took its place."""
+    return mode(turn.reference for turn in turns)
+
+
+def _beside_ms(turn: Turn, workload: str) -> Sequence[float]:
+    assert turn.burst is not None
+    found: Sequence[float] = turn.burst["reference_ms"][workload]
+    return found
+
+
+def _add(
+    found: dict[str, dict[str, Timing]],
+    regime: str,
+    its: Mapping[str, Sequence[Series]],
+    ratios: Sequence[statistics.Estimate],
+    taken: Mapping[str, Sequence[Turn]],
+) -> None:
+    """Add the timings of one regime, by workload, from the series and the ratio of each."""
+    ranked = {name: [each.ranked() for each in its[name]] for name in taken}
+    middles = statistics.medians(list(ranked.values()))
+    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
+        reference = _against(taken[name])
+        one = taken[name][0].variant == reference
+        found[name][regime] = _timing(
+            regime, its[name], ranked[name], middle, statistics.Estimate(1, 1, 1) if one else ratio, reference
+        )
+
+
+def _timing(
+    regime: str,
+    series: Sequence[Series],
+    ranked: Sequence[Sequence[float]],
+    middle: statistics.Estimate,
+    ratio: statistics.Estimate,
+    reference: str,
+) -> Timing:
     return Timing(
-        regime="sustained",
+        regime=regime,
         median_ms=middle.value,
         ci95_ms=(middle.low, middle.high),
-        processes=len(blocks),
-        samples_ms=tuple(round(sample, 6) for part in samples for sample in part),
+        processes=len(ranked),
+        samples_ms=tuple(round(sample, 6) for part in ranked for sample in part),
         reference_variant=reference,
         ratio=ratio.value,
         ratio_ci95=(ratio.low, ratio.high),
+        split=tuple(len(part) for part in ranked),
+        set_aside=sum(len(each.counts) - sum(each.counts) for each in series),
+        precise=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
     )
 
 
-def _telemetry(readings: list[Reading], blocks: list[Block]) -> Telemetry:
-    return summarize(r for r in readings if any(block.began <= r.time_s <= block.ended for block in blocks))
+def _within(estimate: statistics.Estimate, share: float) -> bool:
+    return (estimate.high - estimate.low) / 2 <= share * estimate.value
+
+
+def _state(
+    observed: Observations,
+    variant: str,
+    workload: Workload,
+    taken: Sequence[Turn],
+    timings: Mapping[str, Timing],
+    device: Device,
+) -> dict[str, Any]:
+    """Return what a record says of the device while it was measured, beside its times."""
+    log, name = observed.log, workload.name
+    own = [samples.sustained(_own(observed, turn), name, log) for turn in taken if turn.block]
+    rounds = [samples.burst(turn, name, log) for turn in taken]
+    held = summarize(reading for series in own or rounds for reading in series.readings(log))
+    found: dict[str, Any] = {
+        "telemetry": held,
+        "burst_telemetry": summarize(reading for series in rounds for reading in series.readings(log)),
+        "launch_ms": None
+        if device.kind == "cpu"
+        else median(turn.burst["launch_ms"][name] for turn in taken if turn.burst),
+        "second_clock": _second_clock(observed.checked.get((variant, name), {}), name, taken[0]),
+        "device_s": round(_device_s(observed, taken), 3),
+    }
+    if power := observed.powers.get(variant):
+        watts, error = power
+        call_ms = timings["sustained"].median_ms
+        found["telemetry"] = dataclasses.replace(held, power_w=watts)  # NVML's own is a mean over the second before
+        found["energy_mj"] = watts * call_ms
+        found["energy_ci95_mj"] = ((watts - 1.96 * error) * call_ms, (watts + 1.96 * error) * call_ms)
+    found["marks"] = tuple(_marks(observed, taken, own, rounds, found, device))
+    return found
+
+
+def _device_s(observed: Observations, taken: Sequence[Turn]) -> float:
+    """Return what one workload's share of these turns took of the device, with that of the reference's own turns."""
+    found = 0.0
+    for turn in taken:
+        turns = observed.of_process(turn.process)
+        anchors = [each for each in turns if each.variant == each.reference]
+        measured = {each.variant for each in turns}
+        found += (turn.ended - turn.began) / len(turn.workloads)
+        if turn.variant != turn.reference:
+            found += sum(each.ended - each.began for each in anchors) / len(turn.workloads) / max(1, len(measured) - 1)
+    return found
+
+
+def _second_clock(checked: Mapping[str, Any], workload: str, first: Turn) -> SecondClock | None:
+    if checked.get("clocks"):  # of a CPU: one call by both
+        wall_ms, profiler_ms = checked["clocks"]
+        return SecondClock(events_ms=wall_ms, kernels_ms=profiler_ms, span_ms=profiler_ms) if profiler_ms else None
+    if workload not in first.clocks or first.burst is None:
+        return None
+    kernels_ms, span_ms = first.clocks[workload]
+    return SecondClock(events_ms=median(first.burst["samples_ms"][workload]), kernels_ms=kernels_ms, span_ms=span_ms)
+
+
+def _marks(
+    observed: Observations,
+    taken: Sequence[Turn],
+    own: Sequence[Series],
+    rounds: Sequence[Series],
+    found: Mapping[str, Any],
+    device: Device,
+) -> Iterator[str]:
+    """Yield what was not as it should be, or could not be known."""
+    count = len(taken)
+    if unsettled := sum(not series.settled for series in own):
+        yield f"its speed did not settle in {unsettled} of {count} processes"
+    for regime, several in (("burst", rounds), ("sustained", own)):
+        if off := sum(series.off_regime for series in several):
+            total = sum(len(series.samples_ms) for series in several)
+            reasons = ", ".join(sorted({reason for series in several for reason in series.reasons}))
+            kept = any(series.kept_off for series in several)
+            what = "counted all the same, there were few others" if kept else "not ranked"
+            yield f"{regime}: {off} of {total} samples were out of the regime ({reasons}), {what}"
+    if clock := found["second_clock"]:
+        if abs(clock.difference) > CLOCKS_WITHIN:
+            yield f"the two clocks differ by {100 * clock.difference:+.1f}%"
+    else:
+        yield "no second clock: the profiler recorded no kernels"
+    if others := sum(turn.reference != _against(taken) for turn in taken):
+        yield f"its ratio leaves out {others} of {count} processes, in which another variant was the reference"
+    if (slept := sum(each.slept_s for turn in taken for each in _own(observed, turn))) > SLEPT_S:
+        yield f"the machine slept for {slept:.1f} s while it was measured"
+    told = found["telemetry"] if own else found["burst_telemetry"]
+    if device.kind != "cpu" and told.sm_clock_mhz is None:
+        yield "clock, power and temperature are unknown: the driver does not tell them"
+    if device.kind != "cpu" and found.get("energy_mj") is None and own:
+        yield "energy is unknown: the driver counts none, or too coarsely"
+    if observed.others:
+        yield f"another process used the device: {'; '.join(observed.others)}"

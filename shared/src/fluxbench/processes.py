@@ -7,8 +7,9 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,6 +21,7 @@ from fluxbench.observations import Observations
 from fluxbench.records import Status
 from fluxbench.requests import Request
 from fluxbench.telemetry import Sampler
+from fluxbench.variants import compiles_something
 from fluxbench.workloads import Workload
 
 # A worker that says nothing for this long hangs: the longest silent step is the compilation of one variant.
@@ -40,63 +42,92 @@ def run_variants(
     *,
     processes: int,
     deadline: float,
+    sustained: bool = True,
 ) -> None:
     """Measure `names` at `shapes` in `processes` fresh processes, and take in what they see.
 
     Compiled kernels are kept in `folder`, so that the first process compiles and the others do not. At `deadline`
-    (monotonic seconds) what is not measured becomes TIMEOUT.
+    (monotonic seconds) what is not measured becomes TIMEOUT. Without `sustained` there are burst samples alone. The
+    processes of a GPU are started together, import what they need and wait for their turn.
     """
-    with Sampler(device) as sampler:
+    spare = contextlib.ExitStack()
+    with Sampler(device) as sampler, spare:
+        waiting: list[subprocess.Popen[str]] = []
+        if device.worker_kind != "cpu":  # there, what one imports another would be timed beside
+            waiting = [_start(folder, environment, names, spare) for _ in range(processes)]
         for process in range(processes):
-            left = list(shapes)
-            while left:
-                skip = tuple(observed.failed)
-                if all((name, shape.name) in observed.failed for name in names for shape in left):
+            while True:
+                turned = {turn.variant for turn in observed.of_process(process) if turn.burst}
+                open_ = [n for n in names if any((n, shape.name) not in observed.failed for shape in shapes)]
+                left = tuple(name for name in open_ if name not in turned)
+                if not left:
                     break
                 request = Request(
                     device=device.worker_kind,
-                    workloads=tuple(left),
-                    variants=names,
+                    workloads=tuple(s for s in shapes if any((n, s.name) not in observed.failed for n in left)),
+                    variants=left,
                     references=references,
                     process=process,
-                    rounds=observed.rounds() if process else {},
-                    skip=skip,
+                    sustained=sustained,
+                    skip=tuple(observed.failed),
                 )
                 observed.readings = sampler.readings
-                death = run_one(folder, environment, request, observed, deadline)
+                worker = waiting.pop() if waiting else None
+                death = run_one(folder, environment, request, observed, deadline, worker)
                 if time.monotonic() >= deadline:
                     _out_of_time(names, shapes, observed, processes)
                     return
                 if death is None:
                     break
-                # What the worker was at has failed, and a fresh one goes on from there.
-                at = [shape.name for shape in left].index(death.workload)
-                for name in names if death.variant is None else (death.variant,):
-                    observed.fail(name, death.workload, death.status, death.reason)
-                left = left[at if death.variant else at + 1 :]
+                # What the worker was at has failed, and a fresh one goes on with the rest.
+                done = {turn.variant for turn in observed.of_process(process) if turn.burst}
+                if death.variant is None and death.workload is None and done - turned:
+                    continue  # it was between two turns
+                at = [death.workload] if death.workload else [shape.name for shape in shapes]
+                for name in left if death.variant is None else (death.variant,):
+                    for workload in at:
+                        observed.fail(name, workload, death.status, death.reason)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Death:
     """How a worker died or had to be ended, and what it was at."""
 
-    variant: str | None  # None where all variants of the workload were concerned
-    workload: str
+    variant: str | None  # None where all variants were concerned
+    workload: str | None  # None where all workloads were
     status: Status
     reason: str
 
 
 def run_one(
-    folder: Path, environment: Environment, request: Request, observed: Observations, deadline: float
+    folder: Path,
+    environment: Environment,
+    request: Request,
+    observed: Observations,
+    deadline: float,
+    worker: subprocess.Popen[str] | None = None,
 ) -> Death | None:
-    """Run one worker; return None where it finished, else how it died."""
+    """Run one worker, a waiting one where it is given; return None where it finished, else how it died."""
     number = len(list(folder.glob("request-*.json")))
-    request_path, events_path, log_path = (
-        folder / f"{stem}-{number}.{suffix}"
-        for stem, suffix in (("request", "json"), ("events", "jsonl"), ("log", "txt"))
-    )
+    request_path, events_path = folder / f"request-{number}.json", folder / f"events-{number}.jsonl"
     request_path.write_text(request.to_json(), encoding="utf-8")
     events_path.touch()
+    with contextlib.ExitStack() as stack:
+        if worker is None or worker.poll() is not None:
+            worker = _start(folder, environment, request.variants, stack)
+        stack.callback(_end, worker)
+        assert worker.stdin
+        with contextlib.suppress(BrokenPipeError):  # it is gone already, and what it printed says why
+            worker.stdin.write(json.dumps([str(request_path), str(events_path)]) + "\n")
+            worker.stdin.flush()
+        with events_path.open(encoding="utf-8") as events:
+            return _heard(worker, request, events, observed, deadline)
+
+
+def _start(
+    folder: Path, environment: Environment, names: Sequence[str], stack: contextlib.ExitStack
+) -> subprocess.Popen[str]:
+    """Start a worker that imports what it needs and waits; the stack ends it. What it prints goes to `log-PID.txt`."""
     paths = [environment.variables.get("PYTHONPATH", ""), str(_PACKAGE_ROOT)]
     variables = {
         **os.environ,
@@ -109,53 +140,60 @@ def run_one(
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
     }
-    ahead = [shape.name for shape in request.workloads]  # not finished by this worker
-    variant: str | None = None
-
-    def death(status: Status, reason: str) -> Death | None:
-        if not request.workloads:
-            return Death(variant=None, workload="", status=status, reason=reason)
-        if not ahead:  # all was measured before
-            return None
-        when = "" if variant else "while inputs were made or all variants timed together, "
-        return Death(variant=variant, workload=ahead[0], status=status, reason=when + reason)
-
-    with log_path.open("w") as log, events_path.open(encoding="utf-8") as events:
+    compiles = any(compiles_something(name) for name in names)
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="log-", suffix=".txt", delete=False) as log:
         worker = subprocess.Popen(
-            [environment.python, *WORKER, str(request_path), str(events_path)],
+            [environment.python, *WORKER, "-", "compiled" if compiles else "plain"],
             env=variables,
             cwd=folder,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            text=True,
         )
-        try:
-            heard = time.monotonic()
-            for event in _listen(worker, events):
-                now = time.monotonic()
-                if event is None:
-                    if now < deadline and now - heard < SILENCE_LIMIT_S:
-                        continue
-                    late = (
-                        "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
-                    )
-                    return death(Status.TIMEOUT, f"{late}; the process was ended")
-                heard = now
-                observed.add(event)
-                if event["event"] == "begin":
-                    progress.say(variant=event["variant"], workload=event["workload"])
-                    variant, ahead = event["variant"], ahead[ahead.index(event["workload"]) :]
-                if event["event"] == "timed":
-                    variant, ahead = None, ahead[1:]
-                if event["event"] == "done":
-                    return None
-        finally:
-            _end(worker)
-    return death(Status.CRASHED, _obituary(worker.returncode, log_path))
+    Path(log.name).rename(folder / f"log-{worker.pid}.txt")
+    stack.callback(_end, worker)
+    return worker
 
 
-def _listen(worker: subprocess.Popen[bytes], events: TextIO) -> Iterator[dict[str, Any] | None]:
+def _heard(
+    worker: subprocess.Popen[str], request: Request, events: TextIO, observed: Observations, deadline: float
+) -> Death | None:
+    """Take in what a worker says until it is done, dead, silent for too long or late."""
+    variant: str | None = None
+    workload: str | None = None
+    when = ""
+
+    def death(status: Status, reason: str) -> Death:
+        return Death(variant=variant, workload=workload, status=status, reason=when + reason)
+
+    heard = time.monotonic()
+    for event in _listen(worker, events):
+        now = time.monotonic()
+        if event is None:
+            if now < deadline and now - heard < SILENCE_LIMIT_S:
+                continue
+            late = "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
+            return death(Status.TIMEOUT, f"{late}; the process was ended")
+        heard = now
+        observed.add(event)
+        match event["event"]:
+            case "begin":
+                progress.say(variant=event["variant"], workload=event["workload"])
+                variant, workload = event["variant"], event["workload"]
+                when = "" if variant else "while inputs were made, "
+            case "turn":
+                variant, workload, when = event["variant"], None, "while it was timed, "
+            case "timed":
+                variant, workload, when = None, None, f"after {event['variant']} was timed, "
+            case "done":
+                return None
+    _end(worker)
+    return death(Status.CRASHED, _obituary(worker, events))
+
+
+def _listen(worker: subprocess.Popen[str], events: TextIO) -> Iterator[dict[str, Any] | None]:
     """Yield each event of a worker, and None while there is none, until it is gone and all is read."""
     part = ""
     while True:
@@ -169,15 +207,16 @@ def _listen(worker: subprocess.Popen[bytes], events: TextIO) -> Iterator[dict[st
         time.sleep(_POLL_S)
 
 
-def _end(worker: subprocess.Popen[bytes]) -> None:
+def _end(worker: subprocess.Popen[str]) -> None:
     """Kill a worker with every process that it started, and wait for it."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(worker.pid, signal.SIGKILL)
     worker.wait()
 
 
-def _obituary(returncode: int, log_path: Path) -> str:
+def _obituary(worker: subprocess.Popen[str], events: TextIO) -> str:
     """Say how a worker ended, with the last line that it printed."""
+    returncode, log_path = worker.returncode, Path(events.name).parent / f"log-{worker.pid}.txt"
     how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"exit code {returncode}"
     lines = [line for line in log_path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     last = f": {lines[-1].strip()[:160]}" if lines else ""
@@ -186,8 +225,7 @@ def _obituary(returncode: int, log_path: Path) -> str:
 
 def _out_of_time(names: tuple[str, ...], shapes: tuple[Workload, ...], observed: Observations, processes: int) -> None:
     for shape in shapes:
-        blocks = observed.blocks.get(shape.name, [])
         for name in names:
-            if sum(name in block.samples_ms for block in blocks) < processes:
+            if len(observed.taken(name, shape.name)) < processes:
                 reason = "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
                 observed.fail(name, shape.name, Status.TIMEOUT, reason)

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from fluxbench.inputs import Inputs
 
 TOP_KERNELS = 6
+_PROFILED_CALLS = 7
 Call = Callable[[Inputs], torch.Tensor]
 
 
-def profile_call(call: Call, inputs: Inputs) -> tuple[torch.Tensor, list[dict[str, Any]]]:
-    """Profile one warm call; return its output and its kernels as `{"name", "share"}`, the largest share first.
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler's clock and by ours."""
 
-    A share is of the call's device time, 0 to 1.
+    kernels: list[dict[str, Any]]  # {"name", "share"}, the largest share first; on a CPU torch's operators
+    profiler_ms: float
+    wall_ms: float
 
-    On a CPU these are torch's operators, by their own time.
-    """
+
+def profile_call(call: Call, inputs: Inputs) -> tuple[torch.Tensor, Profile]:
+    """Profile one warm call; return its output and what was seen. A share is of the call's device time, 0 to 1."""
     on_gpu = inputs[0].is_cuda
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
+        started = time.perf_counter()
         out = call(inputs)
         if on_gpu:
             torch.cuda.synchronize(inputs[0].device)
+        wall_ms = 1e3 * (time.perf_counter() - started)
     time_us: dict[str, float] = {}
     for event in profiled.key_averages():
         spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
@@ -35,7 +45,47 @@ def profile_call(call: Call, inputs: Inputs) -> tuple[torch.Tensor, list[dict[st
             time_us[event.key] = time_us.get(event.key, 0.0) + spent
     total = sum(time_us.values())
     largest = sorted(time_us.items(), key=lambda item: -item[1])[:TOP_KERNELS]
-    return out, [{"name": name, "share": round(spent / total, 4)} for name, spent in largest]
+    kernels = [{"name": name, "share": round(spent / total, 4)} for name, spent in largest]
+    return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
+
+
+def kernel_times(
+    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None]
+) -> dict[str, tuple[float, float]]:
+    """Return what the kernels of each callable take by the profiler's clock, median of a few calls: (sum, span) in ms.
+
+    The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
+    The one kernel of `clear_cache` runs before each call and tells them apart.
+    """
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        clear_cache()
+        for _ in range(_PROFILED_CALLS):
+            for call in calls.values():
+                clear_cache()
+                call()
+        torch.cuda.synchronize()
+    seen = sorted(
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profiled.events() or ()
+        if event.device_type == DeviceType.CUDA
+    )
+    parts: list[list[tuple[float, float]]] = []
+    for start, end, name in seen:
+        if name == seen[0][2]:
+            parts.append([])
+        else:
+            parts[-1].append((start, end))
+    parts = parts[1:]  # after the first clearing, which is followed by another
+    if len(parts) != _PROFILED_CALLS * len(calls) or not all(parts):
+        return {}
+    found = {}
+    for index, name in enumerate(calls):
+        its = parts[index :: len(calls)]
+        sums = [sum(end - start for start, end in part) / 1e3 for part in its]
+        spans = [(max(end for _, end in part) - part[0][0]) / 1e3 for part in its]
+        found[name] = (statistics.median(sums), statistics.median(spans))
+    return found
 
 
 def peak_memory_of(call: Call, inputs: Inputs) -> int | None:

@@ -1,6 +1,6 @@
 """What a measuring cell is at, for whoever waits for it: JSON lines in the file that `FLUXBENCH_PROGRESS` names.
 
-{"steps": 144}                                      how many steps there will be
+{"steps": 144}                                      how many steps there will be; the largest such number counts
 {"variant": "flex", "workload": "flux1-1024px-t512"}   a step begins; variant null: all are timed together
 {"step": "building the environment"}                   something else begins
 """
@@ -43,7 +43,7 @@ def read(path: Path) -> Progress:
                 continue
             if not isinstance(fields, dict):
                 continue
-            steps = fields.get("steps", steps)
+            steps = max(steps, fields.get("steps", 0))
             step = fields.get("step", step)
             if "variant" in fields:
                 begun += fields["variant"] is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from typing import Any
 from fluxbench.workloads import BY_NAME, Workload
 
 SCHEMA = 1
+_ADDED = ("burst_telemetry", "second_clock")  # parts that the first records of this schema did not have
 
 
 class Status(enum.StrEnum):
@@ -54,30 +56,50 @@ class Correctness:
 
 @dataclass(frozen=True, kw_only=True)
 class Timing:
-    """Durations of single calls. `samples_ms` are in process order, equally many from each process."""
+    """Time of a call in one regime, from samples in process order.
 
-    regime: str
+    A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean over 0.1 s
+    of calls, back to back, in the state that this very kernel brings the device to.
+    """
+
+    regime: str  # "burst" or "sustained"
     median_ms: float
     ci95_ms: tuple[float, float]
     processes: int
-    samples_ms: tuple[float, ...]
+    samples_ms: tuple[float, ...]  # those that are ranked; all of them are in `<cell>.samples.json`
     reference_variant: str
-    ratio: float  # median over the reference's: under 1 is faster than it
+    ratio: float  # over the reference's time: under 1 is faster than it
     ratio_ci95: tuple[float, float]
+    split: tuple[int, ...] = ()  # how many samples each process took; empty: equally many
+    set_aside: int = 0  # samples that are kept and not ranked: while settling, or out of the regime
+    precise: bool | None = None  # False: the time cap came before the precision that is asked for; None: not asked
 
     @property
     def by_process(self) -> tuple[tuple[float, ...], ...]:
         """The samples in milliseconds, one inner tuple a process."""
-        size = len(self.samples_ms) // self.processes
-        return tuple(self.samples_ms[start : start + size] for start in range(0, len(self.samples_ms), size))
+        sizes = self.split or (len(self.samples_ms) // self.processes,) * self.processes
+        ends = list(itertools.accumulate(sizes))
+        return tuple(self.samples_ms[end - size : end] for size, end in zip(sizes, ends, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Burst:
-    """Duration of a call on a device that has been idle."""
+class SecondClock:
+    """The same call by two clocks, in ms: device events, and the profiler's times of the kernels in it (CUPTI).
 
-    median_ms: float
-    ci95_ms: tuple[float, float]
+    What an event pair spans lies between the sum of the kernels' times and the time from the first one's begin to the
+    last one's end; `difference` is by how much it lies outside, as a share (0 where it does not).
+    """
+
+    events_ms: float
+    kernels_ms: float
+    span_ms: float
+
+    @property
+    def difference(self) -> float:
+        """By which share the events' time lies outside of what the profiler saw; negative: shorter."""
+        if self.events_ms > self.span_ms:
+            return self.events_ms / self.span_ms - 1
+        return min(0.0, self.events_ms / self.kernels_ms - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +133,15 @@ class Record:
     measured_at: str  # UTC, ISO 8601
     correctness: Correctness | None = None
     timing: Timing | None = None
-    burst: Burst | None = None
-    telemetry: Telemetry | None = None
-    energy_mj: float | None = None
+    burst: Timing | None = None
+    telemetry: Telemetry | None = None  # of the sustained samples
+    burst_telemetry: Telemetry | None = None
+    energy_mj: float | None = None  # of a call, sustained
+    energy_ci95_mj: tuple[float, float] | None = None
+    launch_ms: float | None = None  # of the host, for one call, while the device is busy
+    second_clock: SecondClock | None = None
+    device_s: float | None = None  # what measuring it took of the device, all processes, rests and reference included
+    marks: tuple[str, ...] = ()  # what was not as it should be, a phrase each
     peak_memory_bytes: int | None = None
     compile_s: float | None = None
     graph_breaks: int | None = None
@@ -133,8 +161,9 @@ class Record:
             raise RecordError(f"{who}: only PASSED may hold burst times or energy, got {self.status}")
         if passed and self.correctness is None:
             raise RecordError(f"{who}: a PASSED record must say how its output was checked; correctness is null")
-        if self.timing:
-            _check_timing(who, self.timing)
+        for timing in (self.timing, self.burst):
+            if timing:
+                _check_timing(who, timing)
 
     def to_json(self) -> str:
         """Return the record as one line of JSON, without a newline."""
@@ -175,10 +204,14 @@ def read_sentinel(path: Path) -> Sentinel | None:
 
 
 def _check_timing(who: str, timing: Timing) -> None:
-    if timing.processes < 1 or not timing.samples_ms or len(timing.samples_ms) % timing.processes:
+    count = len(timing.samples_ms)
+    if timing.split:
+        if len(timing.split) != timing.processes or min(timing.split) < 1 or sum(timing.split) != count:
+            raise RecordError(f"{who}: split must name the samples of each process, got {timing.split} of {count}")
+    elif timing.processes < 1 or not count or count % timing.processes:
         raise RecordError(
-            f"{who}: samples_ms must hold equally many samples from each process, "
-            f"got {len(timing.samples_ms)} from {timing.processes}"
+            f"{who}: without split, samples_ms must hold equally many samples from each process, "
+            f"got {count} from {timing.processes}"
         )
     numbers = (*timing.samples_ms, timing.median_ms, *timing.ci95_ms, timing.ratio, *timing.ratio_ci95)
     if not all(math.isfinite(number) and number > 0 for number in numbers):
@@ -216,12 +249,14 @@ def from_json(line: str) -> Record:
         for name, kind in (
             ("correctness", Correctness),
             ("timing", Timing),
-            ("burst", Burst),
+            ("burst", Timing),
             ("telemetry", Telemetry),
+            ("burst_telemetry", Telemetry),
+            ("second_clock", SecondClock),
         ):
-            part = data.pop(name)
+            part = data.pop(name, None) if name in _ADDED else data.pop(name)
             parts[name] = None if part is None else kind(**{key: _frozen(value) for key, value in part.items()})
-        return Record(**data, **parts)
+        return Record(**{key: _frozen(value) for key, value in data.items()}, **parts)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"a record does not fit schema {SCHEMA}: {error}") from error
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fluxbench.workloads import Workload
 
@@ -18,10 +17,8 @@ class Request:
     workloads: tuple[Workload, ...]
     variants: tuple[str, ...]
     references: tuple[str, ...]
-    process: int = 0
-    # How many samples to take, by workload and variant, as the first process found out. Empty: this is the first, which
-    # also checks on both kinds of inputs and looks at kernels and memory.
-    rounds: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    process: int = 0  # the first one also checks on both kinds of inputs and looks at kernels, memory and clocks
+    sustained: bool = True  # false: burst samples alone
     skip: tuple[tuple[str, str], ...] = ()
     ceilings: bool = False  # measure the device's own matrix and copy rates instead
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import statistics
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -44,6 +45,19 @@ class Reading:
     power_w: float | None  # averaged by the driver over 1 s on Ampere (not A100) and newer: nvmlDeviceGetPowerUsage
     temperature_c: float | None
     throttle_reasons: tuple[str, ...] = ()
+    energy_mj: float | None = None  # since the driver was loaded; an H200 counts on every 100 ms
+
+
+class Log:
+    """Readings in order of time, and those between two times."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        self.readings = readings
+        self._times = [reading.time_s for reading in readings]
+
+    def between(self, begin: float, end: float) -> Sequence[Reading]:
+        """Return the readings of a stretch of time, monotonic seconds."""
+        return self.readings[bisect.bisect_left(self._times, begin) : bisect.bisect_right(self._times, end)]
 
 
 class Sampler:
@@ -52,7 +66,7 @@ class Sampler:
     It takes one reading on entry and one on exit, so that the shortest block has two, and one every `interval_s`.
     """
 
-    def __init__(self, device: Device, interval_s: float = 0.05) -> None:
+    def __init__(self, device: Device, interval_s: float = 0.02) -> None:
         self.readings: list[Reading] = []
         self._device = device
         self._interval_s = interval_s
@@ -121,12 +135,14 @@ def _reading(nvml: Any, gpu: Any) -> Reading:
     bitmask = ask(nvml, "nvmlDeviceGetCurrentClocksEventReasons", gpu)
     if bitmask is None:  # drivers before 535 know it by its older name
         bitmask = ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", gpu)
+    energy_mj = ask(nvml, "nvmlDeviceGetTotalEnergyConsumption", gpu)
     return Reading(
         time_s=time.monotonic(),
         sm_clock_mhz=None if clock_mhz is None else float(clock_mhz),
         power_w=None if power_mw is None else power_mw / 1000,
         temperature_c=None if temperature_c is None else float(temperature_c),
         throttle_reasons=throttle_reasons(bitmask or 0),
+        energy_mj=None if energy_mj is None else float(energy_mj),
     )
 
 

@@ -1,45 +1,69 @@
-"""Callables to samples: single calls, interleaved in random order, with the last-level cache cleared before each."""
+"""Callables to samples, in two regimes: what a rested device does, and what it holds under the kernel's own load.
+
+Burst: single calls between two device events, the last-level cache cleared before each, in random order, rests between
+rounds. Sustained: one variant at a time, back to back, until its speed has settled.
+"""
 
 from __future__ import annotations
 
-import functools
+import itertools
 import math
 import os
 import random
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
-from fluxbench.inputs import Inputs
+from fluxbench.inputs import Fresh, Inputs
 
-Call = Callable[[], torch.Tensor]
+Call = Callable[[Inputs], torch.Tensor]
+Key = tuple[str, str]  # variant, workload
+T = TypeVar("T")
 
-SETTLE_CHUNK_S = 0.25
-SETTLE_LIMIT_S = 3.0
-SETTLE_TOLERANCE = 0.005
+PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_HEAD_START_CYCLES = 600_000  # for each call of a round, 0.3 ms: the host is ahead of the device from the first one on
 _FALLBACK_CACHE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """How many samples to take of each callable."""
+    """How long a process measures each variant."""
 
-    max_rounds: int
-    min_rounds: int
-    budget_s: float  # of device time, for one callable
+    most_rounds: int  # of burst
+    least_rounds: int
+    burst_budget_s: float  # of burst calls at one workload
+    first_rest_s: float  # before the first round: a card that was at its power limit takes so long to its full clock
+    rest_s: float  # at least, between two rounds
+    chunk_s: float  # of sustained calls at one workload, before the next one's turn
+    lead_s: float  # of a block, always set aside
+    most_lead_s: float  # after which a speed that has not settled is taken all the same
+    least_s: float  # of a block, after the lead
+    most_s: float  # the time cap
+    stretch_s: float  # two of which in succession tell whether a speed has settled
+    settled_within: float  # by which share their means may differ
+    sample_s: float  # that a sustained sample is the mean of
 
     @classmethod
     def on(cls, device: torch.device) -> Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
         if device.type == "cpu":
-            return cls(max_rounds=10, min_rounds=2, budget_s=0.1)
-        return cls(max_rounds=60, min_rounds=10, budget_s=0.3)
+            return cls(
+                most_rounds=5, least_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, rest_s=0.02, chunk_s=0.005,
+                lead_s=0.1, most_lead_s=1.0, least_s=0.4, most_s=0.6, stretch_s=0.02, settled_within=0.05,
+                sample_s=0.02,
+            )  # fmt: skip
+        return cls(
+            most_rounds=15, least_rounds=6, burst_budget_s=0.06, first_rest_s=0.25, rest_s=0.01, chunk_s=0.008,
+            lead_s=0.4, most_lead_s=0.8, least_s=0.5, most_s=0.8, stretch_s=0.25, settled_within=0.01, sample_s=0.1,
+        )  # fmt: skip
 
     def rounds(self, call_s: float) -> int:
-        """Return how many samples to take of a call that lasts `call_s` seconds."""
-        return max(self.min_rounds, min(self.max_rounds, math.ceil(self.budget_s / call_s)))
+        """Return how many burst samples to take of a call that lasts `call_s` seconds."""
+        return max(self.least_rounds, min(self.most_rounds, math.ceil(self.burst_budget_s / call_s)))
 
 
 class Stopwatch:
@@ -47,33 +71,41 @@ class Stopwatch:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.on_cpu = device.type == "cpu"
+        # The fill of int8 is told apart from all that a variant runs, which the second clock relies on.
         self._flush = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
-        self._pending: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self._samples_s: list[float] = []
+        self._marks: list[Any] = []
 
-    def time(self, call: Call) -> torch.Tensor:
-        """Clear the cache, call once, and keep the duration; the device may still be busy when this returns."""
-        self._flush.zero_()
-        if self.device.type == "cpu":
-            start = time.perf_counter()
-            out = call()
-            self._samples_s.append(time.perf_counter() - start)
-            return out
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        out = call()
-        end.record()
-        self._pending.append((begin, end))
-        return out
-
-    def take_ms(self) -> list[float]:
-        """Wait for the device and return the durations since the last take, in milliseconds, in order of calling."""
-        if self._pending:
+    def wait(self) -> None:
+        """Wait for the device."""
+        if not self.on_cpu:
             torch.cuda.synchronize(self.device)
-            self._samples_s.extend(begin.elapsed_time(end) / 1e3 for begin, end in self._pending)
-        taken = [1e3 * sample for sample in self._samples_s]
-        self._pending, self._samples_s = [], []
-        return taken
+
+    def clear_cache(self) -> None:
+        """Write over twice the last-level cache."""
+        self._flush.fill_(1)
+
+    def hold(self, calls: int) -> None:
+        """Keep the device busy at little power while the host gets ahead of it by this many calls."""
+        if not self.on_cpu:
+            torch.cuda._sleep(_HEAD_START_CYCLES * calls)
+
+    def mark(self) -> None:
+        """Put an event into the device's queue; a CPU's is now."""
+        if self.on_cpu:
+            self._marks.append(time.perf_counter())
+            return
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        self._marks.append(event)
+
+    def between_ms(self) -> list[float]:
+        """Wait for the device, and return the times between the marks since the last call of this, in milliseconds."""
+        marks, self._marks = self._marks, []
+        if self.on_cpu:
+            return [1e3 * (end - begin) for begin, end in itertools.pairwise(marks)]
+        self.wait()
+        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)]
 
 
 def last_level_cache_bytes(device: torch.device) -> int:
@@ -86,57 +118,162 @@ def last_level_cache_bytes(device: torch.device) -> int:
         return _FALLBACK_CACHE_BYTES
 
 
-def settle(stopwatch: Stopwatch, calls: Sequence[Call]) -> None:
-    """Load the device with rounds of these calls until their speed is steady, or for `SETTLE_LIMIT_S`.
+@dataclass(frozen=True, kw_only=True)
+class Burst:
+    """The samples of some rounds: each callable's, one a round."""
 
-    Steady is: the median round of one chunk and that of the next agree. A card that starts at rest falls by up to 15%
-    within a second as it reaches its power limit, and how far depends on the mixture of kernels, so this takes the one
-    that is to be timed. A CPU's first call has already loaded it for as long as a chunk.
-    """
-    if stopwatch.device.type == "cpu":
-        return
-    before = math.inf
-    deadline = time.monotonic() + SETTLE_LIMIT_S
-    while time.monotonic() < deadline:
-        chunk_end = time.monotonic() + SETTLE_CHUNK_S
-        rounds_ms: list[float] = []
-        while time.monotonic() < chunk_end:
-            for call in calls:
-                stopwatch.time(call)
-            rounds_ms.append(sum(stopwatch.take_ms()))
-        now = sorted(rounds_ms)[len(rounds_ms) // 2]
-        if abs(now / before - 1) < SETTLE_TOLERANCE:
-            return
-        before = now
+    samples_ms: Mapping[Key, list[float]]
+    places: Mapping[Key, list[int]]  # of each sample in the order of its round, from 0
+    times: list[tuple[float, float]]  # begin and end of each round, monotonic seconds
+    launch_ms: Mapping[Key, float]  # median time of the host in a call, while the device is busy
+    outputs: Mapping[Key, tuple[torch.Tensor, torch.Tensor | None]]  # one of each, and its inputs' `Fresh.signs`
 
 
-def interleave(
+def burst(
     stopwatch: Stopwatch,
-    calls: Mapping[str, Callable[[Inputs], torch.Tensor]],
-    rounds: Mapping[str, int],
-    rotation: list[Inputs],
+    calls: Mapping[Key, Callable[[Any], torch.Tensor]],
+    rounds: int,
+    fresh: Mapping[str, Fresh],
     order: random.Random,
-) -> tuple[dict[str, list[float]], dict[str, torch.Tensor]]:
-    """Time every callable `rounds[name]` times, in rounds of random order over rotated inputs.
+    plan: Plan,
+) -> Burst:
+    """Time every callable once a round, in random order, with a rest before each round.
 
-    Returns the samples in milliseconds by name, and each callable's output of its last call with `rotation[-1]`,
-    cloned before anything else runs. A callable with fewer samples sits rounds out, evenly.
+    A key is a variant and the workload whose inputs in `fresh` it gets, None where there are none. Their contents
+    change before each round, so no callable sees what it has seen before; but the first one is called, untimed, at the
+    begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU
+    1.5 times as long as the round before: the device works 40% of the time. Which round's output is kept is random.
     """
-    total = max(rounds.values())
-    schedule: list[str] = []
-    for index in range(total):
-        due = [name for name in calls if (index + 1) * rounds[name] // total > index * rounds[name] // total]
-        order.shuffle(due)
-        schedule += due
-    left = dict(rounds)
+    kept_round = {key: order.randrange(rounds) for key in calls}
+    samples: dict[Key, list[float]] = {key: [] for key in calls}
+    places: dict[Key, list[int]] = {key: [] for key in calls}
+    launches: dict[Key, list[float]] = {key: [] for key in calls}
     outputs = {}
-    for name in schedule:
-        left[name] -= 1
-        inputs = rotation[-1 - left[name] % len(rotation)]  # the last call's are never those of the call before
-        out = stopwatch.time(functools.partial(calls[name], inputs))
-        if not left[name]:
-            outputs[name] = out.clone()
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for name, sample in zip(schedule, stopwatch.take_ms(), strict=True):
-        samples[name].append(sample)
-    return samples, outputs
+    times = []
+    rest = plan.first_rest_s
+    schedule = list(calls)
+    lead = schedule[0]
+    for index in range(rounds):
+        order.shuffle(schedule)
+        for each in fresh.values():
+            each.change()
+        stopwatch.wait()
+        time.sleep(rest)
+        began = time.monotonic()
+        stopwatch.hold(len(schedule) + 1)
+        if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
+            stopwatch.clear_cache()
+            calls[lead](fresh[lead[1]].inputs)
+        for key in schedule:
+            its = fresh.get(key[1])
+            inputs = its and its.inputs
+            stopwatch.clear_cache()
+            stopwatch.mark()
+            started = time.perf_counter()
+            out = calls[key](inputs)
+            launches[key].append(1e3 * (time.perf_counter() - started))
+            stopwatch.mark()
+            if kept_round[key] == index:
+                outputs[key] = (out.clone(), its and its.signs.clone())
+            del out
+        for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
+            samples[key].append(sample)
+            places[key].append(place)
+        times.append((began, time.monotonic()))
+        rest = plan.rest_s if stopwatch.on_cpu else max(plan.rest_s, min(1.0, 1.5 * (times[-1][1] - began)))
+    return Burst(
+        samples_ms=samples,
+        places=places,
+        times=times,
+        launch_ms={key: statistics.median(found) for key, found in launches.items()},
+        outputs=outputs,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One variant, back to back, its workloads in turn.
+
+    A window is one turn of all workloads, `calls[workload]` calls of each; `samples_ms` are their mean times, one a
+    window. The first `lead` windows are from before its speed had settled.
+    """
+
+    samples_ms: Mapping[str, list[float]]  # by workload
+    calls: Mapping[str, int]
+    windows: list[tuple[float, float]]  # begin and end of each, monotonic seconds
+    lead: int
+    stretch: int  # windows that a sample is the mean of
+    settled: bool
+
+
+def sustain(
+    stopwatch: Stopwatch,
+    calls: Mapping[str, Callable[[T], object]],
+    call_s: Mapping[str, float],
+    rotation: Mapping[str, Sequence[T]],
+    plan: Plan,
+    most_s: float | None = None,
+) -> Block:
+    """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
+
+    It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `lead_s`, two
+    stretches in succession whose means agree within `settled_within`. Inputs rotate; together they exceed the cache.
+    """
+    counts = {workload: max(1, round(plan.chunk_s / call_s[workload])) for workload in calls}
+    window_s = sum(counts[workload] * call_s[workload] for workload in calls)
+    stretch = max(1, round(plan.stretch_s / window_s))
+    most = most_s or plan.most_s
+    first_lead = max(1, math.ceil(plan.lead_s / window_s))
+    lead = first_lead
+    means: list[float] = []
+    samples: dict[str, list[float]] = {workload: [] for workload in calls}
+    windows: list[tuple[float, float]] = []
+    turn = 0
+    while True:
+        began = time.monotonic()
+        if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
+            workload = next(iter(calls))
+            calls[workload](rotation[workload][turn % len(rotation[workload])])
+            turn += 1
+        stopwatch.mark()
+        for workload, call in calls.items():
+            inputs = rotation[workload]
+            for _ in range(counts[workload]):
+                call(inputs[turn % len(inputs)])
+                turn += 1
+            stopwatch.mark()
+        found = stopwatch.between_ms()
+        windows.append((began, time.monotonic()))
+        for workload, total in zip(calls, found, strict=True):
+            samples[workload].append(total / counts[workload])
+        means.append(sum(found))
+        counted = means[lead:]
+        if len(counted) < 2 * stretch:
+            continue
+        if not _agree(counted, stretch, plan) and (lead + 1 - first_lead) * window_s <= plan.most_lead_s - plan.lead_s:
+            lead += 1  # its speed still moves
+            continue
+        known = len(counted) * window_s >= plan.least_s and _half_interval(counted, stretch) <= PRECISE_WITHIN
+        if known or len(counted) * window_s >= most:
+            break
+    return Block(
+        samples_ms=samples,
+        calls=counts,
+        windows=windows,
+        lead=lead,
+        stretch=max(1, round(plan.sample_s / window_s)),
+        settled=_agree(means[lead:], stretch, plan),
+    )
+
+
+def _agree(means: Sequence[float], stretch: int, plan: Plan) -> bool:
+    first, second = (statistics.fmean(means[start : start + stretch]) for start in (0, stretch))
+    return abs(first / second - 1) <= plan.settled_within
+
+
+def _half_interval(means: Sequence[float], stretch: int) -> float:
+    """Return half the 95% interval of the mean of all windows, as a share, from its stretches."""
+    stretches = [
+        statistics.fmean(means[start : start + stretch]) for start in range(0, len(means) - stretch + 1, stretch)
+    ]
+    return 1.96 * statistics.stdev(stretches) / math.sqrt(len(stretches)) / statistics.fmean(stretches)

@@ -8,16 +8,18 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "correctness": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "correctness": ...}
-    {"event": "timed", "workload": ..., "reference": ..., "samples_ms": {name: [...]}, "began": ..., "ended": ...}
+    {"event": "turn", "variant": ...}                                     before it is timed
+    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "clocks": {...}, ...}
     {"event": "done"}
 
-`began` and `ended` are readings of the system's monotonic clock, in seconds.
+"timed" holds what `regimes.Turn` returns, by workload; of the reference there are several turns, the later ones without
+`burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds; `slept_s` is how long
+the machine slept between the two.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import json
 import os
@@ -27,7 +29,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -37,14 +39,16 @@ from fluxbench import sentinel, variants
 from fluxbench.ceilings import measure_ceilings
 from fluxbench.correctness import Case, judge, poison, restore
 from fluxbench.inputs import Inputs, make
-from fluxbench.profiling import compile_counters, peak_memory_of, profile_call
+from fluxbench.profiling import Profile, compile_counters, peak_memory_of, profile_call
 from fluxbench.records import Correctness, Status
+from fluxbench.regimes import Shape, Turn, how_many_inputs, slept_s
 from fluxbench.requests import Request
-from fluxbench.timing import Plan, Stopwatch, interleave, settle
+from fluxbench.timing import Call, Plan, Stopwatch
 from fluxbench.variants._base import Form, Variant, build
 from fluxbench.workloads import Workload
 
 SEEDS_PER_PROCESS = 100
+REFERENCE_EVERY = 5  # variants between two turns of the reference
 
 
 class Worker:
@@ -76,10 +80,7 @@ class Worker:
             self.emit("ceilings", **measure_ceilings(self.device, stopwatch))
         if self.request.workloads:
             self._load_sentinel()
-        for workload in self.request.workloads:
-            self._measure(workload, stopwatch)
-            if "torch._dynamo" in sys.modules:  # which takes seconds to load
-                torch.compiler.reset()
+            self._measure(stopwatch)
         self.emit("done")
 
     def _load_sentinel(self) -> None:
@@ -95,70 +96,120 @@ class Worker:
     def _names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.request.references, *self.request.variants)))
 
-    def _measure(self, workload: Workload, stopwatch: Stopwatch) -> None:
-        names = [name for name in self._names() if (name, workload.name) not in self.request.skip]
+    def _measure(self, stopwatch: Stopwatch) -> None:
+        """Give every variant its turn, and the reference one before the first, after every few and after the last."""
+        shapes = {workload.name: self._shape(workload) for workload in self.request.workloads}
+        order = random.Random(self.request.process)
+        found = self._reference(shapes)
+        if found is None:
+            return
+        reference, at = found
+        names = [name for name in self.request.variants if name != reference]
+        turned = self.request.process % max(1, len(names))
+        names = names[turned:] + names[:turned]
+        if self.request.process % 2:
+            names.reverse()
+
+        def turn(name: str, calls: Mapping[str, Call], anchor: Turn | None = None) -> Turn:
+            variant, _ = variants.find(name)
+            return Turn(
+                name, variant, calls, (reference, at), shapes, self.sentinel, stopwatch, self.plan, order, anchor
+            )
+
+        anchor = turn(reference, at)
+        usable = self._take(anchor, burst=True)
+        since = 0
+        for name in names:
+            calls = self._ready(name, {workload: shapes[workload] for workload in usable})
+            if calls and self._take(turn(name, calls, anchor), burst=True):
+                since += 1
+            if since == REFERENCE_EVERY:
+                self._take(anchor, burst=False)
+                since = 0
+            del calls
+            if "torch._dynamo" in sys.modules:  # which takes seconds to load
+                torch.compiler.reset()
+        if since:
+            self._take(anchor, burst=False)
+
+    def _shape(self, workload: Workload) -> Shape:
         self.emit("begin", variant=None, workload=workload.name)
         seed = self.request.process * SEEDS_PER_PROCESS
-        inputs = [make(workload, "normal", seed + i, self.device) for i in range(2)]
-        timed_case = self._timed_case(workload, inputs[-1])
-        inputs[-1] = timed_case.inputs
-        cases = [timed_case]
-        rounds = dict(self.request.rounds.get(workload.name, {}))
-        if not self.request.rounds:
-            cases.append(Case.of(make(workload, "flux", seed, self.device), causal=workload.causal))
-        ready: dict[str, Callable[[Inputs], torch.Tensor]] = {}
-        reference = None
-        for name in names:
-            is_spare_reference = reference is not None and name in self.request.references
-            if is_spare_reference and name not in self.request.variants:
+        count = how_many_inputs(workload, self.device)
+        inputs = [make(workload, "normal", seed + i, self.device) for i in range(count)]
+        case = self._timed_case(workload, inputs[-1])
+        inputs[-1] = case.inputs
+        shape = Shape(workload, inputs, case, seed)
+        if not self.request.process:
+            shape.harder = Case.of(make(workload, "flux", seed, self.device), causal=workload.causal)
+        return shape
+
+    def _reference(self, shapes: Mapping[str, Shape]) -> tuple[str, dict[str, Call]] | None:
+        """Return the first of the references that is right at every workload, or the one that is at most of them."""
+        best: tuple[str, dict[str, Call]] | None = None
+        for name in self.request.references:
+            calls = self._ready(name, shapes)
+            if calls and (best is None or len(calls) > len(best[1])):
+                best = name, calls
+            if len(calls) == len(shapes):
+                break
+        return best
+
+    def _ready(self, name: str, shapes: Mapping[str, Shape]) -> dict[str, Call]:
+        """Build and check a variant at each workload; return it where it was right."""
+        variant, form = variants.find(name)
+        calls = {}
+        for workload, shape in shapes.items():
+            if (name, workload) in self.request.skip:
                 continue
-            variant, form = variants.find(name)
-            self.emit("begin", variant=name, workload=workload.name)
-            checked = self._check(name, variant, form, workload, cases)
-            if checked:
-                ready[name], call_s = checked
-                rounds.setdefault(name, self.plan.rounds(call_s))
-                if reference is None and name in self.request.references:
-                    reference = name
-        del cases
-        if not ready or reference is None:
-            return
-        self.emit("begin", variant=None, workload=workload.name)
-        calls = dict(ready)
-        if self.sentinel:
-            fixed = self.sentinel.call
-            calls[sentinel.NAME] = lambda _: fixed()
-            if sentinel.NAME not in rounds:
-                started = time.perf_counter()
-                self._call(calls[sentinel.NAME], inputs[0])
-                rounds[sentinel.NAME] = self.plan.rounds(time.perf_counter() - started)
-        settle(stopwatch, [functools.partial(call, inputs[0]) for call in calls.values()])
-        began = time.monotonic()
-        order = random.Random(f"{workload.name}/{self.request.process}")
-        samples, outputs = interleave(stopwatch, calls, {name: rounds[name] for name in calls}, inputs, order)
-        ended = time.monotonic()
-        if self.sentinel and not self.sentinel.is_right(outputs.pop(sentinel.NAME)):
-            del samples[sentinel.NAME]
-        for name, out in outputs.items():
-            variant, _ = variants.find(name)
-            _, wrong = judge(
-                out,
-                timed_case,
-                precision_class=variant.precision_class,
-                quantized_budget=variant.quantized_budget_rel_l2,
-            )
-            if wrong:
-                del samples[name]
-                self._fail(name, workload, Status.INCORRECT, f"right when checked, wrong when timed: {wrong}")
-        if reference in samples:
+            self.emit("begin", variant=name, workload=workload)
+            cases = [case for case in (shape.case, shape.harder) if case]
+            if call := self._check(name, variant, form, shape.workload, cases):
+                calls[workload] = call
+        return calls
+
+    def _take(self, turn: Turn, *, burst: bool) -> list[str]:
+        """Measure one turn and say what it gave; return the workloads at which it counts."""
+        self.emit("turn", variant=turn.name)
+        asleep, began = slept_s(), time.monotonic()
+        taken: dict[str, Any] = {}
+        broken = False
+        try:
+            if burst:
+                taken["burst"] = turn.burst()
+            if burst and not self.request.process:
+                taken["clocks"] = turn.clocks()
+            if self.request.sustained:
+                taken["block"] = turn.sustain()
+            ended = time.monotonic()
+            turn.check()
+        except Exception as error:
+            if "CUDA error" in str(error):  # the context is gone, and all others with it
+                raise
+            traceback.print_exc()
+            status, reason = _classify(error)
+            for workload in turn.calls:
+                turn.wrong.setdefault(workload, (status, f"while it was timed: {reason}"))
+            broken = True
+        if broken:  # it left the inputs as they were in the midst of it, which the next variant is checked on
+            for workload in turn.calls:
+                turn.shapes[workload].restore()
+        for workload, (status, reason) in turn.wrong.items():
+            self._fail(turn.name, turn.shapes[workload].workload, status, reason)
+        left = [workload for workload in turn.calls if workload not in turn.wrong]
+        if left:
             self.emit(
                 "timed",
-                workload=workload.name,
-                reference=reference,
-                samples_ms=samples,
+                variant=turn.name,
+                reference=turn.reference,
+                process=self.request.process,
+                workloads=left,
+                **taken,
                 began=began,
                 ended=ended,
+                slept_s=slept_s() - asleep,
             )
+        return left
 
     def _timed_case(self, workload: Workload, inputs: Inputs) -> Case:
         """Return these inputs with their reference; on a CPU, which takes seconds for it, the first process's."""
@@ -170,10 +221,8 @@ class Worker:
             case.save(kept)
         return case
 
-    def _check(
-        self, name: str, variant: Variant, form: Form, workload: Workload, cases: list[Case]
-    ) -> tuple[Callable[[Inputs], torch.Tensor], float] | None:
-        """Build one variant, check it, and return it with the duration of a warm call; None where it failed."""
+    def _check(self, name: str, variant: Variant, form: Form, workload: Workload, cases: list[Case]) -> Call | None:
+        """Build one variant, check it, and return it; None where it failed."""
         try:
             attention = build(variant, form)
 
@@ -182,7 +231,7 @@ class Worker:
 
             before = compile_counters()
             worst: Correctness | None = None
-            kernels: list[dict[str, Any]] = []
+            profile: Profile | None = None
             durations = []
             for case in cases:
                 kept = tuple(x.clone() for x in case.inputs)
@@ -191,7 +240,7 @@ class Worker:
                 if case is cases[0]:
                     out = self._call(call, case.inputs)
                 else:
-                    out, kernels = profile_call(call, case.inputs)
+                    out, profile = profile_call(call, case.inputs)
                 durations.append(time.perf_counter() - started)
                 changed = restore(case.inputs, kept)
                 errors, wrong = judge(
@@ -206,7 +255,7 @@ class Worker:
                 self._call(call, cases[0].inputs)
                 durations.append(time.perf_counter() - started)
             compiled = compile_counters() - before
-            fallback = _fallback(variant, self.device, kernels)
+            fallback = _fallback(variant, self.device, profile.kernels if profile else [])
             if fallback:
                 self._fail(name, workload, Status.ERROR, fallback, worst)
                 return None
@@ -215,12 +264,13 @@ class Worker:
                 variant=name,
                 workload=workload.name,
                 correctness=dataclasses.asdict(worst) if worst else None,
-                kernels=kernels,
+                kernels=profile.kernels if profile else [],
+                clocks=[profile.wall_ms, profile.profiler_ms] if profile and self.device.type == "cpu" else None,
                 peak_memory_bytes=peak_memory_of(call, cases[0].inputs),
                 compile_s=durations[0] - durations[-1] if compiled.graphs else None,
                 graph_breaks=compiled.graph_breaks if compiled.graphs else None,
             )
-            return call, durations[-1]
+            return call
         except torch.OutOfMemoryError as error:
             self._fail(name, workload, Status.OUT_OF_MEMORY, _first_sentence(error))
         except ImportError as error:
@@ -233,7 +283,7 @@ class Worker:
             torch.cuda.empty_cache()
         return None
 
-    def _call(self, call: Callable[[Inputs], torch.Tensor], inputs: Inputs) -> torch.Tensor:
+    def _call(self, call: Call, inputs: Inputs) -> torch.Tensor:
         out = call(inputs)
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
@@ -282,6 +332,8 @@ def _classify(error: Exception) -> tuple[Status, str]:
     """Return the status and the sentence for an exception of a library."""
     sentence = _first_sentence(error)
     text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return Status.OUT_OF_MEMORY, sentence
     if "no kernel image is available" in text:
         return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
     if "No available kernel" in text:
@@ -322,10 +374,28 @@ def _die_with(parent: int) -> None:
     os._exit(1)
 
 
+def standby(compiles: bool) -> list[str]:
+    """Import what takes seconds, then wait for a line with the paths of request and events; they end the process.
+
+    So the processes of a cell start together, and only one at a time touches the device.
+    """
+    import torch.profiler
+
+    if compiles:
+        import torch._inductor.compile_fx  # noqa: F401 - seconds, before it is this process's turn
+    line = sys.stdin.readline()
+    if not line:  # whoever started it needs it no more
+        sys.exit(0)
+    found: list[str] = json.loads(line)
+    return found
+
+
 def main(request_path: str, events_path: str) -> int:
     """Carry out the request of one file and append events to the other."""
-    request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
+    if request_path == "-":
+        request_path, events_path = standby(compiles=events_path == "compiled")
+    request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events, torch.inference_mode():
         Worker(request, events).run()
     return 0

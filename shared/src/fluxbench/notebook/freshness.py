@@ -28,11 +28,16 @@ from fluxbench.settings import Settings
 
 # What may go better the next time: the network is back, the other process has left the device.
 RETRIED = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
+# What the certificate's pages show by, and no other does.
+CERTIFYING = {
+    *("certificate.py", "certificate_position.py", "certificate_reruns.py", "certificate_runs.py"),
+    *("certificate_summary.py", "comparison.py", "verdicts.py"),
+}
 # What does not show: a drawn page depends on it through records alone, or not at all.
 NOT_SHOWING = {
-    *("ceilings.py", "cell.py", "cli.py", "comparison.py", "comparison_text.py", "dependencies.py", "environments.py"),
-    *("progress.py", "targets.py", *fingerprint.MEASURING),
-} - {"statistics.py", "workloads.py"}
+    *("ceilings.py", "cell.py", "certificate_trials.py", "cli.py", "comparison_text.py", "dependencies.py"),
+    *("environments.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
+} - {"peaks.py", "statistics.py", "workloads.py"}
 CYCLE = "it needs cells that need it, or one that does"
 _PACKAGE = Path(fingerprint.__file__).parent
 
@@ -138,6 +143,9 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
     """Return what a result of this cell would depend on now. Raises `SetupError` where its header is not right."""
     if document.is_measuring(code):
         this = cell.parse(code.code, code.id)
+        if cell.calls(code.code, "certificate_trials.measure"):
+            names, chosen = dependencies.trials(device, settings)
+            return dependencies.of(this, names, device, chosen)
         return dependencies.of(this, cell.measured(code.code), device, settings)
     found: dict[str, Any] = {
         **fingerprint.of_device(device),
@@ -149,7 +157,12 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
         found["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if "fluxbench" in code.code:
         files = (file.relative_to(_PACKAGE).as_posix() for file in sorted(_PACKAGE.glob("*.py")))
-        found |= fingerprint.of_code(file for file in files if file not in NOT_SHOWING)
+        hidden = NOT_SHOWING - CERTIFYING if "import certificate" in code.code else NOT_SHOWING
+        found |= fingerprint.of_code(file for file in files if file not in hidden)
+    if cell.calls(code.code, "certificate.reruns"):  # it shows results of another notebook, which no needs= can name
+        from fluxbench.certificate_reruns import latest  # which takes longer to load than all the rest
+
+        found["reruns"] = latest(settings.root)
     return found
 
 
@@ -161,7 +174,7 @@ def depended_on(result: Result, is_measuring: bool) -> Fingerprint | str:
         return "its records are damaged"
     if result.records:
         return result.records[0].fingerprint
-    found: Fingerprint | str = _ceilings(result).get("fingerprint", "its records are missing")
+    found: Fingerprint | str = _beside(result).get("fingerprint", "its records are missing")
     return found
 
 
@@ -171,11 +184,13 @@ def _may_pass(result: Result) -> str | None:
     if retried:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in retried))
         return f"what failed may pass the next time: {names}"
-    return f"what failed may pass the next time: {reason}" if (reason := _ceilings(result).get("reason")) else None
+    return f"what failed may pass the next time: {reason}" if (reason := _beside(result).get("reason")) else None
 
 
-def _ceilings(result: Result) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        found = json.loads((result.folder / "ceilings.json").read_text(encoding="utf-8"))
-        return found if isinstance(found, dict) else {}
+def _beside(result: Result) -> dict[str, Any]:
+    """Return what a cell left that measures and leaves no records: rates, or trials."""
+    for name in ("ceilings.json", "trials.json"):
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads((result.folder / name).read_text(encoding="utf-8"))
+            return found if isinstance(found, dict) else {}
     return {}

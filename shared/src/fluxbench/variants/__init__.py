@@ -4,6 +4,7 @@ import difflib
 
 from fluxbench.variants import (
     flex,
+    slowed,
     torch_cudnn,
     torch_efficient,
     torch_flash,
@@ -26,12 +27,28 @@ REGISTRY: tuple[Variant, ...] = (
 # The first of these that runs on a device is what its ratios are against.
 REFERENCES = ("torch_flash", "torch_efficient", "torch_math")
 
+# Slower on purpose: the certificate measures them, and no page lists them.
+CERTIFICATE: tuple[Variant, ...] = tuple(
+    form
+    for base in (torch_flash.VARIANT, torch_cudnn.VARIANT, torch_math.VARIANT, triton_flash.VARIANT)
+    for form in slowed.of(base)
+)
+
 NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
+
+
+def compiles_something(name: str) -> bool:
+    """Whether a name stands for something that torch.compile takes part in, as far as it is known."""
+    return any(
+        name == variant.name + form.value and (variant.compiles or form.compile_mode is not None)
+        for variant in REGISTRY
+        for form in variant.forms
+    )
 
 
 def find(name: str) -> tuple[Variant, Form]:
     """Return the variant and the form that a name stands for. Raises `KeyError` with the nearest name."""
-    for variant in REGISTRY:
+    for variant in (*REGISTRY, *CERTIFICATE):
         for form in variant.forms:
             if variant.name + form.value == name:
                 return variant, form

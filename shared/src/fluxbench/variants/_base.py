@@ -52,6 +52,7 @@ class Variant:
     precision_class: str = "exact"
     quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
     kernel_pattern: str | None = None
+    compiles: bool = False  # calls torch.compile in its eager form too
     packages: tuple[str, ...] = field(default=("torch",))  # whose versions its records name
 
     @property

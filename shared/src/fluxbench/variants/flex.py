@@ -36,5 +36,6 @@ VARIANT = _base.Variant(
     supports=supports,
     forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
     kernel_pattern=r"triton_.*flex",
+    compiles=True,
 )
 UNFUSED = _base.Variant(name="flex_eager", load=lambda: load(compiled=False), supports=supports)

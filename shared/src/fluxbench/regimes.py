@@ -1,0 +1,193 @@
+"""One variant through both regimes in one process, beside the reference: its turn.
+
+Nothing is gained by returning an earlier result, by skipping work on inputs seen before, by leaving work on another
+stream or thread, or by computing later: burst calls get contents that are new at the same addresses, outputs of timed
+calls of both regimes are copied in the order of the stream and checked, and calls on repeated inputs may not be far
+shorter than those on new ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from fluxbench.correctness import Case, judge
+from fluxbench.inputs import Fresh, Inputs
+from fluxbench.profiling import kernel_times
+from fluxbench.records import Status
+from fluxbench.sentinel import NAME as SENTINEL
+from fluxbench.sentinel import Sentinel
+from fluxbench.timing import Call, Key, Plan, Stopwatch, burst, last_level_cache_bytes, sustain
+from fluxbench.variants._base import Variant
+from fluxbench.workloads import Workload
+
+SKIPS_BELOW = 0.25  # of a new call, and of what the reference's are: less on repeated ones is no difference of regimes
+REFERENCE_S = 0.6  # of a block of the reference, of which there are several
+_NOTHING = ""  # the workload of the sentinel, which has none
+
+
+class Shape:
+    """One workload in one process: sets of inputs, of which the last are checked, and what their answer must be."""
+
+    def __init__(self, workload: Workload, rotation: list[Inputs], case: Case, seed: int) -> None:
+        self.workload = workload
+        self.case = case
+        self.harder: Case | None = None  # the other kind of inputs, of the first process alone
+        self.rotation = rotation
+        self.fresh = Fresh(case.inputs, seed)
+        self._others = [Fresh(inputs, seed) for inputs in rotation[:-1]]
+
+    def judge(self, out: torch.Tensor, signs: torch.Tensor, variant: Variant) -> str | None:
+        """Return why the output of a timed call is wrong, or None; `signs` are those that its inputs' values had."""
+        expected = self.case.expected * self.fresh.of_heads(signs).to(self.case.expected.dtype)
+        _, wrong = judge(
+            out,
+            replace(self.case, expected=expected),
+            precision_class=variant.precision_class,
+            quantized_budget=variant.quantized_budget_rel_l2,
+        )
+        return wrong
+
+    def restore(self) -> str | None:
+        """Put all inputs back as they were for the next variant; return why the one before is wrong, or None."""
+        found = [each.restore() for each in (self.fresh, *self._others)]
+        return next((wrong for wrong in found if wrong), None)
+
+
+def how_many_inputs(workload: Workload, device: torch.device) -> int:
+    """Return how many sets of inputs exceed twice the cache; two on a CPU, whose calls outlast any refill."""
+    if device.type == "cpu":
+        return 2
+    return max(2, -(-2 * last_level_cache_bytes(device) // workload.min_bytes) + 1)
+
+
+class Turn:
+    """What a process measures of one variant at the workloads where it was found right.
+
+    `calls` and `reference` hold callables by workload; for the reference itself the two are the same. `anchor` is its
+    turn before this one, None for itself: a call of microseconds is far shorter on repeated inputs for that as well.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        variant: Variant,
+        calls: Mapping[str, Call],
+        reference: tuple[str, Mapping[str, Call]],
+        shapes: Mapping[str, Shape],
+        sentinel: Sentinel | None,
+        stopwatch: Stopwatch,
+        plan: Plan,
+        order: random.Random,
+        anchor: Turn | None = None,
+    ) -> None:
+        self.name = name
+        self.variant = variant
+        self.calls = dict(calls)
+        self.reference, self.reference_calls = reference
+        self.shapes = shapes
+        self.sentinel = sentinel
+        self.stopwatch = stopwatch
+        self.plan = plan
+        self.order = order
+        self.anchor = anchor
+        self.wrong: dict[str, tuple[Status, str]] = {}  # by workload: what disqualifies it
+        self._outputs: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        self._call_s: dict[str, float] = {}
+        self._new_ms: dict[str, float] = {}
+        self._repeated_ms: dict[str, float] = {}
+
+    def burst(self) -> dict[str, Any]:
+        """Take burst samples beside the reference and the sentinel; `fluxbench.samples.Turn` says what is returned."""
+        # The first key is also called untimed in each round, on contents that are then not new to it: the reference's.
+        calls: dict[Key, Call] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
+        calls |= {(self.name, workload): call for workload, call in self.calls.items()}
+        fresh = {workload: self.shapes[workload].fresh for workload in self.calls}
+        if self.sentinel:
+            fixed = self.sentinel.call
+            calls[SENTINEL, _NOTHING] = lambda _: fixed()
+        slowest_s = max(self._warm_s(workload) for workload in self.calls)
+        taken = burst(self.stopwatch, calls, self.plan.rounds(slowest_s), fresh, self.order, self.plan)
+        samples = dict(taken.samples_ms)
+        if self.sentinel and not self.sentinel.is_right(taken.outputs[SENTINEL, _NOTHING][0]):
+            del samples[SENTINEL, _NOTHING]
+        self._outputs += [(key[1], *kept) for key, kept in taken.outputs.items() if key[0] == self.name]
+        self._call_s = {workload: statistics.median(samples[self.name, workload]) / 1e3 for workload in self.calls}
+        self._new_ms = {workload: min(samples[self.name, workload]) for workload in self.calls}
+        return {
+            "samples_ms": {workload: samples[self.name, workload] for workload in self.calls},
+            "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
+            "sentinel_ms": samples.get((SENTINEL, _NOTHING), []),
+            "launch_ms": {workload: taken.launch_ms[self.name, workload] for workload in self.calls},
+            "places": {workload: taken.places[self.name, workload] for workload in self.calls},
+            "times": taken.times,
+        }
+
+    def sustain(self) -> dict[str, Any]:
+        """Take a block, and an output of a call on new contents after it."""
+        rotation = {workload: self.shapes[workload].rotation for workload in self.calls}
+        most_s = REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
+        block = sustain(self.stopwatch, self.calls, self._call_s, rotation, self.plan, most_s)
+        for workload, call in self.calls.items():
+            fresh = self.shapes[workload].fresh
+            fresh.change()
+            self._outputs.append((workload, call(fresh.inputs).clone(), fresh.signs.clone()))
+        self._repeated_ms = {
+            workload: statistics.median(found[block.lead :]) for workload, found in block.samples_ms.items()
+        }
+        return vars(block)
+
+    def clocks(self) -> dict[str, tuple[float, float]]:
+        """Return what the profiler says that its kernels take, by workload; nothing on a CPU."""
+        if self.stopwatch.on_cpu:
+            return {}
+        calls = {
+            workload: functools.partial(call, self.shapes[workload].fresh.inputs)
+            for workload, call in self.calls.items()
+        }
+        return kernel_times(calls, self.stopwatch.clear_cache)
+
+    def check(self) -> None:
+        """Judge the kept outputs of timed calls, the inputs, and whether all work was done; put the inputs back."""
+        timed = "right when checked, wrong when timed"
+        for workload, out, signs in self._outputs:
+            if wrong := self.shapes[workload].judge(out, signs, self.variant):
+                self.wrong.setdefault(workload, (Status.INCORRECT, f"{timed}: {wrong}"))
+        self._outputs = []
+        for workload in self.calls:
+            if wrong := self.shapes[workload].restore():
+                self.wrong.setdefault(workload, (Status.INCORRECT, f"{timed}: {wrong}"))
+            usual = min(1.0, self.anchor.repeated_over_new(workload)) if self.anchor else 0.0
+            if self.repeated_over_new(workload) < SKIPS_BELOW * usual:
+                reason = (
+                    f"skips work on inputs that it has seen: {self._repeated_ms[workload]:.4g} ms a call on repeated "
+                    f"inputs, {self._new_ms[workload]:.4g} ms on new ones"
+                )
+                self.wrong.setdefault(workload, (Status.ERROR, reason))
+
+    def repeated_over_new(self, workload: str) -> float:
+        """Return the time of a call on repeated inputs over that of the shortest one on new ones; 1 where not known."""
+        repeated_ms, new_ms = self._repeated_ms.get(workload), self._new_ms.get(workload)
+        return repeated_ms / new_ms if repeated_ms and new_ms else 1.0
+
+    def _warm_s(self, workload: str) -> float:
+        """Return how long a warm call takes, the host's part included."""
+        self.stopwatch.wait()
+        started = time.perf_counter()
+        self.calls[workload](self.shapes[workload].rotation[0])
+        self.stopwatch.wait()
+        return time.perf_counter() - started
+
+
+def slept_s() -> float:
+    """Return how long the machine has slept since it was started, in seconds; 0 where the system does not say."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -1,0 +1,109 @@
+"""Workers that wait for their turn, and whoever waits for them: a fake worker in a real process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_workers import ALL_PASSED, WORKER, is_gone, outcomes, played, started
+from fakes import GPU
+
+from fluxbench import processes, progress
+
+
+def test_the_workers_of_a_gpu_are_started_before_they_are_needed_and_have_their_turn_one_by_one(tmp_path: Path) -> None:
+    early = "open(f'waits-{os.getpid()}', 'w').close()\n"
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if step == "ready":
+            waiting = len([name for name in os.listdir() if name.startswith("waits-")])
+            while process == 0 and waiting < 3:
+                time.sleep(0.01)
+                waiting = len([name for name in os.listdir() if name.startswith("waits-")])
+            open("order.txt", "a").write(f"ready {process}\\n")
+        if step == "done":
+            open("order.txt", "a").write(f"done {process}\\n")
+    """
+    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
+    observed = played(tmp_path, scenario, device=GPU, worker=with_mark, deadline_s=20.0)
+    assert outcomes(observed) == ALL_PASSED
+    assert (tmp_path / "order.txt").read_text(encoding="utf-8").split("\n")[:-1] == [
+        f"{what} {process}" for process in range(3) for what in ("ready", "done")
+    ]
+    assert len(list(tmp_path.glob("waits-*"))) == 3  # no other was started
+
+
+@pytest.mark.parametrize("dies", [1, 2, 3])
+def test_a_worker_that_died_while_it_waited_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: int
+) -> None:
+    begun: list[int] = []
+    start = processes._start
+
+    def fragile(*arguments: Any) -> subprocess.Popen[str]:
+        worker = start(*arguments)
+        begun.append(worker.pid)
+        if len(begun) == dies:
+            worker.kill()
+            worker.wait()
+        return worker
+
+    monkeypatch.setattr(processes, "_start", fragile)
+    assert outcomes(played(tmp_path, "", device=GPU)) == ALL_PASSED
+    assert len(begun) == 4
+
+
+def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
+    early = "open(f'waits-{os.getpid()}', 'w').close()\n"
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if step == "check":
+            while len([name for name in os.listdir() if name.startswith("waits-")]) < 3:
+                time.sleep(0.01)
+            return "fails"
+    """
+    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
+    played(tmp_path, scenario, device=GPU, worker=with_mark, deadline_s=20.0)
+    assert started(tmp_path) == 1
+    waited = [int(path.name.removeprefix("waits-")) for path in tmp_path.glob("waits-*")]
+    assert len(waited) == 3
+    assert all(is_gone(pid) for pid in waited)
+
+
+# Progress.
+
+
+def test_whoever_waits_is_told_of_every_step_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    progress.say(steps=18)  # three variants at two workloads in three processes
+    played(tmp_path, "")
+    said = [json.loads(line) for line in listened.read_text(encoding="utf-8").splitlines()]
+    assert [(line["variant"], line["workload"]) for line in said[1:6]] == [
+        (None, "tiny"),
+        (None, "tinier"),
+        ("a", "tiny"),
+        ("a", "tinier"),
+        ("b", "tiny"),
+    ]
+    assert progress.read(listened) == progress.Progress(share=1.0, step="c at tinier")
+
+
+def test_a_step_is_said_while_it_lasts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    progress.say(steps=18)
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if (process, step, variant, workload) == (0, "check", "b", "tiny"):
+            said = ""
+            while '"b"' not in said:
+                time.sleep(0.01)
+                said = open(os.environ["FLUXBENCH_PROGRESS"]).read()
+            open("said.jsonl", "w").write(said)
+    """
+    assert outcomes(played(tmp_path, scenario, deadline_s=20.0)) == ALL_PASSED
+    assert progress.read(tmp_path / "said.jsonl") == progress.Progress(share=3 / 18, step="b at tiny")
