@@ -112,6 +112,8 @@ def _wrong_kind(out: object, case: Case) -> str | None:
     q = case.inputs[0]
     if not isinstance(out, torch.Tensor):
         return f"the output must be one tensor, got {type(out).__name__}"
+    if type(out) is not torch.Tensor:  # whose values a subclass may compute when they are first asked for
+        return f"the output must be a plain torch.Tensor, got {type(out).__name__}"
     if out.shape != q.shape:
         return f"the output must have shape {list(q.shape)}, got {list(out.shape)}"
     if out.dtype != q.dtype:

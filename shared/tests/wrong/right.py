@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from fluxbench.variants._base import Attention
+
+Change = Callable[[torch.Tensor], torch.Tensor]
 
 
 def attention_of(
@@ -14,12 +18,24 @@ def attention_of(
 
     q, k, v and what is returned: [batch, seq_len, heads, head_dim], contiguous, of one dtype.
     """
-    queries, keys, values = (x.transpose(1, 2) for x in (q, k[:, :first_block], v[:, :first_block]))
-    scores = (queries.float() @ keys.float().transpose(-1, -2)) * (scale * q.shape[-1] ** -0.5)
+    return weighted(q, k[:, :first_block], v[:, :first_block], lambda scores: scores * scale)
+
+
+def weighted(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, changed: Change | None = None, rounded: Change | None = None
+) -> torch.Tensor:
+    """Return attention whose scores go through `changed`, and whose probabilities through `rounded`.
+
+    Scores and probabilities are [batch, heads, queries, keys], float32; the latter are not yet over their sum.
+    """
+    queries, keys, values = (x.transpose(1, 2).float() for x in (q, k, v))
+    scores = (queries @ keys.transpose(-1, -2)) * q.shape[-1] ** -0.5
+    if changed:
+        scores = changed(scores)
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
     sums = weights.sum(-1, keepdim=True)
-    out = (weights.to(q.dtype).float() @ values.float()) / sums
-    return out.to(q.dtype).transpose(1, 2).contiguous()
+    low = rounded(weights) if rounded else weights.to(q.dtype)
+    return ((low.float() @ values) / sums).to(q.dtype).transpose(1, 2).contiguous()
 
 
 def load() -> Attention:
