@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from sample_records import make_record
+from sample_records import make_record, of_old, rested
 
 from fluxbench import plots
 from fluxbench.plots_style import BASES, COLOURS, look
@@ -125,6 +125,16 @@ class TestEveryFigure:
         assert "flux1-1024px" in found
         assert "flux2-512px" in found
 
+    def test_names_its_regime_processes_and_clock(self, figure: Draw, tmp_path: Path) -> None:
+        found = words(draw(figure, SMALL, tmp_path))
+        assert any("sustained" in text.lower() for text in found if "flux1" in text)
+        assert "10 samples from 5 fresh processes, SM clock 1,755 MHz, power 640 W" in " ".join(found)
+        assert {row["regime"] for row in plotted(tmp_path / "figure.csv") if row["workload"]} == {"sustained"}
+
+    def test_draws_records_without_burst(self, figure: Draw, tmp_path: Path) -> None:
+        found = words(draw(figure, map(of_old, SMALL), tmp_path))
+        assert not any("burst" in text for text in found)
+
     def test_keeps_signs_that_mean_something_in_xml(self, figure: Draw, tmp_path: Path) -> None:
         ET.fromstring(draw(figure, [make_record("a<b>&c"), make_record("$x_1$")], tmp_path))
 
@@ -164,3 +174,26 @@ def test_the_ranking_is_in_order_of_the_ratio(tmp_path: Path) -> None:
     draw(plots.ranking, SMALL, tmp_path)
     ratios = [float(row["ratio"]) for row in plotted(tmp_path / "figure.csv")]
     assert ratios == sorted(ratios)
+
+
+def test_burst_is_a_mark_of_its_own_beside_the_ratio(tmp_path: Path) -> None:
+    def marks(records: list[Record], name: str) -> int:
+        return draw(plots.ranking, records, tmp_path, name).count("<use ")
+
+    records = [rested(record, 0.7) for record in SMALL]
+    assert marks(records, "both.svg") - marks([of_old(record) for record in SMALL], "old.svg") == 3
+    assert any("Small hollow diamonds are burst" in text for text in words((tmp_path / "both.svg").read_text("utf-8")))
+    assert {row["burst_median_ms"] for row in plotted(tmp_path / "both.csv")} == {"0.7"}
+
+
+def test_a_ratio_from_rest_far_off_is_still_inside_the_figure(tmp_path: Path) -> None:
+    near, far = (rested(make_record("a", median_ms=1.1), burst_ms) for burst_ms in (1.1, 2.9))
+    scales = [draw(plots.ranking, [make_record(), record], tmp_path) for record in (near, far)]
+    assert ["2.5×" in words(svg) or "3×" in words(svg) for svg in scales] == [False, True]
+
+
+def test_the_ranking_figure_marks_what_hit_the_cap(tmp_path: Path) -> None:
+    records = [make_record(), rested(make_record("a", median_ms=0.5), 0.4, precise=False)]
+    found = words(draw(plots.ranking, records, tmp_path))
+    assert "1c" in found
+    assert any("c: the time cap" in text for text in found)

@@ -56,6 +56,7 @@ def test_the_answer_names_the_device_and_the_fastest(inputs: Path, capsys: pytes
         (show.throughput, {"throughput.svg", "throughput.csv"}),
         (show.ranking, {"ranking.svg", "ranking.csv"}),
         (show.correctness, {"correctness.csv"}),
+        (show.state, set()),
         (show.answer, set()),
     ],
 )
@@ -66,14 +67,18 @@ def test_a_showing_cell_writes_its_files_into_an_empty_folder(
     assert written(inputs) == files
 
 
-@pytest.mark.parametrize("shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness])
+@pytest.mark.parametrize(
+    "shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state]
+)
 def test_a_page_is_drawn_where_nothing_passed(inputs: Path, shown: Callable[[], None]) -> None:
     failed = [make_record("flex", workload, status=Status.UNSUPPORTED) for workload in named("flux1-1024px")]
     records.write(inputs / "sdpa" / "sdpa.jsonl", failed)
     shown()
 
 
-@pytest.mark.parametrize("shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness])
+@pytest.mark.parametrize(
+    "shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state]
+)
 def test_damaged_records_end_the_cell_with_one_sentence(inputs: Path, shown: Callable[[], None]) -> None:
     path = inputs / "sdpa" / "sdpa.jsonl"
     path.write_text(path.read_text(encoding="utf-8")[:-50], encoding="utf-8")
@@ -92,6 +97,18 @@ def test_a_cell_that_does_not_need_the_hardware_is_told_to(
     monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_SDPA")
     with pytest.raises(SystemExit, match=r"must have needs=hardware, for device.json"):
         shown()
+
+
+def test_the_state_is_printed_with_its_marks(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    marked = dataclasses.replace(make_record("torch_flash"), marks=("too hot",))
+    records.write(inputs / "sdpa" / "sdpa.jsonl", [marked])
+    show.state()
+    assert "too hot" in capsys.readouterr().out
+
+
+def test_samples_beside_the_records_are_left_alone(inputs: Path) -> None:
+    (inputs / "sdpa" / "sdpa.samples.json").write_text('{"variant": "torch_flash"}\n', encoding="utf-8")
+    assert {record.variant for record in show.measured()} == {"torch_flash", "torch_cudnn", "flex"}
 
 
 def test_every_record_of_every_needed_cell_is_shown(inputs: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sample_records import REASONS, make_record
+from sample_records import REASONS, make_record, of_old, rested
 
 from fluxbench import tables
 from fluxbench.records import Record, Status
@@ -67,6 +68,91 @@ def test_a_variant_that_is_wrong_at_one_length_has_no_rank_at_another() -> None:
     assert "flex" not in text.split("Did not pass")[0]
 
 
+def test_every_column_of_times_names_its_regime() -> None:
+    over, under = tables.ranking_table([make_record()]).splitlines()[3:5]
+    assert over.split() == ["sustained"] * 4 + ["burst"] * 2
+    assert under.split() == ["rank", "variant", "ratio", "ms", "TFLOP/s", "of", "peak", "ms", "ratio"]
+
+
+def test_sustained_ranks_whatever_burst_says() -> None:
+    records = [
+        make_record(),
+        rested(make_record("a", median_ms=0.5), 0.7),
+        rested(make_record("b", median_ms=0.6), 0.3),
+    ]
+    text = tables.ranking_table(records)
+    assert [line_of(text, name).split()[0] for name in ("a", "b")] == ["1", "2"]
+
+
+def test_burst_stands_beside_it_with_its_interval() -> None:
+    text = tables.ranking_table([make_record(), rested(make_record("a", median_ms=0.5), 0.7)])
+    assert line_of(text, "a").endswith("0.7000 ±0.0007  0.7000 ±0.0007")
+
+
+def test_another_order_from_rest_is_said() -> None:
+    records = [
+        make_record(),
+        rested(make_record("a", median_ms=0.5), 0.45),
+        rested(make_record("b", median_ms=0.502), 0.4),
+        rested(make_record("c", median_ms=0.7), 0.35),
+    ]
+    said = " ".join(tables.ranking_table(records).split())
+    assert (
+        "From rest (burst), b (0.4000 ±0.0004 ms) would come before a (0.4500 ±0.0004 ms); c (0.3500 ±0.0003 ms) would "
+        "come before a (0.4500 ±0.0004 ms) and b (0.4000 ±0.0004 ms)."
+    ) in said
+
+
+@pytest.mark.parametrize("burst_ms", [0.45, 0.4496])
+def test_the_same_order_from_rest_and_one_within_the_intervals_are_not(burst_ms: float) -> None:
+    first, second = rested(make_record("a", median_ms=0.5), 0.45), rested(make_record("b", median_ms=0.502), burst_ms)
+    assert "From rest" not in tables.ranking_table([make_record(), first, second])
+
+
+def test_forms_of_one_kernel_do_not_come_before_each_other() -> None:
+    forms = [rested(make_record("a", median_ms=0.5), 0.45), rested(make_record("a_compile_d", median_ms=0.502), 0.4)]
+    assert "From rest" not in tables.ranking_table([make_record(), *forms])
+
+
+@pytest.mark.parametrize("table", [tables.ranking_table, tables.timing_table])
+def test_a_variant_that_hit_the_cap_is_marked_and_the_mark_explained(table: Callable[[list[Record]], str]) -> None:
+    text = table([make_record(), rested(make_record("a", median_ms=0.5), 0.45, precise=False)])
+    assert re.search(r"^c: the time cap came before .*: burst a\.$", text, flags=re.MULTILINE | re.DOTALL)
+    assert re.search(r"^ *1c +a " if table is tables.ranking_table else r"^a .* c$", text, flags=re.MULTILINE)
+
+
+def test_no_cap_no_mark() -> None:
+    assert "time cap" not in tables.ranking_table([make_record(), make_record("a", median_ms=0.5)])
+
+
+def test_the_ranking_keeps_to_a_line() -> None:
+    names = ("torch_efficient_compile_ma", "torch_flash")
+    text = tables.ranking_table([make_record(name, median_ms=0.789) for name in names], 989.0)
+    assert max(map(len, text.splitlines())) <= 127
+
+
+@pytest.mark.parametrize(
+    "table",
+    [tables.ranking_table, tables.timing_table, tables.correctness_table, tables.state_table, tables.method_note],
+)
+def test_records_without_burst_are_still_shown(table: Callable[[list[Record]], str]) -> None:
+    assert table([of_old(make_record()), of_old(make_record("a", median_ms=0.5))])
+
+
+def test_what_was_not_measured_then_is_a_dash() -> None:
+    text = tables.ranking_table([make_record(), of_old(make_record("a", median_ms=0.5))])
+    assert line_of(text, "a").split()[-2:] == ["-", "-"]
+
+
+def test_the_note_says_what_old_records_are() -> None:
+    text = " ".join(tables.method_note([make_record(), of_old(make_record("a"))]).split())
+    assert "Measured by an older fluxbench (1 of 2 records): what is called sustained are single calls" in text
+
+
+def test_a_clock_that_nobody_told_is_not_known() -> None:
+    assert "SM clock not known" in tables.method_note([dataclasses.replace(make_record(), telemetry=None)])
+
+
 def test_quantized_variants_are_ranked_apart() -> None:
     records = [make_record(), make_record("fp8", median_ms=0.3, precision_class="quantized")]
     assert line_of(tables.ranking_table(records), "torch_flash").split()[0] == "1"
@@ -84,7 +170,8 @@ def test_the_share_of_a_known_peak_is_shown() -> None:
 
 def test_a_quantized_kernel_has_no_share_of_the_exact_peak() -> None:
     text = tables.ranking_table([make_record(), make_record("fp8", precision_class="quantized")], 989.0)
-    assert line_of(text, "fp8").split()[-1] == "-"
+    assert "-" in line_of(text, "fp8").split()
+    assert "%" not in line_of(text, "fp8")
 
 
 def test_variants_are_ranked_at_the_longest_text() -> None:
@@ -99,6 +186,14 @@ def test_the_timing_table_has_every_variant_and_length() -> None:
 
 def test_the_timing_table_says_times_with_half_their_interval() -> None:
     assert "0.800 ±0.004" in tables.timing_table(curve("torch_flash", 0.8))
+
+
+def test_the_timing_table_has_both_regimes() -> None:
+    text = tables.timing_table([rested(make_record(median_ms=0.8), 0.7)])
+    sustained, burst = text.split("burst, from a device at rest")
+    assert "sustained, which ranks" in sustained
+    assert "0.800 ±0.004" in sustained
+    assert "0.7000 ±0.0007" in burst
 
 
 def test_the_timing_table_says_what_compiling_cost() -> None:
@@ -154,7 +249,8 @@ def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
     text = tables.answer(records, "NVIDIA H200")
     assert re.fullmatch(
         r"On NVIDIA H200 \(driver 580\.10\), at flux1-1024px with 4,608 tokens .*, torch_cudnn is the fastest exact "
-        r"kernel: 0\.400 ms \[0\.398, 0\.402\], 2\.00× \[1\.99, 2\.01\] as fast as torch_flash and "
+        r"kernel under sustained load: 0\.400 ms \[0\.398, 0\.402\] \(0\.3600 ms \[0\.3596, 0\.3604\] from rest\), "
+        r"2\.00× \[1\.99, 2\.01\] as fast as torch_flash and "
         r"1\.50× \[1\.49, 1\.52\] as fast as the runner-up flex \(torch_cudnn is unbeaten at all 6 lengths.*\)\.",
         text,
     )
@@ -214,7 +310,8 @@ def test_workloads_of_other_heads_are_not_one_curve() -> None:
 
 
 @pytest.mark.parametrize(
-    "table", [tables.ranking_table, tables.timing_table, tables.correctness_table, tables.method_note]
+    "table",
+    [tables.ranking_table, tables.timing_table, tables.correctness_table, tables.state_table, tables.method_note],
 )
 def test_no_records_is_said(table: Callable[[list[Record]], str]) -> None:
     assert table([]).strip()
@@ -223,7 +320,10 @@ def test_no_records_is_said(table: Callable[[list[Record]], str]) -> None:
 def test_the_method_note_says_how_when_and_with_what() -> None:
     text = " ".join(tables.method_note([make_record()]).split())
     wanted = (
-        "sustained",
+        "Sustained, which ranks",
+        "Burst: single calls",
+        "SM clock 1,755 MHz, power 640 W",
+        "SM clock 1,980 MHz, power 150 W",
         "10 samples",
         "5 fresh processes",
         "95% bootstrap",
@@ -241,6 +341,22 @@ def test_the_csv_has_a_row_per_record_and_no_samples(tmp_path: Path) -> None:
     assert [row["status"] for row in rows] == [status.value for status in Status]
     assert "samples_ms" not in rows[0]
     assert (rows[0]["processes"], rows[1]["median_ms"]) == ("5", "")
+
+
+def test_the_csv_has_both_regimes_and_what_is_beside_them(tmp_path: Path) -> None:
+    record = dataclasses.replace(rested(make_record(median_ms=0.8), 0.7, precise=False), marks=("hot", "cold"))
+    tables.write_csv([record], tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open(encoding="utf-8") as file:
+        row = next(csv.DictReader(file))
+    wanted = {
+        **{"regime": "sustained", "median_ms": "0.8", "burst_median_ms": "0.7", "burst_ratio": "1.0"},
+        **{"burst_precise": "False", "burst_sm_clock_mhz": "1980", "burst_samples": "10", "burst_processes": "5"},
+        **{"energy_mj": "250", "energy_ci95_low_mj": "247", "energy_ci95_high_mj": "253", "launch_ms": "0.06"},
+        **{"clock_difference": "0.0", "device_s": "1.1", "marks": "hot; cold"},
+    }
+    assert {name: row[name].removesuffix(".0") for name in wanted} == {
+        name: value.removesuffix(".0") for name, value in wanted.items()
+    }
 
 
 def test_several_texts_beside_one_image_are_a_table_of_their_own() -> None:

@@ -27,6 +27,11 @@ def plus_minus(value: float, ends: tuple[float, float], digits: int = 3) -> str:
     return f"{value:,.{places}f} ±{(ends[1] - ends[0]) / 2:,.{places}f}"
 
 
+def percent(share: float, places: int = 1) -> str:
+    """Return a share in percent, with a sign where it is under zero and shows: `0.3%`, `-1.2%`, `0.0%`."""
+    return f"{round(100 * share, places) + 0.0:.{places}f}%"
+
+
 def _places(value: float, ends: tuple[float, float], digits: int) -> int:
     """Return the decimals of so many digits, or up to two more where a narrow interval would not show without them."""
     places = decimals(value, digits)

@@ -14,34 +14,37 @@ from fluxbench.records import Record, Status
 
 
 def latency(records: Iterable[Record], svg_path: Path) -> None:
-    """Draw the latency in ms of every variant against the workload's length. Raises `OSError`."""
+    """Draw the sustained latency in ms of every variant against the workload's length. Raises `OSError`."""
     rows: list[Sequence[object]] = [plots_lines.HEADER]
     found = groups(records)
     for group in found:
         rows += plots_lines.rows(group)
-    _write(svg_path, found, "Latency of each variant", plots_lines.blocks, rows)
+    _write(svg_path, found, "Sustained latency of each variant", plots_lines.blocks, rows)
 
 
 def ranking(records: Iterable[Record], svg_path: Path) -> None:
-    """Draw every variant's time over the reference's at the longest workload, fastest first. Raises `OSError`."""
+    """Draw every variant's time over the reference's at the longest workload, fastest sustained first; burst beside it.
+
+    Raises `OSError`.
+    """
     rows: list[Sequence[object]] = [plots_rows.RATIO_HEADER]
     found = groups(records)
     for group in found:
         rows += plots_rows.ratio_rows(group)
-    _write(svg_path, found, "Time of each variant over the reference's", plots_rows.ratio_blocks, rows)
+    _write(svg_path, found, "Sustained time of each variant over the reference's", plots_rows.ratio_blocks, rows)
 
 
 def throughput(
     records: Iterable[Record], svg_path: Path, peak_tflops: float | None, matmul_tflops: float | None
 ) -> None:
-    """Draw every variant's TFLOP/s at the longest workload against what the device can do. Raises `OSError`.
+    """Draw every variant's sustained TFLOP/s at the longest workload against what the device can do. Raises `OSError`.
 
     `peak_tflops` is the data-sheet rate of the workload's dtype and `matmul_tflops` what a matrix product reached on
     this device, both in TFLOP/s, None where unknown.
     """
     rows: list[Sequence[object]] = [plots_rows.RATE_HEADER]
-    rows.append(("", "data-sheet peak", peak_tflops or "", "", "", ""))
-    rows.append(("", "matmul measured", matmul_tflops or "", "", "", ""))
+    rows.append(("", "data-sheet peak", "", peak_tflops or "", "", "", ""))
+    rows.append(("", "matmul measured", "", matmul_tflops or "", "", "", ""))
     found = groups(records)
     for group in found:
         rows += plots_rows.rate_rows(group, peak_tflops)
@@ -49,11 +52,11 @@ def throughput(
     def blocks(group: Group) -> list[Block]:
         return plots_rows.rate_blocks(group, peak_tflops, matmul_tflops)
 
-    _write(svg_path, found, "Throughput of each variant in TFLOP/s", blocks, rows)
+    _write(svg_path, found, "Sustained throughput of each variant in TFLOP/s", blocks, rows)
 
 
 def history(timelines: Sequence[Timeline], svg_path: Path) -> None:
-    """Draw the time in ms of every kernel at the longest workload over drivers and libraries. Raises `OSError`."""
+    """Draw every kernel's sustained time in ms at the longest workload over drivers and libraries. Raises `OSError`."""
     rows: list[Sequence[object]] = [plots_history.HEADER]
     blocks: list[Block] = []
     for timeline in timelines:
@@ -107,4 +110,4 @@ def _summary(group: Group) -> str:
         f"({timing_of(entry.record).ratio:.2f} of the reference)"
         for entry in entries
     ]
-    return f"{plots_rows.place(group)}, fastest first: {', '.join(medians)}. {_missing(group)}".strip()
+    return f"{plots_rows.place(group)}, fastest first, sustained: {', '.join(medians)}. {_missing(group)}".strip()

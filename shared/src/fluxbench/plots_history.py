@@ -1,4 +1,4 @@
-"""The history figure: time per call at the longest workload over the revisions, a line per kernel, logarithmic."""
+"""The history figure: sustained time at the longest workload over the revisions, a line per kernel, logarithmic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fluxbench.ranking import base, form, timing_of
 from fluxbench.records import Record
 
 HEADER = (
-    *("workload", "revision", "measured_at", *VERSIONS, "variant"),
+    *("workload", "revision", "measured_at", *VERSIONS, "variant", "regime"),
     *("median_ms", "ci95_low_ms", "ci95_high_ms", "not_comparable_with_before"),
 )
 
@@ -39,18 +39,18 @@ def rows(timeline: Timeline) -> list[Sequence[object]]:
             timing = timing_of(record)
             versions = [timeline.revisions[at].versions.get(name, "") for name in VERSIONS]
             reason = not_comparable(points[place - 1][1], record) if place else None
-            who = (timeline.group.longest.name, at + 1, record.measured_at, *versions, variant)
+            who = (timeline.group.longest.name, at + 1, record.measured_at, *versions, variant, timing.regime)
             found.append((*who, timing.median_ms, *timing.ci95_ms, reason or ""))
     return sorted(found, key=lambda row: int(str(row[1])))
 
 
 def blocks(timeline: Timeline) -> list[Block]:
     """Return the parts of the figure; where there are no two revisions or is no time, a sentence that says so."""
-    heading = f"Time per call (ms, logarithmic) over drivers and libraries: {timeline.where}"
+    heading = f"Sustained time per call (ms, logarithmic) over drivers and libraries: {timeline.where}"
     if len(timeline.revisions) < 2 or not timeline.points:
         return [prose("There are no two revisions with a time to draw.", heading=heading)]
     curves = _shown(timeline)
-    note = "Medians of single calls and 95% intervals; numbers are ms at the last point."
+    note = "Sustained: medians and 95% intervals; numbers are ms at the last point."
     if len(curves) < len(timeline.points):
         note += " One line per kernel, in its simplest form; the table and history.csv have them all."
     if timeline.breaks:

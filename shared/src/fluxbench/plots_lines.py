@@ -1,4 +1,4 @@
-"""The latency figure: time per call against the workload's length.
+"""The latency figure: sustained time per call against the workload's length.
 
 Above, one line per kernel in one form, on a logarithmic axis, so that a slow kernel does not flatten the rest. Below,
 one small plot per kernel with all its forms, each on an axis of its own.
@@ -20,8 +20,9 @@ from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
 from fluxbench.ranking import Group, base, form, overlap, reference_variant, timing_of
 from fluxbench.records import Record
+from fluxbench.sentences import conditions
 
-HEADER = ("workload", "axis", "length", "variant", "median_ms", "ci95_low_ms", "ci95_high_ms")
+HEADER = ("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms")
 
 _LABEL_GAP_PT = 12.5
 _OVERVIEW_PT = 270.0
@@ -36,10 +37,10 @@ Curve = list[Record]  # PASSED records of one variant, shortest workload first
 def rows(group: Group) -> list[Sequence[object]]:
     """Return what the figure plots, in the columns of `HEADER`."""
     return [
-        (r.workload.name, group.axis, group.length(r.workload), r.variant, timing.median_ms, *timing.ci95_ms)
+        (*(r.workload.name, group.axis, group.length(r.workload), r.variant), t.regime, t.median_ms, *t.ci95_ms)
         for variant in group.variants
         for r in group.curve(variant)
-        for timing in (timing_of(r),)
+        for t in (timing_of(r),)
     ]
 
 
@@ -55,16 +56,17 @@ def blocks(group: Group) -> list[Block]:
     reference = reference_variant(group.records)
     shown = [_shown(curves, reference) for curves in families.values()]
     several = {name: curves for name, curves in families.items() if len(curves) > 1}
+    passed = [record for curves in families.values() for curve in curves for record in curve]
     note = (
-        "Medians of single calls and 95% intervals; numbers are ms at the last point. One line per kernel: the "
-        "reference itself, of the others the simplest form that none of their other forms beats."
+        f"Sustained: medians and 95% intervals; {conditions(passed)}. Numbers are ms at the last point. One line per "
+        "kernel: the reference itself, of the others the simplest form that none of their other forms beats."
     )
     parts: list[Block] = [
-        prose(note, heading=f"Latency (ms, logarithmic): {group.name}, against {group.axis}"),
+        prose(note, heading=f"Sustained latency (ms, logarithmic): {group.name}, against {group.axis}"),
         (_OVERVIEW_PT + 40, partial(_overview, group, shown, reference)),
     ]
     if several:
-        parts.append(prose("The same kernels in all their forms (ms), each on its own scale.", gap=14))
+        parts.append(prose("The same kernels in all their forms (sustained, ms), each on its own scale.", gap=14))
     pairs = list(several.items())
     for index in range(0, len(pairs), 2):
         parts.append((_PANEL_ROW_PT, partial(_panels, group, pairs[index : index + 2])))

@@ -1,4 +1,7 @@
-"""Records -> figures of one row per variant: ratio to the reference, and throughput. Both at the longest workload."""
+"""Records -> figures of one row per variant: ratio to the reference, and throughput. Both at the longest workload.
+
+Both are sustained, which ranks. Burst is a small mark beside the ratio.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
-from fluxbench.ranking import Group, Ranked, correctness_of, ranked, reference_variant, tflops, timing_of
+from fluxbench.ranking import Group, Ranked, capped, correctness_of, ranked, reference_variant, tflops, timing_of
 from fluxbench.records import Record
+from fluxbench.sentences import PRECISE, conditions
 
 _ROW_PT = 17.0
 _NAME_PT = 34.0  # left end of the names
@@ -21,8 +25,11 @@ _TEXT_PT = 494.0  # left end of the numbers
 _CLASSES = {"exact": "exact kernels", "quantized": "quantized kernels: a looser error budget, so ranked apart"}
 
 
-RATIO_HEADER = ("workload", "precision_class", "rank", "variant", "ratio", "ratio_low", "ratio_high", "median_ms")
-RATE_HEADER = ("workload", "variant", "tflops", "tflops_low", "tflops_high", "share_of_peak")
+RATIO_HEADER = (
+    *("workload", "precision_class", "rank", "variant", "regime", "ratio", "ratio_low", "ratio_high", "median_ms"),
+    *("burst_ratio", "burst_ratio_low", "burst_ratio_high", "burst_median_ms"),
+)
+RATE_HEADER = ("workload", "variant", "regime", "tflops", "tflops_low", "tflops_high", "share_of_peak")
 
 
 def ratio_blocks(group: Group) -> list[Block]:
@@ -32,14 +39,19 @@ def ratio_blocks(group: Group) -> list[Block]:
     if not everything:
         return []
     reference = reference_variant(group.records)
-    low = min(timing_of(entry.record).ratio_ci95[0] for entry in everything)
-    high = max(timing_of(entry.record).ratio_ci95[1] for entry in everything)
-    blocks = [
-        prose(
-            "Left of the line is faster. Bars are 95% intervals; = says that one overlaps another's.",
-            heading=f"Time over {reference}'s: {place(group)}",
-        )
+    records = [entry.record for entry in everything]
+    timings = [timing for record in records for timing in (record.timing, record.burst) if timing]
+    low = min(timing.ratio_ci95[0] for timing in timings)
+    high = max(timing.ratio_ci95[1] for timing in timings)
+    note = [
+        "Left of the line is faster. Bars and their marks are sustained, which ranks: "
+        f"95% intervals; {conditions(records)}. = says that one overlaps another's.",
     ]
+    if any(record.burst for record in records):
+        note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, 'burst')}.")
+    if any(map(capped, records)):
+        note.append(f"c: the time cap came before the precision that is asked for ({PRECISE}).")
+    blocks = [prose(" ".join(note), heading=f"Sustained time over {reference}'s: {place(group)}")]
     for index, (kind, entries) in enumerate(places.items(), start=1):
         if len(places) > 1:
             blocks.append(prose(_CLASSES[kind], gap=4))
@@ -52,9 +64,10 @@ def ratio_rows(group: Group) -> list[Sequence[object]]:
     rows: list[Sequence[object]] = []
     for kind, entries in by_class(group).items():
         for entry in entries:
-            timing = timing_of(entry.record)
-            who = (group.longest.name, kind, entry.rank, entry.record.variant)
-            rows.append((*who, timing.ratio, *timing.ratio_ci95, timing.median_ms))
+            timing, burst = timing_of(entry.record), entry.record.burst
+            who = (group.longest.name, kind, entry.rank, entry.record.variant, timing.regime)
+            rested = (burst.ratio, *burst.ratio_ci95, burst.median_ms) if burst else ("",) * 4
+            rows.append((*who, timing.ratio, *timing.ratio_ci95, timing.median_ms, *rested))
     return rows
 
 
@@ -66,8 +79,12 @@ def rate_blocks(group: Group, peak_tflops: float | None, matmul_tflops: float | 
     lines = {"data-sheet peak": peak_tflops, "matmul measured": matmul_tflops}
     unknown = {"data-sheet peak": "peak unknown: no data-sheet rate", "matmul measured": "matmul rate not measured"}
     rates = [f"{name} {number(rate)} TFLOP/s" if rate else unknown[name] for name, rate in lines.items()]
-    note = f"Two matrix products are counted, the softmax is not. On this device: {'; '.join(rates)}."
-    return [prose(note, heading=f"Throughput: {place(group)}"), _rate_rows(entries, lines, peak_tflops)]
+    taken = conditions(entry.record for entry in entries)
+    note = (
+        f"Sustained: medians and 95% intervals; {taken}. Two matrix products are counted, the softmax is not. On this "
+        f"device: {'; '.join(rates)}."
+    )
+    return [prose(note, heading=f"Sustained throughput: {place(group)}"), _rate_rows(entries, lines, peak_tflops)]
 
 
 def rate_rows(group: Group, peak_tflops: float | None) -> list[Sequence[object]]:
@@ -75,7 +92,8 @@ def rate_rows(group: Group, peak_tflops: float | None) -> list[Sequence[object]]
     rows: list[Sequence[object]] = []
     for entry in _fastest_first(group):
         share = _share(entry.record, peak_tflops)
-        rows.append((group.longest.name, entry.record.variant, *_rates(entry.record), "" if share is None else share))
+        who = (group.longest.name, entry.record.variant, timing_of(entry.record).regime)
+        rows.append((*who, *_rates(entry.record), "" if share is None else share))
     return rows
 
 
@@ -153,12 +171,15 @@ def _ratio_rows(
         plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}×"))
         plot.axvline(1, color=INK, linewidth=1.2)
         if labelled:
-            plot.set_xlabel(f"time per call over {reference}'s", fontsize=SMALL_PT)
+            rested = "; diamonds: burst" if any(entry.record.burst for entry in entries) else ""
+            plot.set_xlabel(f"time per call over {reference}'s (sustained{rested})", fontsize=SMALL_PT)
         for index, entry in enumerate(entries):
             timing = timing_of(entry.record)
             _mark(plot, index, entry, timing.ratio, *timing.ratio_ci95, start=None)
+            if burst := entry.record.burst:
+                plot.plot([burst.ratio], [index], "d", color=INK, fillstyle="none", markersize=4.5, clip_on=False)
             baseline = _baseline(top, index)
-            write_at(figure, 24, baseline, f"{entry.rank}{'=' if entry.tied else ''}", ha="right")
+            write_at(figure, 24, baseline, f"{entry.rank}{entry.signs}", ha="right")
             write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
             is_reference = entry.record.variant == reference
             ratio = "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95)
@@ -177,7 +198,7 @@ def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_t
         end = max([_rates(entry.record)[2] for entry in entries] + [rate for rate, _ in known])
         plot.set_xlim(0, end * 1.03)
         plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-        plot.set_xlabel("TFLOP/s", fontsize=SMALL_PT)
+        plot.set_xlabel("sustained TFLOP/s", fontsize=SMALL_PT)
         for index, (rate, name) in enumerate(known):
             plot.axvline(rate, color=INK, linewidth=1.2, dashes=(4, 2) if "matmul" in name else (1, 0))
             x = _PLOT_LEFT_PT + (_PLOT_RIGHT_PT - _PLOT_LEFT_PT) * rate / (end * 1.03)

@@ -2,7 +2,8 @@
 
 Workloads that differ in length only form a `Group`: one curve per variant. Variants are ranked at the longest
 workload of a group, where each number is one that was measured and has its own interval; a mean over the lengths
-would have neither. Exact and quantized kernels are ranked apart, since they are not equally correct.
+would have neither. The sustained regime ranks, the burst one does not. Exact and quantized kernels are ranked apart,
+since they are not equally correct.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import dataclasses
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fluxbench.records import Correctness, Record, Status, Timing
 from fluxbench.workloads import Workload
 
+_Key = TypeVar("_Key")
+
+CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
 FORMS = ("_copy", "_compile_d", "_compile_ma")  # how a kernel is called; a name without one of these is eager
 
 
@@ -111,7 +116,7 @@ def _group(records: Sequence[Record]) -> Group:
 
 
 def timing_of(record: Record) -> Timing:
-    """Return the timing that every PASSED record has."""
+    """Return the sustained timing, which every PASSED record has."""
     assert record.timing is not None
     return record.timing
 
@@ -123,7 +128,7 @@ def correctness_of(record: Record) -> Correctness:
 
 
 def tflops(record: Record) -> float:
-    """Return a PASSED record's throughput in TFLOP/s, of its workload's count of operations and its median time."""
+    """Return a PASSED record's throughput in TFLOP/s, of its workload's operations and its sustained time."""
     return record.workload.flops / timing_of(record).median_ms / 1e9
 
 
@@ -133,9 +138,26 @@ def reference_variant(records: Iterable[Record]) -> str | None:
 
 
 def overlap(one: Record, other: Record) -> bool:
-    """Whether the 95% intervals of two PASSED records' ratios to the reference have a point in common."""
+    """Whether the 95% intervals of two PASSED records' sustained ratios to the reference have a point in common."""
     (low, high), (other_low, other_high) = timing_of(one).ratio_ci95, timing_of(other).ratio_ci95
     return low <= other_high and other_low <= high
+
+
+def sooner_from_rest(one: Record, other: Record) -> bool:
+    """Whether the burst interval of one record's ratio lies wholly under the other's; never where one has none."""
+    if one.burst is None or other.burst is None or one.burst.reference_variant != other.burst.reference_variant:
+        return False
+    return one.burst.ratio_ci95[1] < other.burst.ratio_ci95[0]
+
+
+def capped(record: Record) -> tuple[str, ...]:
+    """Return the regimes in which the time cap came before the precision that is asked for."""
+    return tuple(timing.regime for timing in (record.timing, record.burst) if timing and timing.precise is False)
+
+
+def clocks_differ(record: Record) -> bool:
+    """Whether a record has a second clock and it does not agree with the first."""
+    return record.second_clock is not None and abs(record.second_clock.difference) > CLOCKS_AGREE
 
 
 @dataclass(frozen=True)
@@ -148,6 +170,11 @@ class Ranked:
     rank: int
     tied: bool  # its interval overlaps another variant's
     record: Record
+
+    @property
+    def signs(self) -> str:
+        """What stands behind the rank: `=` where it is tied, `c` where a time hit the cap."""
+        return ("=" if self.tied else "") + ("c" if capped(self.record) else "")
 
 
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
@@ -199,15 +226,45 @@ class Failure:
 
 def failures(group: Group) -> list[Failure]:
     """Return why records did not pass; variants that share status, reason and workloads are one entry."""
-    where: dict[tuple[Status, str, str], list[Workload]] = {}
+    found = [
+        ((record.status, " ".join((record.reason or "").split())), record)
+        for record in group.records
+        if record.status is not Status.PASSED
+    ]
+    return [Failure(*why, variants, workloads) for why, variants, workloads in _together(group, found)]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that was not as it should be, and the PASSED records of which it holds."""
+
+    text: str
+    variants: tuple[str, ...]
+    workloads: tuple[Workload, ...]
+
+
+def marks(group: Group) -> list[Mark]:
+    """Return all marks of a group's PASSED records; variants that share mark and workloads are one entry."""
+    found = []
     for record in group.records:
-        if record.status is not Status.PASSED:
-            reason = " ".join((record.reason or "").split())
-            where.setdefault((record.status, reason, record.variant), []).append(record.workload)
-    merged: dict[tuple[Status, str, frozenset[Workload]], list[str]] = {}
-    for (status, reason, variant), workloads in where.items():
-        merged.setdefault((status, reason, frozenset(workloads)), []).append(variant)
+        if record.status is Status.PASSED:
+            own = [" ".join(text.split()) for text in record.marks]
+            own += [f"{regime}: the time cap came before the precision that is asked for" for regime in capped(record)]
+            found += [(text, record) for text in dict.fromkeys(own)]
+    return [Mark(text, variants, workloads) for text, variants, workloads in _together(group, found)]
+
+
+def _together(
+    group: Group, found: Iterable[tuple[_Key, Record]]
+) -> list[tuple[_Key, tuple[str, ...], tuple[Workload, ...]]]:
+    """Return what is said of records, each thing once for all variants of which it holds at the same workloads."""
+    where: dict[tuple[_Key, str], list[Workload]] = {}
+    for key, record in found:
+        where.setdefault((key, record.variant), []).append(record.workload)
+    merged: dict[tuple[_Key, frozenset[Workload]], list[str]] = {}
+    for (key, variant), workloads in where.items():
+        merged.setdefault((key, frozenset(workloads)), []).append(variant)
     return [
-        Failure(status, reason, tuple(variants), tuple(w for w in group.workloads if w in workloads))
-        for (status, reason, workloads), variants in merged.items()
+        (key, tuple(variants), tuple(w for w in group.workloads if w in workloads))
+        for (key, workloads), variants in merged.items()
     ]

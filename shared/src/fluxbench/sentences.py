@@ -1,11 +1,11 @@
-"""Records -> the sentences of a page: which kernel is fastest, and what the numbers are."""
+"""Records -> the sentences of a page: which kernel is fastest, and what the numbers are, by regime."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from fluxbench.formatting import interval
+from fluxbench.formatting import interval, plus_minus
 from fluxbench.ranking import (
     Failure,
     Group,
@@ -18,11 +18,15 @@ from fluxbench.ranking import (
     overlap,
     ranked,
     reference_variant,
+    sooner_from_rest,
     timing_of,
 )
 from fluxbench.records import Record, Status
 
+PRECISE = "95% intervals within ±0.3% of the ratio and ±0.5% of the median"  # what measuring asks for
+
 _NAMED = 4  # variants that a sentence names before it counts the rest
+_WRAP = 110  # characters of a line
 
 
 def answer(records: Iterable[Record], device_name: str) -> str:
@@ -74,15 +78,16 @@ def _fastest(group: Group, places: Sequence[Ranked]) -> str:
     reference = reference_variant(group.records)
     unbeaten = [place.record.variant for place in places if place.rank == 1]
     kind = correctness_of(first).precision_class
+    load = f"under {timing_of(first).regime} load"
     name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
     if len(leaders) > 1:
         names = _names([leader.variant for leader in leaders])
-        text = f"there is no measurable difference between {names}, the fastest {kind} kernels: {name} takes "
+        text = f"there is no measurable difference between {names}, the fastest {kind} kernels {load}: {name} takes "
     elif len(unbeaten) > 1:
         forms = _names(unbeaten)
-        text = f"{name} is the fastest {kind} kernel (no measurable difference between {forms}): "
+        text = f"{name} is the fastest {kind} kernel {load} (no measurable difference between {forms}): "
     else:
-        text = f"{name} is the fastest {kind} kernel: "
+        text = f"{name} is the fastest {kind} kernel {load}: "
     compared = [_ms(first)]
     if reference in unbeaten and first.variant != reference:
         compared.append(f"no measurable difference to the reference {reference}")
@@ -136,8 +141,10 @@ def shape(group: Group) -> str:
 
 
 def _ms(record: Record) -> str:
-    timing = timing_of(record)
-    return interval(timing.median_ms, timing.ci95_ms, unit=" ms")
+    """Return the sustained time, and the burst one behind it where there is one."""
+    timing, burst = timing_of(record), record.burst
+    rested = f" ({interval(burst.median_ms, burst.ci95_ms, unit=' ms')} from rest)" if burst else ""
+    return interval(timing.median_ms, timing.ci95_ms, unit=" ms") + rested
 
 
 def _times(value: float, ends: tuple[float, float]) -> str:
@@ -171,16 +178,55 @@ def _failure(group: Group, failure: Failure) -> str:
     return f"{who} {failure.status.value} ({failure.reason.rstrip('.')})"
 
 
-def method_note(records: Iterable[Record], width: int = 110) -> str:
-    """Return what the numbers are: how they were taken, when, and with which versions; lines of `width` characters."""
+def burst_order(places: Sequence[Ranked]) -> str:
+    """Return which kernels would come before unbeaten ones if burst ranked; empty where its intervals name none.
+
+    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest.
+    """
+    kernels = {base(record.variant): record for record in _leaders(places)}
+    unbeaten = set(kernels)
+    for place in places:
+        kernels.setdefault(base(place.record.variant), place.record)
+    order = list(kernels.values())
+    found = []
+    for index, record in enumerate(order):
+        behind = [
+            other for other in order[:index] if base(other.variant) in unbeaten and sooner_from_rest(record, other)
+        ]
+        if behind:
+            found.append(f"{_rested(record)} would come before {' and '.join(map(_rested, behind))}")
+    return textwrap.fill(f"From rest (burst), {'; '.join(found)}.", _WRAP) if found else ""
+
+
+def _rested(record: Record) -> str:
+    assert record.burst is not None
+    return f"{record.variant} ({plus_minus(record.burst.median_ms, record.burst.ci95_ms)} ms)"
+
+
+def conditions(records: Iterable[Record], regime: str = "sustained") -> str:
+    """Return what a regime's numbers of PASSED records rest on: samples, processes, clock and power."""
+    pairs = [(r.burst, r.burst_telemetry) if regime == "burst" else (r.timing, r.telemetry) for r in records]
+    timings = [timing for timing, _ in pairs if timing]
+    if not timings:
+        return ""
+    samples = _span({len(timing.samples_ms) for timing in timings})
+    said = [f"{samples} samples from {_span({timing.processes for timing in timings})} fresh processes"]
+    states = [telemetry for timing, telemetry in pairs if timing and telemetry]
+    clocks = {round(state.sm_clock_mhz) for state in states if state.sm_clock_mhz is not None}
+    watts = {round(state.power_w) for state in states if state.power_w is not None}
+    said.append(f"SM clock {_span(clocks)} MHz" if clocks else "SM clock not known")
+    if watts:
+        said.append(f"power {_span(watts)} W")
+    return ", ".join(said)
+
+
+def method_note(records: Iterable[Record], width: int = _WRAP) -> str:
+    """Return what the numbers are: regimes, how they were taken, when, and with which versions; wrapped lines."""
     taken = list(records)
     passed = [record for record in taken if record.status is Status.PASSED]
     if not passed:
         return f"Nothing passed: there are no times among {len(taken)} records."
-    timings = [timing_of(record) for record in passed]
-    processes = _span({timing.processes for timing in timings})
-    samples = _span({len(timing.samples_ms) for timing in timings})
-    regimes = " and ".join(sorted({timing.regime for timing in timings}))
+    both, old = [r for r in passed if r.burst], [r for r in passed if not r.burst]
     days = sorted({record.measured_at[:10] for record in passed})
     versions: dict[str, set[str]] = {}
     for record in passed:
@@ -188,16 +234,35 @@ def method_note(records: Iterable[Record], width: int = 110) -> str:
             versions.setdefault(package, set()).add(version)
     first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
     named = [*first, *sorted(set(versions) - set(first))]
-    parts = [
-        f"Times are medians in ms of single calls under {regimes} load, {samples} samples from {processes} fresh "
-        "processes each, with 95% bootstrap intervals in brackets",
-        f"ratios are over {reference_variant(passed)}'s time, so under 1 is faster",
-        "an interval between two other variants runs from end to end of both of theirs, so it is wider than 95%",
-        f"measured {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'} (UTC)",
+    paragraphs = []
+    if both:
+        paragraphs += [
+            "Sustained, which ranks: calls of one kernel back to back, until clock and power have settled in the state "
+            "that this very kernel brings the device to; a sample is the mean over 0.1 s of calls. "
+            f"{_first_upper(conditions(both))}.",
+            "Burst: single calls of a device that rested before, the cache cleared before each; a sample is one call. "
+            f"{_first_upper(conditions(both, 'burst'))}.",
+        ]
+    if old:
+        of_these = f" ({len(old):,} of {len(passed):,} records)" if both else ""
+        paragraphs.append(
+            f"Measured by an older fluxbench{of_these}: what is called sustained are single calls under load, in turn "
+            f"with the other variants, the cache cleared before each; no burst. {_first_upper(conditions(old))}."
+        )
+    paragraphs += [
+        "Times are medians, with 95% bootstrap intervals (of processes, and of samples within them) in brackets, or "
+        "half of one after ±. Ratios are over "
+        f"{reference_variant(passed)}'s time, so under 1 is faster; an interval between two other variants runs from "
+        "end to end of both of theirs, so it is wider than 95%.",
+        f"Measured {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'} (UTC)"
+        + (f"; versions: {', '.join(f'{name} {_versions(versions[name])}' for name in named)}" if named else "")
+        + ".",
     ]
-    if named:
-        parts.append(f"versions: {', '.join(f'{name} {_versions(versions[name])}' for name in named)}")
-    return textwrap.fill("; ".join(parts) + ".", width, break_on_hyphens=False)
+    return "\n".join(textwrap.fill(paragraph, width, break_on_hyphens=False) for paragraph in paragraphs)
+
+
+def _first_upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _span(numbers: set[int]) -> str:

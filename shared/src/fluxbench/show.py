@@ -51,6 +51,11 @@ def correctness() -> None:
     print(tables.correctness_table(found))
 
 
+def state() -> None:
+    """Print what the device was doing while it was measured, what a call costs beside its time, and all marks."""
+    print(tables.state_table(measured()))
+
+
 def latency() -> None:
     """Draw `latency.svg` with `latency.csv`."""
     plots.latency(measured(), Path("latency.svg"))
@@ -59,7 +64,7 @@ def latency() -> None:
 def throughput() -> None:
     """Draw `throughput.svg` with `throughput.csv`: against the data sheet's peak and the measured matrix rate."""
     sheet = _facts()["peak"]
-    rates = _input_json("ceilings.json")
+    rates = input_json("ceilings.json")
     plots.throughput(
         measured(),
         Path("throughput.svg"),
@@ -98,7 +103,7 @@ def history() -> None:
 def measured() -> list[Record]:
     """Return all records of the cells that this cell needs. Ends the cell with one sentence where one is damaged."""
     found: list[Record] = []
-    for folder in _inputs():
+    for folder in inputs():
         for path in sorted(folder.glob("*.jsonl")):
             try:
                 found += records.read(path)
@@ -108,20 +113,22 @@ def measured() -> list[Record]:
 
 
 def _facts() -> dict[str, Any]:
-    facts = _input_json("device.json")
+    facts = input_json("device.json")
     if facts is None:
         sys.exit("fluxbench: this cell must have needs=hardware, for device.json; add it to the cell's first line")
     return facts
 
 
-def _input_json(name: str) -> dict[str, Any] | None:
-    for folder in _inputs():
+def input_json(name: str) -> dict[str, Any] | None:
+    """Return what a JSON file of a needed cell holds, None where there is none."""
+    for folder in inputs():
         if (folder / name).is_file():
             found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
             return found
     return None
 
 
-def _inputs() -> list[Path]:
+def inputs() -> list[Path]:
+    """Return the folders of the needed cells' artifacts."""
     names = [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]
     return [Path(os.environ[name]) for name in names]

@@ -1,18 +1,15 @@
-"""Records -> text tables for a monospace page, and a tidy CSV. Every table says its units."""
+"""Records -> text tables for a monospace page. Every table says its units, and of every time the regime."""
 
 from __future__ import annotations
 
 import re
-import textwrap
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-
-import pandas as pd
+from collections.abc import Callable, Iterable, Sequence
 
 from fluxbench.formatting import interval, number, plus_minus
 from fluxbench.ranking import (
     Group,
     Ranked,
+    capped,
     failures,
     groups,
     ranked,
@@ -21,12 +18,22 @@ from fluxbench.ranking import (
     ties,
     timing_of,
 )
-from fluxbench.records import Record, Status, write_text
-from fluxbench.sentences import answer, method_note, shape
+from fluxbench.records import Record, Status, Timing
+from fluxbench.sentences import PRECISE, answer, burst_order, method_note, shape
+from fluxbench.tables_csv import write_csv
+from fluxbench.tables_state import state_table
+from fluxbench.tables_text import entries, grid, prose
 
-__all__ = ["answer", "correctness_table", "method_note", "ranking_table", "timing_table", "write_csv"]
+__all__ = [
+    "answer",
+    "correctness_table",
+    "method_note",
+    "ranking_table",
+    "state_table",
+    "timing_table",
+    "write_csv",
+]
 
-_WRAP = 110  # characters of a line of prose under a table
 _KERNEL = 44  # characters of a shortened kernel name
 
 
@@ -43,7 +50,7 @@ def correctness_table(records: Iterable[Record]) -> str:
                 for workload in group.workloads
                 if (record := group.find(variant, workload)) is not None
             ]
-    return "\n\n".join([title, _grid(header, rows, left=(0, 9))])
+    return "\n\n".join([title, grid(header, rows, left=(0, 9))])
 
 
 def _class_note(group: Group, variant: str) -> str:
@@ -68,49 +75,76 @@ def _error(value: float | None) -> str:
 
 
 def timing_table(records: Iterable[Record]) -> str:
-    """Return median times and ratios, variants down and lengths across, and what really ran at the longest."""
+    """Return times in both regimes and sustained ratios by length, and what really ran at the longest."""
     parts: list[str] = []
     for group in groups(records):
-        lengths = [f"{group.length(workload):,}" for workload in group.workloads]
         reference = reference_variant(group.records)
-        times: list[Sequence[str] | str] = []
-        ratios: list[Sequence[str] | str] = []
-        ran: list[Sequence[str] | str] = []
-        for variant in group.variants:
-            found = [group.find(variant, workload) for workload in group.workloads]
-            times.append((variant, *map(_time, found)))
-            ratios.append((variant, *map(_ratio, found)))
-            curve = group.curve(variant)
-            if curve:
-                ran.append((variant, *_what_ran(curve)))
-        parts += [
-            f"{group.name}: median time per call in ms ± half its 95% interval, by {group.axis}",
-            _grid((group.axis, *lengths), times),
+        title = f"{group.name}: median time per call in ms ± half its 95% interval, by {group.axis}"
+        parts += [f"{title}; sustained, which ranks", _by_length(group, _time)]
+        ran: list[Sequence[str] | str] = [
+            (variant, *_what_ran(curve)) for variant in group.variants if (curve := group.curve(variant))
         ]
         if ran:
             heads = ("variant", "compile s", "graph breaks", "share", "dominant kernel")
+            if any(record.burst for record in group.records):
+                parts += [f"{title}; burst, from a device at rest", _by_length(group, _burst_time)]
             parts += [
-                f"{group.name}: time over {reference}'s (under 1 is faster) ± half its 95% interval, by {group.axis}",
-                _grid((group.axis, *lengths), ratios),
+                f"{group.name}: sustained time over {reference}'s (under 1 is faster) ± half its 95% interval, "
+                f"by {group.axis}",
+                _by_length(group, _ratio),
+                _capped(group.records),
                 f"{group.name}: what ran; share is of the call's device time at the longest workload that passed",
-                _grid(heads, ran, left=(0, 4)),
+                grid(heads, ran, left=(0, 4)),
             ]
         parts.append(_not_passed(group))
     return "\n\n".join(part for part in parts if part) or "There are no records."
 
 
-def _time(record: Record | None) -> str:
-    if record is None or record.timing is None:
-        return record.status.value if record else "no record"
-    return plus_minus(record.timing.median_ms, record.timing.ci95_ms)
+def _by_length(group: Group, cell: Callable[[Record], str]) -> str:
+    lengths = [f"{group.length(workload):,}" for workload in group.workloads]
+    rows: list[Sequence[str] | str] = []
+    for variant in group.variants:
+        found = (group.find(variant, workload) for workload in group.workloads)
+        rows.append((variant, *("no record" if record is None else cell(record) for record in found)))
+    return grid((group.axis, *lengths), rows)
 
 
-def _ratio(record: Record | None) -> str:
-    if record is None or record.timing is None:
-        return record.status.value if record else "no record"
+def _time(record: Record) -> str:
+    if record.timing is None:
+        return record.status.value
+    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + _cap(record.timing)
+
+
+def _burst_time(record: Record) -> str:
+    if record.timing is None:
+        return record.status.value
+    return plus_minus(record.burst.median_ms, record.burst.ci95_ms) + _cap(record.burst) if record.burst else "-"
+
+
+def _ratio(record: Record) -> str:
+    if record.timing is None:
+        return record.status.value
     if record.variant == record.timing.reference_variant:
         return "reference"
-    return plus_minus(record.timing.ratio, record.timing.ratio_ci95)
+    return plus_minus(record.timing.ratio, record.timing.ratio_ci95) + _cap(record.timing)
+
+
+def _cap(timing: Timing) -> str:
+    return " c" if timing.precise is False else ""
+
+
+def _capped(records: Sequence[Record]) -> str:
+    """Return which variants hit the time cap, by regime, behind the sign that marks them; empty where none did."""
+    passed = {record.variant for record in records if record.timing}
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        for regime in capped(record):
+            found.setdefault(regime, {})[record.variant] = None
+    said = "; ".join(
+        f"{regime} {'every variant' if len(variants) == len(passed) > 1 else ', '.join(variants)}"
+        for regime, variants in found.items()
+    )
+    return prose(f"c: the time cap came before the precision that is asked for ({PRECISE}): {said}.") if said else ""
 
 
 def _what_ran(curve: Sequence[Record]) -> Sequence[str]:
@@ -145,45 +179,55 @@ def short_kernel(name: str) -> str:
 def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -> str:
     """Return who is faster than whom at the longest workload, ties said; below it, what has no rank and why.
 
-    `peak_tflops`: the device's data-sheet rate for the workload's dtype, in TFLOP/s, None where unknown.
+    The sustained regime ranks; burst stands beside it. `peak_tflops`: the device's data-sheet rate for the workload's
+    dtype, in TFLOP/s, None where unknown.
     """
     parts: list[str] = []
     for group in groups(records):
         places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
         reference = reference_variant(group.records)
         peak = f"peak {peak_tflops:,.0f} TFLOP/s by data sheet" if peak_tflops else "peak unknown"
-        parts.append(f"Ranking at {shape(group)}; {peak}.")
+        title = f"Ranking at {shape(group)}; {peak}."
         rows: list[Sequence[str] | str] = []
-        for kind, entries in places.items():
-            if entries and kind == "quantized":
+        for kind, placed in places.items():
+            if placed and kind == "quantized":
                 rows.append("quantized: a looser error budget, so ranked apart")
-            rows += [_ranking_row(entry, peak_tflops if kind == "exact" else None) for entry in entries]
+            rows += [_ranking_row(entry, peak_tflops if kind == "exact" else None) for entry in placed]
         if rows:
-            heads = ("rank", "variant", f"time over {reference}'s", "median ms", "TFLOP/s", "of peak")
-            parts.append(_grid(heads, rows, left=(1,)))
-            sets = [names for entries in places.values() for names in ties(entries)]
+            of_ratio = (
+                f"Ratio: time over {reference}'s, under 1 is faster; 95% intervals in brackets, or half of one after ±."
+            )
+            sustained = [f"sustained\n{what}" for what in ("ratio", "ms", "TFLOP/s", "of peak")]
+            heads = ("rank", "variant", *sustained, "burst\nms", "burst\nratio")
+            sets = [names for placed in places.values() for names in ties(placed)]
             said = "; ".join(" = ".join(names) for names in sets)
-            told = f"No measurable difference (=: 95% intervals of the ratio overlap): {said}." if said else ""
+            told = (
+                f"No measurable difference (=: 95% intervals of the sustained ratio overlap): {said}." if said else ""
+            )
             told = told or "All differences are measurable: no two intervals overlap."
-            rule = "A rank is one more than the number of variants that are measurably faster."
-            parts.append(f"{rule}\n{textwrap.fill(told, _WRAP)}")
+            rule = "Sustained ranks. A rank is one more than the number of variants that are measurably faster."
+            shown = [entry.record for placed in places.values() for entry in placed]
+            below = [rule, prose(told), *map(burst_order, places.values()), _capped(shown)]
+            parts += [f"{title}\n{of_ratio}", grid(heads, rows, left=(1,)), "\n".join(filter(None, below))]
         else:
-            parts.append("Nothing passed, so nothing is ranked.")
+            parts += [title, "Nothing passed, so nothing is ranked."]
         parts.append(_not_passed(group))
     return "\n\n".join(part for part in parts if part) or "There are no records."
 
 
 def _ranking_row(entry: Ranked, peak_tflops: float | None) -> Sequence[str]:
-    timing = timing_of(entry.record)
+    timing, burst = timing_of(entry.record), entry.record.burst
     is_reference = entry.record.variant == timing.reference_variant
     rate = tflops(entry.record)
     return (
-        f"{entry.rank}{'=' if entry.tied else ' '}",
+        f"{entry.rank}{entry.signs:<2}",
         entry.record.variant,
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
-        interval(timing.median_ms, timing.ci95_ms, digits=4),
+        plus_minus(timing.median_ms, timing.ci95_ms),
         number(rate),
         f"{rate / peak_tflops:.1%}" if peak_tflops else "-",
+        plus_minus(burst.median_ms, burst.ci95_ms) if burst else "-",
+        ("reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95)) if burst else "-",
     )
 
 
@@ -192,19 +236,8 @@ def _not_passed(group: Group) -> str:
     found = failures(group)
     if not found:
         return ""
-    lines = [f"Did not pass ({group.name}):"]
-    for failure in found:
-        if len(failure.workloads) == len(group.workloads):
-            where = "everywhere"
-        else:
-            where = f"at {', '.join(f'{group.length(workload):,}' for workload in failure.workloads)} {group.axis}"
-        for indent, text in (
-            ("  ", f"{failure.status.value} {where}: {failure.reason}"),
-            ("      ", ", ".join(failure.variants)),
-        ):
-            lines += textwrap.wrap(
-                text, _WRAP, initial_indent=indent, subsequent_indent="      ", break_long_words=False
-            )
+    said = [(failure.status.value, failure.reason, failure.variants, failure.workloads) for failure in found]
+    lines = entries(group, f"Did not pass ({group.name}):", said)
     wrong = {variant for failure in found if failure.status is Status.INCORRECT for variant in failure.variants}
     if any(group.curve(variant) for variant in wrong):
         lines.append("  A variant that is INCORRECT at any length has no rank at the others.")
@@ -213,62 +246,3 @@ def _not_passed(group: Group) -> str:
 
 def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
-
-
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str] | str], left: Sequence[int] = (0,)) -> str:
-    """Return aligned columns below a header and a rule; a row that is a text stands across all columns."""
-    cells = [header, *(row for row in rows if not isinstance(row, str))]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-
-    def line(row: Sequence[str]) -> str:
-        aligned = (
-            text.ljust(width) if column in left else text.rjust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        )
-        return "  ".join(aligned).rstrip()
-
-    rule = "  ".join("─" * min(width, _KERNEL) for width in widths)
-    return "\n".join([line(header), rule, *(row if isinstance(row, str) else line(row) for row in rows)])
-
-
-def write_csv(records: Iterable[Record], path: Path) -> None:
-    """Write one row per record: identification, status, correctness, timing and throughput. Raises `OSError`.
-
-    Units end the columns' names; what a record does not hold is empty.
-    """
-    frame = pd.DataFrame([_flat(record) for record in records], columns=list(_COLUMNS)).convert_dtypes()
-    write_text(path, frame.to_csv(index=False, lineterminator="\n"))
-
-
-_IDENTIFICATION = ("notebook", "cell", "variant", "status", "reason", "measured_at")
-_SHAPE = ("seq_len", "text_tokens", "batch", "heads", "kv_heads", "head_dim", "dtype", "causal", "direction")
-_CORRECTNESS = ("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2", "precision_class")
-_TIMING = ("regime", "processes", "median_ms", "reference_variant", "ratio")
-_DERIVED = ("samples", "ci95_low_ms", "ci95_high_ms", "ratio_low", "ratio_high", "tflops")
-_BURST = ("burst_median_ms", "burst_ci95_low_ms", "burst_ci95_high_ms")
-_TELEMETRY = ("sm_clock_mhz", "power_w", "temperature_c")
-_COST = ("energy_mj", "peak_memory_bytes", "compile_s", "graph_breaks")
-_COLUMNS = (
-    *(*_IDENTIFICATION[:3], "workload", *_SHAPE, *_IDENTIFICATION[3:], *_CORRECTNESS, *_TIMING, *_DERIVED, *_BURST),
-    *(*_TELEMETRY, *_COST, "dominant_kernel", "driver"),
-)
-
-
-def _flat(record: Record) -> dict[str, object]:
-    row: dict[str, object] = {"workload": record.workload.name, "driver": record.versions.get("driver")}
-    for part, fields in (
-        (record, _IDENTIFICATION + _COST),
-        (record.workload, _SHAPE),
-        (record.correctness, _CORRECTNESS),
-        (record.timing, _TIMING),
-        (record.telemetry, _TELEMETRY),
-    ):
-        row |= {field: getattr(part, field) for field in fields if part is not None}
-    if record.timing:
-        numbers = (len(record.timing.samples_ms), *record.timing.ci95_ms, *record.timing.ratio_ci95, tflops(record))
-        row |= zip(_DERIVED, numbers, strict=True)
-    if record.burst:
-        row |= zip(_BURST, (record.burst.median_ms, *record.burst.ci95_ms), strict=True)
-    if record.kernels:
-        row["dominant_kernel"] = max(record.kernels, key=lambda kernel: kernel.share).name
-    return row
