@@ -41,6 +41,14 @@ def test_a_published_page_has_its_records_artifacts_and_cells_beside_it(built: B
     }
 
 
+def test_a_summary_lies_beside_the_page_s_records_and_its_link_leads_there(machine: Machine, reports: Path) -> None:
+    source = "for name in ('summary.json', 'n.json'):\n    open(name, 'w').write('{}')\n"
+    machine.notebook.write_text(f"```python id=a outputs=summary.json,n.json\n{source}```\n", encoding="utf-8")
+    page = publish(machine.build(), reports, "made-up")
+    assert {"made-up/made_up/summary.json", "made-up/made_up/records/n.json"} <= set(tree(reports))
+    assert {"made_up/summary.json", "made_up/records/n.json"} <= set(links(page))
+
+
 def links(page: Path) -> list[str]:
     return re.findall(r'(?:href|src)="([^"#:]+)"', page.read_text(encoding="utf-8"))
 

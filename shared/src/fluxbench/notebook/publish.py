@@ -21,9 +21,10 @@ from fluxbench.settings import SetupError
 def publish(built: Built, reports: Path, target: str) -> Path:
     """Copy a page and its records to `reports/<target>/` and return the page's path there.
 
-    `<notebook>.html` and `<notebook>/` are replaced, the folder in one step; records go to `<notebook>/records/`, other
-    artifacts and the cells' sources beside them. Files of `records/` that are replaced by others or by none are kept in
-    `<notebook>/history/<when the newest record of the page before was measured, UTC>/`, which is never changed again.
+    `<notebook>.html` and `<notebook>/` are replaced, the folder in one step; records go to `<notebook>/records/`, a
+    `summary.json` to `<notebook>/` itself, other artifacts and the cells' sources beside them. Files of `records/` that
+    are replaced by others or by none are kept in `<notebook>/history/<when>/`, by when the newest record of the page
+    before was measured, UTC; that is never changed again.
     Raises `SetupError` where the page has problems or the disk is full: what is published stays as it was.
     """
     if built.problems:
@@ -64,7 +65,7 @@ def _fill(folder: Path, built: Built) -> None:
         if cell.result is None:
             continue
         for artifact in cell.result.artifacts:
-            into = (folder / "records" if _is_record(artifact) else folder / "artifacts" / cell_id) / artifact
+            into = folder / _place(artifact, cell_id)
             if into.exists():
                 raise SetupError(
                     f"two cells must not leave records of the same name, got {artifact!r} from {cell_id} too"
@@ -133,13 +134,18 @@ def _is_record(artifact: str) -> bool:
     return artifact.endswith((".jsonl", ".json"))
 
 
+def _place(artifact: str, cell_id: str) -> str:
+    """Return where an artifact goes, relative to the notebook's folder."""
+    if artifact == "summary.json":
+        return artifact
+    return f"records/{artifact}" if _is_record(artifact) else f"artifacts/{cell_id}/{artifact}"
+
+
 def _relinked(page: str, name: str) -> str:
     """Point uvnote's links to artifacts and cells at where `_fill` put them."""
 
     def moved(match: re.Match[str]) -> str:
-        artifact = match["file"]
-        where = f"records/{artifact}" if _is_record(artifact) else f"artifacts/{match['cell']}/{artifact}"
-        return f'{match["attribute"]}="{name}/{where}"'
+        return f'{match["attribute"]}="{name}/{_place(match["file"], match["cell"])}"'
 
     page = re.sub(r'(?P<attribute>href|src)="artifacts/(?P<cell>[\w-]+)/(?P<file>[^"]+)"', moved, page)
     return re.sub(r'href="cells/([\w-]+\.py)"', rf'href="{name}/cells/\1"', page)
