@@ -34,11 +34,13 @@ def measured(cell: str, minute: int, burst_ms: float, median_ms: float = 0.5, dr
     ]
 
 
-def keep(root: Path, cell: str, number: int, found: list[Record], failure: str | None = None) -> None:
+def keep(
+    root: Path, cell: str, number: int, found: list[Record], failure: str | None = None, began: str | None = None
+) -> None:
     folder = root / "notebooks" / ".uvnote" / "cache" / f"flux.{cell}.{number:05d}"
     folder.mkdir(parents=True)
     records.write(folder / f"{cell}.jsonl", found)
-    (folder / "result.json").write_text(json.dumps({"failure": failure}), encoding="utf-8")
+    (folder / "result.json").write_text(json.dumps({"failure": failure, "ran_at": began, "duration": 90.0}))
 
 
 def three_runs(root: Path) -> None:
@@ -128,3 +130,13 @@ def test_what_lies_in_the_store_is_told_without_reading_records(root: Path) -> N
     assert certificate_reruns.latest(root) == ""
     three_runs(root)
     assert certificate_reruns.latest(root) == "flux.flex.00003, flux.sdpa.00003"
+
+
+@pytest.mark.parametrize(("second", "at_once"), [("12:01:00", True), ("12:02:00", False)])
+def test_runs_that_overlap_in_time_are_said_to_be_of_several_cards(root: Path, second: str, at_once: bool) -> None:
+    for number, begin in enumerate(("12:00:00", second), start=1):
+        for cell in CELLS:
+            keep(root, cell, number, measured(cell, 9, 0.4 + number / 1000), began=f"2026-01-31T{begin}+00:00")
+    found = certificate_reruns.summary(certificate_reruns.at_hand(root, GPU))
+    assert (found["runs"], found["at_once"]) == (2, at_once)  # both ended in the same second
+    assert ("card of its own" in certificate.reruns_text(found)) == at_once

@@ -9,15 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from fluxbench.notebook.freshness import NOT_SHOWING
+from fluxbench.notebook.freshness import CERTIFYING, NOT_SHOWING
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fluxbench"
 
-FACTS = {"workloads": "", "hardware": "", "settings": "", "statistics": "", "formatting": ""}
+FACTS = {
+    "workloads": "",
+    "hardware": "",
+    "settings": "",
+    "statistics": "",
+    "verdicts": "statistics",
+    "formatting": "",
+}
 MEASURING = {
     "sentinel": "",
     "progress": "",
     "peaks": "hardware",
+    "floor": "hardware peaks workloads",
+    "floor_table": "floor peaks workloads",
     "targets": "hardware",
     "fingerprint": "hardware",
     "telemetry": "hardware records",
@@ -31,26 +40,40 @@ MEASURING = {
     "timing": "inputs",
     "profiling": "inputs",
     "ceilings": "timing",
-    "worker": "ceilings correctness inputs profiling records requests sentinel timing variants variants._base "
+    "regimes": "correctness inputs profiling records sentinel timing variants._base workloads",
+    "worker": "ceilings correctness inputs profiling records regimes requests sentinel timing variants variants._base "
     "workloads",
-    "observations": "cell hardware records statistics telemetry workloads",
-    "processes": "environments hardware observations progress records requests telemetry workloads",
-    "dependencies": "cell environments fingerprint hardware settings targets variants workloads",
+    "samples": "telemetry",
+    "energy": "telemetry",
+    "observations": "cell energy floor hardware records samples statistics telemetry workloads",
+    "processes": "environments hardware observations progress records requests telemetry variants workloads",
+    "dependencies": "cell environments fingerprint hardware settings targets variants variants.slowed workloads",
+    "certificate_trials": "bench cell dependencies hardware observations progress records samples settings "
+    "variants.slowed",
     # What a cell calls also prints what it measured: the one place where measuring meets showing.
     "bench": "cell dependencies environments hardware observations peaks processes progress records requests settings "
     "tables targets variants workloads",
 }
 SHOWING = {
-    "comparison": "fingerprint records statistics",
-    "comparison_text": "comparison formatting statistics",
+    "comparison": "fingerprint records statistics verdicts",
+    "comparison_text": "comparison formatting verdicts",
+    "certificate_runs": "comparison records verdicts",
+    "certificate_position": "certificate_runs",
+    "certificate_reruns": "comparison fingerprint hardware history records",
+    "certificate_summary": "certificate_position certificate_runs formatting verdicts",
+    "certificate": "certificate_position certificate_reruns certificate_runs certificate_summary comparison formatting "
+    "hardware records settings show tables_text verdicts",
     "history": "fingerprint formatting hardware ranking records workloads",
     "ranking": "records workloads",
     "sentences": "formatting ranking records",
-    "tables": "formatting ranking records sentences",
+    "tables_text": "ranking workloads",
+    "tables_state": "formatting ranking records sentences tables_text",
+    "tables_csv": "ranking records",
+    "tables": "formatting ranking records sentences tables_csv tables_state tables_text",
     "plots_style": "ranking",
     "plots_svg": "records",
-    "plots_lines": "formatting plots_style plots_svg ranking records",
-    "plots_rows": "formatting plots_style plots_svg ranking records",
+    "plots_lines": "formatting plots_style plots_svg ranking records sentences",
+    "plots_rows": "formatting plots_style plots_svg ranking records sentences",
     "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
     "plots": "formatting history plots_history plots_lines plots_rows plots_svg ranking records",
     "show": "hardware history peaks plots records settings tables",
@@ -61,7 +84,8 @@ BUILDING = {
     "notebook.runner": "notebook.supervisor",
     "notebook.document": "cell settings",
     "notebook.store": "notebook.document records",
-    "notebook.freshness": "cell dependencies fingerprint hardware notebook.document notebook.store records settings",
+    "notebook.freshness": "cell certificate_reruns dependencies fingerprint hardware notebook.document notebook.store "
+    "records settings",
     "notebook.execution": "environments fingerprint history notebook.document notebook.runner notebook.store "
     "progress settings",
     "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.store",
@@ -76,8 +100,8 @@ BUILDING = {
     "workloads",
     "notebook.doctor_variants": "cell hardware notebook.doctor_looks settings targets variants workloads",
     "notebook.doctor": "hardware notebook.doctor_looks notebook.doctor_variants settings targets variants",
-    "cli": "comparison comparison_text notebook notebook.build notebook.changes notebook.doctor notebook.listeners "
-    "notebook.publish notebook.revisions notebook.status settings",
+    "cli": "comparison comparison_text floor_table notebook notebook.build notebook.changes notebook.doctor "
+    "notebook.listeners notebook.publish notebook.revisions notebook.status settings",
 }
 ALLOWED = {name: set(text.split()) for name, text in {**FACTS, **MEASURING, **SHOWING, **BUILDING}.items()}
 OF_A_VARIANT = {"hardware", "workloads", "variants._base"}  # and a kernel written here
@@ -90,12 +114,13 @@ HEAVY = {
         "timing",
         "ceilings",
         "profiling",
+        "regimes",
         "sentinel",
         "worker",
         "kernels.*",
     },
     "triton": {"kernels.*"},
-    "pandas": {"tables"},
+    "pandas": {"tables_csv"},
     "matplotlib": {"plots_history", "plots_lines", "plots_rows", "plots_svg"},
     "uvnote": {"notebook.build", "notebook.document", "notebook.execution", "notebook.freshness", "notebook.page"},
     "pynvml": set(),
@@ -195,12 +220,13 @@ def test_there_is_no_circle() -> None:
     assert left == {}
 
 
-def test_a_showing_cell_depends_on_all_that_show_imports() -> None:
-    found, ahead = set(), {"show"}
+@pytest.mark.parametrize(("module", "hidden"), [("show", NOT_SHOWING), ("certificate", NOT_SHOWING - CERTIFYING)])
+def test_a_showing_cell_depends_on_all_that_it_imports(module: str, hidden: set[str]) -> None:
+    found, ahead = set(), {module}
     while ahead:
         found |= ahead
         ahead = {name for module in ahead for name in imported(MODULES[module]) & set(MODULES)} - found
-    assert {f"{name}.py" for name in found} & NOT_SHOWING == set()
+    assert {f"{name}.py" for name in found} & hidden == set()
 
 
 @pytest.mark.parametrize("library", sorted(HEAVY))
@@ -218,7 +244,10 @@ def test_a_heavy_library_is_loaded_by_its_own_modules_alone(library: str) -> Non
         ("variants", "torch triton pandas matplotlib"),
         ("show", "torch triton"),
         ("bench", "torch triton matplotlib"),
+        ("certificate", "torch triton"),
+        ("certificate_trials", "torch triton matplotlib"),
         ("records", "torch triton pandas matplotlib numpy"),
+        ("floor_table", "torch triton pandas matplotlib numpy"),
     ],
 )
 def test_importing_a_module_leaves_what_it_does_not_need(module: str, absent: str) -> None:

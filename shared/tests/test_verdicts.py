@@ -18,6 +18,7 @@ from fluxbench.verdicts import (
     effect,
     judge,
     levels,
+    levels_beside,
     mean_effect,
     pool,
 )
@@ -314,3 +315,15 @@ def test_what_is_over_the_floor_and_sure_is_called() -> None:
 def test_a_resolution_over_the_floor_stays() -> None:
     [with_floor], [without] = (judge([Effect(0.0, 0.01, 24)], floor=floor) for floor in (SYSTEMATIC, 0.0))
     assert with_floor.resolution == without.resolution
+
+
+def test_a_clock_that_moves_from_round_to_round_leaves_levels_of_the_same_rounds() -> None:
+    clock = [1.0, 1.01, 0.99, 1.02, 0.98, 1.005]
+    beside = [[0.4 * each for each in clock], [0.4 * each for each in reversed(clock)]]
+    own = [[0.8 * each for each in part] for part in beside]
+    assert levels_beside(own, beside) == pytest.approx([math.log(0.8)] * 2)
+
+
+def test_levels_of_other_rounds_are_those_of_the_medians() -> None:
+    own, beside = [[2.0, 2.2, 2.1, 2.1]], [[1.0, 1.1, 0.9]]
+    assert levels_beside(own, beside) == pytest.approx([math.log(2.1)])

@@ -160,7 +160,8 @@ def compare(before: Measured, after: Measured) -> Comparison:
         for index, its in enumerate(families)
     ]
     changes = {key: told for found, _ in judged for key, told in found.items()}
-    loads = _pooled({key: effect(_sustained(old[key]), _sustained(new[key])) for key in by_burst})
+    of_both = [key for key in by_burst if _has_sustained(old[key]) and _has_sustained(new[key])]
+    loads = _pooled({key: effect(_sustained(old[key]), _sustained(new[key])) for key in of_both})
     load_of = dict(zip(loads, judge(list(loads.values())), strict=True))
     rows = []
     for key, note in notes.items():
@@ -261,6 +262,11 @@ def _by_process(record: Record) -> Samples:
     timing = record.burst or record.timing
     assert timing is not None
     return timing.by_process
+
+
+def _has_sustained(record: Record) -> bool:
+    """Whether there is a sustained time beside the burst one: the certificate's trials take burst samples alone."""
+    return record.timing is not None and record.timing.regime == "sustained"
 
 
 def _sustained(record: Record) -> list[float]:
