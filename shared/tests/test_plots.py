@@ -196,4 +196,4 @@ def test_the_ranking_figure_marks_what_hit_the_cap(tmp_path: Path) -> None:
     records = [make_record(), rested(make_record("a", median_ms=0.5), 0.4, precise=False)]
     found = words(draw(plots.ranking, records, tmp_path))
     assert "1c" in found
-    assert any("c: the time cap" in text for text in found)
+    assert any("c: the caps of time" in text for text in found)

@@ -117,12 +117,14 @@ def test_forms_of_one_kernel_do_not_come_before_each_other() -> None:
 @pytest.mark.parametrize("table", [tables.ranking_table, tables.timing_table])
 def test_a_variant_that_hit_the_cap_is_marked_and_the_mark_explained(table: Callable[[list[Record]], str]) -> None:
     text = table([make_record(), rested(make_record("a", median_ms=0.5), 0.45, precise=False)])
-    assert re.search(r"^c: the time cap came before .*: burst a\.$", text, flags=re.MULTILINE | re.DOTALL)
+    assert re.search(
+        r"^c: the caps of time and processes came before .*: burst a\.$", text, flags=re.MULTILINE | re.DOTALL
+    )
     assert re.search(r"^ *1c +a " if table is tables.ranking_table else r"^a .* c$", text, flags=re.MULTILINE)
 
 
 def test_no_cap_no_mark() -> None:
-    assert "time cap" not in tables.ranking_table([make_record(), make_record("a", median_ms=0.5)])
+    assert "caps of time" not in tables.ranking_table([make_record(), make_record("a", median_ms=0.5)])
 
 
 def test_the_ranking_keeps_to_a_line() -> None:

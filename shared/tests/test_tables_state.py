@@ -85,8 +85,8 @@ def test_a_row_that_hit_the_cap_says_so(found: Record, cell: str) -> None:
 def test_the_cap_is_marked_at_every_length() -> None:
     short = dataclasses.replace(make_record(workload=LENGTHS[0]), timing=timing(precise=False))
     assert (
-        "sustained: the time cap came before the precision that is asked for, at 128 text tokens: torch_flash"
-        in said(short, make_record(workload=LENGTHS[-1]))
+        "sustained: the caps of time and processes came before the precision that is asked for, "
+        "at 128 text tokens: torch_flash" in said(short, make_record(workload=LENGTHS[-1]))
     )
 
 

@@ -30,6 +30,7 @@ from fluxbench.verdicts import (
 
 CellKey = tuple[str, str]  # notebook, cell
 _Key = tuple[str, str, str, str]  # notebook, cell, variant, workload
+SUSTAINED_FLOOR = 0.01  # a change of a sustained time that is called: fresh runs of one kernel differ by 0.7% as a rule
 BESIDE_OTHERS = "timed beside other variants"
 
 
@@ -161,8 +162,9 @@ def compare(before: Measured, after: Measured) -> Comparison:
     ]
     changes = {key: told for found, _ in judged for key, told in found.items()}
     of_both = [key for key in by_burst if _has_sustained(old[key]) and _has_sustained(new[key])]
-    loads = _pooled({key: effect(_sustained(old[key]), _sustained(new[key])) for key in of_both})
-    load_of = dict(zip(loads, judge(list(loads.values())), strict=True))
+    # Not pooled: the workloads of a block share its clocks.
+    loads = {key: effect(_sustained(old[key]), _sustained(new[key])) for key in of_both}
+    load_of = dict(zip(loads, judge(list(loads.values()), floor=SUSTAINED_FLOOR), strict=True))
     rows = []
     for key, note in notes.items():
         change, net = changes.get(key, (None, None))

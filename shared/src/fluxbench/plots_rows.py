@@ -50,7 +50,7 @@ def ratio_blocks(group: Group) -> list[Block]:
     if any(record.burst for record in records):
         note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, 'burst')}.")
     if any(map(capped, records)):
-        note.append(f"c: the time cap came before the precision that is asked for ({PRECISE}).")
+        note.append(f"c: the caps of time and processes came before the precision that is asked for ({PRECISE}).")
     blocks = [prose(" ".join(note), heading=f"Sustained time over {reference}'s: {place(group)}")]
     for index, (kind, entries) in enumerate(places.items(), start=1):
         if len(places) > 1:

@@ -151,7 +151,7 @@ def sooner_from_rest(one: Record, other: Record) -> bool:
 
 
 def capped(record: Record) -> tuple[str, ...]:
-    """Return the regimes in which the time cap came before the precision that is asked for."""
+    """Return the regimes in which the caps of time and processes came before the precision that is asked for."""
     return tuple(timing.regime for timing in (record.timing, record.burst) if timing and timing.precise is False)
 
 
@@ -249,7 +249,10 @@ def marks(group: Group) -> list[Mark]:
     for record in group.records:
         if record.status is Status.PASSED:
             own = [" ".join(text.split()) for text in record.marks]
-            own += [f"{regime}: the time cap came before the precision that is asked for" for regime in capped(record)]
+            own += [
+                f"{regime}: the caps of time and processes came before the precision that is asked for"
+                for regime in capped(record)
+            ]
             found += [(text, record) for text in dict.fromkeys(own)]
     return [Mark(text, variants, workloads) for text, variants, workloads in _together(group, found)]
 

@@ -72,7 +72,9 @@ class Timing:
     ratio_ci95: tuple[float, float]
     split: tuple[int, ...] = ()  # how many samples each process took; empty: equally many
     set_aside: int = 0  # samples that are kept and not ranked: while settling, or out of the regime
-    precise: bool | None = None  # False: the time cap came before the precision that is asked for; None: not asked
+    precise: bool | None = (
+        None  # False: the caps of time and processes came before the precision that is asked for; None: not asked
+    )
 
     @property
     def by_process(self) -> tuple[tuple[float, ...], ...]:

@@ -144,7 +144,11 @@ def _capped(records: Sequence[Record]) -> str:
         f"{regime} {'every variant' if len(variants) == len(passed) > 1 else ', '.join(variants)}"
         for regime, variants in found.items()
     )
-    return prose(f"c: the time cap came before the precision that is asked for ({PRECISE}): {said}.") if said else ""
+    return (
+        prose(f"c: the caps of time and processes came before the precision that is asked for ({PRECISE}): {said}.")
+        if said
+        else ""
+    )
 
 
 def _what_ran(curve: Sequence[Record]) -> Sequence[str]:

@@ -129,7 +129,7 @@ _WORDS = prose(
     f"Second clock: by how much the time lies outside of what torch's profiler saw; up to {percent(CLOCKS_AGREE, 0)}"
     " the clocks agree.",
     "Aside: samples that are kept and do not count, taken while settling or out of the regime.",
-    f"Precise: {PRECISE}; cap: the time cap came before.",
+    f"Precise: {PRECISE}; cap: the caps of time and processes came before.",
     "Device s: what measuring the row took of the device.",
 )
 
