@@ -86,8 +86,8 @@ def detection() -> None:
 def detection_text(trials: Trials) -> str:
     """Return what became of each slowdown as a table with what a trial is, and the truth that it rests on."""
     table: list[tuple[str, ...] | str] = []
-    for level in certificate_runs.PERCENT:
-        each = certificate_runs.detected(trials, level)
+    levels = {level: certificate_runs.detected(trials, level) for level in certificate_runs.PERCENT}
+    for level, each in levels.items():
         for base, its in each.by_base.items():
             seen = f"{each.truth[base]:.4f}" if base in each.truth else "-"
             table.append((f"{level:g}%", base, seen, *_found(its)))
@@ -98,7 +98,6 @@ def detection_text(trials: Trials) -> str:
         for base in trials.bases
         if (ratios := certificate_runs.put_in(trials, base, 0.0, twin=True))
     ]
-    total = certificate_runs.detected(trials, certificate_runs.PERCENT[0]).total
     rows = max((len(each.rows) for each in certificate_runs.a_a(trials)), default=0)
     return "\n\n".join([
         grid(header, table, left=(0, 1)),
@@ -110,7 +109,7 @@ def detection_text(trials: Trials) -> str:
             "The true ratio is that of the slowed form to `plus_0` within a process, the median over all: not what was "
             "asked for, but what was put in.",
             f"The same of the twin, into which nothing was put: {', '.join(twins)}." if twins else "",
-            _missing(total),
+            _missing(levels[certificate_runs.PERCENT[0]].total),
         ),
     ])  # fmt: skip
 

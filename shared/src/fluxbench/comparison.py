@@ -146,7 +146,7 @@ def compare(before: Measured, after: Measured) -> Comparison:
     sentinels = {cell: _sentinel(before, after, cell) for cell in cells}
     lacking = {cell: [found] for cell, found in sentinels.items() if isinstance(found, str)}
     pairs_of = {cell: found for cell, found in sentinels.items() if not isinstance(found, str)}
-    device = mean_effect([_mean_over_workloads(pairs) for pairs in pairs_of.values()]) if pairs_of else None
+    device = mean_effect([_mean_over_all(pairs) for pairs in pairs_of.values()]) if pairs_of else None
     raws = {key: effect(_levels(old[key]), _levels(new[key])) for key in keys}
     nets = {key: one for key in keys if (one := _net(old[key], new[key], pairs_of.get(key[:2], {})))}
     by_burst = [key for key in keys if old[key].burst]
@@ -276,11 +276,11 @@ def _sustained(record: Record) -> list[float]:
     return levels(record.timing.by_process)
 
 
-_Pairs = Mapping[str, tuple[Samples, Samples]]  # by workload, before and after
+_Pairs = Mapping[str, tuple[Samples, Samples]]  # by variant (older: by workload), before and after
 
 
 def _sentinel(before: Measured, after: Measured, cell: CellKey) -> _Pairs | str:
-    """Return the sentinel's times in a cell, at the workloads that both sides have whole, or why there are none."""
+    """Return the sentinel's times in a cell, beside what both sides have whole, or why there are none."""
     old, new = before.sentinels.get(cell), after.sentinels.get(cell)
     if old is None or new is None:
         return f"none was timed in {' and '.join(s.name for s in (before, after) if cell not in s.sentinels)}"
@@ -288,7 +288,7 @@ def _sentinel(before: Measured, after: Measured, cell: CellKey) -> _Pairs | str:
         return f"it is not the same kernel: {old.kernel} -> {new.kernel}"
     pairs = {name: (old.samples_ms[name], new.samples_ms[name]) for name in old.samples_ms if name in new.samples_ms}
     processes = [max(map(len, side), default=0) for side in zip(*pairs.values(), strict=True)]
-    # A process that died, or in which the sentinel was wrong, takes the workload out: levels are of whole processes.
+    # A process that died, or in which the sentinel was wrong, takes its variant out: levels are of whole processes.
     whole = {
         name: pair
         for name, pair in pairs.items()
@@ -297,7 +297,7 @@ def _sentinel(before: Measured, after: Measured, cell: CellKey) -> _Pairs | str:
     return whole or "at no workload was it timed in every process of both"
 
 
-def _mean_over_workloads(pairs: _Pairs) -> Effect:
+def _mean_over_all(pairs: _Pairs) -> Effect:
     return effect(*(levels(*side) for side in zip(*pairs.values(), strict=True)))
 
 

@@ -181,7 +181,7 @@ class Sentinel:
     """Times of the fixed kernel that was measured beside a cell's variants: `<cell>.sentinel.json`."""
 
     kernel: str  # what it is; only times of the same one can be compared
-    samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]  # by workload, one inner sequence a process, in order
+    samples_ms: Mapping[str, tuple[tuple[float, ...], ...]]  # by variant beside it, one inner sequence a process
 
     def to_json(self) -> str:
         """Return the sentinel's times as JSON."""
