@@ -20,6 +20,7 @@ from typing import Any
 from fluxbench.workloads import BY_NAME, Workload
 
 SCHEMA = 1
+PARTS = ("attention", "quantization", "copies", "other")  # what a kernel of a call does
 _ADDED = ("burst_telemetry", "second_clock")  # parts that the first records of this schema did not have
 
 
@@ -95,6 +96,7 @@ class SecondClock:
     events_ms: float
     kernels_ms: float
     span_ms: float
+    parts_ms: Mapping[str, float] = field(default_factory=dict)  # of kernels_ms, by what they do: see PARTS
 
     @property
     def difference(self) -> float:
@@ -120,6 +122,7 @@ class Kernel:
 
     name: str
     share: float
+    part: str | None = None  # what it does, one of PARTS; None where it is not known, as on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,6 +151,7 @@ class Record:
     compile_s: float | None = None
     graph_breaks: int | None = None
     kernels: tuple[Kernel, ...] = ()
+    detail: str | None = None  # what the library says that it chose, where it says so
     versions: Mapping[str, str] = field(default_factory=dict)
     fingerprint: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,23 +37,52 @@ def everywhere(device: Device, workload: Workload) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a library's attention can do beyond what is measured; a page's capability table is drawn from it.
+
+    What can be tried says how it is called, and is tried on the device: a loader of an attention with a causal mask (the
+    usual one: query i sees keys 0 to i), of one for grouped query heads, of one that can be differentiated, and of one
+    over several sequences in one batch entry, q, k and v `[1, sum(lengths), heads, head_dim]`. True: it is so by the
+    library's documentation, and is not tried.
+    """
+
+    dtypes: tuple[str, ...]  # of q, k and v; "float8_e4m3fn" and "int8" are quantized from 16 bits within the call
+    head_dims: tuple[int, ...]  # those of HEAD_DIMS that it takes
+    minimum: tuple[int, int] | None  # compute capability; None: it runs on a CPU too
+    causal: Callable[[], Attention] | bool = False
+    gqa: Callable[[], Attention] | bool = False
+    backward: Callable[[], Attention] | bool = False
+    varlen: Callable[[tuple[int, ...]], Attention] | bool = False
+
+
+HEAD_DIMS = (64, 96, 128, 192, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Variant:
     """One library's attention.
 
     `supports` returns why the variant cannot run, or None; it needs no torch. `load` imports the library, and
-    nothing else may. `kernel_pattern` is a regular expression that the name of a kernel which really ran on a CUDA
-    device must match (`re.search`): a library that quietly runs another kernel is an error, not a result.
+    nothing else may. `kernel_pattern` is a regular expression that the names of its attention kernels on a CUDA device
+    match (`re.search`): a library that quietly runs another kernel is an error, not a result.
     """
 
     name: str
     load: Callable[[], Attention]
+    capabilities: Capabilities | None = None  # every registered variant declares them
     supports: Callable[[Device, Workload], str | None] = everywhere
     forms: tuple[Form, ...] = (Form.EAGER,)
     precision_class: str = "exact"
     quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
     kernel_pattern: str | None = None
+    quantization_pattern: str | None = None  # of the kernels that quantize its inputs
     compiles: bool = False  # calls torch.compile in its eager form too
-    packages: tuple[str, ...] = field(default=("torch",))  # whose versions its records name
+    jit: bool = False  # compiles its kernels at their first call, without torch.compile
+    fullgraph: bool = True  # its compiled forms must be one graph
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports
+    detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
+    note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
+    packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,8 +90,10 @@ class Variant:
         return tuple(self.name + form.value for form in self.forms)
 
 
-def sdpa(backend: str | None) -> Attention:
+def sdpa(backend: str | None, **options: bool) -> Attention:
     """Return torch's scaled_dot_product_attention, on one backend of `torch.nn.attention.SDPBackend` or by choice.
+
+    `options` are its own keywords, such as `is_causal` and `enable_gqa`.
 
     The inputs are passed as transposed views, as diffusers does. The output is contiguous in
     [batch, seq_len, heads, head_dim], which the next layer's flatten of heads and head_dim needs: a copy only where
@@ -72,7 +103,7 @@ def sdpa(backend: str | None) -> Attention:
     from torch.nn.functional import scaled_dot_product_attention
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
         return out.transpose(1, 2).contiguous()
 
     if backend is None:
@@ -95,10 +126,14 @@ def needs(
     workload: Workload,
     *,
     minimum: tuple[int, int],
+    majors: tuple[int, ...] | None = None,
     dtypes: tuple[str, ...] | None = None,
     cpu: bool = False,
 ) -> str | None:
-    """Say why a forward attention that needs this compute capability and these dtypes cannot run here, or None."""
+    """Say why a forward attention that needs this compute capability and these dtypes cannot run here, or None.
+
+    `majors` are the only major versions of it that the library has kernels for; None: any from the minimum on.
+    """
     if workload.direction != "forward":
         return f"only the forward pass is measured, got {workload.direction}"
     if dtypes and workload.dtype not in dtypes:
@@ -112,6 +147,9 @@ def needs(
     if device.compute_capability < minimum:
         have = _dotted(device.compute_capability)
         return f"needs compute capability {_dotted(minimum)} or newer; {device.name} has {have}"
+    if majors and device.compute_capability[0] not in majors:
+        have = _dotted(device.compute_capability)
+        return f"has kernels for compute capability {' and '.join(f'{m}.x' for m in majors)} only; {device.name} has {have}"
     return None
 
 
@@ -120,7 +158,7 @@ def _dotted(capability: tuple[int, int]) -> str:
 
 
 def build(variant: Variant, form: Form) -> Attention:
-    """Load a variant in one of its forms. A compiled form compiles at its first call, in one graph."""
+    """Load a variant in one of its forms. A compiled form compiles at its first call, in one graph where it can."""
     attention = variant.load()
     if form is Form.COPY:
 
@@ -133,7 +171,7 @@ def build(variant: Variant, form: Form) -> Attention:
         return attention
     import torch
 
-    compiled = torch.compile(attention, mode=form.compile_mode, fullgraph=True, dynamic=False)
+    compiled = torch.compile(attention, mode=form.compile_mode, fullgraph=variant.fullgraph, dynamic=False)
 
     def attend_compiled(q: Any, k: Any, v: Any) -> Any:
         # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.

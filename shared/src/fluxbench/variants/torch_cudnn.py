@@ -18,6 +18,14 @@ VARIANT = _base.Variant(
     name="torch_cudnn",
     load=lambda: _base.sdpa("CUDNN_ATTENTION"),
     supports=supports,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16"),
+        head_dims=_base.HEAD_DIMS,
+        minimum=(8, 0),
+        causal=lambda: _base.sdpa("CUDNN_ATTENTION", is_causal=True),
+        gqa=lambda: _base.sdpa("CUDNN_ATTENTION", enable_gqa=True),
+        backward=lambda: _base.sdpa("CUDNN_ATTENTION"),
+    ),
     forms=_base.EVERY_FORM,
     kernel_pattern=r"cudnn",
 )

@@ -19,6 +19,13 @@ VARIANT = _base.Variant(
     name="torch_efficient",
     load=lambda: _base.sdpa("EFFICIENT_ATTENTION"),
     supports=supports,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16", "float32"),
+        head_dims=_base.HEAD_DIMS,
+        minimum=(5, 0),
+        causal=lambda: _base.sdpa("EFFICIENT_ATTENTION", is_causal=True),
+        backward=lambda: _base.sdpa("EFFICIENT_ATTENTION"),
+    ),
     forms=_base.EVERY_FORM,
     kernel_pattern=r"fmha_cutlassF",
 )

@@ -18,5 +18,13 @@ VARIANT = _base.Variant(
     name="torch_math",
     load=lambda: _base.sdpa("MATH"),
     supports=supports,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16", "float32", "float64"),
+        head_dims=_base.HEAD_DIMS,
+        minimum=None,
+        causal=lambda: _base.sdpa("MATH", is_causal=True),
+        gqa=lambda: _base.sdpa("MATH", enable_gqa=True),
+        backward=lambda: _base.sdpa("MATH"),
+    ),
     forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
 )

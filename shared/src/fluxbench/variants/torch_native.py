@@ -17,5 +17,13 @@ VARIANT = _base.Variant(
     name="torch_native",
     load=lambda: _base.sdpa(None),
     supports=supports,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16", "float32", "float64"),
+        head_dims=_base.HEAD_DIMS,
+        minimum=None,
+        causal=lambda: _base.sdpa(None, is_causal=True),
+        gqa=lambda: _base.sdpa(None, enable_gqa=True),
+        backward=lambda: _base.sdpa(None),
+    ),
     forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
 )

@@ -8,7 +8,7 @@ Runs on NVIDIA GPUs of compute capability 8.0 and newer, bfloat16 and float16, h
 from __future__ import annotations
 
 from fluxbench.hardware import Device
-from fluxbench.variants._base import Attention, Variant
+from fluxbench.variants._base import Attention, Capabilities, Variant
 from fluxbench.workloads import Workload
 
 
@@ -38,6 +38,8 @@ VARIANT = Variant(
     name="triton_flash",
     load=load,
     supports=supports,
+    capabilities=Capabilities(dtypes=("bfloat16", "float16"), head_dims=(64, 128), minimum=(8, 0), gqa=load),
+    jit=True,
     kernel_pattern=r"^flash_forward_kernel$",
     packages=("torch", "triton"),
 )
