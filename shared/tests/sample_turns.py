@@ -62,7 +62,7 @@ def timed(
             "times": [[began + ROUND_S * i, began + ROUND_S * (i + 0.5)] for i in range(len(burst_ms))],
         }
     if clocks is not None:
-        found["clocks"] = clocks
+        found["clocks"] = {name: (*pair, {"attention": pair[0]}) for name, pair in clocks.items()}
     if block_ms is not None:
         start = began + BLOCK_AFTER_S
         found["block"] = {

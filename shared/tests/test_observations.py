@@ -185,7 +185,8 @@ def test_the_energy_of_a_call_is_its_power_times_its_time() -> None:
 
 def test_the_second_clock_is_beside_the_burst_time_of_the_first_process() -> None:
     found = record(observed())
-    assert found.second_clock == SecondClock(events_ms=0.8, kernels_ms=0.79, span_ms=0.8)
+    parts_ms = {"attention": 0.79}
+    assert found.second_clock == SecondClock(events_ms=0.8, kernels_ms=0.79, span_ms=0.8, parts_ms=parts_ms)
     assert found.launch_ms == 0.05
 
 
@@ -274,17 +275,19 @@ def test_samples_out_of_the_regime_are_counted_and_said_not_to_be_ranked() -> No
     found = record(observed(said=spoken(reasons=reasons)))
     assert found.burst is not None
     assert (found.burst.split, found.burst.set_aside) == ((3, 4, 4), 1)
-    assert "burst: 1 of 12 samples were out of the regime (hw_thermal_slowdown), not ranked" in found.marks
+    assert (
+        "burst: 1 of 4 samples of 1 of 3 processes were out of the regime (hw_thermal_slowdown), not ranked"
+        in found.marks
+    )
 
 
 def test_where_few_samples_were_in_the_regime_all_are_kept_and_that_is_said() -> None:
     found = record(observed(said=spoken(reasons=lambda time_s: ("sw_thermal_slowdown",))))
     assert found.timing is not None
     assert found.timing.split == (4, 4, 4)
-    assert (
-        "sustained: 24 of 30 samples were out of the regime (sw_thermal_slowdown), counted all the same, "
-        "there were few others" in found.marks
-    )
+    whose = "24 of 30 samples of all processes"
+    what = "were out of the regime (sw_thermal_slowdown), counted all the same, there were few others"
+    assert f"sustained: {whose} {what}" in found.marks
 
 
 def test_a_cpu_is_not_marked_for_what_it_never_says() -> None:

@@ -156,12 +156,12 @@ ORDER = [
 
 @pytest.mark.parametrize(("index", "expected"), [(1, [0, 3]), (2, [0, 3]), (4, [3]), (0, [0, 3]), (3, [0, 3])])
 def test_beside_a_turn_are_those_of_the_reference_before_and_after(index: int, expected: list[int]) -> None:
-    assert samples.beside(ORDER, ORDER[index]) == [ORDER[i] for i in expected]
+    assert samples.beside(ORDER, ORDER[index], TINY.name) == [ORDER[i] for i in expected]
 
 
 def test_a_turn_of_another_reference_is_not_beside() -> None:
     turns = [turn("torch_math", reference="torch_math"), *ORDER]
-    assert samples.beside(turns, ORDER[1]) == [ORDER[0], ORDER[3]]
+    assert samples.beside(turns, ORDER[1], TINY.name) == [ORDER[0], ORDER[3]]
 
 
 # As JSON.

@@ -5,6 +5,7 @@ A worker that crashes, hangs or runs out of memory costs one status; a fresh one
 
 from __future__ import annotations
 
+import dataclasses
 import fnmatch
 import functools
 import json
@@ -73,6 +74,9 @@ def measure(*names: str) -> None:
     found = measure_cell(this, list(chosen), device, settings, deadline_of(started, settings), observed)
     records.write(Path(f"{this.id}.jsonl"), found)
     records.write_text(Path(f"{this.id}.samples.json"), to_samples(observed))
+    if observed.probed:
+        probed = {"schema": records.SCHEMA, "variants": observed.probed}
+        records.write_text(Path(f"{this.id}.capabilities.json"), json.dumps(probed, indent=1) + "\n")
     if sentinel := to_sentinel(observed):
         records.write_text(Path(f"{this.id}.sentinel.json"), sentinel.to_json() + "\n")
     if observed.others:
@@ -190,19 +194,23 @@ def _run(
                 observed.fail(name, shape.name, Status.UNAVAILABLE, str(error))
         return
     progress.say(steps=PROCESSES * len(shapes) * len(wanted))
-    with _scratch(this, settings) as folder:
-        run_variants(
-            Path(folder),
-            environment,
-            device,
-            shapes,
-            tuple(wanted),
-            references,
-            observed,
-            processes=PROCESSES,
-            deadline=deadline,
-            sustained=sustained,
-        )
+    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}  # by variables, which a library reads at its import
+    for name in wanted:
+        groups.setdefault(tuple(sorted(variants.find(name)[0].variables.items())), []).append(name)
+    for variables, names in groups.items():
+        with _scratch(this, settings) as folder:
+            run_variants(
+                Path(folder),
+                dataclasses.replace(environment, variables={**environment.variables, **dict(variables)}),
+                device,
+                shapes,
+                tuple(names),
+                references,
+                observed,
+                processes=PROCESSES,
+                deadline=deadline,
+                sustained=sustained,
+            )
 
 
 def _scratch(this: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:

@@ -1,52 +1,39 @@
-"""Energy of each variant's sustained blocks, from the readings of the device's own counter."""
+"""Power of each variant while its ranked samples were taken, from the readings of the device's own energy counter."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fluxbench.statistics import critical
 from fluxbench.telemetry import Reading
 
 Span = tuple[float, float]  # begin and end, monotonic seconds
-_LEAST_S = 0.15  # of blocks, before anything is said of a variant
-_LONGEST_STEP_S = 0.5  # between two counts: longer ones were not seen as they happened
 
 
 def powers(readings: Sequence[Reading], blocks: Mapping[str, Sequence[Span]]) -> dict[str, tuple[float, float]]:
-    """Return the mean power in W of each variant while its blocks ran, and its standard error.
+    """Return the mean power in W of each variant in its spans, and half its 95% interval.
 
-    The counter moves in steps (100 ms on an H200) that do not fall on the ends of blocks. So the energy of each step is
-    taken to be the sum over the variants of their power times their part of it, and the powers are found by least
-    squares. A variant with less than 0.15 s of blocks, or a device without a counter, has none.
+    The counter moves in steps (100 ms on an H200), and a reading sees a step up to 20 ms late. Within a span the counts
+    just after each step lie on a line over time whose slope is the power: a regression with one slope for all spans of
+    a variant, and a start for each. Steps that begin before a span are left out. A variant whose spans hold too few
+    steps, or a device without a counter, has none.
     """
     counts = [(r.time_s, r.energy_mj) for r in readings if r.energy_mj is not None]
     moved = [later for earlier, later in itertools.pairwise(counts) if later[1] != earlier[1]]
-    spans = sorted((begin, end, name) for name, its in blocks.items() for begin, end in its)
-    if not spans:
-        return {}
-    names = [name for name, its in blocks.items() if sum(end - begin for begin, end in its) >= _LEAST_S]
-    rows, joules = [], []
-    for (begin, before), (end, after) in itertools.pairwise(moved):
-        overlap = {name: sum(max(0.0, min(end, e) - max(begin, b)) for b, e in blocks[name]) for name in blocks}
-        inside = sum(overlap.values())
-        if end - begin > _LONGEST_STEP_S or inside < (end - begin) / 2:
+    found = {}
+    for name, spans in blocks.items():
+        lines = [np.array([at for at in moved if begin <= at[0] <= end]) for begin, end in spans]
+        lines = [line - line.mean(axis=0) for line in lines if len(line) > 1]
+        freedom = sum(len(line) - 1 for line in lines) - 1
+        if freedom < 1:
             continue
-        rows.append([*(overlap[name] for name in names), end - begin - sum(overlap[name] for name in names)])
-        joules.append((after - before) / 1e3)
-    parts = np.array(rows)
-    seen = [index for index in range(len(names) + 1) if len(rows) and parts[:, index].sum() > 0]
-    if len(rows) <= len(seen):
-        return {}
-    parts = parts[:, seen]
-    found, _, rank, _ = np.linalg.lstsq(parts, np.array(joules), rcond=None)
-    if rank < len(seen):
-        return {}
-    noise = np.sum((parts @ found - np.array(joules)) ** 2) / (len(rows) - len(seen))
-    errors = np.sqrt(noise * np.diag(np.linalg.inv(parts.T @ parts)))
-    return {
-        names[index]: (float(power), float(error))
-        for index, power, error in zip(seen, found, errors, strict=True)
-        if index < len(names) and power > 0
-    }
+        time_s, energy_mj = np.concatenate(lines).T
+        slope = float(time_s @ energy_mj) / float(time_s @ time_s)
+        error = math.sqrt(float(np.sum((energy_mj - slope * time_s) ** 2)) / freedom / float(time_s @ time_s))
+        if slope > 0:
+            found[name] = slope / 1e3, critical(0.05, freedom) * error / 1e3
+    return found

@@ -12,9 +12,9 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench.py", "correctness.py", "energy.py", "floor.py", "inputs.py", "observations.py", "peaks.py", "processes.py",
-    "profiling.py", "reference.py", "regimes.py", "requests.py", "samples.py", "sentinel.py", "statistics.py",
-    "telemetry.py", "timing.py", "worker.py", "workloads.py",
+    "bench.py", "correctness.py", "energy.py", "failures.py", "floor.py", "inputs.py", "observations.py", "peaks.py",
+    "processes.py", "profiling.py", "reference.py", "regimes.py", "requests.py", "samples.py", "sentinel.py",
+    "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
     "kernels/sentinel.fatbin", "variants/_base.py",
 )  # fmt: skip
 # A change to one of these changes what a time means.
@@ -23,6 +23,7 @@ _CODE, _PACKAGE = "code.", "package."
 _PACKAGE_ROOT = Path(__file__).parent
 _WORDS = {
     "driver": "driver",
+    "card": "card of this model",
     "cuda_driver": "CUDA of the driver",
     "power_limit_w": "power limit in W",
     "compute_mode": "compute mode",
@@ -50,6 +51,7 @@ def of_device(device: Device) -> Fingerprint:
         "power_limit_w": device.power_limit_w,
         "compute_mode": device.compute_mode,
         "mig": device.mig,
+        "card": device.card,
         "ecc": device.ecc,
         "cpu": device.cpu,
         "cpu_cores": device.cores,
@@ -72,12 +74,14 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
         found.append(f"measured on another device: {device}")
     if not any(key.startswith(_CODE) for key in before) and any(key.startswith(_CODE) for key in now):
         return [*found, "measured by an older fluxbench"]
-    of_devices = {"device", "device_kind", "compute_capability", "mig", "driver", "cuda_driver", "power_limit_w",
-                  "compute_mode", "ecc", "cpu", "cpu_cores"}  # fmt: skip
+    of_devices = {"device", "device_kind", "compute_capability", "mig", "card", "driver", "cuda_driver",
+                  "power_limit_w", "compute_mode", "ecc", "cpu", "cpu_cores"}  # fmt: skip
     lock = None
     for key in {**before, **now}:
         old, new = before.get(key), now.get(key)
         if old == new or (device and key in of_devices):
+            continue
+        if key == "card" and not (old and new):  # of results that do not say which
             continue
         if key.startswith(_CODE):
             how = "changed" if old and new else "takes part now" if new else "takes no part any more"

@@ -6,6 +6,7 @@ Past 300 lines because recognising four vendors' GPUs and the CPU is one job, an
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import platform
 import re
@@ -59,6 +60,7 @@ class Device:
     ecc: bool | None = None
     mig: bool | None = None
     compute_mode: str | None = None
+    card: str | None = None  # which one of its model: a hash of the driver's identifier
     count: int = 1  # how many such devices the machine has
     cores: int | None = None  # CPU: logical cores that this process may use
     instruction_sets: tuple[str, ...] = ()  # CPU: the ones that matter for matrix work
@@ -158,6 +160,14 @@ def _cuda() -> _Found:
         nvml.nvmlShutdown()
 
 
+def _card(uuid: str | bytes | None) -> str | None:
+    """Return a name for one card that does not tell its identifier."""
+    if not uuid:
+        return None
+    known = uuid if isinstance(uuid, bytes) else uuid.encode()
+    return hashlib.sha256(b"fluxbench" + known).hexdigest()[:8]
+
+
 def _cuda_device(nvml: Any) -> Device:
     gpu, part = visible_gpu(nvml)
     name = nvml.nvmlDeviceGetName(gpu)
@@ -173,6 +183,7 @@ def _cuda_device(nvml: Any) -> Device:
     return Device(
         kind="cuda",
         name=ask(nvml, "nvmlDeviceGetName", part) or name,
+        card=_card(ask(nvml, "nvmlDeviceGetUUID", part)),
         driver=ask(nvml, "nvmlSystemGetDriverVersion"),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         compute_capability=None if capability is None else tuple(capability),

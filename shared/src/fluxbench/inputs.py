@@ -9,6 +9,7 @@ as low precision, is hard on these.
 from __future__ import annotations
 
 import zlib
+from dataclasses import dataclass
 
 import torch
 
@@ -48,20 +49,36 @@ def make(workload: Workload, kind: str, seed: int, device: torch.device | str) -
     return q.to(dtype), k.to(dtype), v.to(dtype)
 
 
+@dataclass(frozen=True)
+class Change:
+    """How the contents of inputs differ from the first ones, as far as an output shows it."""
+
+    signs: torch.Tensor  # of the output's channels, [heads, head_dim]
+    shift: int  # by how many tokens q is rolled
+
+    def of(self, first: torch.Tensor) -> torch.Tensor:
+        """Return the answer to the changed inputs from that to the first ones, `[batch, seq_len, heads, head_dim]`."""
+        return first.roll(self.shift, 1) * self.signs.to(first.dtype)
+
+
 class Fresh:
     """Inputs whose contents change in place, at the same addresses, in a way that attention follows exactly.
 
     A random sign for each channel goes to q and k, which leaves their products as they are, and another one to v, which
-    goes to the output too. Changing a sign rounds nothing. So a kernel that keeps what it computed from these addresses
-    gives a wrong answer, and one that compares contents finds none that it knows.
+    goes to the output too. Where no mask tells the tokens apart, q is rolled along them by a random number, and the
+    output with it. None of these rounds anything. So a kernel that keeps what it computed from these addresses, be it
+    the output, the scores or the maxima of its rows, gives a wrong answer, and one that compares contents finds none
+    that it knows.
     """
 
-    def __init__(self, inputs: Inputs, seed: int) -> None:
+    def __init__(self, inputs: Inputs, seed: int, *, causal: bool = False) -> None:
         self.inputs = inputs
         self._group = inputs[0].shape[2] // inputs[1].shape[2]  # query heads that share a key head
+        self._rolls = 1 if causal else inputs[0].shape[1]
         self._generator = torch.Generator().manual_seed(seed)
         self._first = tuple(x.clone() for x in inputs)
-        self.signs = self._ones()  # of v against the first ones, [kv_heads, head_dim]
+        self._shift = 0
+        self._signs = self._ones()  # of v against the first ones, [kv_heads, head_dim]
         self._turned = self._ones()  # of q and k
 
     def change(self) -> None:
@@ -69,25 +86,35 @@ class Fresh:
         q, k, v = self.inputs
         turned = self._random()
         k.mul_(turned)
-        q.mul_(self.of_heads(turned))
         self._turned = self._turned * turned
+        if self._rolls > 1:
+            shift = int(torch.randint(1, self._rolls, (), generator=self._generator))
+            self._shift = (self._shift + shift) % self._rolls
+            q.copy_((q * self._of_heads(turned)).roll(shift, 1))
+        else:
+            q.mul_(self._of_heads(turned))
         turned = self._random()
         v.mul_(turned)
-        self.signs = self.signs * turned
+        self._signs = self._signs * turned
 
-    def of_heads(self, signs: torch.Tensor) -> torch.Tensor:
-        """Return the signs of keys' or values' heads for those of the queries and the output: `[heads, head_dim]`."""
-        return signs.repeat_interleave(self._group, dim=0)
+    @property
+    def changed(self) -> Change:
+        """How the present contents differ from the first ones."""
+        return Change(self._of_heads(self._signs), self._shift)
 
     def restore(self) -> str | None:
         """Put the first contents back; return why a kernel is wrong that was given the present ones, or None."""
-        signs = (self.of_heads(self._turned), self._turned, self.signs)
-        present = [first * sign for first, sign in zip(self._first, signs, strict=True)]
+        q, k, v = self._first
+        present = (q.roll(self._shift, 1) * self._of_heads(self._turned), k * self._turned, v * self._signs)
         changed = [name for name, x, want in zip("qkv", self.inputs, present, strict=True) if not x.equal(want)]
         for x, first in zip(self.inputs, self._first, strict=True):
             x.copy_(first)
-        self.signs, self._turned = self._ones(), self._ones()
+        self._shift, self._signs, self._turned = 0, self._ones(), self._ones()
         return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+
+    def _of_heads(self, signs: torch.Tensor) -> torch.Tensor:
+        """Return the signs of keys' or values' heads for those of the queries and the output: `[heads, head_dim]`."""
+        return signs.repeat_interleave(self._group, dim=0)
 
     def _ones(self) -> torch.Tensor:
         v = self.inputs[2]

@@ -34,6 +34,7 @@ class Observations:
     readings: list[Reading] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     sentinel: str | None = None  # what it is, where the device has one
+    probed: dict[str, dict[str, str]] = field(default_factory=dict)  # by variant, what `capabilities.probe` found
     ceilings: list[dict[str, float]] = field(default_factory=list)  # one a process; see `fluxbench.ceilings`
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     _log: Log | None = None
@@ -55,12 +56,12 @@ class Observations:
 
     @property
     def powers(self) -> dict[str, tuple[float, float]]:
-        """The power in W of each variant's blocks, over all its workloads, and its standard error."""
+        """The power in W of each variant over its ranked windows, all workloads together, and half its 95% interval."""
         if self._powers is None or self._powers[0] != len(self.turns):
             blocks: dict[str, list[tuple[float, float]]] = {}
             for turn in self.turns:
                 if turn.block:
-                    windows = turn.block["windows"]
+                    windows = turn.block["windows"][turn.block["lead"] :]
                     blocks.setdefault(turn.variant, []).append((windows[0][0], windows[-1][1]))
             self._powers = len(self.turns), energy.powers(self.readings, blocks)
         return self._powers[1]
@@ -85,6 +86,8 @@ class Observations:
             case "failed":
                 status = Status(event["status"])
                 self.fail(event["variant"], event["workload"], status, event["reason"], event.get("correctness"))
+            case "probed":
+                self.probed[event["variant"]] = event["found"]
             case "timed":
                 self.turns.append(Turn.of(event))
 
@@ -180,6 +183,7 @@ def to_record(
         compile_s=seen.get("compile_s"),
         graph_breaks=seen.get("graph_breaks"),
         kernels=tuple(Kernel(**kernel) for kernel in seen.get("kernels", [])),
+        detail=seen.get("detail"),
         versions=versions,
         fingerprint=fingerprint,
     )
@@ -204,13 +208,13 @@ def _timings(observed: Observations, variant: str) -> dict[str, dict[str, Timing
     taken = {name: turns for name, turns in taken.items() if all(turn.block for turn in turns)}
     anchors = {
         name: [
-            samples.sustained(samples.beside(observed.of_process(turn.process), turn), name, observed.log)
+            samples.sustained(samples.beside(observed.of_process(turn.process), turn, name), name, observed.log)
             for turn in turns
         ]
         for name, turns in taken.items()
     }
     its = {
-        name: [samples.sustained(_own(observed, turn), name, observed.log) for turn in turns]
+        name: [samples.sustained(_own(observed, turn, name), name, observed.log) for turn in turns]
         for name, turns in taken.items()
     }
     pairs = []
@@ -225,9 +229,11 @@ def _timings(observed: Observations, variant: str) -> dict[str, dict[str, Timing
     return found
 
 
-def _own(observed: Observations, turn: Turn) -> list[Turn]:
+def _own(observed: Observations, turn: Turn, workload: str) -> list[Turn]:
     """Return the turns whose blocks count for the variant of a turn: of the reference, all of its process."""
-    return samples.beside(observed.of_process(turn.process), turn) if turn.variant == turn.reference else [turn]
+    if turn.variant != turn.reference:
+        return [turn]
+    return samples.beside(observed.of_process(turn.process), turn, workload)
 
 
 def _against(turns: Sequence[Turn]) -> str:
@@ -282,6 +288,10 @@ def _timing(
     )
 
 
+def _some(some: int, count: int) -> str:
+    return "all processes" if some == count else f"{some} of {count} processes"
+
+
 def _within(estimate: statistics.Estimate, share: float) -> bool:
     return (estimate.high - estimate.low) / 2 <= share * estimate.value
 
@@ -296,7 +306,7 @@ def _state(
 ) -> dict[str, Any]:
     """Return what a record says of the device while it was measured, beside its times."""
     log, name = observed.log, workload.name
-    own = [samples.sustained(_own(observed, turn), name, log) for turn in taken if turn.block]
+    own = [samples.sustained(_own(observed, turn, name), name, log) for turn in taken if turn.block]
     rounds = [samples.burst(turn, name, log) for turn in taken]
     held = summarize(reading for series in own or rounds for reading in series.readings(log))
     found: dict[str, Any] = {
@@ -309,12 +319,12 @@ def _state(
         "device_s": round(_device_s(observed, taken), 3),
     }
     if power := observed.powers.get(variant):
-        watts, error = power
+        watts, half = power
         call_ms = timings["sustained"].median_ms
         found["telemetry"] = dataclasses.replace(held, power_w=watts)  # NVML's own is a mean over the second before
         found["energy_mj"] = watts * call_ms
-        found["energy_ci95_mj"] = ((watts - 1.96 * error) * call_ms, (watts + 1.96 * error) * call_ms)
-    found["marks"] = tuple(_marks(observed, taken, own, rounds, found, device))
+        found["energy_ci95_mj"] = (max(0.0, watts - half) * call_ms, (watts + half) * call_ms)
+    found["marks"] = tuple(_marks(observed, workload.name, taken, own, rounds, found, device))
     return found
 
 
@@ -337,12 +347,15 @@ def _second_clock(checked: Mapping[str, Any], workload: str, first: Turn) -> Sec
         return SecondClock(events_ms=wall_ms, kernels_ms=profiler_ms, span_ms=profiler_ms) if profiler_ms else None
     if workload not in first.clocks or first.burst is None:
         return None
-    kernels_ms, span_ms = first.clocks[workload]
-    return SecondClock(events_ms=median(first.burst["samples_ms"][workload]), kernels_ms=kernels_ms, span_ms=span_ms)
+    kernels_ms, span_ms, parts_ms = first.clocks[workload]
+    return SecondClock(
+        events_ms=median(first.burst["samples_ms"][workload]), kernels_ms=kernels_ms, span_ms=span_ms, parts_ms=parts_ms
+    )
 
 
 def _marks(
     observed: Observations,
+    workload: str,
     taken: Sequence[Turn],
     own: Sequence[Series],
     rounds: Sequence[Series],
@@ -354,12 +367,13 @@ def _marks(
     if unsettled := sum(not series.settled for series in own):
         yield f"its speed did not settle in {unsettled} of {count} processes"
     for regime, several in (("burst", rounds), ("sustained", own)):
-        if off := sum(series.off_regime for series in several):
-            total = sum(len(series.samples_ms) for series in several)
-            reasons = ", ".join(sorted({reason for series in several for reason in series.reasons}))
-            kept = any(series.kept_off for series in several)
-            what = "counted all the same, there were few others" if kept else "not ranked"
-            yield f"{regime}: {off} of {total} samples were out of the regime ({reasons}), {what}"
+        for kept, what in ((False, "not ranked"), (True, "counted all the same, there were few others")):
+            its = [series for series in several if series.off_regime and series.kept_off is kept]
+            if its:
+                off, total = (sum(counts) for counts in zip(*((s.off_regime, len(s.off)) for s in its), strict=True))
+                reasons = ", ".join(sorted({reason for series in its for reason in series.reasons}))
+                whose = f"{off} of {total} samples of {_some(len(its), count)}"
+                yield f"{regime}: {whose} were out of the regime ({reasons}), {what}"
     if clock := found["second_clock"]:
         if abs(clock.difference) > CLOCKS_WITHIN:
             yield f"the two clocks differ by {100 * clock.difference:+.1f}%"
@@ -367,7 +381,7 @@ def _marks(
         yield "no second clock: the profiler recorded no kernels"
     if others := sum(turn.reference != _against(taken) for turn in taken):
         yield f"its ratio leaves out {others} of {count} processes, in which another variant was the reference"
-    if (slept := sum(each.slept_s for turn in taken for each in _own(observed, turn))) > SLEPT_S:
+    if (slept := sum(each.slept_s for turn in taken for each in _own(observed, turn, workload))) > SLEPT_S:
         yield f"the machine slept for {slept:.1f} s while it was measured"
     told = found["telemetry"] if own else found["burst_telemetry"]
     if device.kind != "cpu" and told.sm_clock_mhz is None:

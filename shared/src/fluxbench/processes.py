@@ -51,7 +51,7 @@ def run_variants(
     processes of a GPU are started together, import what they need and wait for their turn.
     """
     spare = contextlib.ExitStack()
-    with Sampler(device) as sampler, spare:
+    with Sampler(device, readings=observed.readings), spare:
         waiting: list[subprocess.Popen[str]] = []
         if device.worker_kind != "cpu":  # there, what one imports another would be timed beside
             waiting = [_start(folder, environment, names, spare) for _ in range(processes)]
@@ -71,7 +71,6 @@ def run_variants(
                     sustained=sustained,
                     skip=tuple(observed.failed),
                 )
-                observed.readings = sampler.readings
                 worker = waiting.pop() if waiting else None
                 death = run_one(folder, environment, request, observed, deadline, worker)
                 if time.monotonic() >= deadline:

@@ -24,12 +24,16 @@ Call = Callable[[Inputs], torch.Tensor]
 class Profile:
     """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler's clock and by ours."""
 
-    kernels: list[dict[str, Any]]  # {"name", "share"}, the largest share first; on a CPU torch's operators
+    kernels: list[dict[str, Any]]  # {"name", "share", "part"}, the largest share first; on a CPU torch's operators
     profiler_ms: float
     wall_ms: float
 
 
-def profile_call(call: Call, inputs: Inputs) -> tuple[torch.Tensor, Profile]:
+PartOf = Callable[[str], str]  # a kernel's name to what it does, one of `records.PARTS`
+KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
+
+
+def profile_call(call: Call, inputs: Inputs, part_of: PartOf) -> tuple[torch.Tensor, Profile]:
     """Profile one warm call; return its output and what was seen. A share is of the call's device time, 0 to 1."""
     on_gpu = inputs[0].is_cuda
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
@@ -45,14 +49,17 @@ def profile_call(call: Call, inputs: Inputs) -> tuple[torch.Tensor, Profile]:
             time_us[event.key] = time_us.get(event.key, 0.0) + spent
     total = sum(time_us.values())
     largest = sorted(time_us.items(), key=lambda item: -item[1])[:TOP_KERNELS]
-    kernels = [{"name": name, "share": round(spent / total, 4)} for name, spent in largest]
+    kernels: list[dict[str, Any]] = [
+        {"name": name, "share": round(spent / total, 4), "part": part_of(name) if on_gpu else None}
+        for name, spent in largest
+    ]
     return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
 
 
 def kernel_times(
-    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None]
-) -> dict[str, tuple[float, float]]:
-    """Return what the kernels of each callable take by the profiler's clock, median of a few calls: (sum, span) in ms.
+    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None], part_of: PartOf
+) -> dict[str, KernelTimes]:
+    """Return what the kernels of each callable take by the profiler's clock, medians of a few calls.
 
     The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
     The one kernel of `clear_cache` runs before each call and tells them apart.
@@ -70,21 +77,28 @@ def kernel_times(
         for event in profiled.events() or ()
         if event.device_type == DeviceType.CUDA
     )
-    parts: list[list[tuple[float, float]]] = []
+    parts: list[list[tuple[float, float, str]]] = []
     for start, end, name in seen:
         if name == seen[0][2]:
             parts.append([])
         else:
-            parts[-1].append((start, end))
+            parts[-1].append((start, end, name))
     parts = parts[1:]  # after the first clearing, which is followed by another
     if len(parts) != _PROFILED_CALLS * len(calls) or not all(parts):
         return {}
     found = {}
     for index, name in enumerate(calls):
         its = parts[index :: len(calls)]
-        sums = [sum(end - start for start, end in part) / 1e3 for part in its]
-        spans = [(max(end for _, end in part) - part[0][0]) / 1e3 for part in its]
-        found[name] = (statistics.median(sums), statistics.median(spans))
+        sums = [sum(end - start for start, end, _ in part) / 1e3 for part in its]
+        spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in its]
+        done = dict.fromkeys(part_of(kernel) for part in its for _, _, kernel in part)
+        by_part = {
+            what: statistics.median(
+                sum(end - start for start, end, kernel in part if part_of(kernel) == what) / 1e3 for part in its
+            )
+            for what in done
+        }
+        found[name] = (statistics.median(sums), statistics.median(spans), by_part)
     return found
 
 

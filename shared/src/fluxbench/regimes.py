@@ -1,9 +1,9 @@
 """One variant through both regimes in one process, beside the reference: its turn.
 
 Nothing is gained by returning an earlier result, by skipping work on inputs seen before, by leaving work on another
-stream or thread, or by computing later: burst calls get contents that are new at the same addresses, outputs of timed
-calls of both regimes are copied in the order of the stream and checked, and calls on repeated inputs may not be far
-shorter than those on new ones.
+stream or thread, or by computing later: burst calls get contents that are new at the same addresses, outputs from both
+regimes are copied in the order of the stream and checked, and calls on repeated inputs may not be shorter than those on
+new ones.
 """
 
 from __future__ import annotations
@@ -19,16 +19,28 @@ from typing import Any
 import torch
 
 from fluxbench.correctness import Case, judge
-from fluxbench.inputs import Fresh, Inputs
-from fluxbench.profiling import kernel_times
+from fluxbench.inputs import Change, Fresh, Inputs
+from fluxbench.profiling import KernelTimes, kernel_times
 from fluxbench.records import Status
 from fluxbench.sentinel import NAME as SENTINEL
 from fluxbench.sentinel import Sentinel
-from fluxbench.timing import Call, Key, Plan, Stopwatch, burst, last_level_cache_bytes, sustain
-from fluxbench.variants._base import Variant
+from fluxbench.timing import (
+    Call,
+    Key,
+    Plan,
+    Stopwatch,
+    burst,
+    last_level_cache_bytes,
+    repeated_over_new,
+    sustain,
+)
+from fluxbench.variants._base import Variant, part_of
 from fluxbench.workloads import Workload
 
-SKIPS_BELOW = 0.25  # of a new call, and of what the reference's are: less on repeated ones is no difference of regimes
+# A call on repeated inputs over one on new ones, under which the kernel kept something. Side by side, on a GPU, the two
+# are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
+REPEATED_FROM = 0.9
+SKIPS_BELOW = 0.25
 REFERENCE_S = 0.6  # of a block of the reference, of which there are several
 _NOTHING = ""  # the workload of the sentinel, which has none
 
@@ -41,15 +53,14 @@ class Shape:
         self.case = case
         self.harder: Case | None = None  # the other kind of inputs, of the first process alone
         self.rotation = rotation
-        self.fresh = Fresh(case.inputs, seed)
+        self.fresh = Fresh(case.inputs, seed, causal=workload.causal)
         self._others = [Fresh(inputs, seed) for inputs in rotation[:-1]]
 
-    def judge(self, out: torch.Tensor, signs: torch.Tensor, variant: Variant) -> str | None:
-        """Return why the output of a timed call is wrong, or None; `signs` are those that its inputs' values had."""
-        expected = self.case.expected * self.fresh.of_heads(signs).to(self.case.expected.dtype)
+    def judge(self, out: torch.Tensor, change: Change, variant: Variant) -> str | None:
+        """Return why the output of a timed call is wrong, or None; `change` is how its inputs had changed."""
         _, wrong = judge(
             out,
-            replace(self.case, expected=expected),
+            replace(self.case, expected=change.of(self.case.expected)),
             precision_class=variant.precision_class,
             quantized_budget=variant.quantized_budget_rel_l2,
         )
@@ -99,10 +110,11 @@ class Turn:
         self.order = order
         self.anchor = anchor
         self.wrong: dict[str, tuple[Status, str]] = {}  # by workload: what disqualifies it
-        self._outputs: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        self._outputs: list[tuple[str, torch.Tensor, Change]] = []
         self._call_s: dict[str, float] = {}
         self._new_ms: dict[str, float] = {}
         self._repeated_ms: dict[str, float] = {}
+        self._repeated_over_new: dict[str, float] = {}  # side by side
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the sentinel; `fluxbench.samples.Turn` says what is returned."""
@@ -118,7 +130,9 @@ class Turn:
         samples = dict(taken.samples_ms)
         if self.sentinel and not self.sentinel.is_right(taken.outputs[SENTINEL, _NOTHING][0]):
             del samples[SENTINEL, _NOTHING]
-        self._outputs += [(key[1], *kept) for key, kept in taken.outputs.items() if key[0] == self.name]
+        for (name, workload), (out, change) in taken.outputs.items():
+            if name == self.name and change:
+                self._outputs.append((workload, out, change))
         self._call_s = {workload: statistics.median(samples[self.name, workload]) / 1e3 for workload in self.calls}
         self._new_ms = {workload: min(samples[self.name, workload]) for workload in self.calls}
         return {
@@ -134,17 +148,27 @@ class Turn:
         """Take a block, and an output of a call on new contents after it."""
         rotation = {workload: self.shapes[workload].rotation for workload in self.calls}
         most_s = REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
-        block = sustain(self.stopwatch, self.calls, self._call_s, rotation, self.plan, most_s)
+        call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
+        before = {workload: self.shapes[workload].fresh.changed for workload in self.calls}
+        outputs: dict[str, torch.Tensor] = {}
+        block = sustain(self.stopwatch, self.calls, call_s, rotation, self.plan, most_s, outputs)
+        self._outputs += [(workload, out, before[workload]) for workload, out in outputs.items()]
         for workload, call in self.calls.items():
             fresh = self.shapes[workload].fresh
             fresh.change()
-            self._outputs.append((workload, call(fresh.inputs).clone(), fresh.signs.clone()))
+            self._outputs.append((workload, call(fresh.inputs).clone(), fresh.changed))
         self._repeated_ms = {
             workload: statistics.median(found[block.lead :]) for workload, found in block.samples_ms.items()
         }
         return vars(block)
 
-    def clocks(self) -> dict[str, tuple[float, float]]:
+    def repeat(self) -> None:
+        """Compare calls on repeated inputs with calls on new ones, side by side; not on a CPU, whose calls are long."""
+        if not self.stopwatch.on_cpu:
+            fresh = {workload: self.shapes[workload].fresh for workload in self.calls}
+            self._repeated_over_new = repeated_over_new(self.stopwatch, self.calls, fresh)
+
+    def clocks(self) -> dict[str, KernelTimes]:
         """Return what the profiler says that its kernels take, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
@@ -152,25 +176,31 @@ class Turn:
             workload: functools.partial(call, self.shapes[workload].fresh.inputs)
             for workload, call in self.calls.items()
         }
-        return kernel_times(calls, self.stopwatch.clear_cache)
+        return kernel_times(calls, self.stopwatch.clear_cache, functools.partial(part_of, self.variant))
 
     def check(self) -> None:
         """Judge the kept outputs of timed calls, the inputs, and whether all work was done; put the inputs back."""
         timed = "right when checked, wrong when timed"
-        for workload, out, signs in self._outputs:
-            if wrong := self.shapes[workload].judge(out, signs, self.variant):
+        for workload, out, change in self._outputs:
+            if wrong := self.shapes[workload].judge(out, change, self.variant):
                 self.wrong.setdefault(workload, (Status.INCORRECT, f"{timed}: {wrong}"))
         self._outputs = []
         for workload in self.calls:
             if wrong := self.shapes[workload].restore():
                 self.wrong.setdefault(workload, (Status.INCORRECT, f"{timed}: {wrong}"))
-            usual = min(1.0, self.anchor.repeated_over_new(workload)) if self.anchor else 0.0
-            if self.repeated_over_new(workload) < SKIPS_BELOW * usual:
-                reason = (
-                    f"skips work on inputs that it has seen: {self._repeated_ms[workload]:.4g} ms a call on repeated "
-                    f"inputs, {self._new_ms[workload]:.4g} ms on new ones"
-                )
-                self.wrong.setdefault(workload, (Status.ERROR, reason))
+            if skips := self._skips(workload):
+                self.wrong.setdefault(workload, (Status.ERROR, f"skips work on inputs that it has seen: {skips}"))
+
+    def _skips(self, workload: str) -> str | None:
+        """Say by how much calls on repeated inputs are shorter than calls on new ones, where that is too much."""
+        side_by_side = self._repeated_over_new.get(workload, 1.0)
+        if side_by_side < REPEATED_FROM:
+            return f"a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
+        usual = min(1.0, self.anchor.repeated_over_new(workload)) if self.anchor else 0.0
+        if self.repeated_over_new(workload) < SKIPS_BELOW * usual:
+            repeated_ms, new_ms = self._repeated_ms[workload], self._new_ms[workload]
+            return f"{repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on new ones"
+        return None
 
     def repeated_over_new(self, workload: str) -> float:
         """Return the time of a call on repeated inputs over that of the shortest one on new ones; 1 where not known."""

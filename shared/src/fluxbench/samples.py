@@ -12,7 +12,7 @@ from fluxbench.telemetry import Log, Reading, summarize
 Span = tuple[float, float]  # begin and end, monotonic seconds
 # A card at its power limit is what sustained is about; one that is too hot or was slowed from outside is not.
 _TROUBLE = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
-_FULL_CLOCK = 0.98  # of the highest in the same burst, below which the device was not at rest before
+_FULL_CLOCK = 0.98  # of the highest in the whole cell, below which the device was not at rest before
 _UPDATED_S = 0.1  # a driver's readings are that old
 
 
@@ -31,7 +31,7 @@ class Turn:
     workloads: Sequence[str]  # at which it counts
     burst: Mapping[str, Any] | None  # None: a later turn of the reference
     block: Mapping[str, Any] | None  # None: burst samples alone were asked for
-    clocks: Mapping[str, Sequence[float]]  # by workload, the profiler's sum and span of a call, ms; first process
+    clocks: Mapping[str, Any]  # by workload, what `profiling.kernel_times` says of a call; first process
     began: float
     ended: float
     slept_s: float
@@ -133,7 +133,7 @@ def burst(turn: Turn, workload: str, log: Log) -> Series:
     assert turn.burst is not None
     spans = turn.burst["times"]
     states = [_state(log, span) for span in spans]
-    full = max((state.sm_clock_mhz for state in states if state and state.sm_clock_mhz), default=None)
+    full = log.highest_mhz
     why = [_why_not_burst(state, full) for state in states]
     return Series(
         regime="burst",
@@ -182,13 +182,18 @@ def sustained(turns: Sequence[Turn], workload: str, log: Log) -> Series:
     )
 
 
-def beside(turns: Sequence[Turn], turn: Turn) -> list[Turn]:
-    """Return the turns of the reference just before and after one, of all those of its process in order."""
+def beside(turns: Sequence[Turn], turn: Turn, workload: str) -> list[Turn]:
+    """Return the turns of the reference just before and after one, of all those of its process in order.
+
+    Only those in which it was right at this workload.
+    """
+    references = [each for each in turns if each.variant == turn.reference and workload in each.workloads]
     if turn.variant == turn.reference:
-        return [each for each in turns if each.variant == turn.reference]
-    at = next(index for index, each in enumerate(turns) if each is turn)
-    before = [each for each in turns[:at] if each.variant == turn.reference and each.block]
-    after = [each for each in turns[at:] if each.variant == turn.reference and each.block]
+        return references
+    order = [id(each) for each in turns]
+    at = order.index(id(turn))
+    before = [each for each in references if each.block and order.index(id(each)) < at]
+    after = [each for each in references if each.block and order.index(id(each)) > at]
     return [*before[-1:], *after[:1]]
 
 

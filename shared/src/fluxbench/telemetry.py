@@ -54,6 +54,8 @@ class Log:
     def __init__(self, readings: Sequence[Reading]) -> None:
         self.readings = readings
         self._times = [reading.time_s for reading in readings]
+        clocks = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz]
+        self.highest_mhz = max(clocks, default=None)  # of the SM clock
 
     def between(self, begin: float, end: float) -> Sequence[Reading]:
         """Return the readings of a stretch of time, monotonic seconds."""
@@ -66,8 +68,8 @@ class Sampler:
     It takes one reading on entry and one on exit, so that the shortest block has two, and one every `interval_s`.
     """
 
-    def __init__(self, device: Device, interval_s: float = 0.02) -> None:
-        self.readings: list[Reading] = []
+    def __init__(self, device: Device, interval_s: float = 0.02, readings: list[Reading] | None = None) -> None:
+        self.readings: list[Reading] = [] if readings is None else readings  # given ones are continued
         self._device = device
         self._interval_s = interval_s
         self._stop = threading.Event()

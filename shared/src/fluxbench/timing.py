@@ -18,13 +18,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from fluxbench.inputs import Fresh, Inputs
+from fluxbench.inputs import Change, Fresh, Inputs
+from fluxbench.statistics import critical
 
 Call = Callable[[Inputs], torch.Tensor]
 Key = tuple[str, str]  # variant, workload
 T = TypeVar("T")
 
 PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_REPEATS = 5  # rounds in which a call is repeated on the same contents
 _HEAD_START_CYCLES = 600_000  # for each call of a round, 0.3 ms: the host is ahead of the device from the first one on
 _FALLBACK_CACHE_BYTES = 64 << 20
 
@@ -126,7 +128,7 @@ class Burst:
     places: Mapping[Key, list[int]]  # of each sample in the order of its round, from 0
     times: list[tuple[float, float]]  # begin and end of each round, monotonic seconds
     launch_ms: Mapping[Key, float]  # median time of the host in a call, while the device is busy
-    outputs: Mapping[Key, tuple[torch.Tensor, torch.Tensor | None]]  # one of each, and its inputs' `Fresh.signs`
+    outputs: Mapping[Key, tuple[torch.Tensor, Change | None]]  # one of each, and how its inputs had changed
 
 
 def burst(
@@ -174,7 +176,7 @@ def burst(
             launches[key].append(1e3 * (time.perf_counter() - started))
             stopwatch.mark()
             if kept_round[key] == index:
-                outputs[key] = (out.clone(), its and its.signs.clone())
+                outputs[key] = (out.clone(), its.changed if its else None)
             del out
         for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
             samples[key].append(sample)
@@ -188,6 +190,30 @@ def burst(
         launch_ms={key: statistics.median(found) for key, found in launches.items()},
         outputs=outputs,
     )
+
+
+def repeated_over_new(stopwatch: Stopwatch, calls: Mapping[str, Call], fresh: Mapping[str, Fresh]) -> dict[str, float]:
+    """Return, by workload, the time of a call on what the call before got over that of one on new contents.
+
+    The median of a few rounds; the cache is cleared before both calls, and a warm one that is not timed precedes them.
+    So nothing but what a kernel kept of the earlier call can make the second one shorter.
+    """
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(_REPEATS):
+        stopwatch.wait()
+        stopwatch.hold(4 * len(calls))
+        for name, call in calls.items():
+            call(fresh[name].inputs)
+            fresh[name].change()
+            for _ in range(2):
+                stopwatch.clear_cache()
+                stopwatch.mark()
+                call(fresh[name].inputs)
+                stopwatch.mark()
+        times = stopwatch.between_ms()
+        for index, name in enumerate(calls):
+            found[name].append(times[4 * index + 2] / times[4 * index])
+    return {name: statistics.median(quotients) for name, quotients in found.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,33 +234,36 @@ class Block:
 
 def sustain(
     stopwatch: Stopwatch,
-    calls: Mapping[str, Callable[[T], object]],
+    calls: Mapping[str, Callable[[T], Any]],
     call_s: Mapping[str, float],
     rotation: Mapping[str, Sequence[T]],
     plan: Plan,
     most_s: float | None = None,
+    outputs: dict[str, torch.Tensor] | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `lead_s`, two
     stretches in succession whose means agree within `settled_within`. Inputs rotate; together they exceed the cache.
+    On a GPU `outputs` is given, by workload, an output for the last inputs of its rotation, from the midst of the load:
+    of a call between two of the last windows. All durations are those that were measured.
     """
     counts = {workload: max(1, round(plan.chunk_s / call_s[workload])) for workload in calls}
-    window_s = sum(counts[workload] * call_s[workload] for workload in calls)
-    stretch = max(1, round(plan.stretch_s / window_s))
+    names = list(calls)
     most = most_s or plan.most_s
-    first_lead = max(1, math.ceil(plan.lead_s / window_s))
-    lead = first_lead
-    means: list[float] = []
+    lead = 0
+    means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
     turn = 0
     while True:
         began = time.monotonic()
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
-            workload = next(iter(calls))
-            calls[workload](rotation[workload][turn % len(rotation[workload])])
-            turn += 1
+            name = names[len(windows) % len(names)]
+            out = calls[name](rotation[name][-1])
+            if outputs is not None:
+                outputs[name] = out.clone()
+            del out
         stopwatch.mark()
         for workload, call in calls.items():
             inputs = rotation[workload]
@@ -247,23 +276,33 @@ def sustain(
         for workload, total in zip(calls, found, strict=True):
             samples[workload].append(total / counts[workload])
         means.append(sum(found))
+        if not lead:
+            lead = len(means) if sum(means) >= 1e3 * plan.lead_s else 0
+            continue
         counted = means[lead:]
+        stretch = _windows(plan.stretch_s, means)
         if len(counted) < 2 * stretch:
             continue
-        if not _agree(counted, stretch, plan) and (lead + 1 - first_lead) * window_s <= plan.most_lead_s - plan.lead_s:
+        if not _agree(counted, stretch, plan) and sum(means[: lead + 1]) <= 1e3 * plan.most_lead_s:
             lead += 1  # its speed still moves
             continue
-        known = len(counted) * window_s >= plan.least_s and _half_interval(counted, stretch) <= PRECISE_WITHIN
-        if known or len(counted) * window_s >= most:
+        held_s = sum(counted) / 1e3
+        known = held_s >= plan.least_s and _half_interval(counted, _windows(plan.sample_s, means)) <= PRECISE_WITHIN
+        if known or held_s >= most:
             break
     return Block(
         samples_ms=samples,
         calls=counts,
         windows=windows,
         lead=lead,
-        stretch=max(1, round(plan.sample_s / window_s)),
+        stretch=_windows(plan.sample_s, means),
         settled=_agree(means[lead:], stretch, plan),
     )
+
+
+def _windows(seconds: float, means: Sequence[float]) -> int:
+    """Return how many windows, of which these are the milliseconds, last about so long."""
+    return max(1, round(1e3 * seconds / statistics.fmean(means)))
 
 
 def _agree(means: Sequence[float], stretch: int, plan: Plan) -> bool:
@@ -272,8 +311,11 @@ def _agree(means: Sequence[float], stretch: int, plan: Plan) -> bool:
 
 
 def _half_interval(means: Sequence[float], stretch: int) -> float:
-    """Return half the 95% interval of the mean of all windows, as a share, from its stretches."""
+    """Return half the 95% interval (Student's t) of the mean of all windows, as a share, from means of stretches."""
     stretches = [
         statistics.fmean(means[start : start + stretch]) for start in range(0, len(means) - stretch + 1, stretch)
     ]
-    return 1.96 * statistics.stdev(stretches) / math.sqrt(len(stretches)) / statistics.fmean(stretches)
+    if len(stretches) < 2:
+        return math.inf
+    error = statistics.stdev(stretches) / math.sqrt(len(stretches)) / statistics.fmean(stretches)
+    return critical(0.05, len(stretches) - 1) * error

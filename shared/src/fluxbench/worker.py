@@ -10,6 +10,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "correctness": ...}
     {"event": "turn", "variant": ...}                                     before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "clocks": {...}, ...}
+    {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` says of it
     {"event": "done"}
 
 "timed" holds what `regimes.Turn` returns, by workload; of the reference there are several turns, the later ones without
@@ -20,6 +21,7 @@ the machine slept between the two.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.metadata
 import json
 import os
@@ -35,16 +37,17 @@ from typing import Any, TextIO
 
 import torch
 
-from fluxbench import sentinel, variants
+from fluxbench import capabilities, sentinel, variants
 from fluxbench.ceilings import measure_ceilings
 from fluxbench.correctness import Case, judge, poison, restore
+from fluxbench.failures import classify, first_sentence
 from fluxbench.inputs import Inputs, make
 from fluxbench.profiling import Profile, compile_counters, peak_memory_of, profile_call
 from fluxbench.records import Correctness, Status
 from fluxbench.regimes import Shape, Turn, how_many_inputs, slept_s
 from fluxbench.requests import Request
 from fluxbench.timing import Call, Plan, Stopwatch
-from fluxbench.variants._base import Form, Variant, build
+from fluxbench.variants._base import Form, Variant, build, part_of
 from fluxbench.workloads import Workload
 
 SEEDS_PER_PROCESS = 100
@@ -60,6 +63,7 @@ class Worker:
         self.device = torch.device(request.device)
         self.plan = Plan.on(self.device)
         self.sentinel: sentinel.Sentinel | None = None
+        self.ready: set[str] = set()  # variants that were right at some workload
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
@@ -81,6 +85,7 @@ class Worker:
         if self.request.workloads:
             self._load_sentinel()
             self._measure(stopwatch)
+            self._probe()
         self.emit("done")
 
     def _load_sentinel(self) -> None:
@@ -88,7 +93,7 @@ class Worker:
             self.sentinel = sentinel.load(self.device)
             self.emit("sentinel", description=self.sentinel.description)
         except (OSError, RuntimeError) as error:  # a device without a driver API that we know
-            self.emit("sentinel", reason=_first_sentence(error))
+            self.emit("sentinel", reason=first_sentence(error))
 
     def _pairs(self) -> list[tuple[str, Workload]]:
         return [(name, workload) for workload in self.request.workloads for name in self._names()]
@@ -117,7 +122,8 @@ class Worker:
             )
 
         anchor = turn(reference, at)
-        usable = self._take(anchor, burst=True)
+        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well.
+        usable = self._take(anchor, burst=reference in self.request.variants or not self.request.sustained)
         since = 0
         for name in names:
             calls = self._ready(name, {workload: shapes[workload] for workload in usable})
@@ -131,6 +137,16 @@ class Worker:
                 torch.compiler.reset()
         if since:
             self._take(anchor, burst=False)
+
+    def _probe(self) -> None:
+        """Try what the variants declare to be capable of, once in a cell."""
+        if self.request.process or not self.request.sustained:
+            return
+        for name in self.request.variants:
+            variant, form = variants.find(name)
+            if form is Form.EAGER and variant.capabilities and name in self.ready:
+                self.emit("begin", variant=name, workload=None)
+                self.emit("probed", variant=name, found=capabilities.probe(variant, self.device))
 
     def _shape(self, workload: Workload) -> Shape:
         self.emit("begin", variant=None, workload=workload.name)
@@ -166,6 +182,7 @@ class Worker:
             cases = [case for case in (shape.case, shape.harder) if case]
             if call := self._check(name, variant, form, shape.workload, cases):
                 calls[workload] = call
+                self.ready.add(name)
         return calls
 
     def _take(self, turn: Turn, *, burst: bool) -> list[str]:
@@ -179,6 +196,7 @@ class Worker:
                 taken["burst"] = turn.burst()
             if burst and not self.request.process:
                 taken["clocks"] = turn.clocks()
+                turn.repeat()
             if self.request.sustained:
                 taken["block"] = turn.sustain()
             ended = time.monotonic()
@@ -187,7 +205,7 @@ class Worker:
             if "CUDA error" in str(error):  # the context is gone, and all others with it
                 raise
             traceback.print_exc()
-            status, reason = _classify(error)
+            status, reason = classify(error)
             for workload in turn.calls:
                 turn.wrong.setdefault(workload, (status, f"while it was timed: {reason}"))
             broken = True
@@ -240,7 +258,7 @@ class Worker:
                 if case is cases[0]:
                     out = self._call(call, case.inputs)
                 else:
-                    out, profile = profile_call(call, case.inputs)
+                    out, profile = profile_call(call, case.inputs, functools.partial(part_of, variant))
                 durations.append(time.perf_counter() - started)
                 changed = restore(case.inputs, kept)
                 errors, wrong = judge(
@@ -267,17 +285,14 @@ class Worker:
                 kernels=profile.kernels if profile else [],
                 clocks=[profile.wall_ms, profile.profiler_ms] if profile and self.device.type == "cpu" else None,
                 peak_memory_bytes=peak_memory_of(call, cases[0].inputs),
-                compile_s=durations[0] - durations[-1] if compiled.graphs else None,
+                compile_s=durations[0] - durations[-1] if compiled.graphs or variant.jit else None,
                 graph_breaks=compiled.graph_breaks if compiled.graphs else None,
+                detail="; ".join(filter(None, (variant.note, variant.detail() if variant.detail else None))) or None,
             )
             return call
-        except torch.OutOfMemoryError as error:
-            self._fail(name, workload, Status.OUT_OF_MEMORY, _first_sentence(error))
-        except ImportError as error:
-            self._fail(name, workload, Status.UNAVAILABLE, f"{_first_sentence(error)}; install what is missing")
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
-            status, reason = _classify(error)
+            status, reason = classify(error)
             self._fail(name, workload, status, reason)
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -308,7 +323,7 @@ def _unusable(device: torch.device) -> tuple[Status, str] | None:
     try:
         torch.ones(1, device=device).add_(1).item()
     except RuntimeError as error:
-        return _classify(error)
+        return classify(error)
     return None
 
 
@@ -326,29 +341,6 @@ def _fallback(variant: Variant, device: torch.device, kernels: list[dict[str, An
     if any(re.search(variant.kernel_pattern, kernel["name"]) for kernel in kernels):
         return None
     return f"another kernel ran than {variant.name} stands for: {kernels[0]['name']}"
-
-
-def _classify(error: Exception) -> tuple[Status, str]:
-    """Return the status and the sentence for an exception of a library."""
-    sentence = _first_sentence(error)
-    text = str(error)
-    if isinstance(error, torch.OutOfMemoryError):
-        return Status.OUT_OF_MEMORY, sentence
-    if "no kernel image is available" in text:
-        return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
-    if "No available kernel" in text:
-        return Status.UNSUPPORTED, f"torch refuses this backend here: {sentence}"
-    if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
-        return Status.UNAVAILABLE, "torch.compile needs a C++ compiler on a CPU; install g++"
-    if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
-        return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
-    return Status.ERROR, f"{type(error).__name__}: {sentence}"
-
-
-def _first_sentence(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    sentence = (lines or [type(error).__name__])[0]
-    return sentence if len(sentence) <= 200 else sentence[:199] + "…"
 
 
 def versions(device: torch.device) -> dict[str, str]:

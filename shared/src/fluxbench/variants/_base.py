@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -40,9 +41,9 @@ def everywhere(device: Device, workload: Workload) -> str | None:
 class Capabilities:
     """What a library's attention can do beyond what is measured; a page's capability table is drawn from it.
 
-    What can be tried says how it is called, and is tried on the device: a loader of an attention with a causal mask (the
-    usual one: query i sees keys 0 to i), of one for grouped query heads, of one that can be differentiated, and of one
-    over several sequences in one batch entry, q, k and v `[1, sum(lengths), heads, head_dim]`. True: it is so by the
+    What can be tried says how it is called, and is tried on the device: a loader of an attention with a causal mask
+    (query i sees keys 0 to i), of one for grouped query heads, of one that can be differentiated, and of one over
+    several sequences in one batch entry, q, k and v `[1, sum(lengths), heads, head_dim]`. True: it is so by the
     library's documentation, and is not tried.
     """
 
@@ -149,8 +150,27 @@ def needs(
         return f"needs compute capability {_dotted(minimum)} or newer; {device.name} has {have}"
     if majors and device.compute_capability[0] not in majors:
         have = _dotted(device.compute_capability)
-        return f"has kernels for compute capability {' and '.join(f'{m}.x' for m in majors)} only; {device.name} has {have}"
+        known = " and ".join(f"{major}.x" for major in majors)
+        return f"has kernels for compute capability {known} only; {device.name} has {have}"
     return None
+
+
+_COPIES = r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray"
+
+
+def part_of(variant: Variant, kernel: str) -> str:
+    """Return what a kernel of a variant's call does, one of `records.PARTS`, by its name.
+
+    Where the variant names no attention kernels, all that neither quantizes nor copies is the attention.
+    """
+    for part, pattern in (
+        ("quantization", variant.quantization_pattern),
+        ("attention", variant.kernel_pattern),
+        ("copies", _COPIES),
+    ):
+        if pattern and re.search(pattern, kernel):
+            return part
+    return "other" if variant.kernel_pattern else "attention"
 
 
 def _dotted(capability: tuple[int, int]) -> str:

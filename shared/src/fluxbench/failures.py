@@ -1,0 +1,38 @@
+"""An exception of a library to a status and a sentence for a person."""
+
+from __future__ import annotations
+
+import torch
+
+from fluxbench.records import Status
+
+
+def classify(error: Exception) -> tuple[Status, str]:
+    """Return the status and the sentence for an exception of a library."""
+    sentence = first_sentence(error)
+    text = str(error)
+    if isinstance(error, torch.OutOfMemoryError):
+        return Status.OUT_OF_MEMORY, sentence
+    if isinstance(error, ImportError | OSError) and "undefined symbol" in text:
+        words = f"it was built for another torch than {torch.__version__}: {sentence}"
+        return Status.UNAVAILABLE, f"{words}; install a build that fits"
+    if isinstance(error, ImportError):
+        return Status.UNAVAILABLE, sentence if ";" in sentence else f"{sentence}; install what is missing"
+    if isinstance(error, NotImplementedError):
+        return Status.UNSUPPORTED, f"the library refuses this call here: {sentence}"
+    if "no kernel image is available" in text:
+        return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
+    if "No available kernel" in text:
+        return Status.UNSUPPORTED, f"torch refuses this backend here: {sentence}"
+    if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
+        return Status.UNAVAILABLE, "torch.compile needs a C++ compiler on a CPU; install g++"
+    if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
+        return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
+    return Status.ERROR, f"{type(error).__name__}: {sentence}"
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return the first line of what an exception says, of 200 characters at most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    sentence = (lines or [type(error).__name__])[0]
+    return sentence if len(sentence) <= 200 else sentence[:199] + "…"
