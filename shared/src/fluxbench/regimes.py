@@ -125,8 +125,8 @@ class Turn:
         if self.sentinel:
             fixed = self.sentinel.call
             calls[SENTINEL, _NOTHING] = lambda _: fixed()
-        slowest_s = max(self._warm_s(workload) for workload in self.calls)
-        taken = burst(self.stopwatch, calls, self.plan.rounds(slowest_s), fresh, self.order, self.plan)
+        longest = max(self.calls, key=lambda workload: self.shapes[workload].workload.seq_len)
+        taken = burst(self.stopwatch, calls, self.plan.rounds(self._warm_s(longest)), fresh, self.order, self.plan)
         samples = dict(taken.samples_ms)
         if self.sentinel and not self.sentinel.is_right(taken.outputs[SENTINEL, _NOTHING][0]):
             del samples[SENTINEL, _NOTHING]
@@ -208,12 +208,13 @@ class Turn:
         return repeated_ms / new_ms if repeated_ms and new_ms else 1.0
 
     def _warm_s(self, workload: str) -> float:
-        """Return how long a warm call takes, the host's part included."""
+        """Return how long a warm call takes."""
         self.stopwatch.wait()
-        started = time.perf_counter()
+        self.stopwatch.hold(1)
+        self.stopwatch.mark()
         self.calls[workload](self.shapes[workload].rotation[0])
-        self.stopwatch.wait()
-        return time.perf_counter() - started
+        self.stopwatch.mark()
+        return self.stopwatch.between_ms()[0] / 1e3
 
 
 def slept_s() -> float:

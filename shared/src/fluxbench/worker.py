@@ -287,7 +287,7 @@ class Worker:
                 peak_memory_bytes=peak_memory_of(call, cases[0].inputs),
                 compile_s=durations[0] - durations[-1] if compiled.graphs or variant.jit else None,
                 graph_breaks=compiled.graph_breaks if compiled.graphs else None,
-                detail="; ".join(filter(None, (variant.note, variant.detail() if variant.detail else None))) or None,
+                detail=variant.detail() if variant.detail else None,
             )
             return call
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
