@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from sample_records import REASONS, make_record, of_old, rested
 
-from fluxbench import tables
+from fluxbench import floor, regimes, tables
+from fluxbench.ranking import NOT_BELIEVED
 from fluxbench.records import Record, Status
 from fluxbench.workloads import SETS, Workload
 
@@ -66,6 +67,29 @@ def test_a_variant_that_is_wrong_at_one_length_has_no_rank_at_another() -> None:
     wrong = make_record("flex", LENGTHS[0], status=Status.INCORRECT)
     text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), wrong])
     assert "flex" not in text.split("Did not pass")[0]
+
+
+@pytest.mark.parametrize(
+    "reason", ["burst: faster than the device can be: 0.1 ms", "skips work on inputs that it has seen"]
+)
+def test_a_variant_whose_time_cannot_be_believed_at_one_length_has_no_rank_at_another(reason: str) -> None:
+    found_out = make_record("flex", LENGTHS[0], status=Status.ERROR, reason=reason)
+    text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), found_out])
+    ranked, rest = text.split("Did not pass")
+    assert "flex" not in ranked
+    assert "cannot be believed, has no rank at the others" in " ".join(rest.split())
+
+
+def test_an_honest_error_at_one_length_leaves_the_rank_at_another() -> None:
+    failed = make_record("flex", LENGTHS[0], status=Status.ERROR)
+    text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), failed])
+    assert line_of(text, "flex").split()[0] == "1"
+    assert "has no rank" not in text
+
+
+def test_what_measuring_says_of_such_a_time_is_what_ranking_looks_for() -> None:
+    said = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (floor, regimes)]
+    assert all(f'"{phrase}' in text for phrase, text in zip(NOT_BELIEVED, said, strict=True))
 
 
 def test_every_column_of_times_names_its_regime() -> None:
