@@ -19,18 +19,24 @@ from fluxbench.ranking import (
 )
 from fluxbench.records import Record, Timing
 from fluxbench.sentences import PRECISE, answer, burst_order, method_note, shape
+from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.tables_csv import write_csv
+from fluxbench.tables_kernels import kernels_table, write_kernels_csv
 from fluxbench.tables_state import state_table
 from fluxbench.tables_text import grid, not_passed, prose
 
 __all__ = [
     "answer",
+    "capabilities_table",
     "correctness_table",
+    "kernels_table",
     "method_note",
     "ranking_table",
     "state_table",
     "timing_table",
+    "write_capabilities_csv",
     "write_csv",
+    "write_kernels_csv",
 ]
 
 _KERNEL = 44  # characters of a shortened kernel name
