@@ -59,20 +59,19 @@ def test_a_record_without_parts_has_its_call_alone() -> None:
 def test_kernels_are_named_with_their_shares_largest_first_and_by_what_else_they_do() -> None:
     ran = (Kernel(name=COPY, share=0.08, part="copies"), Kernel(name=FLASH, share=0.913, part="attention"))
     small = (Kernel(name="Memset (Device)", share=0.003), Kernel(name="tiny", share=0.004))
-    text = flat(kernels_table([record(kernels=(*small, *ran))]))
-    assert (
-        "torch_flash: 91% pytorch_flash::flash_fwd_kernel; "
-        "8% at::native::elementwise_kernel<direct_copy_kernel_cuda> (copies); 2 more under 1% each" in text
-    )
+    below = kernels_table([record(kernels=(*small, *ran))]).split("The largest kernels of a call")[1]
+    first, second = (line.split() for line in below.splitlines() if "%" in line)
+    assert first == ["torch_flash", "91%", "attention", "pytorch_flash::flash_fwd_kernel"]
+    assert second == ["8%", "copies", "elementwise_kernel<direct_copy_kernel_cuda>", "(and", "2", "under", "1%)"]
 
 
 def test_what_was_not_profiled_is_said() -> None:
-    assert "torch_flash: not profiled" in kernels_table([record(kernels=())])
+    assert "torch_flash - - not profiled" in flat(kernels_table([record(kernels=())]))
 
 
 def test_what_the_library_says_that_it_chose_is_shown() -> None:
     text = kernels_table([record("xformers", detail="fa2F@2.8.3\nwgmma"), record()])
-    assert "by its own word: fa2F@2.8.3 wgmma" in flat(text)
+    assert "its own word: fa2F@2.8.3 wgmma" in flat(text)
 
 
 def test_a_note_stands_once_for_all_forms_and_only_where_they_are_shown() -> None:
@@ -104,17 +103,11 @@ def test_the_fastest_comes_first() -> None:
     assert text.index("torch_cudnn") < text.index("torch_flash")
 
 
-def test_no_line_of_kernels_is_longer_than_the_page_is_wide() -> None:
-    ran = tuple(Kernel(name=f"{'k' * 200}{index}", share=0.2) for index in range(5))
-    text = kernels_table([record(kernels=ran)])
-    assert max(len(line) for line in text.splitlines()) <= 110
-
-
 @pytest.mark.parametrize(
     ("name", "short"),
     [
         (FLASH, "pytorch_flash::flash_fwd_kernel"),
-        (COPY, "at::native::elementwise_kernel<direct_copy_kernel_cuda>"),
+        (COPY, "elementwise_kernel<direct_copy_kernel_cuda>"),
         (
             "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::Main<2>>>>(P)",
             "cutlass::device_kernel<FlashAttnFwdSm90>",
@@ -122,12 +115,12 @@ def test_no_line_of_kernels_is_longer_than_the_page_is_wide() -> None:
         (
             "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>, std::array<char*, 1ul> >"
             "(int, at::native::FillFunctor<long>)",
-            "at::native::vectorized_elementwise_kernel<FillFunctor>",
+            "vectorized_elementwise_kernel<FillFunctor>",
         ),
         (
             "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
             "TensorListMetadata<2>, at::native::Copy<c10::BFloat16, c10::BFloat16> >(int)",
-            "at::native::multi_tensor_apply_kernel<Copy>",
+            "multi_tensor_apply_kernel<Copy>",
         ),
         ("void cutlass::Kernel2<cutlass_80_tensorop_s16816>(P)", "cutlass::Kernel2<cutlass_80_tensorop_s16816>"),
         (

@@ -25,7 +25,7 @@ _HEADER = (
     *("peak_memory_bytes", "compile_s", "graph_breaks", "detail", "kernel", "kernel_share", "kernel_part"),
 )
 # Template arguments that say what a kernel does whose own name does not, the most telling first.
-_TELLING = (r"\w*(?:Attn|[Aa]ttention|fmha|FMHA)\w*", r"direct_copy\w*|Copy|\w+Functor", r"[A-Za-z]\w{3,}")
+_TELLING = (r"\w*(?:Attn|[Aa]ttention|fmha|FMHA)\w*", r"direct_copy\w*|Copy", r"\w+Functor", r"[A-Za-z]\w{3,}")
 _GENERIC = re.compile(r"(device_kernel|Kernel\d?|\w*elementwise_kernel|multi_tensor_apply_kernel|reduce_kernel)$")
 _TELLS_NOTHING = re.compile(r"enable_\w+|gpu_kernel_impl\w*|TensorListMetadata|at|native|cutlass|flash|void|false|true")
 
@@ -44,7 +44,8 @@ def kernels_table(records: Iterable[Record], notes: Mapping[str, str] | None = N
                 f"What ran at {shape(group)}:\ntimes are of single calls on a device that rested before (burst).",
                 grid(_HEADS, [_row(record) for record in shown]),
                 _WORDS,
-                "\n".join([f"Kernels by their share of a call's device time ({group.name}):", *_named(shown)]),
+                f"The largest kernels of a call, with their shares of its device time ({group.name}):",
+                grid(("variant", "share", "does", "kernel"), _named(shown), left=(0, 2, 3)),
             ]
         else:
             parts.append(f"Nothing passed at {shape(group)}, so nothing is known of what ran there.")
@@ -97,25 +98,20 @@ def _part_ms(record: Record, part: str) -> float | None:
     return record.second_clock.parts_ms.get(part) if record.second_clock else None
 
 
-def _named(shown: Sequence[Record]) -> list[str]:
-    """Return lines: of each variant its kernels with their shares, and what the library says that it chose."""
-    lines = []
+def _named(shown: Sequence[Record]) -> list[Sequence[str] | str]:
+    """Return rows: of each variant its kernels, largest first, and what the library says that it chose."""
+    rows: list[Sequence[str] | str] = []
     for record in shown:
         largest = sorted(record.kernels, key=lambda kernel: -kernel.share)
         named = [kernel for index, kernel in enumerate(largest) if kernel.share >= _LEAST or not index]
-        said = [f"{kernel.share:.0%} {short_name(kernel.name)}{_does(kernel)}" for kernel in named]
+        cells = [[f"{k.share:.0%}", k.part or UNKNOWN, short_name(k.name)] for k in named]
+        cells = cells or [[UNKNOWN, UNKNOWN, "not profiled"]]
         if others := len(largest) - len(named):
-            said.append(f"{others} more under {_LEAST:.0%} each")
-        if not said:
-            said = ["not profiled"]
+            cells[-1][-1] += f" (and {others} under {_LEAST:.0%})"
+        rows += [(record.variant if not index else "", *each) for index, each in enumerate(cells)]
         if record.detail:
-            said.append(f"by its own word: {' '.join(record.detail.split())}")
-        lines += _hanging(record.variant, "; ".join(said))
-    return lines
-
-
-def _does(kernel: Kernel) -> str:
-    return f" ({kernel.part})" if kernel.part and kernel.part != "attention" else ""
+            rows += _hanging("its own word", record.detail)
+    return rows
 
 
 def _noted(kernels: set[str], notes: Mapping[str, str]) -> str:
@@ -125,7 +121,7 @@ def _noted(kernels: set[str], notes: Mapping[str, str]) -> str:
 
 def _hanging(name: str, text: str) -> list[str]:
     return textwrap.wrap(
-        f"{name}: {text}",
+        f"{name}: {' '.join(text.split())}",
         WRAP,
         initial_indent="  ",
         subsequent_indent="      ",
@@ -142,7 +138,7 @@ def short_name(name: str) -> str:
     >>> short_name("void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnFwdSm90<128> > >(Params)")
     'cutlass::device_kernel<FlashAttnFwdSm90>'
     """
-    text = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+    text = name.replace("(anonymous namespace)::", "").removeprefix("void ").removeprefix("at::native::")
     if text.startswith(("Memcpy", "Memset")):  # the profiler's own: "Memset (Device)"
         return text
     cut = min((place for sign in "<(" if (place := text.find(sign)) > 0), default=len(text))
