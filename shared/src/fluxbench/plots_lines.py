@@ -26,6 +26,10 @@ HEADER = ("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_
 
 _LABEL_GAP_PT = 12.5
 _LABELLED_PT = 270.0  # height of a plot whose curves are labelled at their ends, where that is enough for all
+_CROWD, _NEAR = (
+    12,
+    2.0,
+)  # more curves than these are drawn again on a closer scale, those up to so many times the lowest
 _PANEL_PT = 100.0
 _PANEL_ROW_PT = _PANEL_PT + 50.0
 _COLUMN_PT = 372.0  # from one column of panels to the next
@@ -65,12 +69,23 @@ def blocks(group: Group) -> list[Block]:
         prose(note, heading=f"Sustained latency (ms, logarithmic): {group.name}, against {group.axis}"),
         (plot_height(len(shown)) + 40, partial(_overview, group, shown, reference)),
     ]
+    near = _near(group, shown)
+    if len(shown) > _CROWD and 1 < len(near) < len(shown):
+        parts.append(prose(f"Of these the fastest alone, up to {_NEAR:g} times the shortest time.", gap=14))
+        parts.append((plot_height(len(near)) + 40, partial(_overview, group, near, reference)))
     if several:
         parts.append(prose("The same kernels in all their forms (sustained, ms), each on its own scale.", gap=14))
     pairs = list(several.items())
     for index in range(0, len(pairs), 2):
         parts.append((_PANEL_ROW_PT, partial(_panels, group, pairs[index : index + 2])))
     return parts
+
+
+def _near(group: Group, shown: list[Curve]) -> list[Curve]:
+    """Return the curves that at the longest workload are not far above the lowest."""
+    ends = [(timing_of(curve[-1]).median_ms, curve) for curve in shown if curve[-1].workload == group.longest]
+    lowest = min((ms for ms, _ in ends), default=0.0)
+    return [curve for ms, curve in ends if ms <= _NEAR * lowest]
 
 
 def _shown(curves: list[Curve], reference: str | None) -> Curve:
