@@ -61,6 +61,13 @@ def test_what_is_judged_is_drawn_again_when_the_judging_changes_and_the_flux_pag
     assert not judging & set(depends_on(flux.find("answer"), flux, GPU, SETTINGS))
 
 
+def test_a_cell_that_shows_declarations_of_variants_depends_on_their_files() -> None:
+    flux = load(REPOSITORY / "notebooks" / "flux.md")
+    files = {"code.variants/_base.py", "code.variants/torch_flash.py"}
+    assert files <= set(depends_on(flux.find("answer"), flux, GPU, SETTINGS))
+    assert not files & set(depends_on(flux.find("latency"), flux, GPU, SETTINGS))
+
+
 def test_reruns_are_drawn_again_after_another_run_of_the_flux_notebook(certificate: Document, tmp_path: Path) -> None:
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "flux.md").write_text("```python id=flex\n```\n", encoding="utf-8")

@@ -204,6 +204,11 @@ class TestTimelines:
         wrong = record(workload=SHORTER, status=Status.INCORRECT)
         assert timeline(record("flex"), record(), wrong).points.keys() == {"flex"}
 
+    def test_a_variant_whose_time_at_any_length_cannot_be_believed_has_no_time(self) -> None:
+        failed = record(workload=SHORTER, status=Status.ERROR)
+        found_out = dataclasses.replace(failed, reason="skips work on inputs that it has seen: 0.1 ms a call")
+        assert timeline(record("flex"), record(), found_out).points.keys() == {"flex"}
+
     def test_comparable_times_have_no_break(self) -> None:
         assert timeline(record(), record(day=2, versions=NEW_DRIVER)).breaks == []
 

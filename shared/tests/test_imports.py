@@ -69,16 +69,19 @@ SHOWING = {
     "ranking": "records workloads",
     "sentences": "formatting ranking records",
     "tables_text": "ranking workloads",
+    "tables_kernels": "formatting ranking records sentences tables_text",
+    "tables_capabilities": "records tables_text variants._base",
     "tables_state": "formatting ranking records sentences tables_text",
     "tables_csv": "ranking records",
-    "tables": "formatting ranking records sentences tables_csv tables_state tables_text",
+    "tables": "formatting ranking records sentences tables_capabilities tables_csv tables_kernels tables_state "
+    "tables_text",
     "plots_style": "ranking",
     "plots_svg": "records",
     "plots_lines": "formatting plots_style plots_svg ranking records sentences",
     "plots_rows": "formatting plots_style plots_svg ranking records sentences",
     "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
     "plots": "formatting history plots_history plots_lines plots_rows plots_svg ranking records",
-    "show": "hardware history peaks plots records settings tables",
+    "show": "hardware history peaks plots records settings tables variants",
 }
 BUILDING = {
     "notebook": "",
@@ -113,9 +116,9 @@ HEAVY = {
         "inputs",
         "reference",
         "correctness",
+        "capabilities",
         "timing",
         "failures",
-        "capabilities",
         "ceilings",
         "profiling",
         "regimes",
@@ -211,7 +214,7 @@ def test_the_table_lets_no_measuring_module_import_a_showing_one() -> None:
 
 
 def test_the_table_lets_no_showing_module_import_a_measuring_one() -> None:
-    read_only = {"fingerprint", "records", "peaks", *FACTS}
+    read_only = {"fingerprint", "records", "peaks", "variants", "variants._base", *FACTS}
     crossings = {(name, other) for name in SHOWING for other in ALLOWED[name] - {*SHOWING, *read_only}}
     assert crossings == set()
 

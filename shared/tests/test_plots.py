@@ -16,6 +16,7 @@ from fluxbench import plots
 from fluxbench.plots_style import BASES, COLOURS, look
 from fluxbench.ranking import FORMS
 from fluxbench.records import Record, Status
+from fluxbench.variants import NAMES, REGISTRY
 from fluxbench.workloads import SETS
 
 Draw = Callable[[Iterable[Record], Path], None]
@@ -139,12 +140,42 @@ class TestEveryFigure:
         ET.fromstring(draw(figure, [make_record("a<b>&c"), make_record("$x_1$")], tmp_path))
 
 
-def test_labels_of_the_latency_figure_do_not_overlap(tmp_path: Path) -> None:
-    records = [make_record(f"kernel_{i}", w, 0.5) for i in range(18) for w in SETS["flux1-1024px"]]
+@pytest.mark.parametrize("kernels", [18, 40])
+def test_labels_of_the_latency_figure_overlap_neither_each_other_nor_the_text_above(
+    kernels: int, tmp_path: Path
+) -> None:
+    records = [make_record(f"kernel_{i}", w, 0.5) for i in range(kernels) for w in SETS["flux1-1024px"]]
     svg = draw(plots.latency, records, tmp_path)
     heights = sorted(float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>kernel_\d+ 0.500', svg))
-    assert len(heights) == 18
+    heights = heights[:kernels]  # of the figure with all of them
+    assert len(heights) == kernels
     assert min(above - below for below, above in itertools.pairwise(heights)) > 10
+    (note,) = (float(y) for y in re.findall(r' y="([\d.]+)"[^>]*>[^<]*simplest form', svg))
+    assert heights[0] > note + 10
+
+
+def test_every_kernel_of_the_registry_has_a_look_of_its_own() -> None:
+    looks = [(look(variant.name).colour, look(variant.name).marker) for variant in REGISTRY]
+    assert len(set(looks)) == len(looks)
+
+
+def test_a_long_name_does_not_reach_into_the_plot(tmp_path: Path) -> None:
+    name = max((*BASES, *NAMES), key=len) + "_compile_d"
+    svg = draw(plots.ranking, [make_record(), make_record(name)], tmp_path)
+    (start,) = (float(x) for x in re.findall(rf'x="([\d.]+)"[^>]*>{name}<', svg))
+    first_mark = min(float(x) for x in re.findall(r'<use [^>]*x="([\d.]+)"', svg))
+    assert start + 0.602 * 9.5 * len(name) < first_mark
+
+
+def test_where_there_are_many_kernels_the_fastest_are_drawn_again_by_themselves(tmp_path: Path) -> None:
+    def found(kernels: int) -> list[str]:
+        records = [make_record(f"kernel_{i}", w, 0.5 + 0.1 * i) for i in range(kernels) for w in SETS["flux1-1024px"]]
+        return words(draw(plots.latency, records, tmp_path))
+
+    few, many = found(12), found(13)
+    assert any("the fastest alone" in text for text in many)
+    assert not any("the fastest alone" in text for text in few)
+    assert [many.count(label) for label in ("kernel_5 1.00", "kernel_6 1.10")] == [2, 1]
 
 
 def test_a_curve_that_ends_early_says_where(tmp_path: Path) -> None:
@@ -163,6 +194,7 @@ def test_unknown_rates_are_said_and_not_drawn(tmp_path: Path) -> None:
 def test_a_quantized_kernel_has_no_share_of_the_exact_peak(tmp_path: Path) -> None:
     found = words(draw(throughput, [make_record(precision_class="quantized")], tmp_path))
     assert not any("of peak" in text for text in found)
+    assert "quantized" in found
 
 
 def test_known_rates_are_labelled(tmp_path: Path) -> None:

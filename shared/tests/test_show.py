@@ -11,9 +11,14 @@ import pytest
 from fakes import CPU, GPU, clean
 from sample_records import make_record
 
-from fluxbench import hardware, records, show
+from fluxbench import hardware, records, show, variants
 from fluxbench.records import Status
 from fluxbench.workloads import named
+
+DRAWN = [
+    *(show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state, show.kernels),
+    show.capabilities,
+]
 
 
 @pytest.fixture
@@ -57,6 +62,8 @@ def test_the_answer_names_the_device_and_the_fastest(inputs: Path, capsys: pytes
         (show.ranking, {"ranking.svg", "ranking.csv"}),
         (show.correctness, {"correctness.csv"}),
         (show.state, set()),
+        (show.kernels, {"kernels.csv"}),
+        (show.capabilities, {"capabilities.csv"}),
         (show.answer, set()),
     ],
 )
@@ -67,18 +74,14 @@ def test_a_showing_cell_writes_its_files_into_an_empty_folder(
     assert written(inputs) == files
 
 
-@pytest.mark.parametrize(
-    "shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state]
-)
+@pytest.mark.parametrize("shown", DRAWN)
 def test_a_page_is_drawn_where_nothing_passed(inputs: Path, shown: Callable[[], None]) -> None:
     failed = [make_record("flex", workload, status=Status.UNSUPPORTED) for workload in named("flux1-1024px")]
     records.write(inputs / "sdpa" / "sdpa.jsonl", failed)
     shown()
 
 
-@pytest.mark.parametrize(
-    "shown", [show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state]
-)
+@pytest.mark.parametrize("shown", DRAWN)
 def test_damaged_records_end_the_cell_with_one_sentence(inputs: Path, shown: Callable[[], None]) -> None:
     path = inputs / "sdpa" / "sdpa.jsonl"
     path.write_text(path.read_text(encoding="utf-8")[:-50], encoding="utf-8")
@@ -104,6 +107,40 @@ def test_the_state_is_printed_with_its_marks(inputs: Path, capsys: pytest.Captur
     records.write(inputs / "sdpa" / "sdpa.jsonl", [marked])
     show.state()
     assert "too hot" in capsys.readouterr().out
+
+
+def test_what_was_tried_is_read_from_the_needed_cells(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tried = {"schema": 1, "variants": {"flex": {"causal": "yes", "gqa": "no: not today", "head_dim 64": "yes"}}}
+    (inputs / "sdpa" / "sdpa.capabilities.json").write_text(json.dumps(tried), encoding="utf-8")
+    show.capabilities()
+    text = capsys.readouterr().out
+    assert {line.split()[0] for line in text.splitlines() if line.split()[1:2] == ["bf16"]} == {
+        "torch_flash",
+        "torch_cudnn",
+    }
+    (flex,) = (line.split("  ") for line in text.splitlines() if line.startswith("flex "))
+    assert [cell.strip() for cell in flex if cell.strip()][1:5] == [
+        *("bf16* fp16* fp32*", "yes", "FAILS", "64 96* 128* 192* 256*"),
+    ]
+    assert "not today" in text
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"schema": 1}', '{"variants": 3}', '{"variants": {"flex": 1}}'])
+def test_damaged_capabilities_end_the_cell_with_one_sentence(inputs: Path, text: str) -> None:
+    (inputs / "sdpa" / "sdpa.capabilities.json").write_text(text, encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"^fluxbench: sdpa.capabilities.json is damaged; run the cell"):
+        show.capabilities()
+
+
+def test_notes_of_the_registry_stand_with_the_kernels_and_the_answer(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    noted = [dataclasses.replace(variant, note=f"a note on {variant.name}") for variant in variants.REGISTRY]
+    monkeypatch.setattr(variants, "REGISTRY", tuple(noted))
+    show.kernels()
+    assert "torch_cudnn: a note on torch_cudnn" in capsys.readouterr().out
+    show.answer()
+    assert "Of torch_cudnn: a note on torch_cudnn." in capsys.readouterr().out
 
 
 def test_samples_beside_the_records_are_left_alone(inputs: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from sample_records import REASONS, make_record, of_old, rested
 
-from fluxbench import tables
+from fluxbench import floor, regimes, tables
+from fluxbench.ranking import NOT_BELIEVED
 from fluxbench.records import Record, Status
 from fluxbench.workloads import SETS, Workload
 
@@ -66,6 +67,29 @@ def test_a_variant_that_is_wrong_at_one_length_has_no_rank_at_another() -> None:
     wrong = make_record("flex", LENGTHS[0], status=Status.INCORRECT)
     text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), wrong])
     assert "flex" not in text.split("Did not pass")[0]
+
+
+@pytest.mark.parametrize(
+    "reason", ["burst: faster than the device can be: 0.1 ms", "skips work on inputs that it has seen"]
+)
+def test_a_variant_whose_time_cannot_be_believed_at_one_length_has_no_rank_at_another(reason: str) -> None:
+    found_out = make_record("flex", LENGTHS[0], status=Status.ERROR, reason=reason)
+    text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), found_out])
+    ranked, rest = text.split("Did not pass")
+    assert "flex" not in ranked
+    assert "cannot be believed, has no rank at the others" in " ".join(rest.split())
+
+
+def test_an_honest_error_at_one_length_leaves_the_rank_at_another() -> None:
+    failed = make_record("flex", LENGTHS[0], status=Status.ERROR)
+    text = tables.ranking_table([make_record(), make_record("flex", LENGTHS[-1], 0.1), failed])
+    assert line_of(text, "flex").split()[0] == "1"
+    assert "has no rank" not in text
+
+
+def test_what_measuring_says_of_such_a_time_is_what_ranking_looks_for() -> None:
+    said = [Path(str(module.__file__)).read_text(encoding="utf-8") for module in (floor, regimes)]
+    assert all(f'"{phrase}' in text for phrase, text in zip(NOT_BELIEVED, said, strict=True))
 
 
 def test_every_column_of_times_names_its_regime() -> None:
@@ -289,9 +313,22 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
     )
 
 
-def test_a_slower_quantized_kernel_is_not_mentioned() -> None:
-    records = [make_record(), make_record("fp8", median_ms=1.3, precision_class="quantized")]
-    assert "fp8" not in tables.answer(records, "X")
+@pytest.mark.parametrize(
+    ("median_ms", "said"),
+    [(1.3, "0.769× [0.765, 0.773] as fast as torch_flash."), (1.0, "no measurable difference to torch_flash.")],
+)
+def test_a_quantized_kernel_that_is_not_faster_is_named_apart_too(median_ms: float, said: str) -> None:
+    records = [make_record(), make_record("fp8", median_ms=median_ms, precision_class="quantized")]
+    text = tables.answer(records, "X")
+    assert "; apart from these, at a looser error budget, the fastest quantized kernel is fp8: " in text
+    assert text.endswith(said)
+
+
+def test_the_answer_says_what_must_be_known_of_the_kernels_that_it_names() -> None:
+    notes = {"flash_attn_3": "a third party's rebuild", "flash_attn_3_fp8": "of it too", "te_fused": "not here"}
+    records = [make_record(), make_record("flash_attn_3_compile_d", median_ms=0.4)]
+    text = tables.answer(records, "X", notes)
+    assert text.endswith(". Of flash_attn_3: a third party's rebuild.")
 
 
 def test_the_answer_says_why_nothing_passed() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from fluxbench import fingerprint, records
 from fluxbench.formatting import plus_minus
 from fluxbench.hardware import Device, target_name
-from fluxbench.ranking import Group, groups, timing_of
+from fluxbench.ranking import Group, distrusted, groups, timing_of
 from fluxbench.records import Record, RecordError, Status
 from fluxbench.workloads import Workload
 
@@ -259,10 +259,10 @@ def _timeline(group: Group, revisions: Iterable[Revision]) -> Timeline:
 
 
 def _at(group: Group, revision: Revision) -> dict[str, Record]:
-    """Return each variant's record at the longest workload; of one that was wrong at any length the wrong one."""
+    """Return each variant's record at the longest workload; of one that was found out at any length that one."""
     its = [record for record in revision.records if record.workload in group.workloads]
     found = {record.variant: record for record in its if record.workload == group.longest}
-    return found | {r.variant: r for r in its if r.status is Status.INCORRECT and r.variant in found}
+    return found | {r.variant: r for r in its if distrusted(r) and r.variant in found}
 
 
 def _table(timeline: Timeline) -> str:

@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from fluxbench.formatting import number
 from fluxbench.history import VERSIONS, Timeline, not_comparable
-from fluxbench.plots_lines import label_ends, log_y
+from fluxbench.plots_lines import label_ends, log_y, plot_height
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
 from fluxbench.ranking import base, form, timing_of
@@ -23,7 +23,6 @@ HEADER = (
     *("median_ms", "ci95_low_ms", "ci95_high_ms", "not_comparable_with_before"),
 )
 
-_PLOT_PT = 270.0
 _LEFT_PT = 52.0  # room for the numbers of the y-axis, and below them for what the rows of the x-axis are called
 _LINE_PT = 1.4 * SMALL_PT
 _APART_PT = 4.0  # at most, between two variants of one revision, so that equal times do not hide each other
@@ -65,7 +64,7 @@ def blocks(timeline: Timeline) -> list[Block]:
     if step < characters * CHARACTER_PT:  # no room for more than their numbers
         key = [prose(*(f"{at + 1}: {timeline.called(at)}" for at in range(len(timeline.revisions))), gap=4)]
         head = {"revision": head["revision"]}
-    height = _PLOT_PT + 14 + len(head) * _LINE_PT + 8
+    height = plot_height(len(curves)) + 14 + len(head) * _LINE_PT + 8
     draw = partial(_draw, timeline, curves, texts, head, (width, margin, step))
     broken = [prose(*timeline.broken())] if timeline.breaks else []
     return [prose(note, heading=heading), (height, draw), *key, *broken]
@@ -107,7 +106,8 @@ def _draw(
     """Draw the curves; `sizes_pt` are the plot's width, its margin to either side and the step between revisions."""
     width, margin, step = sizes_pt
     last = len(timeline.revisions) - 1
-    plot = axes(figure, _LEFT_PT, top + 4, width, _PLOT_PT - 4)
+    height = plot_height(len(curves))
+    plot = axes(figure, _LEFT_PT, top + 4, width, height - 4)
     ends = [end for points in curves.values() for _, record in points for end in timing_of(record).ci95_ms]
     low, high = min(ends), max(ends)
     fine = (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)
@@ -122,12 +122,12 @@ def _draw(
     for index, (variant, points) in enumerate(curves.items()):
         _curve(plot, variant, points, apart * (index - (len(curves) - 1) / 2))
     for line, (name, values) in enumerate(head.items(), start=1):
-        baseline = top + _PLOT_PT + 6 + line * _LINE_PT
+        baseline = top + height + 6 + line * _LINE_PT
         write_at(figure, _LEFT_PT - 6, baseline, name, ha="right")
         for at, value in enumerate(values):
             write_at(figure, _LEFT_PT + margin + at * step, baseline, value, ha="center")
     named = [(points[-1][1], texts[variant]) for variant, points in curves.items()]
-    label_ends(plot, width, _PLOT_PT - 4, named, FONT_PT)
+    label_ends(plot, width, height - 4, named, FONT_PT)
 
 
 def _gaps(timeline: Timeline) -> set[int]:

@@ -25,7 +25,11 @@ from fluxbench.sentences import conditions
 HEADER = ("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms")
 
 _LABEL_GAP_PT = 12.5
-_OVERVIEW_PT = 270.0
+_LABELLED_PT = 270.0  # height of a plot whose curves are labelled at their ends, where that is enough for all
+_CROWD, _NEAR = (
+    12,
+    2.0,
+)  # more curves than these are drawn again on a closer scale, those up to so many times the lowest
 _PANEL_PT = 100.0
 _PANEL_ROW_PT = _PANEL_PT + 50.0
 _COLUMN_PT = 372.0  # from one column of panels to the next
@@ -63,14 +67,25 @@ def blocks(group: Group) -> list[Block]:
     )
     parts: list[Block] = [
         prose(note, heading=f"Sustained latency (ms, logarithmic): {group.name}, against {group.axis}"),
-        (_OVERVIEW_PT + 40, partial(_overview, group, shown, reference)),
+        (plot_height(len(shown)) + 40, partial(_overview, group, shown, reference)),
     ]
+    near = _near(group, shown)
+    if len(shown) > _CROWD and 1 < len(near) < len(shown):
+        parts.append(prose(f"Of these the fastest alone, up to {_NEAR:g} times the shortest time.", gap=14))
+        parts.append((plot_height(len(near)) + 40, partial(_overview, group, near, reference)))
     if several:
         parts.append(prose("The same kernels in all their forms (sustained, ms), each on its own scale.", gap=14))
     pairs = list(several.items())
     for index in range(0, len(pairs), 2):
         parts.append((_PANEL_ROW_PT, partial(_panels, group, pairs[index : index + 2])))
     return parts
+
+
+def _near(group: Group, shown: list[Curve]) -> list[Curve]:
+    """Return the curves that at the longest workload are not far above the lowest."""
+    ends = [(timing_of(curve[-1]).median_ms, curve) for curve in shown if curve[-1].workload == group.longest]
+    lowest = min((ms for ms, _ in ends), default=0.0)
+    return [curve for ms, curve in ends if ms <= _NEAR * lowest]
 
 
 def _shown(curves: list[Curve], reference: str | None) -> Curve:
@@ -137,6 +152,11 @@ def _limits(curves: list[Curve]) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
+def plot_height(curves: int) -> float:
+    """Return the height in points of a plot with so many curves that are labelled at their ends."""
+    return max(_LABELLED_PT, (curves + 1) * _LABEL_GAP_PT)
+
+
 def _spread(wanted_pt: Sequence[float], gap_pt: float, height_pt: float) -> list[float]:
     """Return heights in points near the wanted ones, in the same order, at least a gap apart, inside 0 to the height.
 
@@ -186,14 +206,15 @@ def _overview(group: Group, curves: list[Curve], reference: str | None, figure: 
         for curve in curves
     ]
     width = WIDTH_PT - _AXIS_PT - 26 - max(len(text) for text in texts) * 0.602 * FONT_PT
-    plot = axes(figure, _AXIS_PT, top + 4, width, _OVERVIEW_PT - 4)
+    height = plot_height(len(curves)) - 4
+    plot = axes(figure, _AXIS_PT, top + 4, width, height)
     low, high = _limits(curves)
     log_y(plot, low, high, (1, 2, 5) if high / low > 6 else (1, 1.5, 2, 3, 4, 5, 6, 8))
     _scale_x(plot, group, width)
     plot.set_xlabel(group.axis, fontsize=SMALL_PT)
     for curve in curves:
         _draw(plot, group, curve, 0, 6)
-    label_ends(plot, width, _OVERVIEW_PT - 4, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], FONT_PT)
+    label_ends(plot, width, height, [(c[-1], t) for c, t in zip(curves, texts, strict=True)], FONT_PT)
 
 
 def _panels(group: Group, families: list[tuple[str, list[Curve]]], figure: Any, top: float) -> None:

@@ -19,7 +19,7 @@ from fluxbench.sentences import PRECISE, conditions
 
 _ROW_PT = 17.0
 _NAME_PT = 34.0  # left end of the names
-_PLOT_LEFT_PT = 196.0
+_PLOT_LEFT_PT = 214.0
 _PLOT_RIGHT_PT = 480.0
 _TEXT_PT = 494.0  # left end of the numbers
 _CLASSES = {"exact": "exact kernels", "quantized": "quantized kernels: a looser error budget, so ranked apart"}
@@ -210,7 +210,8 @@ def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_t
             write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
             write_at(figure, _TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share(entry.record, peak_tflops)
-            if share is not None:
-                write_at(figure, _TEXT_PT + 13 * CHARACTER_PT, baseline, f"{share:.1%} of peak")
+            kind = correctness_of(entry.record).precision_class
+            said = "" if share is None else f"{share:.1%} of peak"
+            write_at(figure, _TEXT_PT + 13 * CHARACTER_PT, baseline, said if kind == "exact" else kind)
 
     return room_above + len(entries) * _ROW_PT + 36, draw

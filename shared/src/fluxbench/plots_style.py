@@ -38,6 +38,20 @@ BASES = (
     "xformers",
     "flash_attn_4",
     "flash_attn_3_fp8",
+    "te_fused",
+    "te_flash",
+    "te_unfused",
+    "torch_fa3",
+    "torch_fa4",
+    "flex_flash",
+    "flex_eager",
+    "sage_int8_fp16_triton",
+    "sage_int8_fp16_cuda",
+    "sage_int8_fp8_sm90",
+    "hf_flash_attn2",
+    "hf_flash_attn3",
+    "hf_sage",
+    "cudnn_frontend_fp8",
 )
 
 

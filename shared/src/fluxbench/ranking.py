@@ -20,6 +20,8 @@ from fluxbench.workloads import Workload
 _Key = TypeVar("_Key")
 
 CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
+# What measuring says of a time that is not one of attention (`floor`, `regimes`).
+NOT_BELIEVED = ("faster than the device can be", "skips work on inputs that it has seen")
 FORMS = ("_copy", "_compile_d", "_compile_ma")  # how a kernel is called; a name without one of these is eager
 
 
@@ -177,12 +179,19 @@ class Ranked:
         return ("=" if self.tied else "") + ("c" if capped(self.record) else "")
 
 
+def distrusted(record: Record) -> bool:
+    """Whether a variant gave a wrong answer, or a time that cannot be believed: no record of it is ranked then."""
+    if record.status is Status.ERROR:
+        return any(phrase in (record.reason or "") for phrase in NOT_BELIEVED)
+    return record.status is Status.INCORRECT
+
+
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
     """Return the variants that passed at a workload, fastest first.
 
-    A variant that gave a wrong answer at any workload of the group has no place.
+    A variant that is not to be trusted at any workload of the group has no place.
     """
-    wrong = {record.variant for record in group.records if record.status is Status.INCORRECT}
+    wrong = {record.variant for record in group.records if distrusted(record)}
     entries = [
         record
         for record in group.records

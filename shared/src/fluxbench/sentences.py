@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from fluxbench.formatting import interval, plus_minus
 from fluxbench.ranking import (
+    FORMS,
     Failure,
     Group,
     Ranked,
@@ -29,13 +31,23 @@ _NAMED = 4  # variants that a sentence names before it counts the rest
 _WRAP = 110  # characters of a line
 
 
-def answer(records: Iterable[Record], device_name: str) -> str:
-    """Return one sentence: which kernel is fastest at equal correctness, by how much, where, and on what."""
+def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str] | None = None) -> str:
+    """Return one sentence: which kernel is fastest at equal correctness, by how much, where, and on what.
+
+    Behind it stands what a reader must know of the kernels that it names; `notes` says that by kernel, a variant's name
+    without its form.
+    """
     found = groups(records)
     if not found:
         return f"Nothing was measured on {device_name}: there are no records."
     clauses = "; ".join(_clause(group) for group in found)
-    return f"On {_device(found, device_name)}, {clauses}."
+    sentence = f"On {_device(found, device_name)}, {clauses}."
+    return " ".join([sentence, *(f"Of {name}: {note}." for name, note in (notes or {}).items() if _in(sentence, name))])
+
+
+def _in(sentence: str, kernel: str) -> bool:
+    """Whether a sentence names a kernel, in any of its forms."""
+    return re.search(rf"\b{re.escape(kernel)}({'|'.join(FORMS)})?\b", sentence) is not None
 
 
 def _device(found: Sequence[Group], device_name: str) -> str:
@@ -54,13 +66,22 @@ def _clause(group: Group) -> str:
     if not exact:
         return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
     text = f"{where}, {_fastest(group, exact)}"
-    if quantized and timing_of(quantized[0].record).ratio_ci95[1] < timing_of(exact[0].record).ratio_ci95[0]:
-        first, best = quantized[0].record, _leaders(exact)[0]
-        text += (
-            f"; apart from these, at a looser error budget, the quantized {first.variant} is faster still: "
-            f"{_ms(first)}, {_speedup(first, best)} as fast as {best.variant}"
-        )
-    return text
+    return f"{text}; {_of_quantized(quantized, _leaders(exact)[0])}" if quantized else text
+
+
+def _of_quantized(quantized: Sequence[Ranked], best: Record) -> str:
+    """Return which quantized kernel is the fastest, against the fastest exact one."""
+    first = _leaders(quantized)[0]
+    apart = "apart from these, at a looser error budget, the"
+    if timing_of(first).ratio_ci95[1] < timing_of(best).ratio_ci95[0]:
+        return f"{apart} quantized {first.variant} is faster still: {_ms(first)}, {_against(first, best)}"
+    return f"{apart} fastest quantized kernel is {first.variant}: {_ms(first)}, {_against(first, best)}"
+
+
+def _against(record: Record, best: Record) -> str:
+    if overlap(record, best):
+        return f"no measurable difference to {best.variant}"
+    return f"{_speedup(record, best)} as fast as {best.variant}"
 
 
 def _leaders(places: Sequence[Ranked]) -> list[Record]:

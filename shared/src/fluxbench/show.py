@@ -13,7 +13,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from fluxbench import hardware, plots, records, tables
+from fluxbench import hardware, plots, records, tables, variants
 from fluxbench import history as past
 from fluxbench.peaks import peak
 from fluxbench.records import Record, RecordError
@@ -40,8 +40,8 @@ def device() -> None:
 
 
 def answer() -> None:
-    """Print the page's answer in one sentence."""
-    print(tables.answer(measured(), str(_facts()["device"]["name"])))
+    """Print the page's answer in one sentence, with what must be known of the kernels that it names."""
+    print(tables.answer(measured(), str(_facts()["device"]["name"]), _notes()))
 
 
 def correctness() -> None:
@@ -54,6 +54,20 @@ def correctness() -> None:
 def state() -> None:
     """Print what the device was doing while it was measured, what a call costs beside its time, and all marks."""
     print(tables.state_table(measured()))
+
+
+def kernels() -> None:
+    """Print what a call of each variant consists of and the kernels that ran, and write `kernels.csv`."""
+    found = measured()
+    tables.write_kernels_csv(found, Path("kernels.csv"))
+    print(tables.kernels_table(found, _notes()))
+
+
+def capabilities() -> None:
+    """Print what each variant declares and what came of trying it here, and write `capabilities.csv`."""
+    found, tried = measured(), _tried()
+    tables.write_capabilities_csv(variants.REGISTRY, found, tried, Path("capabilities.csv"))
+    print(tables.capabilities_table(variants.REGISTRY, found, tried))
 
 
 def latency() -> None:
@@ -109,6 +123,22 @@ def measured() -> list[Record]:
                 found += records.read(path)
             except RecordError as error:
                 sys.exit(f"fluxbench: {error}; run the cell that wrote it again")
+    return found
+
+
+def _notes() -> dict[str, str]:
+    return {variant.name: variant.note for variant in variants.REGISTRY if variant.note}
+
+
+def _tried() -> dict[str, dict[str, str]]:
+    """Return what came of trying each variant's capabilities. Ends the cell where a file of it is damaged."""
+    found: dict[str, dict[str, str]] = {}
+    for folder in inputs():
+        for path in sorted(folder.glob("*.capabilities.json")):
+            try:
+                found |= {name: dict(its) for name, its in json.loads(path.read_bytes())["variants"].items()}
+            except (AttributeError, KeyError, TypeError, ValueError):
+                sys.exit(f"fluxbench: {path.name} is damaged; run the cell that wrote it again")
     return found
 
 

@@ -10,7 +10,6 @@ from fluxbench.ranking import (
     Group,
     Ranked,
     capped,
-    failures,
     groups,
     ranked,
     reference_variant,
@@ -18,20 +17,26 @@ from fluxbench.ranking import (
     ties,
     timing_of,
 )
-from fluxbench.records import Record, Status, Timing
+from fluxbench.records import Record, Timing
 from fluxbench.sentences import PRECISE, answer, burst_order, method_note, shape
+from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.tables_csv import write_csv
+from fluxbench.tables_kernels import kernels_table, write_kernels_csv
 from fluxbench.tables_state import state_table
-from fluxbench.tables_text import entries, grid, prose
+from fluxbench.tables_text import grid, not_passed, prose
 
 __all__ = [
     "answer",
+    "capabilities_table",
     "correctness_table",
+    "kernels_table",
     "method_note",
     "ranking_table",
     "state_table",
     "timing_table",
+    "write_capabilities_csv",
     "write_csv",
+    "write_kernels_csv",
 ]
 
 _KERNEL = 44  # characters of a shortened kernel name
@@ -96,7 +101,7 @@ def timing_table(records: Iterable[Record]) -> str:
                 f"{group.name}: what ran; share is of the call's device time at the longest workload that passed",
                 grid(heads, ran, left=(0, 4)),
             ]
-        parts.append(_not_passed(group))
+        parts.append(not_passed(group))
     return "\n\n".join(part for part in parts if part) or "There are no records."
 
 
@@ -215,7 +220,7 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
             parts += [f"{title}\n{of_ratio}", grid(heads, rows, left=(1,)), "\n".join(filter(None, below))]
         else:
             parts += [title, "Nothing passed, so nothing is ranked."]
-        parts.append(_not_passed(group))
+        parts.append(not_passed(group))
     return "\n\n".join(part for part in parts if part) or "There are no records."
 
 
@@ -233,19 +238,6 @@ def _ranking_row(entry: Ranked, peak_tflops: float | None) -> Sequence[str]:
         plus_minus(burst.median_ms, burst.ci95_ms) if burst else "-",
         ("reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95)) if burst else "-",
     )
-
-
-def _not_passed(group: Group) -> str:
-    """Return what did not pass, one entry per reason; empty where all passed."""
-    found = failures(group)
-    if not found:
-        return ""
-    said = [(failure.status.value, failure.reason, failure.variants, failure.workloads) for failure in found]
-    lines = entries(group, f"Did not pass ({group.name}):", said)
-    wrong = {variant for failure in found if failure.status is Status.INCORRECT for variant in failure.variants}
-    if any(group.curve(variant) for variant in wrong):
-        lines.append("  A variant that is INCORRECT at any length has no rank at the others.")
-    return "\n".join(lines)
 
 
 def _one_line(text: str | None) -> str:

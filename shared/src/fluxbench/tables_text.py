@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from fluxbench.ranking import Group
+from fluxbench.ranking import Group, distrusted, failures
 from fluxbench.workloads import Workload
 
 WRAP = 110  # characters of a line of prose under a table
@@ -48,6 +50,28 @@ def entries(group: Group, title: str, found: Iterable[tuple[str, str, Sequence[s
                 text, WRAP, initial_indent=indent, subsequent_indent="      ", break_long_words=False
             )
     return lines
+
+
+def not_passed(group: Group) -> str:
+    """Return what did not pass, one entry per reason; empty where all passed."""
+    found = failures(group)
+    if not found:
+        return ""
+    said = [(failure.status.value, failure.reason, failure.variants, failure.workloads) for failure in found]
+    lines = entries(group, f"Did not pass ({group.name}):", said)
+    if any(group.curve(variant) for variant in {record.variant for record in group.records if distrusted(record)}):
+        lines += [
+            "  A variant that is INCORRECT at any length, or whose time there cannot be believed, has no rank at the",
+            "  others.",
+        ]
+    return "\n".join(lines)
+
+
+def comma_separated(rows: Iterable[Sequence[object]]) -> str:
+    """Return rows, the header first, as the text of a CSV; None is empty."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def prose(*sentences: str) -> str:

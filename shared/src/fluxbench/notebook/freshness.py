@@ -37,7 +37,10 @@ CERTIFYING = {
 NOT_SHOWING = {
     *("ceilings.py", "cell.py", "certificate_trials.py", "cli.py", "comparison_text.py", "dependencies.py"),
     *("environments.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
-} - {"peaks.py", "statistics.py", "workloads.py"}
+    "capabilities.py",
+} - {"peaks.py", "statistics.py", "workloads.py", "variants/_base.py"}
+# What a cell calls that shows declarations of variants beside records.
+_DECLARING = ("show.answer", "show.capabilities", "show.kernels")
 CYCLE = "it needs cells that need it, or one that does"
 _PACKAGE = Path(fingerprint.__file__).parent
 
@@ -156,7 +159,9 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
     if lock.is_file():  # which uv takes into account, and so does uvnote's own cache key
         found["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if "fluxbench" in code.code:
-        files = (file.relative_to(_PACKAGE).as_posix() for file in sorted(_PACKAGE.glob("*.py")))
+        patterns = ("*.py", "variants/*.py") if any(cell.calls(code.code, name) for name in _DECLARING) else ("*.py",)
+        found_files = [file for pattern in patterns for file in sorted(_PACKAGE.glob(pattern))]
+        files = [file.relative_to(_PACKAGE).as_posix() for file in found_files]
         hidden = NOT_SHOWING - CERTIFYING if "import certificate" in code.code else NOT_SHOWING
         found |= fingerprint.of_code(file for file in files if file not in hidden)
     if cell.calls(code.code, "certificate.reruns"):  # it shows results of another notebook, which no needs= can name
