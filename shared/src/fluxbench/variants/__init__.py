@@ -3,10 +3,15 @@
 import difflib
 
 from fluxbench.variants import (
+    flash_attn_2,
+    flash_attn_3,
+    flash_attn_4,
     flex,
+    flex_flash,
     slowed,
     torch_cudnn,
     torch_efficient,
+    torch_fa,
     torch_flash,
     torch_math,
     torch_native,
@@ -22,6 +27,13 @@ REGISTRY: tuple[Variant, ...] = (
     torch_native.VARIANT,
     flex.VARIANT,
     flex.UNFUSED,
+    flash_attn_2.VARIANT,
+    flash_attn_3.VARIANT,
+    flash_attn_3.FLOAT8,
+    flash_attn_4.VARIANT,
+    torch_fa.FA3,
+    torch_fa.FA4,
+    flex_flash.VARIANT,
     triton_flash.VARIANT,
 )
 # The first of these that runs on a device is what its ratios are against.
