@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
 import re
 import sys
 import tomllib
@@ -175,6 +174,13 @@ error: No solution found when resolving dependencies
   cause: Because numpy==2.4.6 has an invalid package format and you require numpy==2.4.6, we can conclude that your \
 requirements are unsatisfiable.
 """
+NOT_BUILT = """\
+error: No solution found when resolving dependencies
+  cause: Because flash-attn==2.8.3.post2 has no usable wheels and you require flash-attn==2.8.3.post2, we can conclude \
+that your requirements are unsatisfiable.
+
+hint: Wheels are required for `flash-attn` because building from source is disabled for all packages
+"""
 
 
 @pytest.mark.parametrize(
@@ -186,6 +192,7 @@ requirements are unsatisfiable.
         (HASH_MISMATCH, "name a folder without it in UV_FIND_LINKS, or lock it anew"),
         (FULL_DISK, "free some disk space and run it again"),
         (UNFIT, "bring a wheel that fits"),
+        (NOT_BUILT, "no registry has this wheel: build it as environment/locks/*.in say"),
         (DAMAGED, "bring a wheel that fits this Python and platform"),
     ],
 )

@@ -114,8 +114,8 @@ def _with_uv(packages: tuple[str, ...], locked: Locks, settings: Settings) -> En
 def _ambient(python: str, packages: tuple[str, ...], locked: Locks, settings: Settings) -> Environment:
     """Use the interpreter as it is, and lay what it lacks over it from the folder of wheels.
 
-    That is a venv of the same Python, in which `.pth` files and folders that several wheels share are as they are to be,
-    and which sees what the interpreter sees after what it holds itself.
+    That is a venv of the same Python, in which `.pth` files work and several wheels may share a folder. After what it
+    holds itself, it sees what the interpreter sees.
     """
     ambient = _asked(python)
     missing = _missing(packages, locked, ambient)
@@ -139,7 +139,7 @@ def _ambient(python: str, packages: tuple[str, ...], locked: Locks, settings: Se
 
 @contextmanager
 def _made(folder: Path, base: str, packages: tuple[str, ...], settings: Settings) -> Iterator[Path | None]:
-    """Give the Python of a fresh venv to install into, or None where it is ready; it is ready when the block ends well."""
+    """Give the Python of a fresh venv to install into, or None where it is ready: once such a block has ended well."""
     with _locked(folder):
         if (folder / "ready").is_file():
             yield None
@@ -163,8 +163,8 @@ def describe(
     """Return what `prepare` would give, without building anything: part of what a result depends on.
 
     `way` ("uv" or "ambient"), `python`, `package.<name>` for each package, what the library's own lock holds and the
-    libraries that pick kernels; `library_lock`, its name and hash, and on the uv way `lock`, torch's. Raises `SetupError`
-    as `prepare` does.
+    libraries that pick kernels; `library_lock`, its name and hash, and on the uv way `lock`, torch's. Raises
+    `SetupError` as `prepare` does.
     """
     locked = _locks(target, library, settings)
     pins = locked.pins()
@@ -257,6 +257,10 @@ def explain(stderr: str) -> str:
     for pattern, advice in (
         (r"(?i)no space left", "free some disk space and run it again"),
         (r"(?i)hash", "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or lock it anew"),
+        (
+            r"(?i)no usable wheels",
+            "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
+        ),
         (
             r"(?i)not found in the cache|no wheels|not found in the provided",
             "bring a wheel that fits, or allow the network",

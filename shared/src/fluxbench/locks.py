@@ -57,9 +57,9 @@ class Locks:
 def of(target: Target, library: str | None, settings: Settings, find_links: str) -> Locks:
     """Return the locks of an environment; `library` names a file of `environment/locks` without its `.txt`.
 
-    Of the target's locks the first is taken whose local builds (`torch==2.13.0+cpu`) are all offered here: a registry holds
-    no local builds, they come from the folders that `find_links` names, separated by commas. Raises `SetupError` where
-    there is none.
+    Of the target's locks the first is taken whose local builds (`torch==2.13.0+cpu`) are all offered here: a registry
+    holds no local builds, they come from the folders that `find_links` names, separated by commas. Raises `SetupError`
+    where there is none.
     """
     folder = settings.root / "environment" / "locks"
     own = folder / f"{library}.txt" if library else None

@@ -4,6 +4,7 @@ import difflib
 
 from fluxbench.variants import (
     flex,
+    hf_kernels,
     slowed,
     torch_cudnn,
     torch_efficient,
@@ -23,6 +24,9 @@ REGISTRY: tuple[Variant, ...] = (
     flex.VARIANT,
     flex.UNFUSED,
     triton_flash.VARIANT,
+    hf_kernels.VARIANT,
+    hf_kernels.FLASH_3,
+    hf_kernels.SAGE_ATTENTION,
 )
 # The first of these that runs on a device is what its ratios are against.
 REFERENCES = ("torch_flash", "torch_efficient", "torch_math")
