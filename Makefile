@@ -1,12 +1,15 @@
 # `make help` lists the targets. PYTHON is the interpreter that everything is built on; WHEELS, a folder of wheels that
 # takes the place of the network; AMBIENT, an interpreter that already holds torch, to measure with as it is. ALL=1
 # measures also what environment/targets.toml leaves out of this machine's page. CELL names the cells of `make rerun`.
+# TARGET is a table of environment/targets.toml; WHEELHOUSE, a folder of wheels that no registry has.
 PYTHON ?= python3
 NOTEBOOK ?= notebooks/flux.md
 WHEELS ?=
 AMBIENT ?=
 ALL ?=
 CELL ?=
+TARGET ?=
+WHEELHOUSE ?=
 
 LOCKS := environment/locks
 BIN := .venv/bin
@@ -70,15 +73,26 @@ setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
 format:  ## rewrite the sources in the house format
 	$(BIN)/ruff format shared && $(BIN)/ruff check --fix shared
 
-lock: .venv/ready  ## lock the package sets of environment/locks anew
-	cd $(LOCKS) && for set in uv tools dev torch-2.13.0; do ../../$(BIN)/uv pip compile -q --universal $(COMPILE) $$set.in -o $$set.txt; done
-	cd $(LOCKS) && ../../$(BIN)/uv pip compile -q $(COMPILE) torch-2.13.0+cpu.in -o torch-2.13.0+cpu.txt
-COMPILE := --generate-hashes --python-version 3.11 --no-header --no-annotate
+lock: .venv/ready  ## lock the package sets of environment/locks anew; WHEELHOUSE must hold the wheels that no registry has
+	cd $(LOCKS) && for set in uv tools dev torch-2.13.0; do $(COMPILE) --universal --python-version 3.11 $$set.in -o $$set.txt || exit; done
+	cd $(LOCKS) && $(COMPILE) --python-version 3.11 torch-2.13.0+cpu.in -o torch-2.13.0+cpu.txt
+	cd $(LOCKS) && for set in $(LIBRARIES); do $(COMPILE) $(LIBRARY) $$set.in -o $$set.txt || exit; done
+COMPILE := ../../$(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate
+# The libraries whose environments hold a lock of their own on top of torch's, without what that one holds. Of the CuTe DSL
+# the parts for CUDA 13 alone: those for 12 have the same files.
+LIBRARIES := $(filter-out uv tools dev torch-%,$(patsubst $(LOCKS)/%.in,%,$(wildcard $(LOCKS)/*.in)))
+LIBRARY = --python-version 3.12 --python-platform x86_64-manylinux_2_28 --only-binary :all: --constraints torch-2.13.0.txt \
+  $(addprefix --find-links ,$(abspath $(WHEELHOUSE))) --no-emit-package nvidia-cutlass-dsl-libs-cu12 \
+  $(shell sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' $(LOCKS)/torch-2.13.0.txt)
 
-wheelhouse:  ## gather in wheels/ what an air-gapped host with Python 3.12 needs besides torch
-	$(PYTHON) -m pip download -q -d wheels --only-binary=:all: --require-hashes --no-deps --python-version 3.12 \
-	  $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64) --platform any \
-	  -r $(LOCKS)/uv.txt -r $(LOCKS)/tools.txt
+wheelhouse:  ## gather in wheels/ what an air-gapped host with Python 3.12 needs besides torch; with TARGET, its libraries too
+	libraries=$$($(PYTHON) -c '$(OF_TARGET)' '$(TARGET)') && for set in uv tools $$libraries; do $(DOWNLOAD) -r $(LOCKS)/$$set.txt || exit; done
+DOWNLOAD = $(PYTHON) -m pip download -q -d wheels --only-binary=:all: --require-hashes --no-deps --python-version 3.12 \
+  $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64) --platform linux_x86_64 --platform any \
+  $(addprefix --find-links ,$(WHEELHOUSE))
+OF_TARGET = import sys, tomllib; name = sys.argv[1]; table = tomllib.load(open("environment/targets.toml", "rb")); \
+  name in ("", *table) or sys.exit(f"TARGET must be a table of environment/targets.toml, got {name}"); \
+  print(*table.get(name, {}).get("libraries", []))
 
 clean:  ## remove what was built; published reports and wheels/ stay
 	rm -rf .venv .cache site notebooks/.uvnote

@@ -41,6 +41,13 @@ def executable(path: Path, body: str) -> Path:
     return path
 
 
+def interpreter(path: Path, *, version: str = "3.12.3", **have: str) -> Path:
+    """Write an interpreter that says it has these packages (`_` for `-`), and runs no code."""
+    packages = {name.lower().replace("_", "-"): each for name, each in have.items()}
+    said = json.dumps({"version": version, "have": packages, "folders": [str(path.parent)]})
+    return executable(path, f"print({said!r})")
+
+
 _UV = """
 import json, os, pathlib, subprocess, sys
 
@@ -54,8 +61,6 @@ if command == "cache":
     print(os.environ["FAKE_UV_LOG"] + ".cache")
 elif command == "venv":
     pathlib.Path(rest[-1], "bin").mkdir(parents=True, exist_ok=True)
-elif "--target" in rest:
-    pathlib.Path(rest[rest.index("--target") + 1]).mkdir(parents=True)
 elif command == "run":
     sys.exit(subprocess.call([sys.executable, rest[0]]))
 """

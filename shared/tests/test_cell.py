@@ -42,6 +42,13 @@ def test_a_local_build_is_an_exact_pin() -> None:
     assert cell.parse(GOOD.replace("torch==2.13.0", "torch==2.13.0+cpu"), "sdpa").packages[0] == "torch==2.13.0+cpu"
 
 
+def test_a_library_s_own_lock_is_named_or_there_is_none() -> None:
+    assert cell.parse(GOOD, "sdpa").lock is None
+    assert (
+        cell.parse(GOOD.replace("# ///\nfrom", '# lock = "flash-attn-2"\n# ///\nfrom'), "sdpa").lock == "flash-attn-2"
+    )
+
+
 def test_another_block_of_metadata_is_left_alone() -> None:
     other = "# /// notes\n# anything at all\n# ///\n\n"
     assert cell.parse(other + GOOD, "sdpa").notebook == "flux"
@@ -70,6 +77,14 @@ def test_a_cell_without_a_table_measures_nothing(source: str) -> None:
         (GOOD.replace("torch==2.13.0", "torch==2.13.0; --index-url x"), "must have an exact pin"),
         (GOOD.replace('# notebook = "flux"\n', ""), "must name its notebook, got None"),
         (GOOD.replace('"flux"', '"../flux"'), "must name its notebook, got '../flux'"),
+        (
+            GOOD.replace("# ///\nfrom", '# lock = "../dev"\n# ///\nfrom'),
+            r"the lock of cell 'sdpa' must be a name .* '../dev'",
+        ),
+        (
+            GOOD.replace("# ///\nfrom", "# lock = 2\n# ///\nfrom"),
+            "the lock of cell 'sdpa' must be a name such as .*, got 2",
+        ),
         (GOOD.replace('["torch==2.13.0", "numpy==2.4.6"]', "[]"), "must list the measured packages"),
         (GOOD.replace('["torch==2.13.0", "numpy==2.4.6"]', '"torch"'), "must list the measured packages"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, uv_calls, without_uv
+from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
 
 from fluxbench import hardware, variants
 from fluxbench.hardware import Device
@@ -54,8 +54,7 @@ class Machine:
 
     def uses(self, **have: str) -> None:
         """Measure with an interpreter that has these packages and runs no code."""
-        python = executable(self.folder / "python", f"print({json.dumps(json.dumps({'python': '3.12.3', **have}))})")
-        self.settings = dataclasses.replace(self.settings, python=str(python))
+        self.settings = dataclasses.replace(self.settings, python=str(interpreter(self.folder / "python", **have)))
 
     def examine(self) -> Examination:
         return examine(self.settings)

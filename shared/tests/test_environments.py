@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
-import json
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, uv_calls, without_uv
+from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
 from uvnote.parser import parse_markdown
 
 from fluxbench import cell, environments, targets
@@ -33,11 +33,14 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
+    environments._asked.cache_clear()
     return Settings(root=REPOSITORY, cache=tmp_path / "cache")
 
 
-def prepare(settings: Settings, packages: tuple[str, ...] = PACKAGES) -> environments.Environment:
-    return environments.prepare(packages, targets.of(GPU, REPOSITORY), settings)
+def prepare(
+    settings: Settings, packages: tuple[str, ...] = PACKAGES, library: str | None = None
+) -> environments.Environment:
+    return environments.prepare(packages, targets.of(GPU, REPOSITORY), settings, library)
 
 
 def commands(log: Path) -> list[str]:
@@ -77,15 +80,28 @@ def test_an_old_environment_in_the_way_is_cleared(log: Path, settings: Settings)
     assert "--clear" in uv_calls(log)[0]["arguments"]
 
 
-def test_other_packages_get_another_environment(log: Path, settings: Settings) -> None:
-    assert prepare(settings).python != prepare(settings, ("torch==2.13.0",)).python
+def test_cells_of_one_lock_share_an_environment(log: Path, settings: Settings) -> None:
+    assert prepare(settings).python == prepare(settings, ("torch==2.13.0",)).python
 
 
-def test_packages_are_installed_by_the_hashes_of_the_lock(log: Path, settings: Settings) -> None:
-    prepare(settings)
+def test_a_library_with_a_lock_of_its_own_gets_an_environment_of_its_own(log: Path, settings: Settings) -> None:
+    found = {
+        prepare(settings, library=library).python for library in (None, "flash-attn-2", "flash-attn-4", "xformers")
+    }
+    assert len(found) == 4
+
+
+def test_all_of_the_locks_is_installed_by_hash_from_wheels_and_nothing_else(log: Path, settings: Settings) -> None:
+    prepare(settings, (*PACKAGES, "flash-attn==2.8.3.post2"), library="flash-attn-2")
     arguments = uv_calls(log)[1]["arguments"]
-    assert "--require-hashes" in arguments
-    assert arguments[arguments.index("--constraints") + 1] == str(LOCKS / "torch-2.13.0.txt")
+    assert {"--require-hashes", "--no-deps", "--no-build"} <= set(arguments)
+    files = [arguments[i + 1] for i, argument in enumerate(arguments) if argument == "--requirements"]
+    assert files == [str(LOCKS / "torch-2.13.0.txt"), str(LOCKS / "flash-attn-2.txt")]
+
+
+def test_a_lock_that_is_not_there_is_said(log: Path, settings: Settings) -> None:
+    with pytest.raises(SetupError, match=r"a cell's lock must be a file of environment/locks, got 'flash-attn-5'"):
+        prepare(settings, library="flash-attn-5")
 
 
 def test_a_package_that_the_lock_does_not_hold_is_refused_before_anything_is_made(
@@ -93,6 +109,9 @@ def test_a_package_that_the_lock_does_not_hold_is_refused_before_anything_is_mad
 ) -> None:
     with pytest.raises(SetupError, match=r"torch-2.13.0.txt must lock flash-attn==2.8.3, got nothing; .* `make lock`"):
         prepare(settings, ("torch==2.13.0", "flash-attn==2.8.3"))
+    with pytest.raises(SetupError, match=r"torch-2.13.0.txt or sage.txt must lock flash-attn==2.8.3, got nothing"):
+        prepare(settings, ("torch==2.13.0", "flash-attn==2.8.3"), "sage")
+    assert commands(log) == []
 
 
 def test_a_version_that_the_lock_does_not_hold_is_refused(log: Path, settings: Settings) -> None:
@@ -155,6 +174,13 @@ error: No solution found when resolving dependencies
   cause: Because numpy==2.4.6 has an invalid package format and you require numpy==2.4.6, we can conclude that your \
 requirements are unsatisfiable.
 """
+NOT_BUILT = """\
+error: No solution found when resolving dependencies
+  cause: Because flash-attn==2.8.3.post2 has no usable wheels and you require flash-attn==2.8.3.post2, we can conclude \
+that your requirements are unsatisfiable.
+
+hint: Wheels are required for `flash-attn` because building from source is disabled for all packages
+"""
 
 
 @pytest.mark.parametrize(
@@ -166,6 +192,7 @@ requirements are unsatisfiable.
         (HASH_MISMATCH, "name a folder without it in UV_FIND_LINKS, or lock it anew"),
         (FULL_DISK, "free some disk space and run it again"),
         (UNFIT, "bring a wheel that fits"),
+        (NOT_BUILT, "no registry has this wheel: build it as environment/locks/*.in say"),
         (DAMAGED, "bring a wheel that fits this Python and platform"),
     ],
 )
@@ -201,9 +228,14 @@ def test_a_uv_that_dies_without_a_word_is_said_to(
 
 
 def described(
-    settings: Settings, device: Device = CPU, packages: tuple[str, ...] = PACKAGES, **changes: Any
+    settings: Settings,
+    device: Device = CPU,
+    packages: tuple[str, ...] = PACKAGES,
+    library: str | None = None,
+    **changes: Any,
 ) -> dict[str, str]:
-    return environments.describe(packages, targets.of(device, REPOSITORY), dataclasses.replace(settings, **changes))
+    changed = dataclasses.replace(settings, **changes)
+    return environments.describe(packages, targets.of(device, REPOSITORY), changed, library)
 
 
 def lock_of(settings: Settings, device: Device = CPU) -> str:
@@ -219,15 +251,14 @@ def test_the_cpu_build_is_taken_where_a_folder_offers_it(
     assert lock_of(settings) == "torch-2.13.0+cpu.txt"
 
 
-def test_the_cpu_build_is_installed_by_its_own_version(
+def test_the_cpu_build_is_installed_from_its_own_lock(
     log: Path, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / CPU_WHEEL).touch()
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     environments.prepare(PACKAGES, targets.of(CPU, REPOSITORY), settings)
     arguments = uv_calls(log)[1]["arguments"]
-    requirements = Path(arguments[arguments.index("--requirements") + 1])
-    assert requirements.read_text(encoding="utf-8").split() == ["torch==2.13.0+cpu", "numpy==2.4.6"]
+    assert arguments[arguments.index("--requirements") + 1] == str(LOCKS / "torch-2.13.0+cpu.txt")
 
 
 @pytest.mark.parametrize(
@@ -286,6 +317,16 @@ def test_a_package_that_the_lock_does_not_hold_is_described_by_its_pin(log: Path
     assert described(settings, GPU, ("torch==2.13.0", "flash-attn==2.8.3"))["package.flash-attn"] == "2.8.3"
 
 
+def test_a_library_s_result_depends_on_its_lock_and_on_all_that_this_holds(log: Path, settings: Settings) -> None:
+    digest = hashlib.sha256((LOCKS / "flash-attn-2.txt").read_bytes()).hexdigest()
+    found = described(settings, GPU, (*PACKAGES, "flash-attn==2.8.3.post2"), "flash-attn-2")
+    assert found["library_lock"] == f"flash-attn-2.txt {digest[:12]}"
+    assert found["lock"].startswith("torch-2.13.0.txt ")
+    assert found["package.flash-attn"] == "2.8.3.post2"
+    assert found["package.einops"] == pins("flash-attn-2.txt")["einops"]
+    assert found["package.torch"] == "2.13.0"
+
+
 def test_a_lock_that_changes_is_another_one(
     log: Path, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,13 +374,8 @@ def test_a_folder_of_wheels_takes_the_place_of_the_network(log: Path, tmp_path: 
 # The ambient way.
 
 
-def interpreter(path: Path, **have: str) -> str:
-    """Write an interpreter that has these packages, and runs no code."""
-    return str(executable(path, f"print({json.dumps(json.dumps(have))})"))
-
-
 def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path: Path, settings: Settings) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4")
+    python = str(interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4"))
     assert prepare(dataclasses.replace(settings, python=python)) == environments.Environment(python=python)
     assert commands(log) == []
 
@@ -347,7 +383,7 @@ def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path
 def test_the_versions_of_an_interpreter_are_what_a_result_depends_on(
     log: Path, tmp_path: Path, settings: Settings
 ) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4", python="3.12.3", triton="3.6.0")
+    python = str(interpreter(tmp_path / "python", torch="2.9.0a0+nv25.9", numpy="1.26.4", triton="3.6.0"))
     assert described(settings, GPU, python=python) == {
         "way": "ambient",
         "python": "3.12.3",
@@ -358,25 +394,45 @@ def test_the_versions_of_an_interpreter_are_what_a_result_depends_on(
 
 
 def test_what_an_interpreter_lacks_is_described_by_its_pin(log: Path, tmp_path: Path, settings: Settings) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0", python="3.12.3")
+    python = str(interpreter(tmp_path / "python", torch="2.9.0"))
     assert described(settings, GPU, python=python)["package.numpy"] == "2.4.6"
 
 
-def test_what_an_interpreter_lacks_is_laid_over_it_from_the_folder_of_wheels(
+def test_what_an_interpreter_lacks_is_laid_over_it_by_hash_in_a_venv_of_its_own(
     log: Path, tmp_path: Path, settings: Settings
 ) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0")
-    found = prepare(dataclasses.replace(settings, python=python, wheels=tmp_path))
-    arguments = uv_calls(log)[0]["arguments"]
-    assert found.python == python
-    assert arguments[arguments.index("--target") + 1] == found.variables["PYTHONPATH"]
-    assert arguments[-1] == "numpy==2.4.6"
-    assert "--no-deps" in arguments
-    assert Path(found.variables["PYTHONPATH"]).is_relative_to(settings.cache)
+    python = str(interpreter(tmp_path / "python", torch="2.9.0", einops="0.8.0"))
+    for wheel in ("numpy-2.4.6-cp312-cp312-any.whl", "flash_attn-2.8.3.post2-cp312-cp312-linux_x86_64.whl"):
+        (tmp_path / wheel).touch()
+    with_wheels = dataclasses.replace(settings, python=python, wheels=tmp_path)
+    found = prepare(with_wheels, (*PACKAGES, "flash-attn==2.8.3.post2"), "flash-attn-2")
+    made, installed = (call["arguments"] for call in uv_calls(log))
+    overlay = Path(found.python).parents[1]
+    assert overlay.is_relative_to(settings.cache)
+    assert made[made.index("--python") + 1 :] == [python, str(overlay)]
+    assert {"--require-hashes", "--no-deps", "--no-build"} <= set(installed)
+    assert installed[installed.index("--python") + 1] == found.python
+    text = Path(installed[installed.index("--requirements") + 1]).read_text(encoding="utf-8")
+    assert re.findall(r"(?m)^([\w.-]+)==", text) == ["numpy", "flash-attn"]  # einops is there, if in another version
+    assert pins("flash-attn-2.txt")["einops"] != "0.8.0"
+    described_as = described(with_wheels, GPU, PACKAGES, "flash-attn-2")
+    assert (described_as["package.einops"], described_as["package.flash-attn"]) == ("0.8.0", "2.8.3.post2")
+    assert described_as["library_lock"].startswith("flash-attn-2.txt ")
+
+
+def test_all_that_is_missing_is_said_and_a_long_list_is_cut(log: Path, tmp_path: Path, settings: Settings) -> None:
+    python = str(interpreter(tmp_path / "python", torch="2.9.0", numpy="2.4.6"))
+    ambient = dataclasses.replace(settings, python=python, wheels=tmp_path)
+    with pytest.raises(SetupError, match=r"einops==0.8.2 and flash-attn==2.8.3.post2 must be installed for FLUXBENCH_"):
+        prepare(ambient, PACKAGES, "flash-attn-2")
+    with pytest.raises(
+        SetupError, match=r"^\S+==\S+, \S+==\S+, \S+==\S+ and \d+ more must be installed for FLUXBENCH_"
+    ):
+        prepare(ambient, PACKAGES, "hf-kernels")
 
 
 def test_what_an_interpreter_lacks_and_no_folder_holds_is_said(log: Path, tmp_path: Path, settings: Settings) -> None:
-    python = interpreter(tmp_path / "python", torch="2.9.0")
+    python = str(interpreter(tmp_path / "python", torch="2.9.0"))
     with pytest.raises(SetupError, match=r"numpy==2.4.6 must be installed for FLUXBENCH_PYTHON, or lie as a wheel"):
         prepare(dataclasses.replace(settings, python=python))
 
@@ -432,13 +488,32 @@ def test_every_pin_of_a_cell_is_in_every_lock_that_it_is_installed_from(lock: st
         f"{this.id}: {package}"
         for this in runs_here
         for package in this.packages
-        if pins(lock).get(package.split("==")[0], "").split("+")[0] != package.split("==")[1]
+        if {**pins(lock), **(pins(f"{this.lock}.txt") if this.lock else {})}.get(package.split("==")[0], "").split("+")[
+            0
+        ]
+        != package.split("==")[1]
     }
     assert wrong == set()
 
 
 def test_a_cell_names_the_notebook_that_it_stands_in() -> None:
     assert [this.id for this in measuring_cells() if not this.id.startswith(f"{this.notebook}_")] == []
+
+
+LIBRARIES = sorted(
+    {path.stem for path in LOCKS.glob("*.in")} - {"uv", "tools", "dev", "torch-2.13.0", "torch-2.13.0+cpu"}
+)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_s_lock_holds_nothing_that_torch_brings(library: str) -> None:
+    assert pins(f"{library}.txt").keys() & pins("torch-2.13.0.txt").keys() == set()
+    assert not [name for name in pins(f"{library}.txt") if name.endswith("-cu12")]
+
+
+def test_the_wheelhouse_of_the_h200_holds_every_library() -> None:
+    table = tomllib.loads((REPOSITORY / "environment" / "targets.toml").read_text(encoding="utf-8"))
+    assert sorted(table["h200"]["libraries"]) == LIBRARIES
 
 
 @pytest.mark.parametrize("lock", sorted(path.name for path in LOCKS.glob("*.txt")))

@@ -272,6 +272,7 @@ HARMLESS = {
     "environments.py": "what it finds is in the fingerprint",
     "fingerprint.py": "says what a result depends on",
     "formatting.py": "shows numbers",
+    "locks.py": "what it finds is in the fingerprint",
     "hardware.py": "what it finds is in the fingerprint",
     "progress.py": "says how far a cell is",
     "ranking.py": "shows numbers",

@@ -33,7 +33,8 @@ MEASURING = {
     "records": "workloads",
     "requests": "workloads",
     "cell": "settings",
-    "environments": "progress settings targets",
+    "locks": "settings targets",
+    "environments": "locks progress settings targets",
     "inputs": "workloads",
     "reference": "inputs",
     "correctness": "inputs records reference",
@@ -103,8 +104,8 @@ BUILDING = {
     "notebook.publish": "history notebook.build records settings",
     "notebook.doctor_looks": "cell dependencies environments hardware notebook.document settings targets variants "
     "workloads",
-    "notebook.doctor_variants": "cell hardware notebook.doctor_looks settings targets variants workloads",
-    "notebook.doctor": "hardware notebook.doctor_looks notebook.doctor_variants settings targets variants",
+    "notebook.doctor_variants": "hardware notebook.doctor_looks settings targets variants workloads",
+    "notebook.doctor": "environments hardware notebook.doctor_looks notebook.doctor_variants settings targets variants",
     "cli": "comparison comparison_text floor_table notebook notebook.build notebook.changes notebook.doctor "
     "notebook.listeners notebook.publish notebook.revisions notebook.status settings",
 }

@@ -97,7 +97,7 @@ def ceilings() -> None:
     device = hardware.detect()
     observed = Observations()
     try:
-        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
+        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
         request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
         with _scratch(this, settings) as folder:
             for _ in range(PROCESSES):
@@ -187,7 +187,7 @@ def _run(
         name for name in variants.REFERENCES if not any(variants.find(name)[0].supports(device, s) for s in shapes)
     )
     try:
-        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings)
+        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
     except SetupError as error:
         for name in wanted:
             for shape in shapes:

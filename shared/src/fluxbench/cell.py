@@ -25,6 +25,7 @@ class Cell:
     id: str
     packages: tuple[str, ...]  # the measured packages, each with an exact pin
     source_sha256: str
+    lock: str | None = None  # the library's own, a file of environment/locks without its .txt
 
 
 def tool_table(source: str) -> dict[str, Any] | None:
@@ -59,7 +60,7 @@ def parse(source: str, cell_id: str) -> Cell:
     table = tool_table(source)
     if table is None:
         raise SetupError(f"cell {cell_id!r} must have a [tool.fluxbench] table in its PEP 723 header, got none")
-    notebook, packages = table.get("notebook"), table.get("packages")
+    notebook, packages, lock = table.get("notebook"), table.get("packages"), table.get("lock")
     if not isinstance(notebook, str) or not re.fullmatch(r"[\w-]+", notebook):
         raise SetupError(f"[tool.fluxbench] of cell {cell_id!r} must name its notebook, got {notebook!r}")
     if not isinstance(packages, list) or not packages:
@@ -67,8 +68,10 @@ def parse(source: str, cell_id: str) -> Cell:
     for package in packages:
         if not isinstance(package, str) or not re.fullmatch(r"[A-Za-z0-9._-]+==[\w.!+-]+", package):
             raise SetupError(f"a measured package must have an exact pin such as torch==2.13.0, got {package!r}")
+    if lock is not None and (not isinstance(lock, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", lock)):
+        raise SetupError(f"the lock of cell {cell_id!r} must be a name such as flash-attn-2, got {lock!r}")
     digest = hashlib.sha256(source.encode()).hexdigest()
-    return Cell(notebook=notebook, id=cell_id, packages=tuple(packages), source_sha256=digest)
+    return Cell(notebook=notebook, id=cell_id, packages=tuple(packages), source_sha256=digest, lock=lock)
 
 
 def calls(source: str, function: str) -> bool:

@@ -53,7 +53,7 @@ def of(this: Cell, names: Iterable[str], device: Device, settings: Settings) -> 
     """
     target = targets.of(device, settings.root)
     try:
-        environment = environments.describe(this.packages, target, settings)
+        environment = environments.describe(this.packages, target, settings, this.lock)
     except SetupError as error:
         environment = {"way": f"none: {error}"}
     return {

@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fluxbench import progress
+from fluxbench import locks, progress
+from fluxbench.locks import Locks
 from fluxbench.settings import Settings, SetupError
 from fluxbench.targets import Target
 
@@ -31,15 +32,42 @@ class Environment:
     variables: dict[str, str] = field(default_factory=dict)  # to add to the worker's environment
 
 
-def prepare(packages: tuple[str, ...], target: Target, settings: Settings) -> Environment:
-    """Return an environment with these packages, each `name==version`.
+def prepare(packages: tuple[str, ...], target: Target, settings: Settings, library: str | None = None) -> Environment:
+    """Return an environment with these packages, each `name==version`, and all that the library's own lock holds.
 
     With an ambient interpreter its own versions are used as they are, and only what is missing is brought.
     Raises `SetupError` where it cannot be had here.
     """
+    locked = _locks(target, library, settings)
+    if why := _lacking(packages, locked, settings):
+        raise SetupError(why)
     if settings.python:
-        return _ambient(settings.python, packages, settings)
-    return _with_uv(packages, target, settings)
+        return _ambient(settings.python, packages, locked, settings)
+    return _with_uv(packages, locked, settings)
+
+
+def lacking(packages: tuple[str, ...], target: Target, settings: Settings, library: str | None = None) -> str | None:
+    """Say why `prepare` would give nothing, as far as that is known without building anything."""
+    try:
+        return _lacking(packages, _locks(target, library, settings), settings)
+    except SetupError as error:
+        return str(error)
+
+
+def _lacking(packages: tuple[str, ...], locked: Locks, settings: Settings) -> str | None:
+    if not settings.python:
+        return locked.wrong(packages)
+    absent = _missing(packages, locked, _asked(settings.python))
+    if unlocked := locked.wrong(absent):
+        return unlocked
+    absent = tuple(each for each in absent if not _is_offered(each, settings.wheels))
+    if not absent:
+        return None
+    more = f" and {len(absent) - 3} more" if len(absent) > 4 else ""
+    named = ", ".join(absent[:3]) + more if more else " and ".join(absent)
+    return (
+        f"{named} must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
+    )
 
 
 def uv() -> str:
@@ -68,131 +96,137 @@ def uv_variables(settings: Settings) -> dict[str, str]:
     return variables
 
 
-def _with_uv(packages: tuple[str, ...], target: Target, settings: Settings) -> Environment:
-    variables = uv_variables(settings)
-    lock = _lock(target, settings, {**os.environ, **variables})
-    key = hashlib.sha256(
-        "\n".join((*sorted(packages), _python_version(), lock.read_text(encoding="utf-8"))).encode()
-    ).hexdigest()
-    folder = settings.cache / "envs" / key[:16]
-    python = folder / "bin" / "python"
-    with _locked(folder):
-        if not (folder / "ready").is_file():
-            progress.say(step=f"building the environment of {' '.join(packages)}")
-            requirements = folder.with_suffix(".txt")
-            requirements.write_text("\n".join(_locked_pins(packages, lock)) + "\n", encoding="utf-8")
-            base = getattr(sys, "_base_executable", sys.executable)
-            _run_uv(["venv", "--quiet", "--clear", "--python", base, str(folder)], variables)
-            install = ["pip", "install", "--quiet", "--require-hashes", "--python", str(python)]
-            _run_uv([*install, "--constraints", str(lock), "--requirements", str(requirements)], variables)
-            (folder / "ready").touch()
-    return Environment(python=str(python))
+def _locks(target: Target, library: str | None, settings: Settings) -> Locks:
+    variables = {**os.environ, **uv_variables(settings)}
+    return locks.of(target, library, settings, variables.get("UV_FIND_LINKS", ""))
 
 
-def _lock(target: Target, settings: Settings, variables: dict[str, str]) -> Path:
-    """Return the first lock of the target whose local builds (`torch==2.13.0+cpu`) are all offered here.
+def _with_uv(packages: tuple[str, ...], locked: Locks, settings: Settings) -> Environment:
+    texts = [lock.read_text(encoding="utf-8") for lock in locked.files]
+    folder = settings.cache / "envs" / hashlib.sha256("\n".join((_python_version(), *texts)).encode()).hexdigest()[:16]
+    base = getattr(sys, "_base_executable", sys.executable)
+    with _made(folder, base, packages, settings) as python:
+        if python:
+            _install(python, locked.files, settings)
+    return Environment(python=str(folder / "bin" / "python"))
 
-    A registry holds no local builds: they come from the folders that `UV_FIND_LINKS` names.
+
+def _ambient(python: str, packages: tuple[str, ...], locked: Locks, settings: Settings) -> Environment:
+    """Use the interpreter as it is, and lay what it lacks over it from the folder of wheels.
+
+    That is a venv of the same Python, in which `.pth` files work and several wheels may share a folder. After what it
+    holds itself, it sees what the interpreter sees.
     """
-    folders = [Path(folder) for folder in variables.get("UV_FIND_LINKS", "").split(",") if folder]
-    offered = [wheel.name for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")]
-    for file in target.locks:
-        lock = settings.root / "environment" / "locks" / file
-        local = re.findall(r"(?m)^([\w.-]+)==([\w.]+\+[\w.]+)", lock.read_text(encoding="utf-8"))
-        tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-        if all(any(wheel.startswith(f"{name}-{version}-{tag}-") for wheel in offered) for name, version in local):
-            return lock
-    raise SetupError(
-        f"the locks of target {target.name!r} need wheels that no folder offers; name their folder in UV_FIND_LINKS"
-    )
-
-
-def _locked_pins(packages: tuple[str, ...], lock: Path) -> list[str]:
-    """Return the packages with the lock's own versions, which may be local builds of the pinned ones."""
-    pins = _pins(lock)
-    found = []
-    for package in packages:
-        name, version = package.split("==")
-        if pins.get(name, "").split("+")[0] != version:
-            raise SetupError(
-                f"{lock.name} must lock {package}, got {pins.get(name, 'nothing')}; lock it anew with `make lock`"
-            )
-        found.append(f"{name}=={pins[name]}")
-    return found
-
-
-def _pins(lock: Path) -> dict[str, str]:
-    return dict(re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", lock.read_text(encoding="utf-8")))
-
-
-def describe(packages: tuple[str, ...], target: Target, settings: Settings) -> dict[str, str]:
-    """Return what `prepare` would give, without building anything: part of what a result depends on.
-
-    `way` ("uv" or "ambient"), `python`, `package.<name>` for each package and the libraries that pick its kernels, and
-    on the uv way `lock`, its name and hash. Raises `SetupError` as `prepare` does.
-    """
-    if settings.python:
-        have = _versions(settings.python, packages)
-        found = {"way": "ambient", "python": have.pop("python")}
-        missing = dict(package.split("==") for package in packages if package.split("==")[0] not in have)
-    else:
-        lock = _lock(target, settings, {**os.environ, **uv_variables(settings)})
-        pins = _pins(lock)
-        name_and_hash = f"{lock.name} {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
-        found = {"way": "uv", "python": _python_version(), "lock": name_and_hash}
-        have = {name: pins[name] for name in sorted(pins) if re.fullmatch(_BELOW, name)}
-        missing = {name: pins.get(name, version) for name, version in (each.split("==") for each in packages)}
-    return {**found, **{f"package.{name}": version for name, version in {**have, **missing}.items()}}
-
-
-def _ambient(python: str, packages: tuple[str, ...], settings: Settings) -> Environment:
-    """Use the interpreter as it is, and lay what it lacks over it from the folder of wheels."""
-    have = _versions(python, packages)
-    missing = [package for package in packages if package.split("==")[0] not in have]
+    ambient = _asked(python)
+    missing = _missing(packages, locked, ambient)
     if not missing:
         return Environment(python=python)
-    if settings.wheels is None:
-        raise SetupError(
-            f"{' and '.join(missing)} must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that "
-            "FLUXBENCH_WHEELS names"
-        )
-    wheels = sorted(wheel.name for wheel in settings.wheels.glob("*.whl"))
-    key = hashlib.sha256("\n".join((*missing, python, *wheels)).encode()).hexdigest()
-    overlay = settings.cache / "overlays" / key[:16]
-    with _locked(overlay):
-        if not (overlay / "ready").is_file():
-            progress.say(step=f"building the environment of {' '.join(missing)}")
-            shutil.rmtree(overlay, ignore_errors=True)
-            install = ["pip", "install", "--quiet", "--no-deps", "--python", python, "--target", str(overlay)]
-            _run_uv([*install, *missing], uv_variables(settings))
-            (overlay / "ready").touch()
-    return Environment(python=python, variables={"PYTHONPATH": str(overlay)})
+    requirements = locked.requirements()
+    text = "".join(requirements[package.partition("==")[0]] for package in missing)
+    key = hashlib.sha256("\n".join((python, ambient.version, *ambient.folders, text)).encode()).hexdigest()
+    folder = settings.cache / "overlays" / key[:16]
+    with _made(folder, python, missing, settings) as own:
+        if own:
+            file = folder / "requirements.txt"
+            file.write_text(text, encoding="utf-8")
+            _install(own, (file,), settings)
+            seen = "; ".join(f"site.addsitedir({each!r})" for each in ambient.folders)
+            # The last by name, so that a folder which a package's own .pth file adds comes before the interpreter's.
+            for site in folder.glob("lib/python*/site-packages"):
+                (site / "zzz_ambient.pth").write_text(f"import site; {seen}\n", encoding="utf-8")
+    return Environment(python=str(folder / "bin" / "python"))
 
 
-def _versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
-    return dict(_asked(python, packages))
+@contextmanager
+def _made(folder: Path, base: str, packages: tuple[str, ...], settings: Settings) -> Iterator[Path | None]:
+    """Give the Python of a fresh venv to install into, or None where it is ready: once such a block has ended well."""
+    with _locked(folder):
+        if (folder / "ready").is_file():
+            yield None
+            return
+        progress.say(step=f"building the environment of {' '.join(packages)}")
+        _run_uv(["venv", "--quiet", "--clear", "--python", base, str(folder)], uv_variables(settings))
+        yield folder / "bin" / "python"
+        (folder / "ready").touch()
+
+
+def _install(python: Path, files: tuple[Path, ...], settings: Settings) -> None:
+    """Install what these files name and nothing else, by their hashes, from wheels alone."""
+    only = ["--quiet", "--require-hashes", "--no-deps", "--no-build", "--python", str(python)]
+    named = [argument for file in files for argument in ("--requirements", str(file))]
+    _run_uv(["pip", "install", *only, *named], uv_variables(settings))
+
+
+def describe(
+    packages: tuple[str, ...], target: Target, settings: Settings, library: str | None = None
+) -> dict[str, str]:
+    """Return what `prepare` would give, without building anything: part of what a result depends on.
+
+    `way` ("uv" or "ambient"), `python`, `package.<name>` for each package, what the library's own lock holds and the
+    libraries that pick kernels; `library_lock`, its name and hash, and on the uv way `lock`, torch's. Raises
+    `SetupError` as `prepare` does.
+    """
+    locked = _locks(target, library, settings)
+    pins = locked.pins()
+    asked = dict(package.split("==") for package in packages)
+    if settings.python:
+        ambient = _asked(settings.python)
+        found = {"way": "ambient", "python": ambient.version}
+        have = {name: it for name in (*asked, *locked.library_pins()) if (it := ambient.have.get(_canonical(name)))}
+        below = {name: version for name, version in sorted(ambient.have.items()) if re.fullmatch(_BELOW, name)}
+        wanted = {**asked, **locked.library_pins()}
+    else:
+        found = {"way": "uv", "python": _python_version(), "lock": locks.name_and_hash(locked.torch)}
+        have = {}
+        below = {name: pins[name] for name in sorted(pins) if re.fullmatch(_BELOW, name)}
+        wanted = {**asked, **{name: pins[name] for name in asked if name in pins}, **locked.library_pins()}
+    if locked.library:
+        found["library_lock"] = locks.name_and_hash(locked.library)
+    return {**found, **{f"package.{name}": version for name, version in {**below, **wanted, **have}.items()}}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ambient:
+    """An interpreter that is there already: its version, its packages by canonical name, the folders they lie in."""
+
+    version: str
+    have: dict[str, str]
+    folders: tuple[str, ...]
+
+
+def _missing(packages: tuple[str, ...], locked: Locks, ambient: Ambient) -> tuple[str, ...]:
+    """Return what an interpreter lacks of a cell's packages and of the library's own lock, each `name==version`."""
+    wanted = dict(package.split("==") for package in packages) | locked.library_pins()
+    return tuple(f"{name}=={version}" for name, version in wanted.items() if _canonical(name) not in ambient.have)
+
+
+def _is_offered(pin: str, wheels: Path | None) -> bool:
+    stem = pin.replace("-", "_").replace("==", "-").lower()
+    names = (wheel.name.lower() for wheel in wheels.glob("*.whl")) if wheels else ()
+    return any(name.startswith((f"{stem}-", f"{stem}+")) for name in names)
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 @functools.cache  # an interpreter's packages stay as they are while we run, and several cells ask
-def _asked(python: str, packages: tuple[str, ...]) -> dict[str, str]:
-    """Return the versions of those of the packages that an interpreter has, by name, and what they run on.
-
-    That is Python itself and the libraries that pick or make kernels: a record depends on them, whoever asked for them.
-    """
+def _asked(python: str) -> Ambient:
+    """Ask an interpreter what it has."""
     code = (
-        "import importlib.metadata as m, json, platform, re, sys\n"
-        "have = {d.metadata['Name'].lower().replace('_', '-'): d.version for d in m.distributions()}\n"
-        "asked = {p: have[p.lower().replace('_', '-')] for p in sys.argv[1:] if p.lower().replace('_', '-') in have}\n"
-        f"below = {{n: have[n] for n in sorted(have) if re.fullmatch({_BELOW!r}, n)}}\n"
-        "print(json.dumps({**asked, **below, 'python': platform.python_version()}))"
+        "import importlib.metadata as m, json, os, platform, re, sys, sysconfig\n"
+        "have = {re.sub('[-_.]+', '-', d.metadata['Name']).lower(): d.version for d in m.distributions()}\n"
+        "std = {os.path.realpath(sysconfig.get_path(n)) for n in ('stdlib', 'platstdlib')}\n"
+        "std |= {os.path.join(s, 'lib-dynload') for s in std}\n"
+        "folders = [p for p in sys.path if os.path.isdir(p) and os.path.realpath(p) not in std]\n"
+        "print(json.dumps({'version': platform.python_version(), 'have': have, 'folders': folders}))"
     )
-    names = [package.split("==")[0] for package in packages]
     try:
-        done = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True, timeout=60)
-        found: dict[str, str] = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, json.JSONDecodeError) as error:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        said = json.loads(done.stdout)
+        return Ambient(version=said["version"], have=said["have"], folders=tuple(said["folders"]))
+    except (OSError, subprocess.SubprocessError, ValueError, TypeError, KeyError) as error:
         raise SetupError(f"FLUXBENCH_PYTHON must be a working Python 3.11 or newer, got {python}: {error}") from error
-    return found
 
 
 def _python_version() -> str:
@@ -223,6 +257,10 @@ def explain(stderr: str) -> str:
     for pattern, advice in (
         (r"(?i)no space left", "free some disk space and run it again"),
         (r"(?i)hash", "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or lock it anew"),
+        (
+            r"(?i)no usable wheels",
+            "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
+        ),
         (
             r"(?i)not found in the cache|no wheels|not found in the provided",
             "bring a wheel that fits, or allow the network",

@@ -88,7 +88,7 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
             found.append(f"{key.removeprefix(_CODE)} {how}")
         elif key == "cell":
             found.append("the cell's source changed")
-        elif key == "lock":
+        elif key in ("lock", "library_lock"):
             was, is_now = (_shown(value).split()[0] for value in (old, new))  # without the hash
             lock = f"lock {was} changed" if was == is_now else f"lock {was} -> {is_now}"
         else:

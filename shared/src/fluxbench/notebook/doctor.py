@@ -13,11 +13,11 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluxbench import hardware, targets, variants
+from fluxbench import environments, hardware, targets, variants
 from fluxbench.hardware import Device
 from fluxbench.notebook import doctor_looks
 from fluxbench.notebook.doctor_looks import SOME_GB, TORCH_GB, Packages, Place, Tool, grouped, held
-from fluxbench.notebook.doctor_variants import left_out, missing, needs_compiler, refused, uncompiled, unfit
+from fluxbench.notebook.doctor_variants import left_out, needs_compiler, refused, uncompiled, unfit
 from fluxbench.settings import Settings
 
 
@@ -103,7 +103,7 @@ def examine(settings: Settings) -> Examination:
             left_out(name, target, settings),
             None if naming else "no notebook names it",
             *stops,
-            *(missing(this, lock, packages, settings) for _, this in naming),
+            *(environments.lacking(this.packages, target, settings, this.lock) for _, this in naming),
             uncompiled(name, device, compiler, packages),
         )
         notebooks = tuple(dict.fromkeys(notebook for notebook, _ in naming))

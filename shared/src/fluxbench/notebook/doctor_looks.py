@@ -118,7 +118,8 @@ def notebooks(folder: Path) -> tuple[list[Measuring], list[str]]:
 
 def packages(cells: Iterable[Measuring], target: Target, settings: Settings) -> tuple[str | None, Packages, str | None]:
     """Return the lock, what the measured packages are, and why they cannot be had."""
-    names = {"torch", "triton", *(pin.split("==")[0] for _, this, _ in cells for pin in this.packages)}
+    alike = [this for _, this, _ in cells if not this.lock]  # the others have environments of their own
+    names = {"torch", "triton", *(pin.split("==")[0] for this in alike for pin in this.packages)}
     try:
         found = environments.describe(tuple(f"{name}=={_ABSENT}" for name in sorted(names)), target, settings)
     except SetupError as error:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from pathlib import Path
 
 from fluxbench import variants
-from fluxbench.cell import Cell
 from fluxbench.hardware import Device
 from fluxbench.notebook.doctor_looks import Packages, Tool
 from fluxbench.settings import Settings
@@ -42,26 +40,6 @@ def unfit(device: Device, packages: Packages) -> str | None:
     if cuda and device.cuda and int(cuda) > int(device.cuda.split(".")[0]):
         return f"torch brings CUDA {cuda}, and the driver knows {device.cuda} at most; install a newer driver"
     return None
-
-
-def missing(this: Cell, lock: str | None, packages: Packages, settings: Settings) -> str | None:
-    """Say which of a cell's packages cannot be had, as `environments.prepare` does."""
-    absent = []
-    for pin in this.packages:
-        name, version = pin.split("==")
-        have = packages.get(name)
-        if lock and (have or "").split("+")[0] != version:
-            return f"{lock.split()[0]} must lock {pin}, got {have or 'nothing'}; lock it anew with `make lock`"
-        if not have and not _is_offered(pin, settings.wheels):
-            absent.append(pin)
-    ways = "must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
-    return f"{' and '.join(absent)} {ways}" if absent else None
-
-
-def _is_offered(pin: str, wheels: Path | None) -> bool:
-    stem = pin.replace("-", "_").replace("==", "-").lower()
-    names = (wheel.name.lower() for wheel in wheels.glob("*.whl")) if wheels else ()
-    return any(name.startswith((f"{stem}-", f"{stem}+")) for name in names)
 
 
 def _is_compiled(name: str) -> bool:

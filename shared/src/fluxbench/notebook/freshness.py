@@ -36,7 +36,7 @@ CERTIFYING = {
 # What does not show: a drawn page depends on it through records alone, or not at all.
 NOT_SHOWING = {
     *("ceilings.py", "cell.py", "certificate_trials.py", "cli.py", "comparison_text.py", "dependencies.py"),
-    *("environments.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
+    *("environments.py", "locks.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
     "capabilities.py",
 } - {"peaks.py", "statistics.py", "workloads.py", "variants/_base.py"}
 # What a cell calls that shows declarations of variants beside records.

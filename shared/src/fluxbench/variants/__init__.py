@@ -8,6 +8,7 @@ from fluxbench.variants import (
     flash_attn_4,
     flex,
     flex_flash,
+    hf_kernels,
     slowed,
     torch_cudnn,
     torch_efficient,
@@ -35,6 +36,9 @@ REGISTRY: tuple[Variant, ...] = (
     torch_fa.FA4,
     flex_flash.VARIANT,
     triton_flash.VARIANT,
+    hf_kernels.VARIANT,
+    hf_kernels.FLASH_3,
+    hf_kernels.SAGE_ATTENTION,
 )
 # The first of these that runs on a device is what its ratios are against.
 REFERENCES = ("torch_flash", "torch_efficient", "torch_math")
