@@ -156,10 +156,10 @@ def test_a_form_that_no_cell_measures_is_said(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("notebook", sorted((REPOSITORY / "notebooks").glob("*.md")), ids=lambda path: path.stem)
-def test_a_cell_that_measures_hands_out_its_records_its_samples_and_the_sentinel_s_times(notebook: Path) -> None:
+def test_a_cell_that_measures_hands_out_its_records_and_all_that_it_found_beside_them(notebook: Path) -> None:
     codes = [c for c in parse_markdown(notebook.read_text(encoding="utf-8"))[1] if cell.measured(c.code)]
     assert codes or notebook.stem == "certificate"  # whose cells name no variant of a page
-    kinds = ("jsonl", "samples.json", "sentinel.json")
+    kinds = ("jsonl", "samples.json", "sentinel.json", "capabilities.json")
     assert {c.id: set(c.outputs) for c in codes} == {c.id: {f"{c.id}.{kind}" for kind in kinds} for c in codes}
 
 

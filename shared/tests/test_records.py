@@ -28,7 +28,7 @@ FIELDS = {
         *("schema", "notebook", "cell", "variant", "workload", "status", "reason", "correctness", "timing", "burst"),
         *("telemetry", "energy_mj", "peak_memory_bytes", "compile_s", "graph_breaks", "kernels", "versions"),
         *("fingerprint", "measured_at", "burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s"),
-        "marks",
+        *("marks", "detail"),
     },
     "workload": {"name", "batch", "seq_len", "heads", "kv_heads", "head_dim", "dtype", "causal", "pass"},
     "correctness": {
@@ -39,14 +39,15 @@ FIELDS = {
         *("split", "set_aside", "precise"),
     },
     "telemetry": {"sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"},
-    "second_clock": {"events_ms", "kernels_ms", "span_ms"},
+    "second_clock": {"events_ms", "kernels_ms", "span_ms", "parts_ms"},
 }
 FIELDS |= {"burst": FIELDS["timing"], "burst_telemetry": FIELDS["telemetry"]}
 # What the first records of this schema do not have, by part.
 ADDED = {
-    "": {"burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s", "marks"},
+    "": {"burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s", "marks", "detail"},
     "timing": {"split", "set_aside", "precise"},
     "burst": {"split", "set_aside", "precise"},
+    "second_clock": {"parts_ms"},
 }
 
 
@@ -67,7 +68,7 @@ def test_the_json_names_its_schema_and_the_direction_of_its_pass() -> None:
 
 
 def test_a_kernel_has_a_name_and_a_share() -> None:
-    assert set(as_json(make_record())["kernels"][0]) == {"name", "share"}
+    assert set(as_json(make_record())["kernels"][0]) == {"name", "share", "part"}
 
 
 def test_the_statuses_are_the_fixed_ones() -> None:
