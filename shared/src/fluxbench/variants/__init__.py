@@ -3,14 +3,18 @@
 import difflib
 
 from fluxbench.variants import (
+    cudnn_frontend,
     flex,
+    sageattention,
     slowed,
     torch_cudnn,
     torch_efficient,
     torch_flash,
     torch_math,
     torch_native,
+    transformer_engine,
     triton_flash,
+    xformers,
 )
 from fluxbench.variants._base import Form, Variant
 
@@ -23,6 +27,15 @@ REGISTRY: tuple[Variant, ...] = (
     flex.VARIANT,
     flex.UNFUSED,
     triton_flash.VARIANT,
+    sageattention.VARIANT,
+    sageattention.CUDA,
+    sageattention.SM90,
+    transformer_engine.FUSED,
+    transformer_engine.FLASH,
+    transformer_engine.UNFUSED,
+    xformers.VARIANT,
+    cudnn_frontend.VARIANT,
+    cudnn_frontend.FLOAT8,
 )
 # The first of these that runs on a device is what its ratios are against.
 REFERENCES = ("torch_flash", "torch_efficient", "torch_math")

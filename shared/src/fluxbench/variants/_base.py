@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -115,6 +116,13 @@ def sdpa(backend: str | None, **options: bool) -> Attention:
             return attend(q, k, v)
 
     return attend_on_backend
+
+
+def bounds(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
+    """Return where sequences that lie one after the other begin and end: `[len(lengths) + 1]`, int32, from 0 on."""
+    import torch
+
+    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
 
 
 EVERY_FORM = (Form.EAGER, Form.COPY, Form.COMPILE_DEFAULT, Form.COMPILE_MAX_AUTOTUNE)
