@@ -3,12 +3,14 @@
 import difflib
 
 from fluxbench.variants import (
+    cudnn_frontend,
     flash_attn_2,
     flash_attn_3,
     flash_attn_4,
     flex,
     flex_flash,
     hf_kernels,
+    sageattention,
     slowed,
     torch_cudnn,
     torch_efficient,
@@ -16,7 +18,9 @@ from fluxbench.variants import (
     torch_flash,
     torch_math,
     torch_native,
+    transformer_engine,
     triton_flash,
+    xformers,
 )
 from fluxbench.variants._base import Form, Variant
 
@@ -36,6 +40,15 @@ REGISTRY: tuple[Variant, ...] = (
     torch_fa.FA4,
     flex_flash.VARIANT,
     triton_flash.VARIANT,
+    sageattention.VARIANT,
+    sageattention.CUDA,
+    sageattention.SM90,
+    transformer_engine.FUSED,
+    transformer_engine.FLASH,
+    transformer_engine.UNFUSED,
+    xformers.VARIANT,
+    cudnn_frontend.VARIANT,
+    cudnn_frontend.FLOAT8,
     hf_kernels.VARIANT,
     hf_kernels.FLASH_3,
     hf_kernels.SAGE_ATTENTION,
