@@ -126,7 +126,8 @@ UNFUSED = _base.Variant(
     load=lambda: load("UNFUSED"),
     supports=supports,
     capabilities=_capabilities("UNFUSED"),
-    kernel_pattern=r"(?i)softmax",  # its own, scaled_softmax_warp_forward, or torch's where the length is ragged
+    # Its own softmax, scaled_softmax_warp_forward, or torch's where the length is ragged, and the two matrix products.
+    kernel_pattern=r"(?i)softmax|gemm|nvjet|xmma",
     variables=_only("UNFUSED"),
     detail=chosen,
     packages=("torch", "transformer-engine"),
