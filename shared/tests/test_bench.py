@@ -17,7 +17,7 @@ from fakes import CPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
 from sample_turns import timed
 
-from fluxbench import bench, cell, environments, hardware, progress, records
+from fluxbench import bench, cell, environments, hardware, progress, records, variants
 from fluxbench.observations import Observations
 from fluxbench.records import Record, Sentinel, Status
 from fluxbench.settings import Settings, SetupError
