@@ -17,7 +17,7 @@ from fakes import CPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
 from sample_turns import timed
 
-from fluxbench import bench, cell, environments, hardware, progress, records
+from fluxbench import bench, cell, environments, hardware, progress, records, variants
 from fluxbench.observations import Observations
 from fluxbench.records import Record, Sentinel, Status
 from fluxbench.settings import Settings, SetupError
@@ -157,6 +157,16 @@ def test_what_no_device_like_this_can_run_is_unsupported_without_an_environment(
 
     monkeypatch.setattr(environments, "prepare", refuse)
     assert {record.status for record in measured(tmp_path, "torch_cudnn", "triton_flash")} == {Status.UNSUPPORTED}
+
+
+def test_on_a_cpu_no_library_besides_torch_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object) -> environments.Environment:
+        raise AssertionError("no environment is needed")
+
+    monkeypatch.setattr(environments, "prepare", refuse)
+    names = [name for each in variants.REGISTRY if set(each.packages) - {"torch", "triton"} for name in each.names]
+    assert names
+    assert {record.status for record in measured(tmp_path, *names)} == {Status.UNSUPPORTED}
 
 
 def test_a_gpu_that_is_too_old_is_unsupported_and_says_what_is_needed(tmp_path: Path) -> None:

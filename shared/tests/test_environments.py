@@ -367,6 +367,7 @@ def test_the_folders_that_uv_is_told_of_win_over_those_of_pip(
 
 def test_a_folder_of_wheels_takes_the_place_of_the_network(log: Path, tmp_path: Path, settings: Settings) -> None:
     prepare(dataclasses.replace(settings, wheels=tmp_path))
+    assert "--no-index" in uv_calls(log)[1]["arguments"]
     found = uv_calls(log)[1]["variables"]
     assert (found["UV_FIND_LINKS"], found["UV_NO_INDEX"], found["UV_OFFLINE"]) == (str(tmp_path), "1", "1")
 

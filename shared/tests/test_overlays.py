@@ -152,5 +152,5 @@ def test_a_source_archive_is_never_built(settings: Settings) -> None:
     # By uv itself the wheel that is missing is named as well.
     by_uv = dataclasses.replace(settings, python=None)
     target = dataclasses.replace(TARGET, locks=("library.txt",))
-    with pytest.raises(SetupError, match=r"dsl.*; bring a wheel that fits"):
+    with pytest.raises(SetupError, match=r"dsl==1.0 has no usable wheels .*; no registry has this wheel: build it"):
         environments.prepare(("dsl==1.0",), target, by_uv)

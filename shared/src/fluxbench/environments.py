@@ -153,6 +153,8 @@ def _made(folder: Path, base: str, packages: tuple[str, ...], settings: Settings
 def _install(python: Path, files: tuple[Path, ...], settings: Settings) -> None:
     """Install what these files name and nothing else, by their hashes, from wheels alone."""
     only = ["--quiet", "--require-hashes", "--no-deps", "--no-build", "--python", str(python)]
+    if settings.wheels:  # uv 0.13.8 heeds no UV_NO_INDEX, and would take what its cache knows of a registry
+        only.append("--no-index")
     named = [argument for file in files for argument in ("--requirements", str(file))]
     _run_uv(["pip", "install", *only, *named], uv_variables(settings))
 

@@ -59,7 +59,7 @@ def loaded(repository: str) -> str | None:
 
     for kernel in get_loaded_kernels():
         if kernel.module is _found.get(repository):
-            folder = Path(kernel.module.__spec__.origin).parent
+            folder = Path(str(vars(kernel.module)["__file__"])).parent
             build = folder if (folder / "metadata.json").is_file() else folder.parent  # an older layout
             where = f"revision {kernel.repo_info.revision}" if kernel.repo_info else "a local copy, not verified"
             return f"{repository} v{kernel.metadata.version}, build {build.name}, {where}"
