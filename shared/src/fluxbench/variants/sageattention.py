@@ -4,8 +4,8 @@ Quantized, within the call: k loses its mean over the sequence, q and k go to in
 product is of float16 (`sage_int8_fp16_*`) or of float8 e4m3 weights and values (`sage_int8_fp8_sm90`). 1.0.6, whose
 kernels are Triton's, is the published package; the CUDA kernels of 2.x are built from its source.
 
-The kernel of 1.0.6 does not mask the keys that fill up its last block of 64: where the length is no multiple of 64, they
-count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at longer lengths).
+The kernel of 1.0.6 does not mask the keys that fill up its last block of 64: where the length is no multiple of 64,
+they count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at more).
 """
 
 from typing import Any
