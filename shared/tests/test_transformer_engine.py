@@ -105,7 +105,11 @@ def test_making_its_module_breaks_no_graph(monkeypatch: pytest.MonkeyPatch) -> N
         def forward(self, q: Any, k: Any, v: Any) -> Any:
             return signatures.attention(q, k, v).flatten(2)
 
-    made = install_te(monkeypatch, module=lambda **arguments: Module())
+    def make(**arguments: Any) -> Module:
+        torch._dynamo.graph_break()  # where it is traced
+        return Module()
+
+    made = install_te(monkeypatch, module=make)
     compiled = torch.compile(transformer_engine.FUSED.load(), backend="eager", fullgraph=True, dynamic=False)
     with torch.inference_mode():
         for workload in (signatures.SMALL, signatures.SMALL, GROUPED):

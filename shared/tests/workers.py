@@ -52,7 +52,7 @@ class LikeAGPU(Stopwatch):
     def clear_cache(self) -> None:
         self.done.append("clear")
 
-    def hold(self, calls: int) -> None:
+    def hold(self, launch_s: float, calls: int) -> None:
         self.done.append(("hold", calls))
 
     def mark(self) -> None:

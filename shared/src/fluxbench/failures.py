@@ -13,11 +13,13 @@ def classify(error: Exception) -> tuple[Status, str]:
     text = str(error)
     if isinstance(error, torch.OutOfMemoryError):
         return Status.OUT_OF_MEMORY, sentence
+    if isinstance(error, ImportError) and ";" in sentence:  # it says what to do
+        return Status.UNAVAILABLE, sentence
     if isinstance(error, ImportError | OSError) and "undefined symbol" in text:
         words = f"it was built for another torch than {torch.__version__}: {sentence}"
         return Status.UNAVAILABLE, f"{words}; install a build that fits"
     if isinstance(error, ImportError):
-        return Status.UNAVAILABLE, sentence if ";" in sentence else f"{sentence}; install what is missing"
+        return Status.UNAVAILABLE, f"{sentence}; install what is missing"
     if isinstance(error, NotImplementedError):
         return Status.UNSUPPORTED, f"the library refuses this call here: {sentence}"
     if "no kernel image is available" in text:

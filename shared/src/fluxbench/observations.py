@@ -324,7 +324,12 @@ def _state(
         found["telemetry"] = dataclasses.replace(held, power_w=watts)  # NVML's own is a mean over the second before
         found["energy_mj"] = watts * call_ms
         found["energy_ci95_mj"] = (max(0.0, watts - half) * call_ms, (watts + half) * call_ms)
-    found["marks"] = tuple(_marks(observed, workload.name, taken, own, rounds, found, device))
+    if found["launch_ms"] and "sustained" in timings and found["launch_ms"] > timings["sustained"].median_ms:
+        launch = f"launching takes the host {found['launch_ms']:.2f} ms a call"
+        late = (f"{launch}, more than the call takes the device: sustained, it may be the host that is timed",)
+    else:
+        late = ()
+    found["marks"] = late + tuple(_marks(observed, workload.name, taken, own, rounds, found, device))
     return found
 
 

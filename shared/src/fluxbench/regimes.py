@@ -112,6 +112,7 @@ class Turn:
         self.wrong: dict[str, tuple[Status, str]] = {}  # by workload: what disqualifies it
         self._outputs: list[tuple[str, torch.Tensor, Change]] = []
         self._call_s: dict[str, float] = {}
+        self._launch_s = 0.0  # of the host, for a call at each workload
         self._new_ms: dict[str, float] = {}
         self._repeated_ms: dict[str, float] = {}
         self._repeated_over_new: dict[str, float] = {}  # side by side
@@ -133,6 +134,7 @@ class Turn:
         for (name, workload), (out, change) in taken.outputs.items():
             if name == self.name and change:
                 self._outputs.append((workload, out, change))
+        self._launch_s = sum(taken.launch_ms[self.name, workload] for workload in self.calls) / 1e3
         self._call_s = {workload: statistics.median(samples[self.name, workload]) / 1e3 for workload in self.calls}
         self._new_ms = {workload: min(samples[self.name, workload]) for workload in self.calls}
         return {
@@ -166,7 +168,8 @@ class Turn:
         """Compare calls on repeated inputs with calls on new ones, side by side; not on a CPU, whose calls are long."""
         if not self.stopwatch.on_cpu:
             fresh = {workload: self.shapes[workload].fresh for workload in self.calls}
-            self._repeated_over_new = repeated_over_new(self.stopwatch, self.calls, fresh)
+            rotation = {workload: self.shapes[workload].rotation for workload in self.calls}
+            self._repeated_over_new = repeated_over_new(self.stopwatch, self.calls, fresh, rotation, self._launch_s)
 
     def clocks(self) -> dict[str, KernelTimes]:
         """Return what the profiler says that its kernels take, by workload; nothing on a CPU."""
@@ -210,7 +213,7 @@ class Turn:
     def _warm_s(self, workload: str) -> float:
         """Return how long a warm call takes."""
         self.stopwatch.wait()
-        self.stopwatch.hold(1)
+        self.stopwatch.hold(0.0, 1)
         self.stopwatch.mark()
         self.calls[workload](self.shapes[workload].rotation[0])
         self.stopwatch.mark()

@@ -27,7 +27,8 @@ T = TypeVar("T")
 
 PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 _REPEATS = 5  # rounds in which a call is repeated on the same contents
-_HEAD_START_CYCLES = 600_000  # for each call of a round, 0.3 ms: the host is ahead of the device from the first one on
+_CYCLES_A_SECOND = 2_000_000_000
+_HEAD_START_CYCLES = 600_000  # for each call of a round: the host is ahead of the device from the first one on
 _FALLBACK_CACHE_BYTES = 64 << 20
 
 
@@ -87,10 +88,13 @@ class Stopwatch:
         """Write over twice the last-level cache."""
         self._flush.fill_(1)
 
-    def hold(self, calls: int) -> None:
-        """Keep the device busy at little power while the host gets ahead of it by this many calls."""
+    def hold(self, launch_s: float, calls: int) -> None:
+        """Keep the device busy at little power while the host gets ahead of it by calls that it launches in `launch_s`.
+
+        For the longer of half as much again, and 0.3 ms a call at the highest clock of today's cards.
+        """
         if not self.on_cpu:
-            torch.cuda._sleep(_HEAD_START_CYCLES * calls)
+            torch.cuda._sleep(max(round(1.5 * launch_s * _CYCLES_A_SECOND), _HEAD_START_CYCLES * calls))
 
     def mark(self) -> None:
         """Put an event into the device's queue; a CPU's is now."""
@@ -144,8 +148,10 @@ def burst(
     A key is a variant and the workload whose inputs in `fresh` it gets, None where there are none. Their contents
     change before each round, so no callable sees what it has seen before; but the first one is called, untimed, at the
     begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU
-    1.5 times as long as the round before: the device works 40% of the time. Which round's output is kept is random.
+    1.5 times as long as the round before: the device works 40% of the time. Which round's output is kept is random. The
+    host's time for a round, by which it must be ahead of the device, is that of calls before the first one.
     """
+    launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, fresh)
     kept_round = {key: order.randrange(rounds) for key in calls}
     samples: dict[Key, list[float]] = {key: [] for key in calls}
     places: dict[Key, list[int]] = {key: [] for key in calls}
@@ -162,7 +168,7 @@ def burst(
         stopwatch.wait()
         time.sleep(rest)
         began = time.monotonic()
-        stopwatch.hold(len(schedule) + 1)
+        stopwatch.hold(launch_s, len(schedule) + 1)
         if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
             stopwatch.clear_cache()
             calls[lead](fresh[lead[1]].inputs)
@@ -192,19 +198,38 @@ def burst(
     )
 
 
-def repeated_over_new(stopwatch: Stopwatch, calls: Mapping[str, Call], fresh: Mapping[str, Fresh]) -> dict[str, float]:
+def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Callable[[Any], object]], fresh: Mapping[str, Fresh]) -> float:
+    """Return how long the host takes to launch each callable once."""
+    stopwatch.wait()
+    stopwatch.hold(0.0, len(calls))
+    began = time.perf_counter()
+    for (_, workload), call in calls.items():
+        its = fresh.get(workload)
+        call(its and its.inputs)
+    return time.perf_counter() - began
+
+
+def repeated_over_new(
+    stopwatch: Stopwatch,
+    calls: Mapping[str, Call],
+    fresh: Mapping[str, Fresh],
+    rotation: Mapping[str, Sequence[Inputs]],
+    launch_s: float,
+) -> dict[str, float]:
     """Return, by workload, the time of a call on what the call before got over that of one on new contents.
 
-    The median of a few rounds; the cache is cleared before both calls, and a warm one that is not timed precedes them.
-    So nothing but what a kernel kept of the earlier call can make the second one shorter.
+    The median of a few rounds; the cache is cleared before both calls, and a warm one on other inputs that is not timed
+    precedes them. So nothing but what a kernel kept of the earlier call can make the second one shorter. `launch_s` is
+    the time that the host takes for one call of each.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(_REPEATS):
+        for each in fresh.values():
+            each.change()
         stopwatch.wait()
-        stopwatch.hold(4 * len(calls))
+        stopwatch.hold(3 * launch_s, 5 * len(calls))
         for name, call in calls.items():
-            call(fresh[name].inputs)
-            fresh[name].change()
+            call(rotation[name][0])
             for _ in range(2):
                 stopwatch.clear_cache()
                 stopwatch.mark()

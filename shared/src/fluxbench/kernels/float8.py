@@ -1,4 +1,4 @@
-"""Quantization of q, k or v to float8 with one scale a head, in Triton; in plain torch on a CPU.
+"""Quantization of q, k or v to float8 with one scale a head, and back with one scale, in Triton; in torch on a CPU.
 
 Symmetric and by the largest magnitude: `x ~= x8 * descale` with `descale = amax / 448`, so that the largest element of
 a head becomes the largest float8 of the e4m3fn format (448; OCP 8-bit Floating Point Specification, revision 1.0,
@@ -15,6 +15,7 @@ FLOAT8_MAX = 448.0
 DTYPES = (torch.bfloat16, torch.float16)
 # A head whose elements are all smaller counts as one of this magnitude: no division by zero, no subnormal scale.
 _LEAST_AMAX = 2.0**-100
+_BLOCK = 4096  # elements that a program casts back
 _ROWS = 64  # of a head, for one program: 16 KiB of 16-bit elements at head_dim 128
 
 
@@ -107,6 +108,39 @@ def quantize_per_head(x: torch.Tensor, share: int = 1) -> tuple[torch.Tensor, to
             x, amax, x8, descale, seq_len, SHARE=share, LARGEST=FLOAT8_MAX, LEAST_AMAX=_LEAST_AMAX, CHUNK=128, **sizes
         )
     return x8, descale
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def dequantize_kernel(
+    x8_pointer: tl.tensor,  # float8_e4m3fn
+    descale_pointer: tl.tensor,  # one float32
+    x_pointer: tl.tensor,  # of 16 bits
+    count: tl.tensor,
+    BLOCK: tl.constexpr,
+) -> None:
+    """Cast and scale BLOCK elements."""
+    offsets = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x8_pointer + offsets, mask=offsets < count, other=0.0).to(tl.float32) * tl.load(descale_pointer)
+    tl.store(x_pointer + offsets, x.to(x_pointer.dtype.element_ty), mask=offsets < count)
+
+
+def dequantize(x8: torch.Tensor, descale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return x8 * descale, rounded once.
+
+    x8:      float8_e4m3fn, contiguous, of any shape
+    descale: float32, one element
+    result:  bfloat16 or float16 as `dtype` says, contiguous, of the shape of x8
+
+    Raises `ValueError` for another dtype.
+    """
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be bfloat16 or float16, got {dtype}; cast the result")
+    if not x8.is_cuda and not triton.knobs.runtime.interpret:
+        return (x8.float() * descale.view(())).to(dtype)
+    x = torch.empty_like(x8, dtype=dtype)
+    with torch.cuda.device_of(x8):
+        dequantize_kernel[(triton.cdiv(x8.numel(), _BLOCK),)](x8, descale, x, x8.numel(), BLOCK=_BLOCK)
+    return x
 
 
 def _quantize_in_torch(x: torch.Tensor, share: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -65,7 +65,7 @@ def load_float8(*, causal: bool = False) -> _base.Attention:
     import cudnn
     import torch
 
-    from fluxbench.kernels.float8 import quantize_per_head
+    from fluxbench.kernels.float8 import dequantize, quantize_per_head
 
     float8, float32 = cudnn.data_type.FP8_E4M3, cudnn.data_type.FLOAT
     options = {"right_bound": 0} if causal else {}
@@ -97,7 +97,7 @@ def load_float8(*, causal: bool = False) -> _base.Attention:
         scales = {DESCALE_Q: descale_q, DESCALE_K: descale_k, DESCALE_V: descale_v, SCALE_O: descale_v.reciprocal()}
         tensors = {Q: q8.view(q.shape), K: k8.view(k.shape), V: v8.view(v.shape), OUT: out}
         run({**tensors, **scales, **kept[q.device]})
-        return out.to(q.dtype).mul_(descale_v.view(()))
+        return dequantize(out, descale_v, q.dtype)
 
     return attend
 
@@ -196,7 +196,7 @@ FLOAT8 = _base.Variant(
     # head_dim 128: 0.0606 on normal inputs and 0.0262 on flux ones. Float8 outputs are 0.026 of it.
     quantized_budget_rel_l2=0.12,
     kernel_pattern=r"cudnn",
-    quantization_pattern=r"quantize_per_head",
+    quantization_pattern=r"quantize",
     jit=True,
     detail=version,
     packages=("torch", "triton", "nvidia-cudnn-frontend"),

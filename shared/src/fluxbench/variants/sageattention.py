@@ -5,8 +5,7 @@ product is of float16 (`sage_int8_fp16_*`) or of float8 e4m3 weights and values 
 kernels are Triton's, is the published package; the CUDA kernels of 2.x are built from its source.
 
 The kernel of 1.0.6 does not mask the keys that fill up its last block of 64: where the length is no multiple of 64,
-they count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at longer
-lengths).
+they count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at more).
 """
 
 from typing import Any
@@ -100,7 +99,7 @@ VARIANT = _base.Variant(
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"^_attn_fwd$",
-    quantization_pattern=r"quant_per_block_int8",
+    quantization_pattern=r"quant_per_block_int8|MeanOps|CUDAFunctor_add",  # k less its mean, too
     jit=True,
     packages=("torch", "triton", "sageattention"),
 )

@@ -49,13 +49,15 @@ def load(implementation: str, package: str, **options: bool) -> _base.Attention:
             with active():
                 return on_flash(q, k, v)
         except (TypeError, ValueError) as error:  # another signature, or another number of results
-            raise ImportError(f"{misfit}: {error}") from error
+            raise ImportError(f"{misfit}: {error}; install two that fit") from error
 
     try:
         with active():
             pass
+    except ModuleNotFoundError as error:
+        raise ImportError(f"torch's {implementation} takes {package}: {error}; install it") from error
     except (RuntimeError, ValueError) as error:  # the package lacks kernels, or torch does not know the name
-        raise ImportError(f"{misfit}: {error}") from error
+        raise ImportError(f"{misfit}: {error}; install two that fit") from error
     return attend
 
 

@@ -6,6 +6,8 @@ in a process of its own; with the others turned off, the library refuses where i
 Runs on compute capability 8.0 or newer.
 """
 
+import importlib.util
+import os
 from typing import Any
 
 from fluxbench.hardware import Device
@@ -29,6 +31,7 @@ def load(
     """
     import torch
 
+    _take_cudnn_of_torch()
     try:
         from transformer_engine.pytorch import DotProductAttention
         from transformer_engine.pytorch.attention.dot_product_attention.utils import FlashAttentionUtils
@@ -66,6 +69,19 @@ def load(
         return modules[name](q[0], k[0], v[0], cu_seqlens_q=ends, cu_seqlens_kv=ends, **sizes).view(q.shape)
 
     return attend_to_each if lengths else attend
+
+
+def _take_cudnn_of_torch() -> None:
+    """Name the cuDNN that torch brought, in the variable where the library looks first.
+
+    Else it loads the system's beside it, and two versions in one process do not fit together.
+    """
+    try:
+        spec = importlib.util.find_spec("nvidia.cudnn")
+    except ModuleNotFoundError:  # torch was built against the system's
+        return
+    if spec and spec.submodule_search_locations:
+        os.environ.setdefault("CUDNN_HOME", spec.submodule_search_locations[0])
 
 
 def chosen() -> str | None:
