@@ -138,3 +138,8 @@ def quantize_per_head(x: torch.Tensor, share: int = 1) -> tuple[torch.Tensor, to
     amax = x.float().abs().amax(dim=(1, 3)).unflatten(1, (-1, share)).amax(dim=2)
     scale = (448 / amax).repeat_interleave(share, dim=1)
     return (x.float() * scale[:, None, :, None]).to(torch.float8_e4m3fn), amax / 448
+
+
+def dequantize(x8: torch.Tensor, descale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Do what `fluxbench.kernels.float8` does, where there is no Triton."""
+    return (x8.float() * descale.view(())).to(dtype)

@@ -27,6 +27,7 @@ def named(variant: Variant) -> str:
 def _float8(monkeypatch: pytest.MonkeyPatch) -> None:
     quantization = types.ModuleType("fluxbench.kernels.float8")
     quantization.quantize_per_head = fake_cudnn.quantize_per_head  # type: ignore[attr-defined]
+    quantization.dequantize = fake_cudnn.dequantize  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fluxbench.kernels.float8", quantization)
 
 

@@ -48,6 +48,10 @@ def problems(case: tuple[int, ...], device: str = "cpu") -> list[str]:
     if not (torch.isfinite(descale).all() and (descale > 0).all()):
         found.append("descale is not finite and over 0")
     scale = descale.repeat_interleave(share, 1)[:, None, :, None]
+    if share == heads and batch == 1:
+        back = kernel.dequantize(x8, descale, torch.bfloat16)
+        if not torch.equal(back, (x8.float() * scale).to(torch.bfloat16)):
+            found.append("what is cast back is not x8 times descale, rounded once")
     error = (x8.float() * scale - x.float()).abs()
     if not (error <= 1.001 * torch.maximum(RELATIVE * x.float().abs(), ABSOLUTE * scale)).all():
         found.append("x8 is not the nearest float8")

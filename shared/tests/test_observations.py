@@ -199,6 +199,15 @@ def test_what_a_variant_took_of_the_device_holds_the_rests_and_the_reference() -
 # Marks.
 
 
+def test_a_call_that_the_host_takes_longer_to_launch_than_the_device_to_run_is_marked() -> None:
+    seen = observed()
+    for turn in seen.turns:
+        if turn.burst and turn.variant == "flex":
+            turn.burst["launch_ms"]["tiny"] = 1.4
+    [mark] = [mark for mark in record(seen).marks if "launching" in mark]
+    assert mark == "launching takes the host 1.40 ms a call: sustained, that may be what was timed"
+
+
 def test_a_measurement_without_trouble_has_no_mark_but_of_the_counter() -> None:
     assert record(observed()).marks == (ENERGY,)
 

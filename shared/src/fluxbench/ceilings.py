@@ -39,7 +39,7 @@ def measure_ceilings(device: torch.device, stopwatch: Stopwatch) -> dict[str, fl
 
 
 def _event_us(stopwatch: Stopwatch) -> float:
-    stopwatch.hold(_HELD)
+    stopwatch.hold(0.0, _HELD)
     for _ in range(EVENTS):
         stopwatch.mark()
     return 1e3 * statistics.median(stopwatch.between_ms())

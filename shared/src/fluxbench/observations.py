@@ -324,12 +324,7 @@ def _state(
         found["telemetry"] = dataclasses.replace(held, power_w=watts)  # NVML's own is a mean over the second before
         found["energy_mj"] = watts * call_ms
         found["energy_ci95_mj"] = (max(0.0, watts - half) * call_ms, (watts + half) * call_ms)
-    if found["launch_ms"] and "sustained" in timings and found["launch_ms"] > timings["sustained"].median_ms:
-        launch = f"launching takes the host {found['launch_ms']:.2f} ms a call"
-        late = (f"{launch}, more than the call takes the device: sustained, it may be the host that is timed",)
-    else:
-        late = ()
-    found["marks"] = late + tuple(_marks(observed, workload.name, taken, own, rounds, found, device))
+    found["marks"] = tuple(_marks(observed, workload.name, taken, own, rounds, found, device))
     return found
 
 
@@ -384,6 +379,9 @@ def _marks(
             yield f"the two clocks differ by {100 * clock.difference:+.1f}%"
     else:
         yield "no second clock: the profiler recorded no kernels"
+    held = observed.timings(taken[0].variant)[workload].get("sustained")
+    if found["launch_ms"] and held and found["launch_ms"] > held.median_ms:
+        yield f"launching takes the host {found['launch_ms']:.2f} ms a call: sustained, that may be what was timed"
     if others := sum(turn.reference != _against(taken) for turn in taken):
         yield f"its ratio leaves out {others} of {count} processes, in which another variant was the reference"
     if (slept := sum(each.slept_s for turn in taken for each in _own(observed, turn, workload))) > SLEPT_S:
