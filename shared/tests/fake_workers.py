@@ -68,6 +68,10 @@ for name in dict.fromkeys((*request["references"], *request["variants"])):
         before("after", name)
 if reference:
     take(reference, shapes, burst=False)
+for name in request["variants"] if request["probe"] else ():
+    emit("probing", variant=name)
+    before("probe", name)
+    emit("probed", variant=name, found={"causal": "yes"})
 before("done")
 emit("done")
 """

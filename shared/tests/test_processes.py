@@ -306,6 +306,31 @@ def test_a_worker_that_dies_after_all_was_measured_costs_nothing(tmp_path: Path)
     assert outcomes(observed) == ALL_PASSED
 
 
+def test_the_last_process_probes_what_the_variants_are_capable_of(tmp_path: Path) -> None:
+    observed = played(tmp_path, "")
+    assert observed.probed == {name: {"causal": "yes"} for name in "abc"}
+    asked = [Request.from_json(path.read_text()).probe for path in sorted(tmp_path.glob("request-*.json"))]
+    assert asked == [False, False, True]
+
+
+@pytest.mark.parametrize("how", ["os.abort()", "time.sleep(60)"])
+def test_what_dies_or_hangs_while_it_is_probed_costs_no_time_that_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(processes, "SILENCE_LIMIT_S", 0.5)
+    observed = played(
+        tmp_path,
+        f"""
+        def before(step, variant=None, workload=None):
+            if (step, variant) == ("probe", "b"):
+                {how}
+        """,
+    )
+    assert outcomes(observed) == ALL_PASSED
+    assert set(observed.probed) == {"a"}
+    assert started(tmp_path) == 3
+
+
 def test_what_the_device_said_until_the_deadline_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class OneReading(Sampler):
         def __enter__(self) -> Sampler:

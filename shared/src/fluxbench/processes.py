@@ -69,6 +69,7 @@ def run_variants(
                     references=references,
                     process=process,
                     sustained=sustained,
+                    probe=sustained and process == processes - 1,
                     skip=tuple(observed.failed),
                 )
                 worker = waiting.pop() if waiting else None
@@ -159,10 +160,14 @@ def _start(
 def _heard(
     worker: subprocess.Popen[str], request: Request, events: TextIO, observed: Observations, deadline: float
 ) -> Death | None:
-    """Take in what a worker says until it is done, dead, silent for too long or late."""
+    """Take in what a worker says until it is done, dead, silent for too long or late.
+
+    Once it probes capabilities all is measured, and however it ends is no death.
+    """
     variant: str | None = None
     workload: str | None = None
     when = ""
+    probing = False
 
     def death(status: Status, reason: str) -> Death:
         return Death(variant=variant, workload=workload, status=status, reason=when + reason)
@@ -174,7 +179,7 @@ def _heard(
             if now < deadline and now - heard < SILENCE_LIMIT_S:
                 continue
             late = "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
-            return death(Status.TIMEOUT, f"{late}; the process was ended")
+            return None if probing else death(Status.TIMEOUT, f"{late}; the process was ended")
         heard = now
         observed.add(event)
         match event["event"]:
@@ -186,10 +191,12 @@ def _heard(
                 variant, workload, when = event["variant"], None, "while it was timed, "
             case "timed":
                 variant, workload, when = None, None, f"after {event['variant']} was timed, "
+            case "probing":
+                probing = True
             case "done":
                 return None
     _end(worker)
-    return death(Status.CRASHED, _obituary(worker, events))
+    return None if probing else death(Status.CRASHED, _obituary(worker, events))
 
 
 def _listen(worker: subprocess.Popen[str], events: TextIO) -> Iterator[dict[str, Any] | None]:

@@ -19,6 +19,7 @@ class Request:
     references: tuple[str, ...]
     process: int = 0  # the first one also checks on both kinds of inputs and looks at kernels, memory and clocks
     sustained: bool = True  # false: burst samples alone
+    probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
     ceilings: bool = False  # measure the device's own matrix and copy rates instead
 

@@ -10,6 +10,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "correctness": ...}
     {"event": "turn", "variant": ...}                                     before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "clocks": {...}, ...}
+    {"event": "probing", "variant": ...}                                  all is measured; what dies now costs nothing
     {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` says of it
     {"event": "done"}
 
@@ -139,13 +140,13 @@ class Worker:
             self._take(anchor, burst=False)
 
     def _probe(self) -> None:
-        """Try what the variants declare to be capable of, once in a cell."""
-        if self.request.process or not self.request.sustained:
+        """Try what the variants declare to be capable of, after all was measured."""
+        if not self.request.probe:
             return
         for name in self.request.variants:
             variant, form = variants.find(name)
             if form is Form.EAGER and variant.capabilities and name in self.ready:
-                self.emit("begin", variant=name, workload=None)
+                self.emit("probing", variant=name)
                 self.emit("probed", variant=name, found=capabilities.probe(variant, self.device))
 
     def _shape(self, workload: Workload) -> Shape:
