@@ -107,6 +107,25 @@ def test_without_a_run_or_with_one_it_is_said_how_to_get_more(root: Path) -> Non
     assert "there is one run alone" in " ".join(certificate.reruns_text(one).split())
 
 
+def test_a_cell_with_one_run_is_left_out_and_named_where_others_have_several(root: Path) -> None:
+    three_runs(root)
+    (root / "notebooks" / "flux.md").write_text("".join(f"```python id={cell} x\n```\n" for cell in (*CELLS, "te")))
+    keep(root, "te", 1, measured("te", 1, 0.4))
+    found = certificate_reruns.summary(certificate_reruns.at_hand(root, GPU))
+    assert (found["runs"], found["once"], set(found["cells"])) == (3, ["te"], set(CELLS))
+    assert "Left out, with one run alone: te." in " ".join(certificate.reruns_text(found).split())
+
+
+def test_runs_on_another_card_are_left_out(root: Path) -> None:
+    three_runs(root)
+    other = [
+        dataclasses.replace(record, fingerprint={**record.fingerprint, "card": "b2"})
+        for record in measured("sdpa", 4, 0.403)
+    ]
+    keep(root, "sdpa", 4, other)
+    assert [run.measured_at[14:16] for run in certificate_reruns.at_hand(root, GPU)["sdpa"]] == ["04"]
+
+
 def test_slow_variants_stand_apart(root: Path) -> None:
     for number in (1, 2):
         for cell in CELLS:

@@ -181,6 +181,9 @@ def reruns_text(found: dict[str, object]) -> str:
         parts.append(prose(certificate_summary.AT_ONCE))
     if found["reason"]:
         parts.append(prose(f"No difference of burst ratios under {found['fast_ms']:g} ms: {found['reason']}."))
+    if once := found.get("once"):
+        assert isinstance(once, list)
+        parts.append(prose(f"Left out, with one run alone: {', '.join(once)}."))
     runs = [f"  {cell}: {', '.join(utc(when) for when in its)}" for cell, its in cells.items()]
     return "\n\n".join([*parts, "\n".join(["Runs of the same fingerprint, the newest first:", *(runs or ["  none"])])])
 

@@ -170,11 +170,15 @@ def _side(runs: Mapping[str, Sequence[Ran]], at: int) -> Measured:
 
 def summary(runs: Mapping[str, Sequence[Ran]]) -> dict[str, Any]:
     """Return what `reruns.json` holds; the numbers are shares, null with a `reason` where there are none."""
+    several = {cell: its for cell, its in runs.items() if len(its) > 1}
+    once = sorted(runs.keys() - several.keys()) if several else []
+    runs = several or runs
     seen = differences(runs)
     count = min(map(len, runs.values()), default=0)
     found: dict[str, Any] = {
         "notebook": NOTEBOOK,
-        "runs": count,  # that every cell has
+        "runs": count,  # that every cell has, but those with a run alone
+        "once": once,
         "cells": {cell: [run.measured_at for run in its] for cell, its in runs.items()},
         "at_once": at_once(runs),
         "fast_ms": FAST_MS,
