@@ -163,6 +163,13 @@ def test_a_cell_that_measures_hands_out_its_records_and_all_that_it_found_beside
     assert {c.id: set(c.outputs) for c in codes} == {c.id: {f"{c.id}.{kind}" for kind in kinds} for c in codes}
 
 
+@pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
+def test_every_variant_declares_what_it_is_capable_of(variant: _base.Variant) -> None:
+    assert variant.capabilities
+    assert set(variant.capabilities.head_dims) <= set(_base.HEAD_DIMS)
+    assert variant.precision_class == "exact" or variant.quantized_budget_rel_l2
+
+
 def test_no_two_variants_share_a_name() -> None:
     assert len(set(variants.NAMES)) == len(variants.NAMES)
 
