@@ -161,12 +161,25 @@ def cuda_device(name: str, memory_gib: float, mig: bool = False) -> Device:
     return Device(kind="cuda", name=name, memory_bytes=int(memory_gib * 2**30), mig=mig)
 
 
+def test_two_cards_of_a_model_are_told_apart_and_neither_tells_its_identifier(
+    machine: Path, nvml: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml(gpu(uuid="GPU-aaaa-1"), gpu(uuid="GPU-bbbb-2"))
+    cards = []
+    for index in ("0", "1", "0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", index)
+        cards.append(detect().card)
+    assert cards[0] == cards[2] != cards[1]
+    assert not {"aaaa", "bbbb"} & {str(card) for card in cards}
+
+
 def test_an_h200_is_described_by_everything_that_nvml_knows(machine: Path, nvml: Callable[..., None]) -> None:
     write(machine / "proc/cpuinfo", "model name\t: INTEL(R) XEON(R) PLATINUM 8581C\n")
     nvml(gpu(), gpu(uuid="GPU-bbbb-2"))
     assert detect() == Device(
         kind="cuda",
         name="NVIDIA H200",
+        card="dad9ac5a",
         driver="580.159.04",
         cuda="13.0",
         compute_capability=(9, 0),
