@@ -302,6 +302,8 @@ def turns(places: tuple[Any, ...], process: int) -> list[Turn]:
                 burst=burst,
                 block=None,
                 clocks={},
+                repeated_over_new={},
+                worker=0,
                 began=float(turn),
                 ended=turn + 1.0,
                 slept_s=0.0,

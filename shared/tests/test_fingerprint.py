@@ -266,7 +266,6 @@ def test_what_changes_the_meaning_of_a_time_is_measuring() -> None:
 
 # What a measurement imports and what cannot change a number, each with the reason.
 HARMLESS = {
-    "capabilities.py": "tries what no number depends on, after all was measured",
     "cell.py": "what it reads of a cell is in the fingerprint",
     "ceilings.py": "hashed for the cell that asks for it",
     "dependencies.py": "says what a result depends on",

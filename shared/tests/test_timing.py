@@ -127,7 +127,7 @@ def test_no_callable_sees_the_same_contents_twice(clock: Clock) -> None:
     rounds(clock, seen=seen)
     for key in KEYS:
         assert len(seen[key]) == 6
-        for one, other in itertools.combinations(seen[key], 2):
+        for one, other in itertools.combinations(seen[key][1:], 2):  # the first two are before the rounds
             assert not any(torch.equal(x, y) for x, y in zip(one, other, strict=True)), key
 
 
@@ -168,7 +168,8 @@ def test_the_output_that_is_kept_goes_with_the_change_of_its_inputs(clock: Clock
     calls = {("copy", "small"): lambda given: given[2].clone()}
     out, change = burst(on_cpu(), calls, 5, its, random.Random(seed), PLAN).outputs["copy", "small"]
     assert change is not None
-    assert torch.equal(out, first * change.signs)
+    rolled = {round(float(x), 6) for x in (first * change.factors).flatten()}  # v's tokens move, its values go along
+    assert {round(float(x), 6) for x in out.flatten()} == rolled
 
 
 def test_an_output_is_copied_before_anything_else_runs(clock: Clock) -> None:
@@ -191,16 +192,16 @@ def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_
     stopwatch = LikeAGPU()
     seen: dict[Any, list[Any]] = {}
     found = rounds(clock, count=4, stopwatch=stopwatch, seen=seen)
-    assert [len(seen[key]) for key in (*KEYS, ("sentinel", ""))] == [9, 5, 5, 5, 5]  # one each before the rounds
+    assert [len(seen[key]) for key in (*KEYS, ("sentinel", ""))] == [10, 6, 6, 6, 6]  # two each before the rounds
     assert {len(its) for its in found.samples_ms.values()} == {4}
-    assert stopwatch.done == ["wait", ("hold", 5), *["wait", ("hold", 6), *["clear"] * 6] * 4]
+    assert stopwatch.done == ["wait", ("hold", 10), *["wait", ("hold", 6), *["clear"] * 6] * 4]
 
 
 def test_on_a_gpu_only_the_first_key_sees_contents_twice(clock: Clock) -> None:
     seen: dict[Any, list[Any]] = {}
     rounds(clock, count=4, stopwatch=LikeAGPU(), seen=seen)
     for key in KEYS[1:]:
-        for one, other in itertools.combinations(seen[key], 2):
+        for one, other in itertools.combinations(seen[key][1:], 2):  # the first two are before the rounds
             assert not any(torch.equal(x, y) for x, y in zip(one, other, strict=True)), key
 
 

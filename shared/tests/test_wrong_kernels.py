@@ -62,6 +62,7 @@ WRONG = {
     "lazy_subclass": r"must be a plain torch.Tensor, got LazyTensor",
     "cached_by_address": WHEN_TIMED,
     "keeps_row_maxima": WHEN_TIMED,
+    "keeps_scales": WHEN_TIMED,
     "cached_by_contents": r"skips work on inputs that it has seen",
     "returns_first_result_forever": WHEN_TIMED,
     "left_to_a_thread": WHEN_TIMED,
@@ -69,6 +70,7 @@ WRONG = {
     "spoils_inputs_when_timed": WHEN_TIMED,
 }
 STATUS = {"cached_by_contents": Status.ERROR}  # its values are right, and its time is not; all others are INCORRECT
+QUANTIZED = {"keeps_scales": 0.06}  # by their budgets, which they are within when they are checked
 GPU_ALONE = ("left_on_another_stream",)
 ON_CPU = [name for name in WRONG if name not in GPU_ALONE]
 # Right in some cases, each with its own test below.
@@ -87,6 +89,13 @@ def _hurry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def kernel(name: str) -> ModuleType:
     return importlib.import_module(f"wrong.{name}")
+
+
+def made_up(name: str) -> Variant:
+    """Return a wrong kernel as a variant."""
+    budget = QUANTIZED.get(name)
+    kind = "quantized" if budget else "exact"
+    return Variant(name="made_up", load=kernel(name).load, precision_class=kind, quantized_budget_rel_l2=budget)
 
 
 def measured(
@@ -125,7 +134,7 @@ def test_a_wrong_kernel_is_refused_on_the_road_of_a_variant(monkeypatch: pytest.
     workload = LONGER if name in STATUS else RAGGED
     if name in STATUS:
         workers.hurry(monkeypatch, most_s=0.2)  # windows enough that one which the machine disturbs is no matter
-    record = measured(monkeypatch, Variant(name="made_up", load=kernel(name).load), workload=workload)["made_up"]
+    record = measured(monkeypatch, made_up(name), workload=workload)["made_up"]
     assert re.search(WRONG[name], str(record.reason)), record.reason
     assert (record.status, record.timing, record.burst) == (STATUS.get(name, Status.INCORRECT), None, None)
 
@@ -134,8 +143,7 @@ def test_a_wrong_kernel_is_refused_on_the_road_of_a_variant(monkeypatch: pytest.
 @pytest.mark.parametrize("name", [name for name in WRONG if WRONG[name] == WHEN_TIMED or name in STATUS])
 def test_a_kernel_that_cheats_when_timed_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     workload = Workload(name="ragged", seq_len=4415, heads=2)
-    made_up = Variant(name="made_up", load=kernel(name).load)
-    record = measured(monkeypatch, made_up, workload=workload, device="cuda")["made_up"]
+    record = measured(monkeypatch, made_up(name), workload=workload, device="cuda")["made_up"]
     assert re.search(WRONG[name], str(record.reason)), record.reason
     assert (record.status, record.timing, record.burst) == (STATUS.get(name, Status.INCORRECT), None, None)
 

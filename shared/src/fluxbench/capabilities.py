@@ -27,7 +27,7 @@ _Wrong = str | None
 _Attempt = Callable[[], _Wrong]
 
 
-def probe(variant: Variant, device: torch.device) -> dict[str, str]:
+def probe(variant: Variant, device: torch.device, begin: Callable[[str], object] = str) -> dict[str, str]:
     """Return what came of each declared capability: "yes", "wrong: ..." with the error, "no: ..." with the exception.
 
     Keys are a dtype ("bfloat16", "int8"), "head_dim 64", "causal", "gqa", "backward" and "varlen". What is declared
@@ -36,11 +36,17 @@ def probe(variant: Variant, device: torch.device) -> dict[str, str]:
     grouped. Outputs may err as in a measurement. A gradient may err twice as much as that of math attention in the same
     precision does, plus the rounding of one more step, against float64 autograd of the same inputs.
 
+    `begin` is told the key before each attempt, which may take seconds.
+
     Needs nothing of the calling thread's grad or inference mode and leaves both as they are. Raises a `RuntimeError` of
     CUDA ("CUDA error"), after which the device's context is gone, and nothing else of a library's.
     """
+    found = {}
     with torch.inference_mode():
-        return {key: _outcome(attempt, device) for key, attempt in _attempts(variant, device)}
+        for key, attempt in _attempts(variant, device):
+            begin(key)
+            found[key] = _outcome(attempt, device)
+    return found
 
 
 def _attempts(variant: Variant, device: torch.device) -> Iterator[tuple[str, _Attempt]]:

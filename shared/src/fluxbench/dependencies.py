@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
@@ -51,6 +53,7 @@ def of(this: Cell, names: Iterable[str], device: Device, settings: Settings) -> 
     No names: a cell that measures the device's own rates. An unknown one is left to the cell, which refuses it. Raises
     `SetupError` for an unknown workload.
     """
+    names = tuple(names)
     target = targets.of(device, settings.root)
     try:
         environment = environments.describe(this.packages, target, settings, this.lock)
@@ -59,12 +62,23 @@ def of(this: Cell, names: Iterable[str], device: Device, settings: Settings) -> 
     return {
         **fingerprint.of_device(device),
         **environment,
+        **_of_hub(names, settings),
         "workloads": " ".join(workload.name for workload in default_workloads(device, settings)),
         "references": " ".join(variants.REFERENCES),
         "left_out": "" if settings.all else " ".join(target.leaves_out),
         "cell": this.source_sha256[:12],
-        **fingerprint.of_code((*fingerprint.MEASURING, *_files_of(tuple(names)))),
+        **fingerprint.of_code((*fingerprint.MEASURING, *_files_of(names))),
     }
+
+
+def _of_hub(names: tuple[str, ...], settings: Settings) -> dict[str, str]:
+    """Return which builds the kernels of the hub would be: the locked revisions, and local copies, both as hashes."""
+    if not any("kernels" in variants.find(name)[0].packages for name in set(names) & set(variants.NAMES)):
+        return {}
+    lock = settings.root / "shared" / "kernels.lock"
+    revisions = lock.read_bytes() if lock.is_file() else b""
+    copies = os.environ.get("LOCAL_KERNELS", "").encode()
+    return {"hub": " ".join(hashlib.sha256(each).hexdigest()[:8] for each in (revisions, copies))}
 
 
 def _files_of(names: tuple[str, ...]) -> list[str]:

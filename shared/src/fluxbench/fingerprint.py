@@ -12,9 +12,9 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench.py", "correctness.py", "energy.py", "failures.py", "floor.py", "inputs.py", "observations.py", "peaks.py",
-    "processes.py", "profiling.py", "reference.py", "regimes.py", "requests.py", "samples.py", "sentinel.py",
-    "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
+    "bench.py", "capabilities.py", "correctness.py", "energy.py", "failures.py", "floor.py", "inputs.py",
+    "observations.py", "peaks.py", "processes.py", "profiling.py", "reference.py", "regimes.py", "requests.py",
+    "samples.py", "sentinel.py", "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
     "kernels/sentinel.fatbin", "variants/_base.py",
 )  # fmt: skip
 # A change to one of these changes what a time means.
@@ -32,6 +32,7 @@ _WORDS = {
     "cpu_cores": "CPU cores",
     "python": "Python",
     "way": "environment by",
+    "hub": "revisions of the hub's kernels",
     "workloads": "workloads",
     "left_out": "left out",
     "references": "references of ratios",

@@ -35,6 +35,7 @@ class Observations:
     versions: dict[str, str] = field(default_factory=dict)
     sentinel: str | None = None  # what it is, where the device has one
     probed: dict[str, dict[str, str]] = field(default_factory=dict)  # by variant, what `capabilities.probe` found
+    workers: int = 0  # that have begun
     ceilings: list[dict[str, float]] = field(default_factory=list)  # one a process; see `fluxbench.ceilings`
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     _log: Log | None = None
@@ -76,6 +77,7 @@ class Observations:
         """Take in one event of a worker; see `fluxbench.worker` for what they are."""
         match event["event"]:
             case "ready":
+                self.workers += 1
                 self.versions = event["versions"]
             case "sentinel":  # one process without it costs its own samples
                 self.sentinel = event.get("description") or self.sentinel
@@ -89,7 +91,7 @@ class Observations:
             case "probed":
                 self.probed[event["variant"]] = event["found"]
             case "timed":
-                self.turns.append(Turn.of(event))
+                self.turns.append(Turn.of(event, self.workers))
 
     def taken(self, variant: str, workload: str) -> list[Turn]:
         """Return the turn in which each process measured a variant at a workload."""
@@ -101,8 +103,12 @@ class Observations:
         return [found[process] for process in sorted(found)]
 
     def of_process(self, process: int) -> list[Turn]:
-        """Return the turns of one process, in order."""
+        """Return the turns of one process and of those that took over where it died, in order."""
         return [turn for turn in self.turns if turn.process == process]
+
+    def of_worker(self, worker: int) -> list[Turn]:
+        """Return the turns of one worker, in order."""
+        return [turn for turn in self.turns if turn.worker == worker]
 
 
 def to_sentinel(observed: Observations) -> Sentinel | None:
@@ -208,7 +214,7 @@ def _timings(observed: Observations, variant: str) -> dict[str, dict[str, Timing
     taken = {name: turns for name, turns in taken.items() if all(turn.block for turn in turns)}
     anchors = {
         name: [
-            samples.sustained(samples.beside(observed.of_process(turn.process), turn, name), name, observed.log)
+            samples.sustained(samples.beside(observed.of_worker(turn.worker), turn, name), name, observed.log)
             for turn in turns
         ]
         for name, turns in taken.items()
@@ -233,7 +239,7 @@ def _own(observed: Observations, turn: Turn, workload: str) -> list[Turn]:
     """Return the turns whose blocks count for the variant of a turn: of the reference, all of its process."""
     if turn.variant != turn.reference:
         return [turn]
-    return samples.beside(observed.of_process(turn.process), turn, workload)
+    return samples.beside(observed.of_worker(turn.worker), turn, workload)
 
 
 def _against(turns: Sequence[Turn]) -> str:
@@ -332,7 +338,7 @@ def _device_s(observed: Observations, taken: Sequence[Turn]) -> float:
     """Return what one workload's share of these turns took of the device, with that of the reference's own turns."""
     found = 0.0
     for turn in taken:
-        turns = observed.of_process(turn.process)
+        turns = observed.of_worker(turn.worker)
         anchors = [each for each in turns if each.variant == each.reference]
         measured = {each.variant for each in turns}
         found += (turn.ended - turn.began) / len(turn.workloads)

@@ -39,7 +39,7 @@ from fluxbench.workloads import Workload
 
 # A call on repeated inputs over one on new ones, under which the kernel kept something. Side by side, on a GPU, the two
 # are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
-REPEATED_FROM = 0.9
+REPEATED_FROM = 0.95
 SKIPS_BELOW = 0.25
 REFERENCE_S = 0.6  # of a block of the reference, of which there are several
 _NOTHING = ""  # the workload of the sentinel, which has none
@@ -114,6 +114,7 @@ class Turn:
         self._call_s: dict[str, float] = {}
         self._launch_s = 0.0  # of the host, for a call at each workload
         self._new_ms: dict[str, float] = {}
+        self._reference_new_ms: dict[str, float] = {}
         self._repeated_ms: dict[str, float] = {}
         self._repeated_over_new: dict[str, float] = {}  # side by side
 
@@ -137,6 +138,7 @@ class Turn:
         self._launch_s = sum(taken.launch_ms[self.name, workload] for workload in self.calls) / 1e3
         self._call_s = {workload: statistics.median(samples[self.name, workload]) / 1e3 for workload in self.calls}
         self._new_ms = {workload: min(samples[self.name, workload]) for workload in self.calls}
+        self._reference_new_ms = {workload: min(samples[self.reference, workload]) for workload in self.calls}
         return {
             "samples_ms": {workload: samples[self.name, workload] for workload in self.calls},
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
@@ -150,10 +152,10 @@ class Turn:
         """Take a block, and an output of a call on new contents after it."""
         rotation = {workload: self.shapes[workload].rotation for workload in self.calls}
         most_s = REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
-        call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
+        self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
         before = {workload: self.shapes[workload].fresh.changed for workload in self.calls}
         outputs: dict[str, torch.Tensor] = {}
-        block = sustain(self.stopwatch, self.calls, call_s, rotation, self.plan, most_s, outputs)
+        block = sustain(self.stopwatch, self.calls, self._call_s, rotation, self.plan, most_s, outputs)
         self._outputs += [(workload, out, before[workload]) for workload, out in outputs.items()]
         for workload, call in self.calls.items():
             fresh = self.shapes[workload].fresh
@@ -164,12 +166,16 @@ class Turn:
         }
         return vars(block)
 
-    def repeat(self) -> None:
-        """Compare calls on repeated inputs with calls on new ones, side by side; not on a CPU, whose calls are long."""
+    def repeat(self) -> dict[str, float]:
+        """Return, by workload, a call on repeated inputs over one on new ones, side by side.
+
+        Nothing on a CPU, whose calls are long.
+        """
         if not self.stopwatch.on_cpu:
             fresh = {workload: self.shapes[workload].fresh for workload in self.calls}
             rotation = {workload: self.shapes[workload].rotation for workload in self.calls}
             self._repeated_over_new = repeated_over_new(self.stopwatch, self.calls, fresh, rotation, self._launch_s)
+        return self._repeated_over_new
 
     def clocks(self) -> dict[str, KernelTimes]:
         """Return what the profiler says that its kernels take, by workload; nothing on a CPU."""
@@ -199,16 +205,14 @@ class Turn:
         side_by_side = self._repeated_over_new.get(workload, 1.0)
         if side_by_side < REPEATED_FROM:
             return f"a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
-        usual = min(1.0, self.anchor.repeated_over_new(workload)) if self.anchor else 0.0
-        if self.repeated_over_new(workload) < SKIPS_BELOW * usual:
-            repeated_ms, new_ms = self._repeated_ms[workload], self._new_ms[workload]
+        new_ms, repeated_ms = self._new_ms.get(workload), self._repeated_ms.get(workload)
+        if not (self.anchor and new_ms and repeated_ms):
+            return None
+        reference_ms = self.anchor._repeated_ms.get(workload)
+        usual = min(1.0, reference_ms / self._reference_new_ms[workload]) if reference_ms else 1.0
+        if repeated_ms < SKIPS_BELOW * usual * new_ms:
             return f"{repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on new ones"
         return None
-
-    def repeated_over_new(self, workload: str) -> float:
-        """Return the time of a call on repeated inputs over that of the shortest one on new ones; 1 where not known."""
-        repeated_ms, new_ms = self._repeated_ms.get(workload), self._new_ms.get(workload)
-        return repeated_ms / new_ms if repeated_ms and new_ms else 1.0
 
     def _warm_s(self, workload: str) -> float:
         """Return how long a warm call takes."""

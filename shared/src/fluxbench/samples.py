@@ -35,9 +35,11 @@ class Turn:
     began: float
     ended: float
     slept_s: float
+    repeated_over_new: Mapping[str, float]  # by workload, of a call; first process, on a GPU
+    worker: int  # which of all processes, those that took over from one that died included
 
     @classmethod
-    def of(cls, event: Mapping[str, Any]) -> Turn:
+    def of(cls, event: Mapping[str, Any], worker: int = 0) -> Turn:
         """Return what an event "timed" says."""
         return cls(
             variant=event["variant"],
@@ -50,6 +52,8 @@ class Turn:
             began=event["began"],
             ended=event["ended"],
             slept_s=event.get("slept_s", 0.0),
+            repeated_over_new=event.get("repeated_over_new", {}),
+            worker=worker,
         )
 
     @property
@@ -204,7 +208,10 @@ def every(turn: Turn, log: Log) -> Iterator[dict[str, Any]]:
         if turn.burst:
             series = burst(turn, workload, log)
             paired = [round(sample, 6) for sample in turn.burst["reference_ms"][workload]]
-            places = {"place_in_round": turn.burst.get("places", {}).get(workload)}
+            places = {
+                "place_in_round": turn.burst.get("places", {}).get(workload),
+                "repeated_over_new": turn.repeated_over_new.get(workload),
+            }
             yield {**who, "workload": workload, **series.to_json(), **places, "reference_ms": paired}
         if turn.block:
             yield {**who, "workload": workload, **sustained([turn], workload, log).to_json()}

@@ -201,12 +201,15 @@ def burst(
 def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Callable[[Any], object]], fresh: Mapping[str, Fresh]) -> float:
     """Return how long the host takes to launch each callable once."""
     stopwatch.wait()
-    stopwatch.hold(0.0, len(calls))
-    began = time.perf_counter()
-    for (_, workload), call in calls.items():
-        its = fresh.get(workload)
-        call(its and its.inputs)
-    return time.perf_counter() - began
+    stopwatch.hold(0.0, 2 * len(calls))
+    found = []
+    for _ in range(2):  # the first one may have to wake the host up
+        began = time.perf_counter()
+        for (_, workload), call in calls.items():
+            its = fresh.get(workload)
+            call(its and its.inputs)
+        found.append(time.perf_counter() - began)
+    return min(found)
 
 
 def repeated_over_new(
@@ -270,8 +273,8 @@ def sustain(
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `lead_s`, two
     stretches in succession whose means agree within `settled_within`. Inputs rotate; together they exceed the cache.
-    On a GPU `outputs` is given, by workload, an output for the last inputs of its rotation, from the midst of the load:
-    of a call between two of the last windows. All durations are those that were measured.
+    `outputs` is given, by workload, what a timed call returned for the last inputs of its rotation. All durations are
+    those that were measured.
     """
     counts = {workload: max(1, round(plan.chunk_s / call_s[workload])) for workload in calls}
     names = list(calls)
@@ -280,23 +283,25 @@ def sustain(
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
-    turn = 0
+    turns = dict.fromkeys(calls, 0)
     while True:
         began = time.monotonic()
+        chosen = names[len(windows) % len(names)]
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
-            name = names[len(windows) % len(names)]
-            out = calls[name](rotation[name][-1])
-            if outputs is not None:
-                outputs[name] = out.clone()
-            del out
-        stopwatch.mark()
+            calls[chosen](rotation[chosen][-1])
         for workload, call in calls.items():
             inputs = rotation[workload]
-            for _ in range(counts[workload]):
-                call(inputs[turn % len(inputs)])
-                turn += 1
             stopwatch.mark()
-        found = stopwatch.between_ms()
+            for _ in range(counts[workload]):
+                place = turns[workload] % len(inputs)
+                out = call(inputs[place])
+                turns[workload] += 1
+            stopwatch.mark()
+            # Copied before another call may overwrite it. A short block has one turn of each workload.
+            if outputs is not None and place == len(inputs) - 1 and (workload == chosen or workload not in outputs):
+                outputs[workload] = out.clone()
+            del out
+        found = stopwatch.between_ms()[::2]
         windows.append((began, time.monotonic()))
         for workload, total in zip(calls, found, strict=True):
             samples[workload].append(total / counts[workload])

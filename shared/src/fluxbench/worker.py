@@ -10,7 +10,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "correctness": ...}
     {"event": "turn", "variant": ...}                                     before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "clocks": {...}, ...}
-    {"event": "probing", "variant": ...}                                  all is measured; what dies now costs nothing
+    {"event": "probing"}                                                  all is measured; what dies now costs nothing
     {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` says of it
     {"event": "done"}
 
@@ -52,6 +52,7 @@ from fluxbench.variants._base import Form, Variant, build, part_of
 from fluxbench.workloads import Workload
 
 SEEDS_PER_PROCESS = 100
+_LEAST_COMPILE_S = 0.05  # by which a first call is longer where a library compiled a kernel in it
 REFERENCE_EVERY = 5  # variants between two turns of the reference
 
 
@@ -146,8 +147,8 @@ class Worker:
         for name in self.request.variants:
             variant, form = variants.find(name)
             if form is Form.EAGER and variant.capabilities and name in self.ready:
-                self.emit("probing", variant=name)
-                self.emit("probed", variant=name, found=capabilities.probe(variant, self.device))
+                found = capabilities.probe(variant, self.device, lambda _: self.emit("probing"))
+                self.emit("probed", variant=name, found=found)
 
     def _shape(self, workload: Workload) -> Shape:
         self.emit("begin", variant=None, workload=workload.name)
@@ -197,7 +198,7 @@ class Worker:
                 taken["burst"] = turn.burst()
             if burst and not self.request.process:
                 taken["clocks"] = turn.clocks()
-                turn.repeat()
+                taken["repeated_over_new"] = turn.repeat()
             if self.request.sustained:
                 taken["block"] = turn.sustain()
             ended = time.monotonic()
@@ -286,9 +287,9 @@ class Worker:
                 kernels=profile.kernels if profile else [],
                 clocks=[profile.wall_ms, profile.profiler_ms] if profile and self.device.type == "cpu" else None,
                 peak_memory_bytes=peak_memory_of(call, cases[0].inputs),
-                compile_s=durations[0] - durations[-1] if compiled.graphs or variant.jit else None,
+                compile_s=_compile_s(durations, variant.jit, compiled.graphs),
                 graph_breaks=compiled.graph_breaks if compiled.graphs else None,
-                detail=variant.detail() if variant.detail else None,
+                detail=_said_by(variant),
             )
             return call
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
@@ -326,6 +327,21 @@ def _unusable(device: torch.device) -> tuple[Status, str] | None:
     except RuntimeError as error:
         return classify(error)
     return None
+
+
+def _compile_s(durations: list[float], jit: bool, graphs: int) -> float | None:
+    """Return by how much the first call was longer than a warm one; None where nothing was compiled."""
+    longer_s = max(0.0, durations[0] - durations[-1])
+    return longer_s if graphs or (jit and longer_s > _LEAST_COMPILE_S) else None
+
+
+def _said_by(variant: Variant) -> str | None:
+    """Return what the library says that it chose; where it is asked by private names, another version may not say."""
+    try:
+        return variant.detail() if variant.detail else None
+    except Exception:  # noqa: BLE001 - what it says decides nothing
+        traceback.print_exc()
+        return None
 
 
 def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:

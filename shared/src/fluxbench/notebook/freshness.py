@@ -37,7 +37,6 @@ CERTIFYING = {
 NOT_SHOWING = {
     *("ceilings.py", "cell.py", "certificate_trials.py", "cli.py", "comparison_text.py", "dependencies.py"),
     *("environments.py", "locks.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
-    "capabilities.py",
 } - {"peaks.py", "statistics.py", "workloads.py", "variants/_base.py"}
 # What a cell calls that shows declarations of variants beside records.
 _DECLARING = ("show.answer", "show.capabilities", "show.kernels")

@@ -163,6 +163,8 @@ def needs(
     return None
 
 
+_MOST_LENGTHS = 64  # that a compiled form is compiled for
+_FILLS = r"Memset|FillFunctor"
 _COPIES = r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray"
 
 
@@ -173,8 +175,9 @@ def part_of(variant: Variant, kernel: str) -> str:
     """
     for part, pattern in (
         ("quantization", variant.quantization_pattern),
-        ("attention", variant.kernel_pattern),
+        ("attention", variant.kernel_pattern or "softmax"),
         ("copies", _COPIES),
+        ("other", _FILLS),
     ):
         if pattern and re.search(pattern, kernel):
             return part
@@ -197,8 +200,10 @@ def build(variant: Variant, form: Form) -> Attention:
         return attend_on_copies
     if form.compile_mode is None:
         return attention
-    import torch
+    import torch._dynamo.config
 
+    # Each length is compiled by itself, and all share one code object.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
     compiled = torch.compile(attention, mode=form.compile_mode, fullgraph=variant.fullgraph, dynamic=False)
 
     def attend_compiled(q: Any, k: Any, v: Any) -> Any:

@@ -95,7 +95,7 @@ SAGE_ATTENTION = _base.Variant(
     # that. Outliers make it worse: two and a half times as much is taken for right.
     quantized_budget_rel_l2=0.09,
     kernel_pattern=r"qk_int8?_sv_f(8|16)",
-    quantization_pattern=r"(?i)quant|SubMean|TransposePadPermute|MeanScale",
+    quantization_pattern=r"(?i)quant|SubMean|TransposePadPermute|MeanScale|MeanOps|CUDAFunctor_add",
     jit=True,  # Triton quantizes q and k
     detail=lambda: hub.loaded(SAGE),
     note=_NOTE,

@@ -83,6 +83,7 @@ def _capabilities(functions: tuple[str, ...], remedy: str, minimum: tuple[int, i
     )
 
 
+_SMOOTHING = "MeanOps|CUDAFunctor_add"  # torch's kernels for k less its mean
 # `sageattn` of 2.x chooses among its kernels, of which this one is Triton's.
 _TRITON = (("sageattn_qk_int8_pv_fp16_triton", "sageattn"), _PUBLISHED)
 _CUDA = (("sageattn_qk_int8_pv_fp16_cuda",), _BUILT)
@@ -99,7 +100,7 @@ VARIANT = _base.Variant(
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"^_attn_fwd$",
-    quantization_pattern=r"quant_per_block_int8|MeanOps|CUDAFunctor_add",  # k less its mean, too
+    quantization_pattern=rf"quant_per_block_int8|{_SMOOTHING}",
     jit=True,
     packages=("torch", "triton", "sageattention"),
 )
@@ -111,7 +112,7 @@ CUDA = _base.Variant(
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"qk_int_sv_f16_attn",
-    quantization_pattern=r"quant_\w+_per_thread_int8",
+    quantization_pattern=rf"quant_\w+_per_thread_int8|{_SMOOTHING}",
     jit=True,
     packages=("torch", "triton", "sageattention"),
 )
@@ -123,7 +124,7 @@ SM90 = _base.Variant(
     precision_class="quantized",
     quantized_budget_rel_l2=0.08,
     kernel_pattern=r"qk_int8_sv_f8_attn",
-    quantization_pattern=r"quant_\w+_per_thread_int8|MeanScale|TransposePadPermute",
+    quantization_pattern=rf"quant_\w+_per_thread_int8|MeanScale|TransposePadPermute|{_SMOOTHING}",
     jit=True,
     packages=("torch", "triton", "sageattention"),
 )

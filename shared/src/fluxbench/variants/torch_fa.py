@@ -38,8 +38,8 @@ def load(implementation: str, package: str, **options: bool) -> _base.Attention:
 
     @contextlib.contextmanager
     def active() -> Iterator[None]:
-        attention.activate_flash_attention_impl(implementation)
         try:
+            attention.activate_flash_attention_impl(implementation)
             yield
         finally:
             attention.restore_flash_attention_impl()
