@@ -6,8 +6,10 @@ in a process of its own; with the others turned off, the library refuses where i
 Runs on compute capability 8.0 or newer.
 """
 
+import ctypes
 import importlib.util
 import os
+from pathlib import Path
 from typing import Any
 
 from fluxbench.hardware import Device
@@ -72,16 +74,18 @@ def load(
 
 
 def _take_cudnn_of_torch() -> None:
-    """Name the cuDNN that torch brought, in the variable where the library looks first.
+    """Load all of the cuDNN that torch brought, and name it in the variable where the library looks first.
 
-    Else it loads the system's beside it, and two versions in one process do not fit together.
+    Else the system's is loaded beside it, and parts of two versions in one process do not fit together.
     """
     try:
         spec = importlib.util.find_spec("nvidia.cudnn")
     except ModuleNotFoundError:  # torch was built against the system's
         return
-    if spec and spec.submodule_search_locations:
-        os.environ.setdefault("CUDNN_HOME", spec.submodule_search_locations[0])
+    for folder in (spec and spec.submodule_search_locations) or ():
+        os.environ["CUDNN_HOME"] = folder
+        for part in sorted(Path(folder, "lib").glob("libcudnn*.so.*")):
+            ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
 
 
 def chosen() -> str | None:
