@@ -36,6 +36,7 @@ def timed(
     lead: int = 2,
     stretch: int = 2,
     settled: bool = True,
+    ahead_ms: float = 50.0,
     calls: int = 5,
     sentinel_ms: Sequence[float] = (),
     workloads: Mapping[str, float] | Sequence[str] = (TINY.name,),
@@ -72,6 +73,7 @@ def timed(
             "lead": lead,
             "stretch": stretch,
             "settled": settled,
+            "ahead_ms": ahead_ms,
         }
         found["ended"] = start + WINDOW_S * len(block_ms)
     return found

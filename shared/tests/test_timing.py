@@ -330,6 +330,20 @@ def test_on_a_gpu_the_first_call_of_a_window_is_not_timed(clock: Clock) -> None:
     assert found.samples_ms["small"] == pytest.approx([10.0] * len(found.windows))
 
 
+def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopwatch = LikeAGPU()
+    between_ms = stopwatch.between_ms
+
+    def waits() -> list[float]:
+        clock.now += 0.007
+        return between_ms()
+
+    monkeypatch.setattr(stopwatch, "between_ms", waits)
+    found = sustain(stopwatch, {"small": clock.call(0.01)}, {"small": 0.01}, {"small": [0, 1]}, PLAN)
+    assert found.ahead_ms == pytest.approx(7.0)
+    assert block(clock, lambda i: 0.001).ahead_ms == 0.0
+
+
 # Plans.
 
 

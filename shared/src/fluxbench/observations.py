@@ -294,6 +294,13 @@ def _timing(
     )
 
 
+def _starved(turn: Turn, workload: str) -> bool:
+    """Whether the device had less than one call left to do when the host had launched a window of a block."""
+    if not turn.block:
+        return False
+    return bool(turn.block["ahead_ms"] < median(turn.block["samples_ms"][workload]))
+
+
 def _some(some: int, count: int) -> str:
     return "all processes" if some == count else f"{some} of {count} processes"
 
@@ -385,9 +392,8 @@ def _marks(
             yield f"the two clocks differ by {100 * clock.difference:+.1f}%"
     else:
         yield "no second clock: the profiler recorded no kernels"
-    held = observed.timings(taken[0].variant)[workload].get("sustained")
-    if found["launch_ms"] and held and found["launch_ms"] > held.median_ms:
-        yield f"launching takes the host {found['launch_ms']:.2f} ms a call: sustained, that may be what was timed"
+    if device.kind != "cpu" and (late := sum(_starved(turn, workload) for turn in taken)):
+        yield f"sustained: the host was hardly ahead of the device in {_some(late, count)}: launching is what was timed"
     if others := sum(turn.reference != _against(taken) for turn in taken):
         yield f"its ratio leaves out {others} of {count} processes, in which another variant was the reference"
     if (slept := sum(each.slept_s for turn in taken for each in _own(observed, turn, workload))) > SLEPT_S:

@@ -258,6 +258,7 @@ class Block:
     lead: int
     stretch: int  # windows that a sample is the mean of
     settled: bool
+    ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
 
 
 def sustain(
@@ -283,6 +284,7 @@ def sustain(
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
+    ahead_s: list[float] = []
     turns = dict.fromkeys(calls, 0)
     while True:
         began = time.monotonic()
@@ -301,7 +303,9 @@ def sustain(
             if outputs is not None and place == len(inputs) - 1 and (workload == chosen or workload not in outputs):
                 outputs[workload] = out.clone()
             del out
+        launched = time.monotonic()
         found = stopwatch.between_ms()[::2]
+        ahead_s.append(time.monotonic() - launched)
         windows.append((began, time.monotonic()))
         for workload, total in zip(calls, found, strict=True):
             samples[workload].append(total / counts[workload])
@@ -327,6 +331,7 @@ def sustain(
         lead=lead,
         stretch=_windows(plan.sample_s, means),
         settled=_agree(means[lead:], stretch, plan),
+        ahead_ms=0.0 if stopwatch.on_cpu else 1e3 * statistics.median(ahead_s[lead:]),
     )
 
 
