@@ -20,6 +20,7 @@ FACTS = {
     "statistics": "",
     "verdicts": "statistics",
     "formatting": "",
+    "field_types": "",
 }
 MEASURING = {
     "sentinel": "",
@@ -30,7 +31,7 @@ MEASURING = {
     "targets": "hardware",
     "fingerprint": "hardware",
     "telemetry": "hardware records",
-    "records": "workloads",
+    "records": "field_types workloads",
     "requests": "workloads",
     "cell": "settings",
     "locks": "settings targets",
