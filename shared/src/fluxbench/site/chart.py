@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fluxbench.formatting import number, plus_minus
+from fluxbench.formatting import plus_minus
 from fluxbench.plots_style import COLOURS, look
-from fluxbench.ranking import Group, base, correctness_of, ranked, reference_variant, timing_of
+from fluxbench.ranking import Group, base, correctness_of, form, overlap, ranked, reference_variant, timing_of
 from fluxbench.records import Record
 from fluxbench.site.page import text
 
@@ -36,16 +36,21 @@ MARKERS = {
 
 
 def fastest(group: Group) -> list[Record]:
-    """Return what a small figure shows: the fastest form of each of the fastest kernels, and the reference."""
+    """Return what a small figure shows, in order of time: of each of the fastest kernels the simplest form that none of
+    its other forms beats, and the reference itself."""
     places = [*ranked(group, group.longest, "exact"), *ranked(group, group.longest, "quantized")]
-    entries = sorted((place.record for place in places), key=lambda record: timing_of(record).median_ms)
-    kernels: dict[str, Record] = {}
-    for record in entries:
-        kernels.setdefault(base(record.variant), record)
-    shown = list(kernels.values())[:KERNELS]
+    kernels: dict[str, list[Record]] = {}
+    for place in places:
+        kernels.setdefault(base(place.record.variant), []).append(place.record)
     reference = reference_variant(group.records)
-    of_reference = [record for record in entries if record.variant == reference and record not in shown]
-    return shown + of_reference
+    shown = sorted((_shown(forms, reference) for forms in kernels.values()), key=lambda r: timing_of(r).median_ms)
+    return [record for at, record in enumerate(shown) if at < KERNELS or record.variant == reference]
+
+
+def _shown(forms: Sequence[Record], reference: str | None) -> Record:
+    best = forms[0]  # they come as they are ranked
+    unbeaten = min((each for each in forms if overlap(each, best)), key=lambda record: len(form(record.variant)))
+    return next((record for record in forms if record.variant == reference), unbeaten)
 
 
 def times(group: Group) -> str:
@@ -53,6 +58,7 @@ def times(group: Group) -> str:
     shown = fastest(group)
     if not shown:
         return ""
+    reference = reference_variant(group.records)
     ends = [end for record in shown for end in timing_of(record).ci95_ms]
     place, ticks, kind = _scale(min(ends), max(ends))
     height = _TOP + _LINE * len(shown) + _BOTTOM
@@ -62,10 +68,10 @@ def times(group: Group) -> str:
         *(
             f'<line class="grid" x1="{place(tick)}%" x2="{place(tick)}%" y1="{_TOP}" y2="{foot}"/>'
             f'<text class="tick" x="{place(tick)}%" y="{foot + 15}" text-anchor="{_anchor(place(tick))}">'
-            f"{number(tick, 1) if tick else 0}</text>"
+            f"{tick:,.6g}</text>"
             for tick in ticks
         ),
-        *(_row(record, place, _TOP + index * _LINE) for index, record in enumerate(shown)),
+        *(_row(record, place, _TOP + index * _LINE, reference) for index, record in enumerate(shown)),
         f'<text class="tick" x="{_LEFT}%" y="{foot + 33}">ms a call, sustained{kind}; median, 95% interval</text>',
         "</svg>",
     ]
@@ -77,18 +83,19 @@ def series(variant: str) -> str:
     return f"var(--s{COLOURS.index(look(variant).colour) + 1})"
 
 
-def _row(record: Record, place: _Place, top: float) -> str:
+def _row(record: Record, place: _Place, top: float, reference: str | None) -> str:
     timing = timing_of(record)
     low, high = timing.ci95_ms
     style = look(record.variant)
     colour = series(record.variant)
-    quantized = " (quantized)" if correctness_of(record).precision_class == "quantized" else ""
+    note = " (quantized)" if correctness_of(record).precision_class == "quantized" else ""
+    note = " (the reference)" if record.variant == reference else note
     value = plus_minus(timing.median_ms, timing.ci95_ms)
     y = top + 27
-    fill = colour if style.filling == "full" else "var(--bg-raised)"
+    fill = colour if style.filling == "full" else "var(--ground)"
     return (
         f'<g><title>{text(record.variant)}: {text(value)} ms, sustained</title>'
-        f'<text class="name" x="0" y="{top + 14}">{text(record.variant + quantized)}</text>'
+        f'<text class="name" x="0" y="{top + 14}">{text(record.variant + note)}</text>'
         f'<text class="value" x="100%" y="{top + 14}" text-anchor="end">{text(value)}</text>'
         f'<line class="track" x1="{_LEFT}%" x2="{_RIGHT}%" y1="{y}" y2="{y}"/>'
         f'<line x1="{place(low)}%" x2="{place(high)}%" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="3"/>'

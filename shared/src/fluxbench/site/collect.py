@@ -39,18 +39,23 @@ class Target:
         return [record for notebook in self.notebooks for record in notebook.records]
 
     @property
+    def is_cpu(self) -> bool:
+        """Whether none of its records names another kind of device."""
+        return all(record.fingerprint.get("device_kind") == "cpu" for record in self.records)
+
+    @property
     def problems(self) -> list[str]:
         """A sentence for each thing that is left out."""
         return [problem for notebook in self.notebooks for problem in notebook.problems]
 
 
 def collect(reports: Path) -> list[Target]:
-    """Return the targets in the order of their names; a folder without pages and records is none."""
+    """Return the targets, CPUs last; a folder without pages and records is none."""
     if not reports.is_dir():
         return []
     folders = sorted(each for each in reports.iterdir() if each.is_dir() and not each.name.startswith("."))
     found = [Target(name=folder.name, notebooks=_notebooks(folder)) for folder in folders]
-    return [target for target in found if target.notebooks]
+    return sorted((target for target in found if target.notebooks), key=lambda target: target.is_cpu)
 
 
 def _notebooks(home: Path) -> tuple[Notebook, ...]:

@@ -106,13 +106,14 @@ def _figure(group: Group) -> str:
     passed = {record.variant for record in group.records if record.status is Status.PASSED}
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
-    words = f"The fastest kernels, each in its fastest form, at {shape(group)}.{rest}"
+    words = f"The fastest kernels, each in the simplest form that none of its other forms beats, at {shape(group)}.{rest}"
     return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
 
 
 def _links(target: Target) -> str:
     """Return the ways from a card: its pages, its rows in the comparison, its records and tables."""
-    pages = [link(notebook.page, f"{notebook.name} page") for notebook in target.notebooks if notebook.page]
+    measuring_first = sorted(target.notebooks, key=lambda notebook: not notebook.records)
+    pages = [link(notebook.page, f"{notebook.name} page") for notebook in measuring_first if notebook.page]
     if target.records:
         to = "compare.html#" + urlencode({"target": target.name}, errors="replace")
         pages.append(f'<a href="{text(to)}">compare</a>')

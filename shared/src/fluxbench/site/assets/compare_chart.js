@@ -42,7 +42,7 @@ function line(row, values, place, top) {
   const colour = `var(--s${row.look.series})`, y = top + 27;
   const text = low < high ? plusMinus(value, low, high) : number(value);
   const name = row.quantized ? `${row.variant} (quantized)` : row.variant;
-  const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--bg-raised)", stroke: colour, "stroke-width": 1.5 };
+  const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--ground)", stroke: colour, "stroke-width": 1.5 };
   return svg("g", {},
     svg("title", {}, `${row.variant}, ${row.target}, ${row.workload}: ${text}`),
     svg("text", { class: "name", x: 0, y: top + 14 }, name),
@@ -71,7 +71,7 @@ function panel(rows, metric, regime) {
     const x = place(tick) + "%";
     const anchor = place(tick) < 4 ? "start" : place(tick) > 95 ? "end" : "middle";
     drawn.append(svg("line", { class: "grid", x1: x, x2: x, y1: 4, y2: foot }));
-    drawn.append(svg("text", { class: "tick", x, y: foot + 15, "text-anchor": anchor }, tick ? number(tick, 1) : "0"));
+    drawn.append(svg("text", { class: "tick", x, y: foot + 15, "text-anchor": anchor }, fixed(tick, 0, 6)));
   }
   shown.forEach(([row, values], at) => drawn.append(line(row, values, place, 4 + LINE * at)));
   drawn.append(svg("text", { class: "tick", x: "2%", y: foot + 33 }, axis));

@@ -27,8 +27,8 @@ const ROWS = DATA.rows.target.map((_, at) => {
 
 const decimals = (value, digits = 3) =>
   value ? Math.min(20, Math.max(0, digits - 1 - Math.floor(Math.log10(Math.abs(value))))) : digits - 1;
-const fixed = (value, places) =>
-  value.toLocaleString("en-US", { minimumFractionDigits: places, maximumFractionDigits: places });
+const fixed = (value, least, most = least) =>
+  value.toLocaleString("en-US", { minimumFractionDigits: least, maximumFractionDigits: most });
 const number = (value, digits = 3) => fixed(value, decimals(value, digits));
 
 function places(value, low, high) {
