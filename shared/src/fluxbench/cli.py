@@ -1,8 +1,9 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: what was asked for. 1: not so, and each problem is said (`status`: something is not fresh; `floor`: a time
-cannot be; `add`: nothing was taken in; `site`: drawn, but without some records). 2: it could not be begun, and nothing was changed; or the disk is full, and finished cells and all earlier
-results are kept. 130 or 143: interrupted, and what was there before is still there.
+cannot be; `add`: nothing was taken in; `site`: drawn, but without some records). 2: it could not be begun, and nothing
+was changed; or the disk is full, and finished cells and all earlier results are kept. 130 or 143: interrupted, and what
+was there before is still there.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
     for each in (site, add):
-        each.add_argument("--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)")
+        each.add_argument(
+            "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
+        )
     for each in (status, rerun, diff, doctor, floor):
         each.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
@@ -180,7 +183,7 @@ def _site(chosen: argparse.Namespace) -> int:
 
 
 def _add(chosen: argparse.Namespace) -> int:
-    from fluxbench.intake import add
+    from fluxbench.site.intake import add
 
     found = add(chosen.path, _reports(chosen), chosen.target)
     for problem in found.problems:

@@ -8,7 +8,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from typing import Any
 
 _Fits = Callable[[Any], bool]
@@ -24,34 +24,48 @@ def check(instance: Any) -> None:
 
 
 @functools.cache
-def _fields(kind: type) -> tuple[tuple[str, _Fits, str], ...]:
-    hints = typing.get_type_hints(kind)
-    return tuple((each.name, _fits(hints[each.name]), _words(hints[each.name])) for each in dataclasses.fields(kind))
+def _fields(kind: Hashable) -> tuple[tuple[str, _Fits, str], ...]:
+    hints = typing.get_type_hints(kind)  # of fields alone: a dataclass annotates nothing else
+    return tuple((name, _fits(hint), _words(hint)) for name, hint in hints.items())
 
 
 def _fits(hint: Any) -> _Fits:
-    """Return the question whether a value is of a type."""
+    """Return the question whether a value is of a type. Of many values it asks for the set of their types first."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if plain := _plain(hint):
+        return lambda value: type(value) in plain and (type(value) is not float or math.isfinite(value))
     if origin in (types.UnionType, typing.Union):
         choices = [_fits(each) for each in inner]
         return lambda value: any(fits(value) for fits in choices)
     if origin is tuple:
-        each = [_fits(kind) for kind in inner if kind is not Ellipsis]
-        if Ellipsis in inner:
-            return lambda value: isinstance(value, tuple) and all(map(each[0], value))
-        return lambda value: (
-            isinstance(value, tuple) and len(value) == len(each) and all(f(v) for f, v in zip(each, value, strict=True))
-        )
+        count = None if Ellipsis in inner else len(inner)
+        each = _all_fit(inner[0])
+        return lambda value: type(value) is tuple and count in (None, len(value)) and each(value)
     if origin is Mapping:
-        key, held = map(_fits, inner)
-        return lambda value: isinstance(value, Mapping) and all(map(key, value)) and all(map(held, value.values()))
-    if hint is float:
-        return lambda value: type(value) in (int, float) and math.isfinite(value)
-    if hint is int:
-        return lambda value: type(value) is int
-    if dataclasses.is_dataclass(hint):
+        keys, values = map(_all_fit, inner)
+        return lambda value: isinstance(value, Mapping) and keys(value) and values(value.values())
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return lambda value: isinstance(value, hint) and _whole(value)
     return lambda value: isinstance(value, hint)
+
+
+def _all_fit(hint: Any) -> Callable[[Collection[Any]], bool]:
+    """Return the question whether all of some values are of a type."""
+    if plain := _plain(hint):
+        return lambda values: (
+            (found := {*map(type, values)}) <= plain
+            and (float not in found or all(math.isfinite(value) for value in values if type(value) is float))
+        )
+    fits = _fits(hint)
+    return lambda values: all(map(fits, values))
+
+
+def _plain(hint: Any) -> frozenset[type]:
+    """Return the types that a value may be of, where it is of none but these of JSON; else none."""
+    inner = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if not all(each in _WORDS for each in inner):
+        return frozenset()
+    return frozenset(inner) | ({int} if float in inner else set())
 
 
 def _whole(instance: Any) -> bool:

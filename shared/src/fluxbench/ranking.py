@@ -11,6 +11,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -101,14 +102,13 @@ def groups(records: Iterable[Record]) -> list[Group]:
         key = (record.variant, record.workload)
         if key not in newest or newest[key].measured_at <= record.measured_at:
             newest[key] = record
-    sizes: dict[tuple[object, ...], set[Workload]] = {}
-    for record in newest.values():
-        sizes.setdefault(_image(record.workload), set()).add(record.workload)
+    images = {workload: _image(workload) for _, workload in newest}
+    sizes = Counter(images.values())
     members: dict[tuple[object, ...], list[Record]] = {}
     for record in newest.values():
-        image = _image(record.workload)
+        image = images[record.workload]
         # Several texts beside one image are a curve over text; else it is a curve over images.
-        members.setdefault(image if len(sizes[image]) > 1 else image[:-1], []).append(record)
+        members.setdefault(image if sizes[image] > 1 else image[:-1], []).append(record)
     return [_group(found) for found in members.values()]
 
 

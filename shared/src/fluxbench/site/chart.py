@@ -94,7 +94,7 @@ def _row(record: Record, place: _Place, top: float, reference: str | None) -> st
     y = top + 27
     fill = colour if style.filling == "full" else "var(--ground)"
     return (
-        f'<g><title>{text(record.variant)}: {text(value)} ms, sustained</title>'
+        f"<g><title>{text(record.variant)}: {text(value)} ms, sustained</title>"
         f'<text class="name" x="0" y="{top + 14}">{text(record.variant + note)}</text>'
         f'<text class="value" x="100%" y="{top + 14}" text-anchor="end">{text(value)}</text>'
         f'<line class="track" x1="{_LEFT}%" x2="{_RIGHT}%" y1="{y}" y2="{y}"/>'
@@ -139,5 +139,7 @@ def _anchor(place: float) -> str:
 
 
 def _described(shown: Sequence[Record]) -> str:
-    times = (f"{record.variant} {plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)}" for record in shown)
+    times = (
+        f"{record.variant} {plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)}" for record in shown
+    )
     return f"Sustained ms a call with 95% intervals: {'; '.join(times)}"

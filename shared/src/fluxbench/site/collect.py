@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from fluxbench import records
 from fluxbench.hardware import Device
 from fluxbench.peaks import peak
+from fluxbench.ranking import Group, groups
 from fluxbench.records import Record, RecordError
 
 _NAMED = 3  # lines of one file whose faults are named before the rest is counted
@@ -24,6 +26,11 @@ class Notebook:
     files: tuple[str, ...]  # of records
     tables: tuple[str, ...]  # CSV
     problems: tuple[str, ...]
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The records by what is compared."""
+        return groups(self.records)
 
 
 @dataclass(frozen=True, kw_only=True)

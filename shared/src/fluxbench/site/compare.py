@@ -12,7 +12,6 @@ from typing import Any
 
 from fluxbench.fingerprint import METHOD
 from fluxbench.plots_style import COLOURS, look
-from fluxbench.ranking import groups
 from fluxbench.records import Record, Timing
 from fluxbench.site.chart import MARKERS
 from fluxbench.site.collect import Target, peak_tflops
@@ -65,7 +64,7 @@ def columns(targets: Sequence[Target]) -> dict[str, Any]:
     }
     for target in targets:
         pages = {notebook.name: notebook.page for notebook in target.notebooks}
-        longest = {group.longest for notebook in target.notebooks for group in groups(notebook.records)}
+        longest = {group.longest for notebook in target.notebooks for group in notebook.groups}
         for record in target.records:
             checked = record.correctness
             workload = record.workload
@@ -84,7 +83,7 @@ def columns(targets: Sequence[Target]) -> dict[str, Any]:
             for name, place in places.items():
                 rows[name].append(place)
             if workload in longest:
-                tables["target"].values[places["target"]]["longest"].append(places["workload"])
+                tables["target"].values[rows["target"][-1]]["longest"].append(places["workload"])
                 longest.discard(workload)
             rows["peak"].append(peak_tflops(record) if workload.dtype != "float32" else None)
             rows["quantized"].append(int(checked is not None and checked.precision_class != "exact"))

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
-from fluxbench.ranking import Group, groups
+from fluxbench.ranking import Group
 from fluxbench.records import Record, Status
 from fluxbench.sentences import answer, shape
 from fluxbench.site import chart
@@ -40,9 +40,8 @@ def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
     cards = "".join(_card(target, notes) for target in targets)
     body = f'<h1>Which attention kernel is fastest, on which device?</h1>\n<p class="about">{_ABOUT}</p>\n'
     if targets:
-        body += (
-            f'<p><a class="button" href="compare.html">Compare kernels and targets</a></p>\n<div class="cards">{cards}</div>'
-        )
+        body += '<p><a class="button" href="compare.html">Compare kernels and targets</a></p>\n'
+        body += f'<div class="cards">{cards}</div>'
     else:
         body += _NOTHING
     return page("index.html", "fluxbench: attention kernels on real devices", _ABOUT, f"{body}\n{_OWN}")
@@ -77,7 +76,7 @@ def _facts(records: Sequence[Record]) -> str:
     statuses = Counter(record.status for record in records)
     counts = ", ".join(f"{count:,} {status.value}" for status, count in statuses.most_common())
     facts = {
-        "device": device_name(records) + (f", power limit {watts} W" if watts else ""),
+        "device": _short(device_name(records), 200) + (f", power limit {watts} W" if watts else ""),
         "driver": _versions(records, "driver"),
         "software": ", ".join(software),
         "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
@@ -88,7 +87,7 @@ def _facts(records: Sequence[Record]) -> str:
 
 
 def _headlines(notebook: Notebook, notes: Mapping[str, str]) -> str:
-    found = groups(notebook.records)
+    found = notebook.groups
     parts = []
     for group in found[:_SHAPES]:
         said = answer(group.records, device_name(group.records), notes)
@@ -106,7 +105,9 @@ def _figure(group: Group) -> str:
     passed = {record.variant for record in group.records if record.status is Status.PASSED}
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
-    words = f"The fastest kernels, each in the simplest form that none of its other forms beats, at {shape(group)}.{rest}"
+    words = (
+        f"The fastest kernels, each in the simplest form that none of its other forms beats, at {shape(group)}.{rest}"
+    )
     return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
 
 

@@ -74,9 +74,7 @@ def page(name: str, title: str, description: str, body: str, *, scripts: Iterabl
     """Return a whole page; `scripts` run behind the body, `embedded` is JSON from `data` that they find as `#data`."""
     theme, own = asset("theme.js"), tuple(scripts)
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (theme, *own))
-    links = "".join(
-        f'<a href="{to}"{" aria-current=page" if to == name else ""}>{words}</a>' for to, words in _LINKS
-    )
+    links = "".join(f'<a href="{to}"{" aria-current=page" if to == name else ""}>{words}</a>' for to, words in _LINKS)
     holder = f'<script type="application/json" id="data">{embedded}</script>\n' if embedded else ""
     return _SHELL.format(
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "

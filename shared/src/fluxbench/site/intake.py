@@ -171,7 +171,9 @@ def _provenance(record: Record) -> list[str]:
     if record.status is Status.PASSED and "torch" not in record.versions:
         problems.append("its versions must say torch")
     if record.versions.get("driver", said.get("driver")) != said.get("driver"):
-        problems.append(f"its driver is {record.versions['driver']} in versions and {said.get('driver')} in fingerprint")
+        problems.append(
+            f"its driver is {record.versions['driver']} in versions and {said.get('driver')} in fingerprint"
+        )
     try:
         when = datetime.fromisoformat(record.measured_at)
         when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
