@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import functools
 import math
 import types
 import typing
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 _Fits = Callable[[Any], bool]
+_KNOWN: dict[type, tuple[tuple[str, _Fits, str], ...]] = {}
 _WORDS = {str: "a text", int: "a whole number", float: "a finite number", bool: "true or false", type(None): "null"}
 
 
 def check(instance: Any) -> None:
     """Raise `TypeError` with the field and its value where one of a dataclass, or of one within it, does not fit."""
-    for name, fits, words in _fields(type(instance)):
+    kind = type(instance)
+    if kind not in _KNOWN:
+        _KNOWN[kind] = _fields(kind)
+    for name, fits, words in _KNOWN[kind]:
         value = getattr(instance, name)
         if not fits(value):
             raise TypeError(f"{name} must be {words}, got {repr(value)[:60]}")
 
 
-@functools.cache
-def _fields(kind: Hashable) -> tuple[tuple[str, _Fits, str], ...]:
+def _fields(kind: type) -> tuple[tuple[str, _Fits, str], ...]:
     hints = typing.get_type_hints(kind)  # of fields alone: a dataclass annotates nothing else
     return tuple((name, _fits(hint), _words(hint)) for name, hint in hints.items())
 

@@ -252,14 +252,9 @@ def from_json(line: str) -> Record:
             "status": Status(data.pop("status")),
             "kernels": tuple(Kernel(**kernel) for kernel in data.pop("kernels")),
         }
-        for name, kind in (
-            ("correctness", Correctness),
-            ("timing", Timing),
-            ("burst", Timing),
-            ("telemetry", Telemetry),
-            ("burst_telemetry", Telemetry),
-            ("second_clock", SecondClock),
-        ):
+        kinds: dict[str, type] = {"correctness": Correctness, "timing": Timing, "burst": Timing, "telemetry": Telemetry}
+        kinds |= {"burst_telemetry": Telemetry, "second_clock": SecondClock}
+        for name, kind in kinds.items():
             part = data.pop(name, None) if name in _ADDED else data.pop(name)
             parts[name] = None if part is None else kind(**{key: _frozen(value) for key, value in part.items()})
         record = Record(**{key: _frozen(value) for key, value in data.items()}, **parts)

@@ -125,12 +125,13 @@ def _damaged(path: Path, file: Path) -> list[str]:
 
 def _problems(found: Sequence[Record]) -> list[str]:
     """Return a sentence for each thing that is wrong with records that each fit the schema."""
-    first = found[0].fingerprint
+    first = next((record.fingerprint for record in found if record.fingerprint.get("device")), {})
     problems = []
     for record in found:
         who = f"{record.cell}, {record.variant} at {record.workload.name}"
         problems += [f"{who}: {problem}" for problem in _of_one(record)]
-        if other := fingerprint.another_device(first, record.fingerprint):
+        other = fingerprint.another_device(first, record.fingerprint)
+        if other and record.fingerprint.get("device"):
             problems.append(f"{who}: all records of a target must be of one device: {other}")
     twice = Counter((record.notebook, record.variant, record.workload.name) for record in found)
     problems += [
