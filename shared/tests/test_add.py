@@ -216,7 +216,7 @@ def test_the_command_says_what_came_of_it(tmp_path: Path, capsys: pytest.Capture
     home = reports(tmp_path)
     arguments = ["add", str(folder(tmp_path, sent())), "--reports", str(home)]
     assert main(arguments) == 0
-    assert capsys.readouterr().out.startswith("fluxbench: 1 records of NVIDIA H200 are now ")
+    assert capsys.readouterr().out.startswith(f"fluxbench: taken in as {home / 'h200'}: NVIDIA H200, records: 1; ")
     assert main(arguments) == 2
     assert "is there already" in capsys.readouterr().err
     bad = folder(tmp_path, sent(measured_at="never"), where="bad")

@@ -94,7 +94,7 @@ def _headlines(notebook: Notebook, notes: Mapping[str, str]) -> str:
         parts.append(f'<p class="answer">{text(_short(said))}</p>')
         parts.append(_figure(group))
     if len(found) > _SHAPES:
-        parts.append(f"<p>{len(found) - _SHAPES:,} more shapes are in the comparison.</p>")
+        parts.append(f"<p>More shapes, in the comparison: {len(found) - _SHAPES:,}.</p>")
     return "".join(parts)
 
 

@@ -42,8 +42,8 @@ class Intake:
     def text(self) -> str:
         """Return it in one sentence; the problems are sentences of their own."""
         if self.folder is None:
-            return f"nothing was taken in: {len(self.problems):,} problems"
-        return f"{self.records:,} records of {self.device} are now {self.folder}; `make site` draws them"
+            return "nothing was taken in"
+        return f"taken in as {self.folder}: {self.device}, records: {self.records:,}; `make site` draws them"
 
 
 def add(path: Path, reports: Path, target: str | None = None) -> Intake:
@@ -171,10 +171,9 @@ def _provenance(record: Record) -> list[str]:
         problems.append(f"its fingerprint must say {', '.join(missing)}")
     if record.status is Status.PASSED and "torch" not in record.versions:
         problems.append("its versions must say torch")
-    if record.versions.get("driver", said.get("driver")) != said.get("driver"):
-        problems.append(
-            f"its driver is {record.versions['driver']} in versions and {said.get('driver')} in fingerprint"
-        )
+    drivers = [record.versions.get("driver"), said.get("driver")]
+    if all(drivers) and drivers[0] != drivers[1]:
+        problems.append(f"its driver is {drivers[0]} in versions and {drivers[1]} in fingerprint")
     try:
         when = datetime.fromisoformat(record.measured_at)
         when = when.replace(tzinfo=UTC) if when.tzinfo is None else when

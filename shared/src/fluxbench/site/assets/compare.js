@@ -55,7 +55,7 @@ function read() {
   state = { ...FRESH };
   for (const [key, value] of asked) if (key in FRESH && typeof FRESH[key] === "string") state[key] = value;
   for (const key of ["target", "variant"]) if (asked.has(key)) state[key] = new Set(asked.getAll(key));
-  if (!(state.regime in { sustained: 1, burst: 1 })) state.regime = FRESH.regime;
+  if (!["sustained", "burst"].includes(state.regime)) state.regime = FRESH.regime;
   if (!Object.hasOwn(METRICS, state.chart)) state.chart = FRESH.chart;
   if (!["longest", "", ...WORKLOADS].includes(state.workload)) state.workload = FRESH.workload;
   if (!["", "PASSED", "failed"].includes(state.status)) state.status = FRESH.status;
