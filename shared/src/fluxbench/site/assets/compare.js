@@ -88,7 +88,17 @@ function chosen() {
   return keyed.map(([, row]) => row);
 }
 
-function line_of(row, columns) {
+function baselineButton(row) {
+  const pressed = row.id === state.base;
+  const button = element("button", { type: "button", className: "base", textContent: "Baseline" });
+  button.dataset.id = row.id;
+  button.setAttribute("aria-pressed", pressed);
+  button.setAttribute("aria-label", `Baseline: ${row.variant}, ${row.target}, ${row.workload}`);
+  button.addEventListener("click", () => { state.base = pressed ? "" : row.id; update(); });
+  return button;
+}
+
+function lineOf(row, columns) {
   const made = element("tr", { className: row.status === "PASSED" ? "" : "failed" });
   for (const column of columns) {
     const { key } = column;
@@ -96,13 +106,8 @@ function line_of(row, columns) {
     const has = (column.value(row) ?? null) !== null || (key === "against" && base());
     if (key === "variant") {
       cell.scope = "row";
-      const pressed = row.id === state.base;
-      const button = element("button", { type: "button", className: "base", textContent: "Baseline" });
-      button.dataset.id = row.id;
-      button.setAttribute("aria-pressed", pressed);
-      button.setAttribute("aria-label", `Baseline: ${row.variant}, ${row.target}, ${row.workload}`);
-      button.addEventListener("click", () => { state.base = pressed ? "" : row.id; update(); });
-      cell.append(row.variant, ...(row.quantized ? [element("small", { textContent: " quantized" })] : []), " ", button);
+      cell.append(row.variant, ...(row.quantized ? [element("small", { textContent: " quantized" })] : []));
+      if (row.status === "PASSED") cell.append(" ", baselineButton(row));
     } else if (row.status !== "PASSED" && key === OF_TIME[0]) {
       cell.colSpan = columns.filter(each => OF_TIME.includes(each.key)).length;
       cell.className = "wide";
@@ -126,7 +131,7 @@ function update() {
     head.hidden = key === "against" && !state.base;
     head.ariaSort = state.sort === key ? "ascending" : state.sort === `-${key}` ? "descending" : "none";
   }
-  document.querySelector("tbody").replaceChildren(...rows.slice(0, limit).map(row => line_of(row, columns)));
+  document.querySelector("tbody").replaceChildren(...rows.slice(0, limit).map(row => lineOf(row, columns)));
   if (here) [...document.querySelectorAll(".base")].find(button => button.dataset.id === here)?.focus();
   byId("more").hidden = rows.length <= limit;
   byId("more").textContent = `Show ${Math.min(STEP, rows.length - limit)} more rows`;
