@@ -10,11 +10,12 @@ from typing import Any
 from sample_records import make_record
 
 from fluxbench import records
+from fluxbench.fingerprint import Fingerprint
 from fluxbench.records import Record, Status
 from fluxbench.workloads import BY_NAME, Workload
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u2028\u2029{0}%s"
-H200 = {
+H200: Fingerprint = {
     "device": "NVIDIA H200",
     "device_kind": "cuda",
     "compute_capability": "9.0",
@@ -22,7 +23,7 @@ H200 = {
     "driver": "580.10",
     "code.timing.py": "aaa",
 }
-CPU = {"device": "AMD EPYC", "device_kind": "cpu", "cpu_cores": 2, "code.timing.py": "aaa"}
+CPU: Fingerprint = {"device": "AMD EPYC", "device_kind": "cpu", "cpu_cores": 2, "code.timing.py": "aaa"}
 LENGTHS = ("flux1-1024px-t128", "flux1-1024px-t512")
 
 

@@ -14,12 +14,13 @@ from sample_records import make_record
 
 from fluxbench import records
 from fluxbench.cli import main
+from fluxbench.fingerprint import Fingerprint
 from fluxbench.records import Record, Status
 from fluxbench.settings import SetupError
 from fluxbench.site.intake import Intake, add
 
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
-SAID = {
+SAID: Fingerprint = {
     "device": "NVIDIA H200",
     "device_kind": "cuda",
     "compute_capability": "9.0",

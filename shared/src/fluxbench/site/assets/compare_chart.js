@@ -88,7 +88,9 @@ function drawChart(holder, rows, metric, regime) {
     if (!panels.has(key)) panels.set(key, []);
     panels.get(key).push(row);
   }
-  const shown = [...panels.values()].slice(0, PANELS).map(each => panel(each, metric, regime));
+  const inOrder = [...panels.values()].sort(([one], [other]) =>
+    TARGETS.indexOf(one.target) - TARGETS.indexOf(other.target) || one.flops - other.flops);
+  const shown = inOrder.slice(0, PANELS).map(each => panel(each, metric, regime));
   const note = document.createElement("p");
   note.className = "about";
   if (!shown.length) note.textContent = "No row that is chosen has such a number.";
