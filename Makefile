@@ -1,7 +1,8 @@
 # `make help` lists the targets. PYTHON is the interpreter that everything is built on; WHEELS, a folder of wheels that
 # takes the place of the network; AMBIENT, an interpreter that already holds torch, to measure with as it is. ALL=1
 # measures also what environment/targets.toml leaves out of this machine's page. CELL names the cells of `make rerun`.
-# TARGET is a table of environment/targets.toml; WHEELHOUSE, a folder of wheels that no registry has.
+# TARGET is a table of environment/targets.toml; WHEELHOUSE, a folder of wheels that no registry has. `make serve` listens
+# at PORT of this machine.
 PYTHON ?= python3
 NOTEBOOK ?= notebooks/flux.md
 WHEELS ?=
@@ -10,6 +11,7 @@ ALL ?=
 CELL ?=
 TARGET ?=
 WHEELHOUSE ?=
+PORT ?= 8000
 
 LOCKS := environment/locks
 BIN := .venv/bin
@@ -28,7 +30,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun doctor test check bench setup format lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test check bench setup format lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -45,6 +47,12 @@ status: .venv/ready  ## say which results hold on this machine as it is now, and
 rerun: .venv/ready  ## run CELL=... again with what depends on it, and say what changed
 	@$(BIN)/fluxbench rerun $(NOTEBOOK) $(or $(CELL),$(error name a cell: make rerun CELL=sdpa))
 
+site: .venv/ready  ## draw reports/index.html and reports/compare.html from all records there
+	@$(BIN)/fluxbench site
+
+serve: site  ## show reports/ at http://127.0.0.1:8000/ until interrupted (PORT=...)
+	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory reports $(PORT)
+
 doctor: .venv/ready  ## say what this machine has and lacks, and which variants will run
 	@$(BIN)/fluxbench doctor
 
@@ -55,7 +63,8 @@ check: .venv/dev  ## format, lint, types, import table and notebook lists; chang
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
 	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_imports.py tests/test_lists.py
 
-bench: .venv/ready  ## print how long the command line takes with nothing to do (after `make report`)
+bench: .venv/ready  ## print how long `make site` takes, and the command line with nothing to do (after `make report`)
+	@$(BIN)/python shared/benchmarks/site_times.py
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
 setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv

@@ -1,8 +1,9 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: what was asked for. 1: not so, and each problem is said (`status`: something is not fresh; `floor`: a time
-cannot be). 2: it could not be begun, and nothing was changed; or the disk is full, and finished cells and all earlier
-results are kept. 130 or 143: interrupted, and what was there before is still there.
+cannot be; `add`: nothing was taken in; `site`: drawn, but without some records). 2: it could not be begun, and nothing
+was changed; or the disk is full, and finished cells and all earlier results are kept. 130 or 143: interrupted, and what
+was there before is still there.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def _parser() -> argparse.ArgumentParser:
     floor = command(
         "floor", "hold a CSV of anyone's times to what its device can do at all; exit code 1: some cannot be"
     )
+    site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
+    add = command("add", "take a folder of records in as a new target, or say why not")
     for each in (build, publish, status, rerun):
         each.add_argument("notebook", type=Path)
     for each in (build, publish, rerun):
@@ -81,6 +84,12 @@ def _parser() -> argparse.ArgumentParser:
     floor.add_argument("table", type=Path)
     floor.add_argument("--gpu", help="the card, where the table does not say it")
     floor.add_argument("--causal", action="store_true", help="causal, where the table does not say it")
+    add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
+    add.add_argument("--target", help="its name under reports/ (default: the device's)")
+    for each in (site, add):
+        each.add_argument(
+            "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
+        )
     for each in (status, rerun, diff, doctor, floor):
         each.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
@@ -163,6 +172,30 @@ def _floor(chosen: argparse.Namespace) -> int:
     return 1 if found.impossible else 0
 
 
+def _site(chosen: argparse.Namespace) -> int:
+    from fluxbench.site.draw import draw
+
+    drawn = draw(_reports(chosen))
+    for problem in drawn.problems:
+        print(f"fluxbench: {problem}", file=sys.stderr)
+    print(f"The site is {drawn.index.resolve()}")
+    return 1 if drawn.problems else 0
+
+
+def _add(chosen: argparse.Namespace) -> int:
+    from fluxbench.site.intake import add
+
+    found = add(chosen.path, _reports(chosen), chosen.target)
+    for problem in found.problems:
+        print(f"fluxbench: {problem}", file=sys.stderr)
+    print(f"fluxbench: {found.text()}", file=sys.stderr if found.problems else sys.stdout)
+    return 1 if found.problems else 0
+
+
+def _reports(chosen: argparse.Namespace) -> Path:
+    return chosen.reports or Settings.load().root / "reports"
+
+
 def _built(chosen: argparse.Namespace, only: tuple[str, ...] = ()) -> Built:
     from fluxbench.notebook import listeners
     from fluxbench.notebook.build import build
@@ -192,6 +225,8 @@ _COMMANDS = {
     "diff": _diff,
     "doctor": _doctor,
     "floor": _floor,
+    "site": _site,
+    "add": _add,
 }
 
 if __name__ == "__main__":

@@ -68,6 +68,6 @@ class Look:
 def look(variant: str) -> Look:
     """Return how to draw a variant. It follows from the name alone, not from what else is on the figure."""
     kernel = base(variant)
-    index = BASES.index(kernel) if kernel in BASES else zlib.crc32(kernel.encode())
+    index = BASES.index(kernel) if kernel in BASES else zlib.crc32(kernel.encode(errors="replace"))
     dashes, filling = _FORMS[form(variant)]
     return Look(COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)], dashes, filling)

@@ -8,10 +8,13 @@ since they are not equally correct.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import re
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from fluxbench.records import Correctness, Record, Status, Timing
@@ -69,9 +72,22 @@ class Group:
         """Return a workload's length in the unit of `axis`."""
         return workload.text_tokens if self.by_text else workload.seq_len
 
+    @cached_property
+    def at(self) -> Mapping[Workload, Mapping[str, Record]]:
+        """The records at each workload, by variant."""
+        found: dict[Workload, dict[str, Record]] = {workload: {} for workload in self.workloads}
+        for record in self.records:
+            found[record.workload].setdefault(record.variant, record)
+        return found
+
+    @cached_property
+    def wrong(self) -> frozenset[str]:
+        """The variants that are not to be trusted, since one of their records is not."""
+        return frozenset(record.variant for record in self.records if distrusted(record))
+
     def find(self, variant: str, workload: Workload) -> Record | None:
         """Return the record of one variant at one workload, if there is one."""
-        return next((r for r in self.records if r.variant == variant and r.workload == workload), None)
+        return self.at.get(workload, {}).get(variant)
 
     def curve(self, variant: str) -> list[Record]:
         """Return a variant's PASSED records, shortest workload first."""
@@ -86,14 +102,13 @@ def groups(records: Iterable[Record]) -> list[Group]:
         key = (record.variant, record.workload)
         if key not in newest or newest[key].measured_at <= record.measured_at:
             newest[key] = record
-    sizes: dict[tuple[object, ...], set[Workload]] = {}
-    for record in newest.values():
-        sizes.setdefault(_image(record.workload), set()).add(record.workload)
+    images = {workload: _image(workload) for _, workload in newest}
+    sizes = Counter(images.values())
     members: dict[tuple[object, ...], list[Record]] = {}
     for record in newest.values():
-        image = _image(record.workload)
+        image = images[record.workload]
         # Several texts beside one image are a curve over text; else it is a curve over images.
-        members.setdefault(image if len(sizes[image]) > 1 else image[:-1], []).append(record)
+        members.setdefault(image if sizes[image] > 1 else image[:-1], []).append(record)
     return [_group(found) for found in members.values()]
 
 
@@ -191,20 +206,20 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
 
     A variant that is not to be trusted at any workload of the group has no place.
     """
-    wrong = {record.variant for record in group.records if distrusted(record)}
     entries = [
         record
-        for record in group.records
-        if record.workload == workload
-        and record.status is Status.PASSED
-        and record.variant not in wrong
+        for record in group.at.get(workload, {}).values()
+        if record.status is Status.PASSED
+        and record.variant not in group.wrong
         and correctness_of(record).precision_class == precision_class
     ]
+    lows = sorted(timing_of(record).ratio_ci95[0] for record in entries)
+    highs = sorted(timing_of(record).ratio_ci95[1] for record in entries)
     places = []
     for record in entries:
-        others = [other for other in entries if other is not record]
-        faster = sum(timing_of(other).ratio_ci95[1] < timing_of(record).ratio_ci95[0] for other in others)
-        places.append(Ranked(1 + faster, any(overlap(other, record) for other in others), record))
+        low, high = timing_of(record).ratio_ci95
+        faster, slower = bisect.bisect_left(highs, low), len(lows) - bisect.bisect_right(lows, high)
+        places.append(Ranked(1 + faster, faster + slower < len(entries) - 1, record))
     return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
 
 

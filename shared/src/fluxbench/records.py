@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fluxbench import field_types
 from fluxbench.workloads import BY_NAME, Workload
 
 SCHEMA = 1
@@ -73,9 +74,7 @@ class Timing:
     ratio_ci95: tuple[float, float]
     split: tuple[int, ...] = ()  # how many samples each process took; empty: equally many
     set_aside: int = 0  # samples that are kept and not ranked: while settling, or out of the regime
-    precise: bool | None = (
-        None  # False: the caps of time and processes came before the precision that is asked for; None: not asked
-    )
+    precise: bool | None = None  # False: the caps of time and processes came before the precision asked for
 
     @property
     def by_process(self) -> tuple[tuple[float, ...], ...]:
@@ -233,11 +232,12 @@ def _check_timing(who: str, timing: Timing) -> None:
 def from_json(line: str) -> Record:
     """Return the record that a line of JSON holds.
 
-    Raises `RecordError` where the line is not JSON, is of another schema, lacks a field or has one too many.
+    Raises `RecordError` where the line is not JSON, is of another schema, lacks a field, has one too many or one of
+    another type.
     """
     try:
         data = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise RecordError(f"a record must be one JSON object a line, got {line[:60]!r}") from error
     if not isinstance(data, dict):
         raise RecordError(f"a record must be a JSON object, got {type(data).__name__}")
@@ -252,18 +252,15 @@ def from_json(line: str) -> Record:
             "status": Status(data.pop("status")),
             "kernels": tuple(Kernel(**kernel) for kernel in data.pop("kernels")),
         }
-        for name, kind in (
-            ("correctness", Correctness),
-            ("timing", Timing),
-            ("burst", Timing),
-            ("telemetry", Telemetry),
-            ("burst_telemetry", Telemetry),
-            ("second_clock", SecondClock),
-        ):
+        kinds: dict[str, type] = {"correctness": Correctness, "timing": Timing, "burst": Timing, "telemetry": Telemetry}
+        kinds |= {"burst_telemetry": Telemetry, "second_clock": SecondClock}
+        for name, kind in kinds.items():
             part = data.pop(name, None) if name in _ADDED else data.pop(name)
             parts[name] = None if part is None else kind(**{key: _frozen(value) for key, value in part.items()})
-        return Record(**{key: _frozen(value) for key, value in data.items()}, **parts)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        record = Record(**{key: _frozen(value) for key, value in data.items()}, **parts)
+        field_types.check(record)
+        return record
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RecordError(f"a record does not fit schema {SCHEMA}: {error}") from error
 
 
