@@ -94,7 +94,11 @@ BUILDING = {
     "records settings",
     "notebook.execution": "environments fingerprint history notebook.document notebook.runner notebook.store "
     "progress settings",
-    "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.store",
+    "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.page_markup "
+    "notebook.store",
+    "notebook.page_markup": "notebook.page_text",
+    "notebook.page_text": "records",
+    "notebook.style": "",
     "notebook.build": "cell hardware notebook.document notebook.execution notebook.freshness notebook.page "
     "notebook.store progress records settings targets",
     "notebook.listeners": "notebook.build progress",
