@@ -87,6 +87,21 @@ def throughput() -> None:
     )
 
 
+def frontier() -> None:
+    """Draw `frontier.svg` with `frontier.csv`: error against time."""
+    plots.frontier(measured(), Path("frontier.svg"))
+
+
+def energy() -> None:
+    """Draw `energy.svg` with `energy.csv`."""
+    plots.energy(measured(), Path("energy.svg"))
+
+
+def parts() -> None:
+    """Draw `parts.svg` with `parts.csv`: what one call's time is spent on."""
+    plots.parts(measured(), Path("parts.svg"))
+
+
 def ranking() -> None:
     """Print the ranking with its intervals and what its numbers are, and draw `ranking.svg` with `ranking.csv`."""
     found = measured()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from fluxbench.records import Status
 
@@ -34,14 +33,6 @@ def drawn(text: str) -> str:
     return "\n".join(parts)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """Where the columns of a table begin and end, and which are aligned to the right."""
-
-    spans: tuple[tuple[int, int], ...]
-    right: tuple[bool, ...]
-
-
 def _table(lines: Sequence[str], caption: str | None) -> str | None:
     """Return the table that lines with a rule among them are, None where they are none."""
     at = next((index for index, line in enumerate(lines) if _RULE.fullmatch(line)), None)
@@ -53,21 +44,18 @@ def _table(lines: Sequence[str], caption: str | None) -> str | None:
     if any(_crosses(line, spans) for line in head):
         return None
     plain = [line for line in (*head, *body) if not _crosses(line, spans)]
-    columns = _Columns(spans, tuple(_to_the_right(plain, *span) for span in spans))
+    right = [place for place, span in enumerate(spans, start=1) if _to_the_right(plain, *span)]
     heads = ["\n".join(filter(None, (line[low:high].strip() for line in head))) for low, high in spans]
-    number = {True: ' class="number"', False: ""}
+    aligned = " ".join(f"n{place}" for place in right)  # a word for the table and not for each of its cells
     parts = [
         f'<div class="table" role="region" tabindex="0" aria-label="{html.escape(caption or heads[0] or "table")}">',
-        "<table>",
+        f'<table class="{aligned}">' if aligned else "<table>",
         f"<caption><span>{html.escape(caption)}</span></caption>" if caption else "",
         "<thead><tr>",
-        *(
-            f'<th scope="col"{number[right]}>{html.escape(each)}</th>'
-            for each, right in zip(heads, columns.right, strict=True)
-        ),
+        *(f'<th scope="col">{html.escape(each)}</th>' for each in heads),
         "</tr></thead>",
         "<tbody>",
-        *(_across(row, len(spans)) if isinstance(row, str) else _row(row, columns) for row in _rows(body, spans)),
+        *(_across(row, len(spans)) if isinstance(row, str) else _row(row) for row in _rows(body, spans)),
         "</tbody>",
         "</table>",
         "</div>",
@@ -106,12 +94,11 @@ def _across(text: str, columns: int) -> str:
     return f'<tr><th scope="rowgroup" class="{kind}" colspan="{columns}">{html.escape(text.strip())}</th></tr>'
 
 
-def _row(cells: Sequence[str], columns: _Columns) -> str:
+def _row(cells: Sequence[str]) -> str:
     bad = any(cell.strip().split(":")[0] in _BAD for cell in cells)
     parts = []
-    for index, (cell, right) in enumerate(zip(cells, columns.right, strict=True)):
-        kind = "number" if right else "wide" if len(cell) > _WIDE else ""
-        told = f' class="{kind}"' if kind else ""
+    for index, cell in enumerate(cells):
+        told = ' class="wide"' if len(cell) > _WIDE else ""
         tag = "td" if index else "th"
         scope = "" if index else ' scope="row"'
         parts.append(f"<{tag}{scope}{told}>{html.escape(cell.strip())}</{tag}>")
