@@ -177,7 +177,9 @@ class Machine:
 
     def shown(self, cell_id: str) -> str:
         """Return what a reader sees of a cell above its source, line breaks as spaces."""
-        _, _, its = self.html(cell_id).partition('<details class="cell-source"')[0].partition(f'<div id="output-{cell_id}"')
+        _, _, its = (
+            self.html(cell_id).partition('<details class="cell-source"')[0].partition(f'<div id="output-{cell_id}"')
+        )
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", its.partition(">")[2])).split())
 
     def measures(

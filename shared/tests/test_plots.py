@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -12,7 +13,8 @@ from pathlib import Path
 import pytest
 from sample_records import make_record, of_old, rested
 
-from fluxbench import plots
+from fluxbench import plots, plots_frontier
+from fluxbench.notebook.style import STYLESHEET
 from fluxbench.plots_style import BASES, COLOURS, look
 from fluxbench.ranking import FORMS
 from fluxbench.records import Record, Status
@@ -26,7 +28,7 @@ def throughput(records: Iterable[Record], svg_path: Path) -> None:
     plots.throughput(records, svg_path, 989.0, 700.0)
 
 
-FIGURES = [plots.latency, plots.ranking, throughput]
+FIGURES = [plots.latency, plots.ranking, throughput, plots.frontier, plots.energy]
 SMALL = [
     make_record(variant, workload, median_ms)
     for variant, median_ms in (("torch_flash", 0.8), ("torch_flash_copy", 0.9), ("torch_cudnn", 0.4))
@@ -44,6 +46,12 @@ def words(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")]
 
 
+def told(svg: str) -> list[str]:
+    """Return what the marks of an SVG tell."""
+    groups = (element for element in ET.fromstring(svg).iter() if element.get("class") == "mark")
+    return [group[0].text or "" for group in groups]
+
+
 def plotted(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -56,11 +64,29 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("background", ["#0a0a0a", "#ffffff", "#121212", "#f6f8fa"])
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("background", ["#0a0a0a", "#ffffff"])
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_colour_stands_out_from_the_page(colour: str, background: str) -> None:
-    light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
-    assert (light + 0.05) / (dark + 0.05) >= 3
+def test_a_colour_stands_out_from_any_page(colour: str, background: str) -> None:
+    assert contrast(colour, background) >= 3
+
+
+def test_the_pages_have_a_colour_of_every_series_in_both_themes_that_stands_out() -> None:
+    css = STYLESHEET.read_text(encoding="utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in re.findall(r"color-scheme:.*?}", css, re.DOTALL)
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        series = [theme[f"s{number}"] for number in range(1, len(COLOURS) + 1)]
+        assert len(set(series)) == len(COLOURS)
+        assert min(contrast(colour, theme[name]) for colour in series for name in ("bg", "bg-raised")) >= 4
+        texts = (theme[name] for name in ("text", "text-muted", "accent", "bad", "warn"))
+        assert min(contrast(text, theme[name]) for text in texts for name in ("bg", "bg-raised", "bg-head")) >= 4.5
 
 
 def test_variants_are_told_apart_without_colour() -> None:
@@ -76,8 +102,16 @@ def test_forms_of_a_kernel_share_its_colour() -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 class TestEveryFigure:
     def test_takes_text_and_axes_in_the_pages_colour(self, figure: Draw, tmp_path: Path) -> None:
-        found = set(re.findall(r"(?:stroke|fill): (#\w+)", draw(figure, SMALL, tmp_path)))
-        assert found <= {look(record.variant).colour for record in SMALL}
+        svg = draw(figure, SMALL, tmp_path)
+        series = {str(COLOURS.index(look(record.variant).colour) + 1) for record in SMALL}
+        assert set(re.findall(r"(?:stroke|fill):var\(--k(\d)\)", svg)) == series
+        assert set(re.findall(r"--k(\d): var\(--s\1, #\w+\)", svg)) == series
+        assert re.findall(r"(?:stroke|fill): ?#\w+", svg) == []
+
+    def test_tells_the_numbers_of_a_mark_where_the_pointer_rests(self, figure: Draw, tmp_path: Path) -> None:
+        found = told(draw(figure, SMALL, tmp_path))
+        assert all(re.search(r"\d", text) and "sustained" in text for text in found if "burst" not in text)
+        assert {text.replace(":", " ").split()[0] for text in found} >= {"torch_flash", "torch_cudnn"}
 
     def test_gives_the_same_bytes_for_the_same_records(self, figure: Draw, tmp_path: Path) -> None:
         (tmp_path / "again").mkdir()
@@ -137,7 +171,8 @@ class TestEveryFigure:
         assert not any("burst" in text for text in found)
 
     def test_keeps_signs_that_mean_something_in_xml(self, figure: Draw, tmp_path: Path) -> None:
-        ET.fromstring(draw(figure, [make_record("a<b>&c"), make_record("$x_1$")], tmp_path))
+        svg = draw(figure, [make_record('a<b>&"c'), make_record("$x_1$")], tmp_path)
+        assert any(text.startswith('a<b>&"c') for text in told(svg))
 
 
 @pytest.mark.parametrize("kernels", [18, 40])
@@ -229,3 +264,69 @@ def test_the_ranking_figure_marks_what_hit_the_cap(tmp_path: Path) -> None:
     found = words(draw(plots.ranking, records, tmp_path))
     assert "1c" in found
     assert any("c: the caps of time" in text for text in found)
+
+
+def apart(record: Record, **parts: float) -> Record:
+    """Return a record whose call the profiler took apart, in ms."""
+    assert record.second_clock
+    return dataclasses.replace(record, second_clock=dataclasses.replace(record.second_clock, parts_ms=parts))
+
+
+def erring(record: Record, rel_l2: float) -> Record:
+    assert record.correctness
+    return dataclasses.replace(record, correctness=dataclasses.replace(record.correctness, rel_l2=rel_l2))
+
+
+def test_on_the_frontier_is_what_no_faster_kernel_matches_in_error() -> None:
+    fast, exact, worse, slow = (
+        erring(make_record(name, median_ms=ms), error)
+        for name, ms, error in (("fast", 0.2, 0.05), ("exact", 0.4, 0.002), ("worse", 0.5, 0.003), ("slow", 5, 0.001))
+    )
+    alike = erring(make_record("alike", median_ms=0.6), 0.00195)  # by 2.5% less than one that is faster
+    found = plots_frontier.frontier([slow, worse, exact, fast, alike])
+    assert [record.variant for record in found] == ["fast", "exact", "slow"]
+
+
+def test_the_frontier_shows_a_kernel_once_in_its_fastest_form_and_the_csv_every_form(tmp_path: Path) -> None:
+    svg = draw(plots.frontier, SMALL, tmp_path)
+    assert [text.split(":")[0] for text in told(svg)] == ["torch_cudnn", "torch_flash"]
+    assert len(plotted(tmp_path / "figure.csv")) == 3
+    assert [row["on_frontier"] for row in plotted(tmp_path / "figure.csv")] == ["True", "False", "False"]
+
+
+def test_what_has_no_energy_is_named_and_not_drawn(tmp_path: Path) -> None:
+    unknown = dataclasses.replace(make_record("torch_cudnn", median_ms=0.4), energy_mj=None, energy_ci95_mj=None)
+    found = words(draw(plots.energy, [make_record(), unknown], tmp_path))
+    assert "Not known of torch_cudnn." in found
+    assert "250 ±3 mJ" in found
+    assert [row["energy_mj"] for row in plotted(tmp_path / "figure.csv")] == ["", "250.0"]
+    assert any("Not known" in text for text in words(draw(plots.energy, [unknown], tmp_path)))
+
+
+def test_a_call_is_split_by_what_its_kernels_do(tmp_path: Path) -> None:
+    records = [
+        apart(make_record("torch_flash_copy"), attention=0.6, copies=0.27, other=0.003),
+        apart(make_record("fp8", median_ms=0.5, precision_class="quantized"), attention=0.3, quantization=0.15),
+        make_record(),
+    ]
+    svg = draw(plots.parts, records, tmp_path)
+    assert told(svg) == [
+        "fp8, attention: 0.300 ms of 0.450 ms, 66.7%, burst",
+        "fp8, quantization: 0.150 ms of 0.450 ms, 33.3%, burst",
+        "torch_flash_copy, attention: 0.600 ms of 0.900 ms, 66.7%, burst",
+        "torch_flash_copy, copies: 0.270 ms of 0.900 ms, 30.0%, burst",
+        "torch_flash_copy, other: 0.00300 ms of 0.900 ms, 0.3%, burst",
+    ]
+    assert {"quantization 0.15", "copies 0.27", "Not taken apart: torch_flash."} <= set(words(svg))
+    assert {row["variant"]: row["copies_ms"] for row in plotted(tmp_path / "figure.csv")} == {
+        "torch_flash_copy": "0.27",
+        "fp8": "0.0",
+        "torch_flash": "",
+    }
+
+
+@pytest.mark.parametrize(
+    "records", [[], [make_record(status=Status.CRASHED)], [make_record()], [of_old(make_record())]]
+)
+def test_calls_that_were_not_taken_apart_are_said_to_be_so(records: list[Record], tmp_path: Path) -> None:
+    assert re.search("Nothing passed|Not known", " ".join(words(draw(plots.parts, records, tmp_path))))

@@ -1,4 +1,4 @@
-"""Records -> what a call costs, a row per variant: its energy, and what its time is spent on. At the longest workload."""
+"""Records -> what a call costs at the longest workload, by variant: its energy, and what its time is spent on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import FuncFormatter
 
 from fluxbench.formatting import interval, number, percent, plus_minus
-from fluxbench.plots_rows import NAME_PT, ROW_PT, TEXT_PT, by_class, baseline_of, mark_row, place, row_axes, scale_x
+from fluxbench.plots_rows import NAME_PT, ROW_PT, TEXT_PT, baseline_of, by_class, mark_row, place, row_axes, scale_x
 from fluxbench.plots_style import COLOURS
 from fluxbench.plots_svg import INK, SMALL_PT, WIDTH_PT, Block, prose, tell, write_at
 from fluxbench.ranking import Group, timing_of
@@ -33,8 +33,8 @@ def energy_blocks(group: Group) -> list[Block]:
     if not known:
         return [prose("Not known: this device has no energy counter, or it was not asked.", heading=heading)]
     note = (
-        "Left is less. Energy by the device's own counter over sustained blocks of this kernel alone, divided by their calls, "
-        f"with 95% intervals; the second number is the mean power meanwhile. {_upper(conditions(known))}."
+        "Left is less. Energy by the device's own counter over sustained blocks of this kernel alone, divided by their "
+        f"calls, with 95% intervals; the second number is the mean power meanwhile. {_upper(conditions(known))}."
     )
     unknown = [record.variant for record in records if record.energy_mj is None]
     rest = [prose(f"Not known of {', '.join(unknown)}.")] if unknown else []
@@ -63,9 +63,9 @@ def parts_blocks(group: Group) -> list[Block]:
     if not known:
         return [prose("Not known: no call was taken apart by torch's profiler.", heading=heading)]
     note = (
-        "Single calls on a device that rested (burst), by the kernels that the profiler saw, as shares of the call's time by "
-        "device events. What is missing at the right end passes between kernels. Numbers: the call's ms, and what of it is not "
-        f"attention. {_upper(conditions(known, 'burst'))}."
+        "Single calls on a device that rested (burst), by the kernels that the profiler saw, as shares of the call's "
+        "time by device events. What is missing at the right end passes between kernels. Numbers: the call's ms, and "
+        f"what of it is not attention. {_upper(conditions(known, 'burst'))}."
     )
     unknown = [record.variant for record in records if not _parts(record)]
     rest = [prose(f"Not taken apart: {', '.join(unknown)}.")] if unknown else []
@@ -76,7 +76,12 @@ def parts_rows(group: Group) -> list[Sequence[object]]:
     """Return what `parts_blocks` plots, in the columns of `PARTS_HEADER`; empty where a call was not taken apart."""
     return [
         (
-            *(group.longest.name, record.variant, "burst", record.second_clock.events_ms if record.second_clock else ""),
+            *(
+                group.longest.name,
+                record.variant,
+                "burst",
+                record.second_clock.events_ms if record.second_clock else "",
+            ),
             *(_parts(record).get(part, 0.0) if _parts(record) else "" for part in PARTS),
         )
         for record in _ranked(group)
@@ -125,6 +130,7 @@ def _split(known: list[Record], figure: Any, top: float) -> None:
         left += 20 + 6 * len(part) + 8
     plot = row_axes(figure, top + 14, len(known), 34)
     plot.set_xlim(0, 1)
+    plot.grid(visible=False, axis="y")
     plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.0%}"))
     plot.set_xlabel("share of the call's time (burst)", fontsize=SMALL_PT)
     for index, record in enumerate(known):
@@ -134,12 +140,15 @@ def _split(known: list[Record], figure: Any, top: float) -> None:
                 colour, dense = _PAINT[part]
                 share = ms / _call_ms(record)
                 (bar,) = plot.barh([index], [share], 0.62, start, color=colour, alpha=dense, linewidth=0)
-                tell(bar, f"{record.variant}, {part}: {number(ms)} ms of {number(_call_ms(record))} ms, {percent(share)}, burst")
+                told = f"{number(ms)} ms of {number(_call_ms(record))} ms, {percent(share)}, burst"
+                tell(bar, f"{record.variant}, {part}: {told}")
                 start += share
         baseline = baseline_of(top + 14, index)
         write_at(figure, NAME_PT, baseline, record.variant, fontsize=SMALL_PT + 0.5)
         write_at(figure, TEXT_PT + 50, baseline, f"{number(_call_ms(record))} ms", ha="right")
-        besides = [f"{part} {number(parts[part], 2)}" for part in PARTS[1:] if parts.get(part, 0.0) >= 0.01 * _call_ms(record)]
+        besides = [
+            f"{part} {number(parts[part], 2)}" for part in PARTS[1:] if parts.get(part, 0.0) >= 0.01 * _call_ms(record)
+        ]
         write_at(figure, TEXT_PT + 58, baseline, ", ".join(besides), fontsize=SMALL_PT - 1)
 
 

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from fluxbench.formatting import interval, number
 from fluxbench.plots_rows import by_class, place
 from fluxbench.plots_style import look
-from fluxbench.plots_svg import INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
+from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
 from fluxbench.ranking import Group, base, correctness_of, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
@@ -58,18 +58,18 @@ def blocks(group: Group) -> list[Block]:
     if not shown:
         return []
     note = (
-        "Low and left is better. One mark per kernel, in its fastest form: its median time and 95% interval, and its error "
-        "against the float64 reference, of the worse of two kinds of inputs. On the line is what no faster kernel matches in "
-        f"error (errors within {_ALIKE - 1:.0%} count as equal): to err less, one must take longer. "
+        "Low and left is better. One mark per kernel, in its fastest form: its median time and 95% interval, and its "
+        "error against the float64 reference, of the worse of two kinds of inputs. On the line is what no faster "
+        f"kernel matches in error (errors within {_ALIKE - 1:.0%} count as equal): to err less, one must take longer. "
         f"Sustained: {conditions(shown)}."
     )
     height = max(_LEAST_PT, (len(shown) + 1) * _KEY_LINE_PT + 8)
     draw = partial(_draw, shown, height)
-    return [prose(note, heading=f"Error against sustained time: {place(group)}"), (height + 40, draw)]
+    return [prose(note, heading=f"Error against sustained time: {place(group)}", gap=18), (height + 40, draw)]
 
 
 def _ranked(group: Group) -> list[Record]:
-    """Return the ranked records with an error, fastest first; one without any error has no place on a logarithmic axis."""
+    """Return the ranked records with an error, fastest first; a logarithmic axis has no place for no error."""
     found = [entry.record for places in by_class(group).values() for entry in places if _error(entry.record) > 0]
     return sorted(found, key=lambda record: timing_of(record).median_ms)
 
@@ -105,6 +105,7 @@ def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
     x = [steps[0][0], *(ms for ms, _ in steps[1:] for _ in range(2)), max(times) * 1.15]
     y = [error for _, error in steps for _ in range(2)]
     plot.plot(x, y, color=INK, linewidth=1, alpha=0.7)
+    _name(plot, best, shown)
     write_at(figure, WIDTH_PT - 56, top + 8, "ms", ha="right", fontweight="bold")
     write_at(figure, WIDTH_PT - 2, top + 8, "error", ha="right", fontweight="bold")
     for index, record in enumerate(shown):
@@ -116,11 +117,39 @@ def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
         told = f"{record.variant}: {interval(timing.median_ms, timing.ci95_ms, unit=' ms')} sustained"
         tell(mark, f"{told}, relative error {_error(record):.2e}")
         baseline = top + 8 + (index + 1) * _KEY_LINE_PT
-        _key(plot, (_KEY_PT - _LEFT_PT) / _PLOT_PT, 1 - (baseline - 0.34 * SMALL_PT - top - 6) / (height - 6), style.marker, shape)
+        _key(
+            plot,
+            (_KEY_PT - _LEFT_PT) / _PLOT_PT,
+            1 - (baseline - 0.34 * SMALL_PT - top - 6) / (height - 6),
+            style.marker,
+            shape,
+        )
         weight = "bold" if record in best else "normal"
         write_at(figure, _KEY_PT + 10, baseline, record.variant, fontweight=weight)
         write_at(figure, WIDTH_PT - 56, baseline, number(timing.median_ms), ha="right", fontweight=weight)
         write_at(figure, WIDTH_PT - 2, baseline, f"{_error(record):.1e}", ha="right", fontweight=weight)
+
+
+def _name(plot: Any, best: Sequence[Record], shown: Sequence[Record]) -> None:
+    """Write the names of those on the line beside their marks, where there is room."""
+    scale = 72 / plot.figure.dpi
+    at = {r.variant: plot.transData.transform((timing_of(r).median_ms, _error(r))) * scale for r in shown}
+    taken = [(x - 5, y - 5, x + 5, y + 5) for x, y in at.values()]
+    right = plot.bbox.x1 * scale
+    for record in best:
+        x, y = at[record.variant]
+        width = len(record.variant) * CHARACTER_PT
+        for left, below in ((x - 4, y - 16), (x + 7, y + 5), (x - width - 8, y - 3)):
+            box = (left, below - 2, left + width, below + SMALL_PT)
+            if box[2] < right and box[0] > _LEFT_PT and not any(_overlap(box, other) for other in taken):
+                taken.append(box)
+                where = plot.transAxes.inverted().transform((left / scale, below / scale))
+                plot.text(*where, record.variant, transform=plot.transAxes, fontsize=SMALL_PT)
+                break
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
 def _key(plot: Any, x: float, y: float, marker: str, shape: dict[str, object]) -> None:

@@ -154,6 +154,8 @@ def _curve(plot: Any, variant: str, points: Sequence[Point], shift_pt: float) ->
     intervals(plot, x, [timing_of(record).ci95_ms for _, record in points], **common)
     for at, record in points:
         median = timing_of(record).median_ms
-        (mark,) = plot.plot([at], [median], style.marker, fillstyle=style.filling, markersize=6, clip_on=False, **common)
+        (mark,) = plot.plot(
+            [at], [median], style.marker, fillstyle=style.filling, markersize=6, clip_on=False, **common
+        )
         told = interval(median, timing_of(record).ci95_ms, unit=" ms")
         tell(mark, f"{variant}, revision {at + 1}: {told}, sustained")

@@ -128,8 +128,10 @@ def inline(svg: str, name: str, title: str, description: str) -> str:
     body = body.replace("xlink:href", "href").replace(INK, "currentColor")
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r' transform="rotate\(-0 [^"]*"', "", body)
-    body = re.sub(rf'<g id="{_TOLD}([^"]*)">', r'<g class="mark"><title>\1</title>', body)
-    used = {each: f"{prefix}-{at}" for at, each in enumerate(dict.fromkeys(re.findall(r'(?:url\(|href=")#([^)"]+)', body)))}
+    body = re.sub(rf"<g id=([\"']){_TOLD}(.*?)\1>", r'<g class="mark"><title>\2</title>', body)
+    used = {
+        each: f"{prefix}-{at}" for at, each in enumerate(dict.fromkeys(re.findall(r'(?:url\(|href=")#([^)"]+)', body)))
+    }
     body = re.sub(r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", body)
     body = re.sub(r'(url\(|href=")#([^)"]+)', lambda found: f"{found[1]}#{used[found[2]]}", body)
     body = _NUMBERS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s*\n", " ", found[0])), body)
@@ -150,7 +152,9 @@ def inline(svg: str, name: str, title: str, description: str) -> str:
 
 def _shortened(body: str) -> str:
     """Return the same drawing in fewer bytes: no groups without a purpose, no style that is inherited anyway."""
-    body = re.sub(r"(<use [^>]*style=\"(?:fill: [^;\"]*|fill-opacity: 0)?)[^\"]*\"", r'\1"', body)  # the mark has its stroke
+    body = re.sub(
+        r"(<use [^>]*style=\"(?:fill: [^;\"]*|fill-opacity: 0)?)[^\"]*\"", r'\1"', body
+    )  # the mark has its stroke
     body = re.sub(r"\n\s+", "\n", body).replace("\n<g/>", "").replace("\n<defs/>", "")
     body = re.sub(r"<g>\n((?:<use [^>]*>\n)+)</g>\n", r"\1", body)
     body = re.sub(r"<g>\n(<(?:path|text) [^>]*>(?:[^<]*</text>)?\n)</g>\n", r"\1", body)

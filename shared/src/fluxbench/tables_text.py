@@ -47,9 +47,7 @@ def entries(group: Group, title: str, found: Iterable[tuple[str, str, Sequence[s
         said = f"{what} {where}: {why}" if why else f"{what}, {where}:"
         for indent, text in (("  ", said), ("      ", ", ".join(variants))):
             further = "    " if indent == "  " else indent
-            lines += textwrap.wrap(
-                text, WRAP, initial_indent=indent, subsequent_indent=further, break_long_words=False
-            )
+            lines += textwrap.wrap(text, WRAP, initial_indent=indent, subsequent_indent=further, break_long_words=False)
     return lines
 
 

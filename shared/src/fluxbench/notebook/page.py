@@ -1,4 +1,4 @@
-"""A notebook's page, from uvnote's own generator: every cell is on it, and what is not a fresh result says what it is."""
+"""A notebook's page, from uvnote's generator: every cell is on it, and what is not a fresh result says what it is."""
 
 from __future__ import annotations
 
@@ -97,7 +97,9 @@ def _beside(cell: Freshness) -> Shown:
     when = f"measured {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else f"ran {utc(result.ran_at)}"
     marks = its[0].fingerprint if its else result.depends
     driver = f"driver {marks['driver']}" if marks.get("driver") else ""
-    torch = "torch " + " and ".join(found) if (found := sorted({r.versions.get("torch", "") for r in its} - {""})) else ""
+    torch = (
+        "torch " + " and ".join(found) if (found := sorted({r.versions.get("torch", "") for r in its} - {""})) else ""
+    )
     said = [when, str(marks.get("device") or ""), driver, torch]
     return Shown(stale=cell.state is State.STALE, origin=", ".join(filter(None, said)))
 

@@ -1,7 +1,8 @@
-"""uvnote's page -> fluxbench's: its cells, styles and words in an order to read, with a small script for uvnote's large one.
+"""uvnote's page -> fluxbench's: its cells, styles and words in an order to read.
 
-uvnote's script asks its own server for changes, which a published page has none of, and takes no keys. Here a cell shows
-what it gave first and its code below, text becomes tables, and headings make a table of contents.
+uvnote's script asks its own server for changes, which a published page has none of, and its controls take no keys; a
+small script stands in its place. A cell shows what it gave first and its code below, text becomes tables, and headings
+make a table of contents.
 """
 
 from __future__ import annotations
@@ -148,4 +149,7 @@ def _contents(headings: list[tuple[int, str, str]]) -> str:
     if len(headings) < 2:
         return ""
     items = "\n".join(f'<li class="h{level}"><a href="#{place}">{text}</a></li>' for level, place, text in headings)
-    return f'\n<details class="contents"><summary>Contents</summary>\n<nav aria-label="Contents"><ul>\n{items}\n</ul></nav></details>'
+    return (
+        '\n<details class="contents"><summary>Contents</summary>\n'
+        f'<nav aria-label="Contents"><ul>\n{items}\n</ul></nav></details>'
+    )

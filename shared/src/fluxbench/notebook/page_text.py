@@ -6,6 +6,7 @@ Nothing of the text is markup itself. What has no shape that is known here stays
 from __future__ import annotations
 
 import html
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -155,7 +156,7 @@ def _prose(lines: Sequence[str]) -> str | None:
 
 def _joined(lines: Sequence[str]) -> str:
     text = lines[0]
-    for before, line in zip(lines, lines[1:], strict=False):
+    for before, line in itertools.pairwise(lines):
         broken = len(before) + 1 + len(line.split(" ")[0]) >= _WRAPPED
         text += (" " if broken else "\n") + line
     return text

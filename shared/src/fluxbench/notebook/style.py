@@ -1,4 +1,4 @@
-"""The pages' one stylesheet, `assets/pages.css`, into the frontmatter of notebooks: `python -m fluxbench.notebook.style`."""
+"""The pages' one stylesheet, `assets/pages.css`, into the frontmatter of the notebooks that are named: `make style`."""
 
 from __future__ import annotations
 
