@@ -39,8 +39,8 @@ class Shown:
 def refined(page: str, cells: Mapping[str, Shown]) -> str:
     """Return uvnote's page in fluxbench's order, in the theme that its script names."""
     theme, ui = _THEME.search(page), _UI.search(page)
-    page = _SCRIPTS.sub("", page)
-    page = _CONTROLS.sub("", page)
+    head, end, body = page.partition("</head>")
+    page = _SCRIPTS.sub("", head) + end + _CONTROLS.sub("", body, count=1)
     parts, prose_from = [], 0
     headings: list[tuple[int, str, str]] = []
     for found in _CELL.finditer(page):
@@ -58,6 +58,9 @@ def refined(page: str, cells: Mapping[str, Shown]) -> str:
     page = page.replace('<div class="main-content">', f'{_BAR}<main class="main-content" id="main">', 1)
     page = re.sub(r"</div>\s*</body>", lambda _: f"</main>\n{footer}</body>", page)
     page = re.sub(r"<h1>.*?</h1>", lambda found: found[0] + _contents(headings), page, count=1, flags=re.DOTALL)
+    style = (_ASSETS / "pages.css").read_text(encoding="utf-8")
+    if style.split("\n")[0] not in page:  # a notebook that does not bring it; its own rules come later and win
+        page = page.replace("<head>", f"<head>\n<style>\n{style}</style>", 1)
     script = f"<script>\n{(_ASSETS / 'pages.js').read_text(encoding='utf-8')}</script>\n"
     its_theme, its_ui = theme[1] if theme else "dark", ui[1] if ui and ui[1] != "None" else "default"
     opening = f'<html lang="en" data-theme="{its_theme}" data-ui="{its_ui}">'
