@@ -84,7 +84,7 @@ def test_every_table_of_a_page_is_drawn_as_one() -> None:
         markup = drawn(text)
         assert markup.count("<table") == len(re.findall("^─", text, re.MULTILINE))
         assert "─" not in markup
-        words = re.findall(r"\w+", "".join(parsed(text).itertext()))
+        words = re.findall(r"\w+", " ".join(parsed(text).itertext()))
         assert sorted(words) == sorted(re.findall(r"\w+", text))  # nothing is lost and nothing told twice
 
 

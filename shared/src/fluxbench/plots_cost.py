@@ -29,14 +29,14 @@ def energy_blocks(group: Group) -> list[Block]:
     if not records:
         return []
     heading = f"Energy of a call, sustained: {place(group)}"
-    known = sorted((r for r in records if r.energy_mj is not None), key=lambda record: record.energy_mj or 0.0)
+    known = sorted((r for r in records if r.energy_mj), key=lambda record: record.energy_mj or 0.0)
     if not known:
         return [prose("Not known: this device has no energy counter, or it was not asked.", heading=heading)]
     note = (
         "Left is less. Energy by the device's own counter over sustained blocks of this kernel alone, divided by their "
         f"calls, with 95% intervals; the second number is the mean power meanwhile. {_upper(conditions(known))}."
     )
-    unknown = [record.variant for record in records if record.energy_mj is None]
+    unknown = [record.variant for record in records if not record.energy_mj]
     rest = [prose(f"Not known of {', '.join(unknown)}.")] if unknown else []
     return [prose(note, heading=heading), (len(known) * ROW_PT + 36, partial(_energy, known)), *rest]
 

@@ -144,7 +144,7 @@ def row_axes(figure: Any, top: float, rows: int, room_below: float) -> Any:
 
 def scale_x(plot: Any, low: float, high: float, unit: str) -> None:
     """Make the x-axis reach a little beyond these ends, logarithmic where they are far apart."""
-    if high / low > 3:
+    if low > 0 and high / low > 3:
         plot.set_xscale("log")
         plot.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         plot.set_xlim(low / 1.12, high * 1.12)
