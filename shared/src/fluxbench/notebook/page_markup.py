@@ -39,8 +39,8 @@ class Shown:
 def refined(page: str, cells: Mapping[str, Shown]) -> str:
     """Return uvnote's page in fluxbench's order, in the theme that its script names."""
     theme, ui = _THEME.search(page), _UI.search(page)
-    head, end, body = page.partition("</head>")
-    page = _SCRIPTS.sub("", head) + end + _CONTROLS.sub("", body, count=1)
+    head, closing, body = page.partition("</head>")
+    page = _SCRIPTS.sub("", head) + closing + _CONTROLS.sub("", body, count=1)
     parts, prose_from = [], 0
     headings: list[tuple[int, str, str]] = []
     for found in _CELL.finditer(page):
