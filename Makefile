@@ -30,7 +30,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test check bench setup format lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test check bench setup format style screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -81,6 +81,12 @@ setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
 
 format:  ## rewrite the sources in the house format
 	$(BIN)/ruff format shared && $(BIN)/ruff check --fix shared
+
+style: .venv/ready  ## write the pages' stylesheet, shared/src/fluxbench/assets/pages.css, into the notebooks
+	@$(BIN)/python -m fluxbench.notebook.style notebooks/*.md
+
+screenshots: .venv/dev  ## take pictures of the published pages into docs/screenshots; needs chromium and chromium-driver
+	@cd shared && ../$(BIN)/python tests/screenshots.py ../reports ../docs/screenshots
 
 lock: .venv/ready  ## lock the package sets of environment/locks anew; WHEELHOUSE must hold the wheels that no registry has
 	cd $(LOCKS) && for set in uv tools dev torch-2.13.0; do $(COMPILE) --universal --python-version 3.11 $$set.in -o $$set.txt || exit; done

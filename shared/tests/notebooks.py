@@ -176,8 +176,10 @@ class Machine:
         return its
 
     def shown(self, cell_id: str) -> str:
-        """Return what a reader sees of a cell below its source, line breaks as spaces."""
-        _, _, its = self.html(cell_id).partition(f'<div id="output-{cell_id}"')
+        """Return what a reader sees of a cell above its source, line breaks as spaces."""
+        _, _, its = (
+            self.html(cell_id).partition('<details class="cell-source"')[0].partition(f'<div id="output-{cell_id}"')
+        )
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", its.partition(">")[2])).split())
 
     def measures(

@@ -184,7 +184,7 @@ def test_the_last_good_result_of_a_failed_cell_stays_and_is_shown_as_what_it_is(
         "[The last run of this cell failed: it ended with exit code 1: it broke. What follows is its last good result, "
         f"of {utc(good.ran_at)}, with driver 580.65.06.] measured torch_math: 1.0 ms"
     )
-    assert " it broke Artifacts: first.jsonl" in shown  # what it said this time
+    assert " it broke files: first.jsonl" in shown  # what it said this time
     assert "[Not run: it needs first, which failed. What follows is its last good result" in built.shown("figure")
     assert "shown torch_math: 1.0 ms" in built.shown("figure")
     assert (built.output / "artifacts" / "first" / "first.jsonl").is_file()

@@ -156,9 +156,9 @@ class Machine:
         return [path for path in (self.folder / "tmp").iterdir() if path.is_dir()]
 
     def shown(self, cell_id: str) -> str:
-        """Return what a reader sees of a cell below its source, every space and line break as one space."""
+        """Return what a reader sees of a cell above its source, every space and line break as one space."""
         _, _, its = self.page.read_text(encoding="utf-8").partition(f'<div id="output-{cell_id}"')
-        its = re.split(r'<div class="cell[^"]*" id="cell-', its)[0].partition(">")[2]
+        its = its.partition('<details class="cell-source"')[0].partition(">")[2]
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", its)).split())
 
     def good(self, cell_id: str = "measuring") -> str:

@@ -78,12 +78,15 @@ SHOWING = {
     "tables": "formatting ranking records sentences tables_capabilities tables_csv tables_kernels tables_state "
     "tables_text",
     "plots_style": "ranking",
-    "plots_svg": "records",
+    "plots_svg": "plots_style records",
     "plots_lines": "formatting plots_style plots_svg ranking records sentences",
     "plots_rows": "formatting plots_style plots_svg ranking records sentences",
     "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
-    "plots": "formatting history plots_history plots_lines plots_rows plots_svg ranking records",
-    "show": "hardware history peaks plots records settings tables variants",
+    "plots_frontier": "formatting plots_rows plots_style plots_svg ranking records sentences",
+    "plots_cost": "formatting plots_rows plots_style plots_svg ranking records sentences",
+    "plots": "formatting history plots_cost plots_frontier plots_history plots_lines plots_rows plots_svg ranking "
+    "records",
+    "show": "formatting hardware history peaks plots records settings tables variants",
 }
 SITE = {
     "site": "",
@@ -105,7 +108,11 @@ BUILDING = {
     "records settings",
     "notebook.execution": "environments fingerprint history notebook.document notebook.runner notebook.store "
     "progress settings",
-    "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.store",
+    "notebook.page": "formatting notebook.document notebook.execution notebook.freshness notebook.page_markup "
+    "notebook.store",
+    "notebook.page_markup": "notebook.page_text",
+    "notebook.page_text": "records",
+    "notebook.style": "",
     "notebook.build": "cell hardware notebook.document notebook.execution notebook.freshness notebook.page "
     "notebook.store progress records settings targets",
     "notebook.listeners": "notebook.build progress",
@@ -140,7 +147,7 @@ HEAVY = {
     },
     "triton": {"kernels.*"},
     "pandas": {"tables_csv"},
-    "matplotlib": {"plots_history", "plots_lines", "plots_rows", "plots_svg"},
+    "matplotlib": {"plots_cost", "plots_frontier", "plots_history", "plots_lines", "plots_rows", "plots_svg"},
     "uvnote": {"notebook.build", "notebook.document", "notebook.execution", "notebook.freshness", "notebook.page"},
     "pynvml": set(),
 }

@@ -13,6 +13,7 @@ import pytest
 from sample_records import make_record, of_old, rested
 
 from fluxbench import plots
+from fluxbench.notebook.style import STYLESHEET
 from fluxbench.plots_style import BASES, COLOURS, look
 from fluxbench.ranking import FORMS
 from fluxbench.records import Record, Status
@@ -26,7 +27,7 @@ def throughput(records: Iterable[Record], svg_path: Path) -> None:
     plots.throughput(records, svg_path, 989.0, 700.0)
 
 
-FIGURES = [plots.latency, plots.ranking, throughput]
+FIGURES = [plots.latency, plots.ranking, throughput, plots.frontier, plots.energy]
 SMALL = [
     make_record(variant, workload, median_ms)
     for variant, median_ms in (("torch_flash", 0.8), ("torch_flash_copy", 0.9), ("torch_cudnn", 0.4))
@@ -44,6 +45,12 @@ def words(svg: str) -> list[str]:
     return ["".join(element.itertext()) for element in ET.fromstring(svg).iter() if element.tag.endswith("}text")]
 
 
+def told(svg: str) -> list[str]:
+    """Return what the marks of an SVG tell."""
+    groups = (element for element in ET.fromstring(svg).iter() if element.get("class") == "mark")
+    return [group[0].text or "" for group in groups]
+
+
 def plotted(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
@@ -56,11 +63,29 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("background", ["#0a0a0a", "#ffffff", "#121212", "#f6f8fa"])
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("background", ["#0a0a0a", "#ffffff"])
 @pytest.mark.parametrize("colour", COLOURS)
-def test_a_colour_stands_out_from_the_page(colour: str, background: str) -> None:
-    light, dark = sorted((luminance(colour), luminance(background)), reverse=True)
-    assert (light + 0.05) / (dark + 0.05) >= 3
+def test_a_colour_stands_out_from_any_page(colour: str, background: str) -> None:
+    assert contrast(colour, background) >= 3
+
+
+def test_the_pages_have_a_colour_of_every_series_in_both_themes_that_stands_out() -> None:
+    css = STYLESHEET.read_text(encoding="utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in re.findall(r"color-scheme:.*?}", css, re.DOTALL)
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        series = [theme[f"s{number}"] for number in range(1, len(COLOURS) + 1)]
+        assert len(set(series)) == len(COLOURS)
+        assert min(contrast(colour, theme[name]) for colour in series for name in ("bg", "bg-raised")) >= 4
+        texts = (theme[name] for name in ("text", "text-muted", "accent", "bad", "warn"))
+        assert min(contrast(text, theme[name]) for text in texts for name in ("bg", "bg-raised", "bg-head")) >= 4.5
 
 
 def test_variants_are_told_apart_without_colour() -> None:
@@ -76,8 +101,16 @@ def test_forms_of_a_kernel_share_its_colour() -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 class TestEveryFigure:
     def test_takes_text_and_axes_in_the_pages_colour(self, figure: Draw, tmp_path: Path) -> None:
-        found = set(re.findall(r"(?:stroke|fill): (#\w+)", draw(figure, SMALL, tmp_path)))
-        assert found <= {look(record.variant).colour for record in SMALL}
+        svg = draw(figure, SMALL, tmp_path)
+        series = {str(COLOURS.index(look(record.variant).colour) + 1) for record in SMALL}
+        assert set(re.findall(r"(?:stroke|fill):var\(--k(\d)\)", svg)) == series
+        assert set(re.findall(r"--k(\d): var\(--s\1, #\w+\)", svg)) == series
+        assert re.findall(r"(?:stroke|fill): ?#\w+", svg) == []
+
+    def test_tells_the_numbers_of_a_mark_where_the_pointer_rests(self, figure: Draw, tmp_path: Path) -> None:
+        found = told(draw(figure, SMALL, tmp_path))
+        assert all(re.search(r"\d", text) and "sustained" in text for text in found if "burst" not in text)
+        assert {text.replace(":", " ").split()[0] for text in found} >= {"torch_flash", "torch_cudnn"}
 
     def test_gives_the_same_bytes_for_the_same_records(self, figure: Draw, tmp_path: Path) -> None:
         (tmp_path / "again").mkdir()
@@ -137,7 +170,8 @@ class TestEveryFigure:
         assert not any("burst" in text for text in found)
 
     def test_keeps_signs_that_mean_something_in_xml(self, figure: Draw, tmp_path: Path) -> None:
-        ET.fromstring(draw(figure, [make_record("a<b>&c"), make_record("$x_1$")], tmp_path))
+        svg = draw(figure, [make_record('a<b>&"c'), make_record("$x_1$")], tmp_path)
+        assert any(text.startswith('a<b>&"c') for text in told(svg))
 
 
 @pytest.mark.parametrize("kernels", [18, 40])

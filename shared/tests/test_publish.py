@@ -192,3 +192,9 @@ def test_two_cells_that_leave_records_of_one_name_are_refused_and_nothing_is_los
     with pytest.raises(SetupError, match=r"two cells must not leave records of the same name, got 'data.json'"):
         publish(machine.build(), reports, "made-up")
     assert tree(reports) == before
+
+
+def test_a_published_page_links_to_those_pages_of_the_site_that_are_there(built: Built, reports: Path) -> None:
+    assert "../" not in "".join(links(publish(built, reports, "made-up")))
+    (reports / "index.html").write_text("the site", encoding="utf-8")
+    assert [link for link in links(publish(built, reports, "made-up")) if link.startswith("../")] == ["../index.html"]

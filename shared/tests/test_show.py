@@ -17,7 +17,7 @@ from fluxbench.workloads import named
 
 DRAWN = [
     *(show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state, show.kernels),
-    show.capabilities,
+    *(show.capabilities, show.frontier, show.energy, show.parts),
 ]
 
 
@@ -54,11 +54,22 @@ def test_the_answer_names_the_device_and_the_fastest(inputs: Path, capsys: pytes
     assert "torch_cudnn" in first
 
 
+def test_below_the_answer_stands_on_what_it_holds(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show.answer()
+    rows = capsys.readouterr().out.split("\n\n")[1].splitlines()
+    assert [row.split()[0] for row in rows] == ["device", "driver", "measured", "with"]
+    assert rows[1] == "driver    580.65.06, CUDA 13.0"
+    assert rows[2] == "measured  2026-01-31T12:00:00Z".replace("T", " ")
+
+
 @pytest.mark.parametrize(
     ("shown", "files"),
     [
         (show.latency, {"latency.svg", "latency.csv"}),
         (show.throughput, {"throughput.svg", "throughput.csv"}),
+        (show.frontier, {"frontier.svg", "frontier.csv"}),
+        (show.energy, {"energy.svg", "energy.csv"}),
+        (show.parts, {"parts.svg", "parts.csv"}),
         (show.ranking, {"ranking.svg", "ranking.csv"}),
         (show.correctness, {"correctness.csv"}),
         (show.state, set()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from fluxbench import plots_history, plots_lines, plots_rows
+from fluxbench import plots_cost, plots_frontier, plots_history, plots_lines, plots_rows
 from fluxbench.formatting import number
 from fluxbench.history import Timeline
 from fluxbench.plots_svg import Block, prose, write_figure
@@ -53,6 +53,33 @@ def throughput(
         return plots_rows.rate_blocks(group, peak_tflops, matmul_tflops)
 
     _write(svg_path, found, "Sustained throughput of each variant in TFLOP/s", blocks, rows)
+
+
+def frontier(records: Iterable[Record], svg_path: Path) -> None:
+    """Draw every kernel's error against its sustained time at the longest workload. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_frontier.HEADER]
+    found = groups(records)
+    for group in found:
+        rows += plots_frontier.rows(group)
+    _write(svg_path, found, "Error of each kernel against its sustained time", plots_frontier.blocks, rows)
+
+
+def energy(records: Iterable[Record], svg_path: Path) -> None:
+    """Draw the energy in mJ of one sustained call of every variant at the longest workload. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_cost.ENERGY_HEADER]
+    found = groups(records)
+    for group in found:
+        rows += plots_cost.energy_rows(group)
+    _write(svg_path, found, "Energy of a sustained call of each variant", plots_cost.energy_blocks, rows)
+
+
+def parts(records: Iterable[Record], svg_path: Path) -> None:
+    """Draw on what the time of one call of every variant is spent at the longest workload. Raises `OSError`."""
+    rows: list[Sequence[object]] = [plots_cost.PARTS_HEADER]
+    found = groups(records)
+    for group in found:
+        rows += plots_cost.parts_rows(group)
+    _write(svg_path, found, "What one call's time is spent on, for each variant", plots_cost.parts_blocks, rows)
 
 
 def history(timelines: Sequence[Timeline], svg_path: Path) -> None:

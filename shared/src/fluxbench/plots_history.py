@@ -10,11 +10,11 @@ from typing import Any
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fluxbench.formatting import number
+from fluxbench.formatting import interval, number
 from fluxbench.history import VERSIONS, Timeline, not_comparable
-from fluxbench.plots_lines import label_ends, log_y, plot_height
+from fluxbench.plots_lines import intervals, label_ends, log_y, plot_height
 from fluxbench.plots_style import look
-from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
+from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
 from fluxbench.ranking import base, form, timing_of
 from fluxbench.records import Record
 
@@ -151,7 +151,11 @@ def _curve(plot: Any, variant: str, points: Sequence[Point], shift_pt: float) ->
             medians = [timing_of(old).median_ms, timing_of(new).median_ms]
             plot.plot([before, after], medians, linewidth=1.5, **dashes, **common)
     x = [at for at, _ in points]
-    low, high = zip(*(timing_of(record).ci95_ms for _, record in points), strict=True)
-    plot.vlines(x, low, high, linewidth=1.5, **common)
-    medians = [timing_of(record).median_ms for _, record in points]
-    plot.plot(x, medians, style.marker, fillstyle=style.filling, markersize=6, **common)
+    intervals(plot, x, [timing_of(record).ci95_ms for _, record in points], **common)
+    for at, record in points:
+        median = timing_of(record).median_ms
+        (mark,) = plot.plot(
+            [at], [median], style.marker, fillstyle=style.filling, markersize=6, clip_on=False, **common
+        )
+        told = interval(median, timing_of(record).ci95_ms, unit=" ms")
+        tell(mark, f"{variant}, revision {at + 1}: {told}, sustained")

@@ -15,9 +15,9 @@ import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fluxbench.formatting import number
+from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
-from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
+from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
 from fluxbench.ranking import Group, base, form, overlap, reference_variant, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
@@ -108,9 +108,18 @@ def _draw(plot: Any, group: Group, curve: Curve, shift_pt: float, size_pt: float
     dashes = {"dashes": style.dashes} if style.dashes else {}
     common = {"color": style.colour, "transform": moved}
     plot.plot(x, y, linewidth=1.5, **dashes, **common)
-    low, high = zip(*(timing_of(record).ci95_ms for record in curve), strict=True)
-    plot.vlines(x, low, high, linewidth=1.5, **common)
-    plot.plot(x, y, style.marker, fillstyle=style.filling, markersize=size_pt, **common)
+    intervals(plot, x, [timing_of(record).ci95_ms for record in curve], **common)
+    look_of_mark = {"fillstyle": style.filling, "markersize": size_pt, "clip_on": False, **common}
+    for at, median, record in zip(x, y, curve, strict=True):
+        (mark,) = plot.plot([at], [median], style.marker, **look_of_mark)
+        told = interval(median, timing_of(record).ci95_ms, unit=" ms")
+        tell(mark, f"{record.variant} at {at:,} {group.axis}: {told}, sustained")
+
+
+def intervals(plot: Any, x: Sequence[float], ends: Sequence[tuple[float, float]], **style: Any) -> None:
+    """Draw upright intervals, all as one line with gaps."""
+    xs = [at for place in x for at in (place, place, math.nan)]
+    plot.plot(xs, [end for low, high in ends for end in (low, high, math.nan)], linewidth=1.5, clip_on=False, **style)
 
 
 def _scale_x(plot: Any, group: Group, width_pt: float) -> None:

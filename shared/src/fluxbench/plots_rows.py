@@ -12,16 +12,16 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 
 from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
-from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, write_at
+from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
 from fluxbench.ranking import Group, Ranked, capped, correctness_of, ranked, reference_variant, tflops, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import PRECISE, conditions
 
-_ROW_PT = 17.0
-_NAME_PT = 34.0  # left end of the names
-_PLOT_LEFT_PT = 214.0
-_PLOT_RIGHT_PT = 480.0
-_TEXT_PT = 494.0  # left end of the numbers
+ROW_PT = 17.0
+NAME_PT = 34.0  # left end of the names
+PLOT_LEFT_PT = 214.0
+PLOT_RIGHT_PT = 480.0
+TEXT_PT = 494.0  # left end of the numbers
 _CLASSES = {"exact": "exact kernels", "quantized": "quantized kernels: a looser error budget, so ranked apart"}
 
 
@@ -129,12 +129,12 @@ def _rates(record: Record) -> tuple[float, float, float]:
     return rate, rate * middle_ms / high_ms, rate * middle_ms / low_ms
 
 
-def _rows(figure: Any, top: float, entries: Sequence[Ranked], room_below: float) -> Any:
-    """Return axes with one row per entry, first on top, that leave room for the scale below them, in points."""
-    height = len(entries) * _ROW_PT
-    added = axes(figure, _PLOT_LEFT_PT, top, _PLOT_RIGHT_PT - _PLOT_LEFT_PT, height)
-    added.set_ylim(len(entries) - 0.5, -0.5)
-    added.yaxis.set_major_locator(FixedLocator(range(len(entries))))
+def row_axes(figure: Any, top: float, rows: int, room_below: float) -> Any:
+    """Return axes with so many rows, first on top, that leave room for the scale below them, in points."""
+    height = rows * ROW_PT
+    added = axes(figure, PLOT_LEFT_PT, top, PLOT_RIGHT_PT - PLOT_LEFT_PT, height)
+    added.set_ylim(rows - 0.5, -0.5)
+    added.yaxis.set_major_locator(FixedLocator(range(rows)))
     added.yaxis.set_major_formatter(FuncFormatter(lambda value, position: ""))
     added.grid(axis="x", alpha=0.18, linewidth=0.6)
     if not room_below:
@@ -142,14 +142,34 @@ def _rows(figure: Any, top: float, entries: Sequence[Ranked], room_below: float)
     return added
 
 
-def _baseline(top: float, index: int) -> float:
-    return top + (index + 0.5) * _ROW_PT + 0.34 * SMALL_PT
+def scale_x(plot: Any, low: float, high: float, unit: str) -> None:
+    """Make the x-axis reach a little beyond these ends, logarithmic where they are far apart."""
+    if low > 0 and high / low > 3:
+        plot.set_xscale("log")
+        plot.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        plot.set_xlim(low / 1.12, high * 1.12)
+    else:
+        plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
+        plot.set_xlim(low - 0.05 * (high - low) - 0.01, high + 0.05 * (high - low) + 0.01)
+    plot.xaxis.set_minor_locator(NullLocator())
+    plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}{unit}"))
 
 
-def _mark(plot: Any, index: int, entry: Ranked, middle: float, low: float, high: float, start: float | None) -> None:
-    style = look(entry.record.variant)
+def baseline_of(top: float, index: int) -> float:
+    """Return where the text of a row stands, in points from the figure's top."""
+    return top + (index + 0.5) * ROW_PT + 0.34 * SMALL_PT
+
+
+def mark_row(
+    plot: Any, index: int, variant: str, middle: float, ends: tuple[float, float], told: str, start: float | None = None
+) -> None:
+    """Draw a variant's mark in its row, with a line over its interval or from a start, and what it tells."""
+    style = look(variant)
+    low, high = ends
     plot.plot([low if start is None else start, high], [index, index], color=style.colour, linewidth=1.6)
-    plot.plot([middle], [index], style.marker, color=style.colour, fillstyle=style.filling, markersize=7, clip_on=False)
+    shape = {"color": style.colour, "fillstyle": style.filling, "markersize": 7, "clip_on": False}
+    (mark,) = plot.plot([middle], [index], style.marker, **shape)
+    tell(mark, f"{variant}: {told}")
 
 
 def _ratio_rows(
@@ -158,35 +178,29 @@ def _ratio_rows(
     room_below = 34.0 if labelled else 6.0
 
     def draw(figure: Any, top: float) -> None:
-        plot = _rows(figure, top, entries, labelled)
-        low, high = min(span[0], 1), max(span[1], 1)
-        if high / low > 3:
-            plot.set_xscale("log")
-            plot.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            plot.set_xlim(low / 1.12, high * 1.12)
-        else:
-            plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-            plot.set_xlim(low - 0.05 * (high - low) - 0.01, high + 0.05 * (high - low) + 0.01)
-        plot.xaxis.set_minor_locator(NullLocator())
-        plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:g}×"))
+        plot = row_axes(figure, top, len(entries), labelled)
+        scale_x(plot, min(span[0], 1), max(span[1], 1), "×")
         plot.axvline(1, color=INK, linewidth=1.2)
         if labelled:
-            rested = "; diamonds: burst" if any(entry.record.burst for entry in entries) else ""
-            plot.set_xlabel(f"time per call over {reference}'s (sustained{rested})", fontsize=SMALL_PT)
+            and_burst = "; diamonds: burst" if any(entry.record.burst for entry in entries) else ""
+            plot.set_xlabel(f"time per call over {reference}'s (sustained{and_burst})", fontsize=SMALL_PT)
         for index, entry in enumerate(entries):
             timing = timing_of(entry.record)
-            _mark(plot, index, entry, timing.ratio, *timing.ratio_ci95, start=None)
+            told = f"{interval(timing.ratio, timing.ratio_ci95)} of {reference}'s time, sustained"
+            mark_row(plot, index, entry.record.variant, timing.ratio, timing.ratio_ci95, told)
             if burst := entry.record.burst:
-                plot.plot([burst.ratio], [index], "d", color=INK, fillstyle="none", markersize=4.5, clip_on=False)
-            baseline = _baseline(top, index)
+                shape = {"color": INK, "fillstyle": "none", "markersize": 4.5, "clip_on": False}
+                (rested,) = plot.plot([burst.ratio], [index], "d", **shape)
+                tell(rested, f"{entry.record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
+            baseline = baseline_of(top, index)
             write_at(figure, 24, baseline, f"{entry.rank}{entry.signs}", ha="right")
-            write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
+            write_at(figure, NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
             is_reference = entry.record.variant == reference
             ratio = "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95)
-            write_at(figure, _TEXT_PT, baseline, ratio)
+            write_at(figure, TEXT_PT, baseline, ratio)
             write_at(figure, WIDTH_PT - 2, baseline, f"{number(timing.median_ms)} ms", ha="right")
 
-    return len(entries) * _ROW_PT + room_below, draw
+    return len(entries) * ROW_PT + room_below, draw
 
 
 def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_tflops: float | None) -> Block:
@@ -194,24 +208,25 @@ def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_t
     room_above = 14.0 * len(known)
 
     def draw(figure: Any, top: float) -> None:
-        plot = _rows(figure, top + room_above, entries, True)
+        plot = row_axes(figure, top + room_above, len(entries), True)
         end = max([_rates(entry.record)[2] for entry in entries] + [rate for rate, _ in known])
         plot.set_xlim(0, end * 1.03)
         plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         plot.set_xlabel("sustained TFLOP/s", fontsize=SMALL_PT)
         for index, (rate, name) in enumerate(known):
             plot.axvline(rate, color=INK, linewidth=1.2, dashes=(4, 2) if "matmul" in name else (1, 0))
-            x = _PLOT_LEFT_PT + (_PLOT_RIGHT_PT - _PLOT_LEFT_PT) * rate / (end * 1.03)
+            x = PLOT_LEFT_PT + (PLOT_RIGHT_PT - PLOT_LEFT_PT) * rate / (end * 1.03)
             write_at(figure, x, top + 14 * index + 8, f"{name} {number(rate)}", ha="right")
         for index, entry in enumerate(entries):
             rate, low, high = _rates(entry.record)
-            _mark(plot, index, entry, rate, low, high, start=0)
-            baseline = _baseline(top + room_above, index)
-            write_at(figure, _NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
-            write_at(figure, _TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
+            told = f"{interval(rate, (low, high))} TFLOP/s, sustained"
+            mark_row(plot, index, entry.record.variant, rate, (low, high), told, start=0)
+            baseline = baseline_of(top + room_above, index)
+            write_at(figure, NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
+            write_at(figure, TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share(entry.record, peak_tflops)
             kind = correctness_of(entry.record).precision_class
             said = "" if share is None else f"{share:.1%} of peak"
-            write_at(figure, _TEXT_PT + 13 * CHARACTER_PT, baseline, said if kind == "exact" else kind)
+            write_at(figure, TEXT_PT + 13 * CHARACTER_PT, baseline, said if kind == "exact" else kind)
 
-    return room_above + len(entries) * _ROW_PT + 36, draw
+    return room_above + len(entries) * ROW_PT + 36, draw

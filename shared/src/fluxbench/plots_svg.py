@@ -1,8 +1,9 @@
 """A matplotlib figure -> an SVG that sits inside an HTML page as if it had been written there.
 
 What matplotlib writes is a document of its own: black text, fixed points, and ids and a style rule that would reach
-the whole page. Here text and axes take the page's colour, the figure its container's width, and every id a prefix
-that no other figure has. The same figure gives the same bytes.
+the whole page. Here text and axes take the page's colour, variants the page's series colours (`--s1` ..., drawn for its
+theme), the figure its container's width, and every id a prefix that no other figure has. A mark tells its numbers where
+the pointer rests on it. The same figure gives the same bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from fluxbench.plots_style import COLOURS
 from fluxbench.records import write_text
 
 INK = "#010203"  # what is drawn in this colour becomes the page's text colour
@@ -45,6 +47,9 @@ _SETTINGS = {
     "grid.color": INK,
     "text.parse_math": False,
 }
+
+_TOLD = "told:"  # begins the id of what tells something; the id's rest is what
+_NUMBERS = re.compile(r' (?:d|x|y|x1|x2|y1|y2|points|transform|width|height|style)="[^"]*"')
 
 # A part of a figure: its height in points, and what draws it below a given distance from the figure's top, in points.
 Block = tuple[float, Callable[[Any, float], None]]
@@ -94,6 +99,11 @@ def write_at(figure: Any, left: float, top: float, text: str, **style: Any) -> N
     figure.text(left / figure_width, 1 - top / figure_height, text, **{"fontsize": SMALL_PT, **style})
 
 
+def tell(artist: Any, text: str) -> None:
+    """Let an artist tell a text where the pointer rests on it."""
+    artist.set_gid(_TOLD + text)
+
+
 def prose(*paragraphs: str, heading: str = "", gap: float = 8.0) -> Block:
     """Return a block of a bold heading and wrapped small text, with a gap below it."""
     lines = [line for text in paragraphs for line in textwrap.wrap(text, int(WIDTH_PT / CHARACTER_PT))]
@@ -110,7 +120,7 @@ def prose(*paragraphs: str, heading: str = "", gap: float = 8.0) -> Block:
 
 def inline(svg: str, name: str, title: str, description: str) -> str:
     """Return matplotlib's SVG text made fit for the inside of an HTML page. `name` is a part of its ids."""
-    prefix = re.sub(r"\W+", "-", name) + "-" + hashlib.sha256((name + title + svg).encode()).hexdigest()[:8]
+    prefix = re.sub(r"\W+", "-", name)[:3] + hashlib.sha256((name + title + svg).encode()).hexdigest()[:8]
     view_box = re.search(r'viewBox="([^"]*)"', svg)
     assert view_box is not None
     body = svg[svg.index(">", svg.index("<svg")) + 1 :]
@@ -118,13 +128,34 @@ def inline(svg: str, name: str, title: str, description: str) -> str:
     body = body.replace("xlink:href", "href").replace(INK, "currentColor")
     body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
     body = re.sub(r' transform="rotate\(-0 [^"]*"', "", body)
-    used = set(re.findall(r'(?:url\(|href=")#([^)"]+)', body))
-    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{prefix}-{found[1]}"' if found[1] in used else "", body)
-    body = re.sub(r'(url\(|href=")#', rf"\g<1>#{prefix}-", body)
+    body = re.sub(rf"<g id=([\"']){_TOLD}(.*?)\1>", r'<g class="mark"><title>\2</title>', body)
+    used = {
+        each: f"{prefix}-{at}" for at, each in enumerate(dict.fromkeys(re.findall(r'(?:url\(|href=")#([^)"]+)', body)))
+    }
+    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", body)
+    body = re.sub(r'(url\(|href=")#([^)"]+)', lambda found: f"{found[1]}#{used[found[2]]}", body)
+    body = _NUMBERS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s*\n", " ", found[0])), body)
+    series = ""
+    for number, colour in enumerate(COLOURS, start=1):
+        if colour in body:
+            body = body.replace(colour, f"var(--k{number})")
+            series += f"; --k{number}: var(--s{number}, {colour})"
+    body = _shortened(body)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view_box[1]}" width="100%" role="img" '
         f'aria-labelledby="{prefix}-title {prefix}-desc" '
-        f'style="stroke-linejoin: round; stroke-linecap: butt; font-family: {_FONTS}">\n'
+        f'style="stroke-linejoin: round; stroke-linecap: butt; font-family: {_FONTS}{series}">\n'
         f'<title id="{prefix}-title">{html.escape(title)}</title>\n'
         f'<desc id="{prefix}-desc">{html.escape(description)}</desc>{body}'
     )
+
+
+def _shortened(body: str) -> str:
+    """Return the same drawing in fewer bytes: no groups without a purpose, no style that is inherited anyway."""
+    body = re.sub(
+        r"(<use [^>]*style=\"(?:fill: [^;\"]*|fill-opacity: 0)?)[^\"]*\"", r'\1"', body
+    )  # the mark has its stroke
+    body = re.sub(r"\n\s+", "\n", body).replace("\n<g/>", "").replace("\n<defs/>", "")
+    body = re.sub(r"<g>\n((?:<use [^>]*>\n)+)</g>\n", r"\1", body)
+    body = re.sub(r"<g>\n(<(?:path|text) [^>]*>(?:[^<]*</text>)?\n)</g>\n", r"\1", body)
+    return re.sub(r' style="[^"]*"', lambda found: re.sub(r"([:;]) ", r"\1", found[0]), body)

@@ -15,6 +15,7 @@ from typing import Any
 
 from fluxbench import hardware, plots, records, tables, variants
 from fluxbench import history as past
+from fluxbench.formatting import utc
 from fluxbench.peaks import peak
 from fluxbench.records import Record, RecordError
 from fluxbench.settings import Settings, SetupError
@@ -40,8 +41,10 @@ def device() -> None:
 
 
 def answer() -> None:
-    """Print the page's answer in one sentence, with what must be known of the kernels that it names."""
-    print(tables.answer(measured(), str(_facts()["device"]["name"]), _notes()))
+    """Print the page's answer in a sentence, what must be known of the kernels in it, and on what it holds."""
+    found, device = measured(), _facts()["device"]
+    print(tables.answer(found, str(device["name"]), _notes()))
+    print(f"\n{_holds_on(device, found)}")
 
 
 def correctness() -> None:
@@ -87,6 +90,21 @@ def throughput() -> None:
     )
 
 
+def frontier() -> None:
+    """Draw `frontier.svg` with `frontier.csv`: error against time."""
+    plots.frontier(measured(), Path("frontier.svg"))
+
+
+def energy() -> None:
+    """Draw `energy.svg` with `energy.csv`."""
+    plots.energy(measured(), Path("energy.svg"))
+
+
+def parts() -> None:
+    """Draw `parts.svg` with `parts.csv`: what one call's time is spent on."""
+    plots.parts(measured(), Path("parts.svg"))
+
+
 def ranking() -> None:
     """Print the ranking with its intervals and what its numbers are, and draw `ranking.svg` with `ranking.csv`."""
     found = measured()
@@ -124,6 +142,23 @@ def measured() -> list[Record]:
             except RecordError as error:
                 sys.exit(f"fluxbench: {error}; run the cell that wrote it again")
     return found
+
+
+def _holds_on(device: dict[str, Any], found: list[Record]) -> str:
+    """Return the device, when it was measured and with what, as aligned rows."""
+    times = sorted(utc(record.measured_at) for record in found)
+    versions: dict[str, set[str]] = {}
+    for record in found:
+        for name, version in record.versions.items():
+            versions.setdefault(name, set()).add(version)
+    limit, driver = device.get("power_limit_w"), device.get("driver")
+    rows = {
+        "device": f"{device['name']}{f', power limit {limit:g} W' if limit else ''}",
+        "driver": f"{driver}{f', CUDA {cuda}' if (cuda := device.get('cuda')) else ''}" if driver else "",
+        "measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "never",
+        "with": ", ".join(f"{name} {' and '.join(sorted(its))}" for name, its in versions.items() if name != "driver"),
+    }
+    return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
 
 
 def _notes() -> dict[str, str]:

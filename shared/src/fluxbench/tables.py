@@ -18,7 +18,7 @@ from fluxbench.ranking import (
     timing_of,
 )
 from fluxbench.records import Record, Timing
-from fluxbench.sentences import PRECISE, answer, burst_order, method_note, shape
+from fluxbench.sentences import PRECISE, answer, burst_order, conditions, method_note, shape
 from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.tables_csv import write_csv
 from fluxbench.tables_kernels import kernels_table, write_kernels_csv
@@ -85,14 +85,16 @@ def timing_table(records: Iterable[Record]) -> str:
     for group in groups(records):
         reference = reference_variant(group.records)
         title = f"{group.name}: median time per call in ms ± half its 95% interval, by {group.axis}"
-        parts += [f"{title}; sustained, which ranks", _by_length(group, _time)]
+        passed = [record for record in group.records if record.timing]
+        parts += [_titled(f"{title}; sustained, which ranks", conditions(passed)), _by_length(group, _time)]
         ran: list[Sequence[str] | str] = [
             (variant, *_what_ran(curve)) for variant in group.variants if (curve := group.curve(variant))
         ]
         if ran:
             heads = ("variant", "compile s", "graph breaks", "share", "dominant kernel")
             if any(record.burst for record in group.records):
-                parts += [f"{title}; burst, from a device at rest", _by_length(group, _burst_time)]
+                rested = _titled(f"{title}; burst, from a device at rest", conditions(passed, "burst"))
+                parts += [rested, _by_length(group, _burst_time)]
             parts += [
                 f"{group.name}: sustained time over {reference}'s (under 1 is faster) ± half its 95% interval, "
                 f"by {group.axis}",
@@ -103,6 +105,10 @@ def timing_table(records: Iterable[Record]) -> str:
             ]
         parts.append(not_passed(group))
     return "\n\n".join(part for part in parts if part) or "There are no records."
+
+
+def _titled(title: str, taken: str) -> str:
+    return prose(f"{title}: {taken}" if taken else title)
 
 
 def _by_length(group: Group, cell: Callable[[Record], str]) -> str:

@@ -11,7 +11,7 @@ from fluxbench.ranking import Group, distrusted, failures
 from fluxbench.workloads import Workload
 
 WRAP = 110  # characters of a line of prose under a table
-_RULE = 44  # characters of the rule below a column, at most
+_RULE = 44  # characters of the rule below the last column, at most; the others' tell a page where columns begin
 
 
 def grid(header: Sequence[str], rows: Sequence[Sequence[str] | str], left: Sequence[int] = (0,)) -> str:
@@ -32,7 +32,7 @@ def grid(header: Sequence[str], rows: Sequence[Sequence[str] | str], left: Seque
         )
         return "  ".join(aligned).rstrip()
 
-    rule = "  ".join("─" * min(width, _RULE) for width in widths)
+    rule = "  ".join("─" * width for width in [*widths[:-1], min(widths[-1], _RULE)])
     return "\n".join([*map(line, over), rule, *(row if isinstance(row, str) else line(row) for row in rows)])
 
 
@@ -46,9 +46,8 @@ def entries(group: Group, title: str, found: Iterable[tuple[str, str, Sequence[s
             where = f"at {', '.join(f'{group.length(workload):,}' for workload in workloads)} {group.axis}"
         said = f"{what} {where}: {why}" if why else f"{what}, {where}:"
         for indent, text in (("  ", said), ("      ", ", ".join(variants))):
-            lines += textwrap.wrap(
-                text, WRAP, initial_indent=indent, subsequent_indent="      ", break_long_words=False
-            )
+            further = "    " if indent == "  " else indent
+            lines += textwrap.wrap(text, WRAP, initial_indent=indent, subsequent_indent=further, break_long_words=False)
     return lines
 
 

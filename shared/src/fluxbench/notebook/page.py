@@ -1,4 +1,4 @@
-"""A notebook's page, by uvnote's own generator: every cell is on it, and what is not a fresh result says what it is."""
+"""A notebook's page, from uvnote's generator: every cell is on it, and what is not a fresh result says what it is."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from fluxbench.formatting import utc
 from fluxbench.notebook import execution
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State
+from fluxbench.notebook.page_markup import Shown, refined
 from fluxbench.notebook.store import Result
 
 _COLUMNS = 110
@@ -48,6 +49,8 @@ def draw(
     try:
         with execution.in_utf8():
             generate_html(document.text, config, codes, results, aside, document.path.parent)
+        shown = {code.id: _beside(cells[code.id]) for code in document.cells}
+        aside.write_text(refined(aside.read_text(encoding="utf-8"), shown), encoding="utf-8")
         (output / "cells").mkdir(exist_ok=True)
         for code in document.cells:
             shutil.copy2(document.work / "cells" / f"{code.id}.py", output / "cells")
@@ -82,6 +85,23 @@ def _shown(cell_id: str, cell: Freshness, failure: Result | str | None) -> Execu
         artifacts=list(result.artifacts) if result else [],
         cache_key=result.key if result else "none",
     )
+
+
+def _beside(cell: Freshness) -> Shown:
+    """Return what stands under a cell: when its result was made, on what device, with which driver and torch."""
+    result = cell.result
+    if result is None:
+        return Shown()
+    its = result.records or ()
+    times = sorted({utc(record.measured_at) for record in its})
+    when = f"measured {' to '.join(dict.fromkeys((times[0], times[-1])))}" if times else f"ran {utc(result.ran_at)}"
+    marks = its[0].fingerprint if its else result.depends
+    driver = f"driver {marks['driver']}" if marks.get("driver") else ""
+    torch = (
+        "torch " + " and ".join(found) if (found := sorted({r.versions.get("torch", "") for r in its} - {""})) else ""
+    )
+    said = [when, str(marks.get("device") or ""), driver, torch]
+    return Shown(stale=cell.state is State.STALE, origin=", ".join(filter(None, said)))
 
 
 def _sentence(failure: Result | str | None, reasons: Iterable[str]) -> str:

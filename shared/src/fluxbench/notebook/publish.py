@@ -40,7 +40,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     try:
         _fill(new, built)
         _keep(final, new)
-        write_text(new_page, _relinked(built.page.read_text(encoding="utf-8"), name))
+        text = _relinked(built.page.read_text(encoding="utf-8"), name)
+        write_text(new_page, _beside_site(text, reports))
     except SetupError:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -149,3 +150,11 @@ def _relinked(page: str, name: str) -> str:
 
     page = re.sub(r'(?P<attribute>href|src)="artifacts/(?P<cell>[\w-]+)/(?P<file>[^"]+)"', moved, page)
     return re.sub(r'href="cells/([\w-]+\.py)"', rf'href="{name}/cells/\1"', page)
+
+
+def _beside_site(page: str, reports: Path) -> str:
+    """Link a page to those pages of the site that are there."""
+    names = {"index.html": "all devices", "compare.html": "compare"}
+    links = [f'<a href="../{file}">{name}</a>' for file, name in names.items() if (reports / file).is_file()]
+    nav = f'<nav class="where" aria-label="Site">{" ".join(links)}</nav>' if links else ""
+    return page.replace('<button type="button" id="theme"', f'{nav}<button type="button" id="theme"', 1)
