@@ -271,6 +271,7 @@ HARMLESS = {
     "dependencies.py": "says what a result depends on",
     "environments.py": "what it finds is in the fingerprint",
     "fingerprint.py": "says what a result depends on",
+    "field_types.py": "refuses records that are none",
     "formatting.py": "shows numbers",
     "locks.py": "what it finds is in the fingerprint",
     "hardware.py": "what it finds is in the fingerprint",

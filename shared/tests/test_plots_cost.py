@@ -42,6 +42,19 @@ def test_the_frontier_shows_a_kernel_once_in_its_fastest_form_and_the_csv_every_
     assert [row["on_frontier"] for row in plotted(tmp_path / "figure.csv")] == ["True", "False", "False"]
 
 
+@pytest.mark.parametrize(("second", "drawn"), [(0.06, True), (0.12, False)])
+def test_a_budget_is_drawn_where_all_kernels_of_a_class_have_it(second: float, drawn: bool, tmp_path: Path) -> None:
+    its = [make_record()]
+    for name, budget in (("flash_attn_3_fp8", 0.06), ("cudnn_frontend_fp8", second)):
+        record = erring(make_record(name, median_ms=0.3), 0.05)
+        assert record.correctness
+        right = dataclasses.replace(record.correctness, precision_class="quantized", budget_rel_l2=budget)
+        its.append(dataclasses.replace(record, correctness=right))
+    found = words(draw(plots.frontier, its, tmp_path))
+    assert "budget, exact" in found
+    assert ("budget, quantized" in found) == drawn
+
+
 def test_what_has_no_energy_is_named_and_not_drawn(tmp_path: Path) -> None:
     unknown = dataclasses.replace(make_record("torch_cudnn", median_ms=0.4), energy_mj=None, energy_ci95_mj=None)
     found = words(draw(plots.energy, [make_record(), unknown], tmp_path))

@@ -47,6 +47,17 @@ def test_ties_are_said() -> None:
     assert re.search(r"No measurable difference .*: a = b\.", text)
 
 
+def test_many_ties_and_many_caps_are_counted_and_not_listed() -> None:
+    records = [make_record(f"v{index}", median_ms=0.5) for index in range(12)]
+    capped = [
+        dataclasses.replace(r, timing=dataclasses.replace(r.timing, precise=False)) for r in records[:10] if r.timing
+    ]
+    text = " ".join(tables.ranking_table([*capped, *records[10:]]).split())
+    assert "=: no measurable difference to others of these" in text
+    assert "v3 = v4" not in text
+    assert "sustained 10 of 12 variants" in text
+
+
 def test_a_chain_of_overlaps_is_said_as_two_ties() -> None:
     records = [make_record(name, ratio=ratio) for name, ratio in (("a", 0.5), ("b", 0.504), ("c", 0.508))]
     assert "a = b; b = c." in tables.ranking_table(records)

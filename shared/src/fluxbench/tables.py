@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from fluxbench.formatting import interval, number, plus_minus
 from fluxbench.ranking import (
@@ -39,6 +39,7 @@ __all__ = [
     "write_kernels_csv",
 ]
 
+MANY = 8  # variants that a sentence names; of more it says how many
 _KERNEL = 44  # characters of a shortened kernel name
 
 
@@ -151,15 +152,18 @@ def _capped(records: Sequence[Record]) -> str:
     for record in records:
         for regime in capped(record):
             found.setdefault(regime, {})[record.variant] = None
-    said = "; ".join(
-        f"{regime} {'every variant' if len(variants) == len(passed) > 1 else ', '.join(variants)}"
-        for regime, variants in found.items()
-    )
+    said = "; ".join(f"{regime} {_which(variants, len(passed))}" for regime, variants in found.items())
     return (
         prose(f"c: the caps of time and processes came before the precision that is asked for ({PRECISE}): {said}.")
         if said
         else ""
     )
+
+
+def _which(variants: Collection[str], count: int) -> str:
+    if len(variants) == count > 1:
+        return "every variant"
+    return ", ".join(variants) if len(variants) <= MANY else f"{len(variants)} of {count} variants"
 
 
 def _what_ran(curve: Sequence[Record]) -> Sequence[str]:
@@ -216,10 +220,11 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
             heads = ("rank", "variant", *sustained, "burst\nms", "burst\nratio")
             sets = [names for placed in places.values() for names in ties(placed)]
             said = "; ".join(" = ".join(names) for names in sets)
-            told = (
-                f"No measurable difference (=: 95% intervals of the sustained ratio overlap): {said}." if said else ""
-            )
-            told = told or "All differences are measurable: no two intervals overlap."
+            told = "All differences are measurable: no two intervals overlap."
+            if sum(map(len, sets)) > MANY:
+                told = "=: no measurable difference to others of these, 95% intervals of the sustained ratio overlap."
+            elif said:
+                told = f"No measurable difference (=: 95% intervals of the sustained ratio overlap): {said}."
             rule = "Sustained ranks. A rank is one more than the number of variants that are measurably faster."
             shown = [entry.record for placed in places.values() for entry in placed]
             below = [rule, prose(told), *map(burst_order, places.values()), _capped(shown)]
