@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +14,13 @@ import torch
 from fluxbench import inputs
 from fluxbench.variants import flex_flash, torch_fa
 from fluxbench.variants._base import Variant
+
+
+@pytest.fixture(autouse=True)
+def _forgets() -> Iterator[None]:
+    """Let torch forget a made-up package that it found for FA4: it keeps what it imported once."""
+    yield
+    importlib.import_module("torch.nn.attention._fa4")._fa4_import_module.cache_clear()
 
 
 class Impls:
