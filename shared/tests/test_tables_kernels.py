@@ -48,6 +48,12 @@ def test_a_row_has_the_call_and_each_part_of_it() -> None:
     assert cells == ["torch_flash", "0.400", "0.310", "0.0520", "-", "-", "0.0213", "27.0", "12.3", "0"]
 
 
+def test_what_was_compiled_at_another_length_counts() -> None:
+    first = record(compile_s=1.6)
+    longest = dataclasses.replace(record(), workload=dataclasses.replace(first.workload, name="longest", seq_len=9999))
+    assert row(kernels_table([first, longest]), "torch_flash")[8] == "1.6"
+
+
 def test_an_old_record_says_what_it_knows() -> None:
     assert row(kernels_table([of_old(record())]), "torch_flash") == ["torch_flash", *("-",) * 6, "27.0", "-", "-"]
 

@@ -42,7 +42,7 @@ def kernels_table(records: Iterable[Record], notes: Mapping[str, str] | None = N
         if shown:
             parts += [
                 f"What ran at {shape(group)}:\ntimes are of single calls on a device that rested before (burst).",
-                grid(_HEADS, [_row(record) for record in shown]),
+                grid(_HEADS, [_row(record, _compile_s(group.records, record.variant)) for record in shown]),
                 _WORDS,
                 f"The largest kernels of a call, with their shares of its device time ({group.name}):",
                 grid(("variant", "share", "does", "kernel"), _named(shown), left=(0, 2, 3)),
@@ -56,7 +56,8 @@ def kernels_table(records: Iterable[Record], notes: Mapping[str, str] | None = N
 _WORDS = prose(
     "Call: from the first kernel's begin to the last one's end, by device events. Attention, quantization, copies,"
     " other: the sum of such kernels' own times, by torch's profiler; gaps between kernels are in none of them.",
-    "Host launch: what the host takes to launch one call. Peak: what one call allocates at most, its output included.",
+    "Host launch: what the host takes to launch one call. Peak: what one call allocates at most, its output included."
+    " Compile: a first call less a warm one, at the length where that was longest.",
     f"{UNKNOWN}: not known, or nothing of the kind.",
 )
 
@@ -80,7 +81,13 @@ def write_kernels_csv(records: Iterable[Record], path: Path) -> None:
     write_text(path, comma_separated(rows))
 
 
-def _row(record: Record) -> Sequence[str]:
+def _compile_s(records: Iterable[Record], variant: str) -> float | None:
+    """Return the longest compilation of a variant at any length: what is compiled once is so at the first of them."""
+    its = (record.compile_s for record in records if record.variant == variant)
+    return max((seconds for seconds in its if seconds is not None), default=None)
+
+
+def _row(record: Record, compile_s: float | None) -> Sequence[str]:
     clock = record.second_clock
     memory = record.peak_memory_bytes
     return (
@@ -89,7 +96,7 @@ def _row(record: Record) -> Sequence[str]:
         *(number(ms) if (ms := _part_ms(record, part)) else UNKNOWN for part in PARTS),
         number(record.launch_ms) if record.launch_ms else UNKNOWN,
         f"{memory / 2**20:,.1f}" if memory else UNKNOWN,
-        UNKNOWN if record.compile_s is None else f"{record.compile_s:.1f}",
+        UNKNOWN if compile_s is None else f"{compile_s:.1f}",
         UNKNOWN if record.graph_breaks is None else f"{record.graph_breaks}",
     )
 
