@@ -68,15 +68,16 @@ SHOWING = {
     "certificate": "certificate_position certificate_reruns certificate_runs certificate_summary comparison formatting "
     "hardware records settings show tables_text verdicts",
     "history": "fingerprint formatting hardware ranking records workloads",
-    "ranking": "records workloads",
+    "ranking": "formatting records workloads",
     "sentences": "formatting ranking records",
+    "headline": "formatting ranking records sentences",
     "tables_text": "ranking workloads",
     "tables_kernels": "formatting ranking records sentences tables_text",
     "tables_capabilities": "records tables_text variants._base",
     "tables_state": "formatting ranking records sentences tables_text",
     "tables_csv": "ranking records",
-    "tables": "formatting ranking records sentences tables_capabilities tables_csv tables_kernels tables_state "
-    "tables_text",
+    "tables": "formatting headline ranking records sentences tables_capabilities tables_csv tables_kernels "
+    "tables_state tables_text",
     "plots_style": "ranking",
     "plots_svg": "plots_style records",
     "plots_lines": "formatting plots_style plots_svg ranking records sentences",
@@ -93,8 +94,8 @@ SITE = {
     "site.collect": "hardware peaks ranking records",
     "site.page": "",
     "site.chart": "formatting plots_style ranking records site.page",
-    "site.index": "ranking records sentences site.chart site.collect site.page",
-    "site.compare": "fingerprint plots_style records site.chart site.collect site.page workloads",
+    "site.index": "headline ranking records sentences site.chart site.collect site.page",
+    "site.compare": "fingerprint formatting plots_style records site.chart site.collect site.page workloads",
     "site.draw": "settings site.collect site.compare site.index variants",
     "site.intake": "fingerprint floor hardware records settings workloads",
 }

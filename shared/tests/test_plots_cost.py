@@ -35,6 +35,19 @@ def test_on_the_frontier_is_what_no_faster_kernel_matches_in_error() -> None:
     assert [record.variant for record in found] == ["fast", "exact", "slow"]
 
 
+def test_what_is_not_measurably_faster_than_one_that_errs_less_is_not_on_the_frontier() -> None:
+    noisy = erring(make_record("noisy", median_ms=0.35, interval=0.2), 0.05)
+    exact = erring(make_record("exact", median_ms=0.4), 0.002)
+    fast = erring(make_record("fast", median_ms=0.2), 0.05)
+    assert plots_frontier.frontier([noisy, exact]) == [exact]
+    assert plots_frontier.frontier([noisy, exact, fast]) == [fast, exact]
+
+
+def test_what_is_level_in_time_and_in_error_is_on_the_frontier() -> None:
+    level = [erring(make_record(n, median_ms=ms), e) for n, ms, e in (("a", 0.4, 0.002), ("b", 0.402, 0.00195))]
+    assert plots_frontier.frontier(level) == level
+
+
 def test_the_frontier_shows_a_kernel_once_in_its_fastest_form_and_the_csv_every_form(tmp_path: Path) -> None:
     svg = draw(plots.frontier, SMALL, tmp_path)
     assert [text.split(":")[0] for text in told(svg)] == ["torch_cudnn", "torch_flash"]

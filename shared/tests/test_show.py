@@ -58,8 +58,24 @@ def test_below_the_answer_stands_on_what_it_holds(inputs: Path, capsys: pytest.C
     show.answer()
     rows = capsys.readouterr().out.split("\n\n")[1].splitlines()
     assert [row.split()[0] for row in rows] == ["device", "driver", "measured", "with"]
-    assert rows[1] == "driver    580.65.06, CUDA 13.0"
-    assert rows[2] == "measured  2026-01-31T12:00:00Z".replace("T", " ")
+    assert rows[1] == "driver       580.65.06, CUDA 13.0"
+    assert rows[2] == "measured     2026-01-31T12:00:00Z".replace("T", " ")
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "said"),
+    [
+        ({"way": "ambient"}, "as found on the machine; the pins in the cells did not apply to what it had"),
+        ({"way": "uv", "lock": "torch-2.13.0.txt 0123456789ab"}, "from the lock torch-2.13.0.txt"),
+    ],
+)
+def test_below_the_answer_stands_where_the_packages_came_from(
+    inputs: Path, capsys: pytest.CaptureFixture[str], fingerprint: dict[str, str], said: str
+) -> None:
+    made = dataclasses.replace(make_record(), fingerprint=fingerprint)
+    records.write(inputs / "sdpa" / "sdpa.jsonl", [made])
+    show.answer()
+    assert f"\nenvironment  {said}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from sites import CPU, HOSTILE, LENGTHS, hostile, of_two_targets, record, severa
 
 from fluxbench import fingerprint
 from fluxbench.cli import main
+from fluxbench.headline import answer
 from fluxbench.ranking import groups
 from fluxbench.records import Status
-from fluxbench.sentences import answer
 from fluxbench.settings import SetupError
 from fluxbench.site.draw import draw
 

@@ -286,9 +286,10 @@ def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
     text = tables.answer(records, "NVIDIA H200")
     assert re.fullmatch(
         r"On NVIDIA H200 \(driver 580\.10\), at flux1-1024px with 4,608 tokens .*, torch_cudnn is the fastest exact "
-        r"kernel under sustained load: 0\.400 ms \[0\.398, 0\.402\] \(0\.3600 ms \[0\.3596, 0\.3604\] from rest\), "
+        r"kernel under sustained load, unbeaten at all 6 lengths "
+        r"\(128 to 512 text tokens\): 0\.400 ms \[0\.398, 0\.402\] \(0\.3600 ms \[0\.3596, 0\.3604\] from rest\), "
         r"2\.00× \[1\.99, 2\.01\] as fast as torch_flash and "
-        r"1\.50× \[1\.49, 1\.52\] as fast as the runner-up flex \(torch_cudnn is unbeaten at all 6 lengths.*\)\.",
+        r"1\.50× \[1\.49, 1\.52\] as fast as the runner-up flex\.",
         text,
     )
 
@@ -301,6 +302,87 @@ def test_the_answer_says_when_there_is_no_difference() -> None:
 def test_the_answer_says_when_the_runner_up_is_tied() -> None:
     records = [make_record(name, median_ms=ms) for name, ms in (("a", 0.4), ("b", 0.6), ("c", 0.601), ("d", 0.9))]
     assert "as fast as the runner-up b, level with c." in tables.answer(records, "X")
+
+
+def level_at_the_longest(*others: Record) -> list[Record]:
+    """Return records of which `a` is unbeaten at all lengths and what is level with it at the longest at that one."""
+    beaten = [make_record(other.variant, workload, 0.7) for other in others for workload in LENGTHS[:-1]]
+    return [*curve("torch_flash", 1.0), *curve("a", 0.5), *others, *beaten]
+
+
+def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fastest() -> None:
+    text = tables.answer([*level_at_the_longest(make_record("b", median_ms=0.499)), *curve("c", 0.501)], "X")
+    assert (
+        "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
+        "lengths (128 to 512 text tokens): a takes 0.500 ms"
+    ) in text
+    assert text.endswith("; level with a at this length but not at all: b (beaten at 5).")
+
+
+def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
+    text = tables.answer(level_at_the_longest(make_record("b", median_ms=0.499)), "X")
+    assert (
+        "no exact kernel is measurably faster under sustained load than a, at any of 6 lengths (128 to 512 text tokens): "
+        in text
+    )
+    assert "no measurable difference between" not in text
+
+
+def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
+    failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
+    text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
+    assert text.endswith("level with a at this length but not at all: b (without a time at 5).")
+    alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
+    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a time at 5.")
+
+
+def test_the_form_of_a_kernel_that_is_unbeaten_everywhere_is_named() -> None:
+    forms = [*level_at_the_longest(make_record("flex", median_ms=0.5))[:-5], *curve("flex_compile_d", 0.5)]
+    slow = [make_record("flex", workload, 0.7) for workload in LENGTHS[:-1]]
+    assert "between a and flex_compile_d, the fastest" in tables.answer([*forms, *slow], "X")
+
+
+def test_the_runner_up_is_the_fastest_median_of_those_measurably_slower() -> None:
+    noisy = make_record("noisy", median_ms=0.7, interval=0.25)  # ranks before b, since less is measurably faster
+    records = [make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.6), noisy]
+    assert "as fast as the runner-up b, level with noisy." in tables.answer(records, "X")
+
+
+def test_what_is_not_measurably_slower_than_the_first_is_no_runner_up() -> None:
+    wide = make_record("a", median_ms=0.5, interval=0.1)
+    narrow, beaten = make_record("b", median_ms=0.51), make_record("c", median_ms=0.53)  # by b, and level with a
+    assert "no other kernel is measurably slower" in tables.answer([wide, narrow, beaten], "X")
+
+
+def test_ties_of_quantized_kernels_are_said_with_their_errors() -> None:
+    quantized = [make_record(name, median_ms=0.3, precision_class="quantized", interval=0.1) for name in ("p8", "q8")]
+    text = tables.answer([make_record(), *quantized], "X")
+    assert (
+        "there is no measurable difference between p8 (relative L2 error 0.3%) and q8 (relative L2 error 0.3%), the "
+        "fastest quantized kernels: p8 takes 0.300 ms"
+    ) in text
+
+
+def test_the_ranking_says_that_each_quantized_kernel_has_a_budget_of_its_own() -> None:
+    said = "Each quantized kernel has an error budget of its own."
+    assert said not in tables.ranking_table([make_record()])
+    assert said in tables.ranking_table([make_record(), make_record("fp8", precision_class="quantized")])
+
+
+def test_the_ranking_says_that_a_wide_interval_can_rank_first() -> None:
+    text = " ".join(tables.ranking_table([make_record()]).split())
+    assert "measurably faster, so a wide interval can rank before a faster median." in text
+
+
+def test_an_exception_without_a_message_is_said_so() -> None:
+    silent = make_record("a", status=Status.ERROR, reason="InternalTorchDynamoError: NotImplementedError:")
+    for text in (tables.ranking_table([make_record(), silent]), tables.correctness_table([silent])):
+        assert "InternalTorchDynamoError: NotImplementedError (no message)" in text
+
+
+def test_the_correctness_table_says_which_rows_compare() -> None:
+    text = " ".join(tables.correctness_table([make_record()]).split())
+    assert "abs max, mean abs and MSE compare only between rows of the same kind" in text
 
 
 def test_the_answer_does_not_count_two_forms_of_a_kernel_as_rivals() -> None:
@@ -320,7 +402,8 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
         make_record("fp8", median_ms=0.3, precision_class="quantized"),
     ]
     assert re.search(
-        r"a is the fastest exact kernel.*; .*the quantized fp8 is faster still", tables.answer(records, "X")
+        r"a is the fastest exact kernel.*; .*the quantized fp8 \(relative L2 error 0\.3%\) is faster still: ",
+        tables.answer(records, "X"),
     )
 
 
@@ -331,7 +414,10 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
 def test_a_quantized_kernel_that_is_not_faster_is_named_apart_too(median_ms: float, said: str) -> None:
     records = [make_record(), make_record("fp8", median_ms=median_ms, precision_class="quantized")]
     text = tables.answer(records, "X")
-    assert "; apart from these, at a looser error budget, the fastest quantized kernel is fp8: " in text
+    assert (
+        "; apart from these, at looser error budgets, the fastest quantized kernel is fp8 (relative L2 error 0.3%): "
+        in text
+    )
     assert text.endswith(said)
 
 
@@ -340,6 +426,11 @@ def test_the_answer_says_what_must_be_known_of_the_kernels_that_it_names() -> No
     records = [make_record(), make_record("flash_attn_3_compile_d", median_ms=0.4)]
     text = tables.answer(records, "X", notes)
     assert text.endswith(". Of flash_attn_3: a third party's rebuild.")
+
+
+def test_one_note_on_two_kernels_is_said_once() -> None:
+    text = tables.answer([make_record("a"), make_record("b")], "X", {"a": "a rebuild", "b": "a rebuild"})
+    assert text.endswith(". Of a and b: a rebuild.")
 
 
 def test_the_answer_says_why_nothing_passed() -> None:
@@ -376,7 +467,8 @@ def test_the_method_note_says_how_when_and_with_what() -> None:
         "SM clock 1,980 MHz, power 150 W",
         "10 samples",
         "5 fresh processes",
-        "95% bootstrap",
+        "the bootstrap's variance of the logarithm, its part between processes shared by all lengths of a variant, "
+        "widened with Student's t",
         "2026-01-31",
         "driver 580.10",
         "torch 2.9.0",

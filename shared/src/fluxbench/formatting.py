@@ -42,3 +42,9 @@ def _places(value: float, ends: tuple[float, float], digits: int) -> int:
 def utc(time: str) -> str:
     """Return an ISO 8601 time in UTC for a reader: `2026-11-21 13:01:11 UTC`."""
     return time.replace("T", " ").replace("+00:00", " UTC")
+
+
+def reason(text: str | None) -> str:
+    """Return why something did not pass, on one line; an exception that says nothing ends in `(no message)`."""
+    line = " ".join((text or "").split())
+    return f"{line[:-1]} (no message)" if line.endswith(":") else line

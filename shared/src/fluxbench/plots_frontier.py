@@ -12,7 +12,7 @@ from fluxbench.formatting import interval, number
 from fluxbench.plots_rows import by_class, place
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
-from fluxbench.ranking import Group, base, correctness_of, timing_of
+from fluxbench.ranking import Group, base, correctness_of, overlap, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
 
@@ -41,12 +41,19 @@ def rows(group: Group) -> list[Sequence[object]]:
 
 
 def frontier(records: Sequence[Record]) -> list[Record]:
-    """Return the records, fastest first, of which no faster one errs about as little."""
-    best: list[Record] = []
-    for record in sorted(records, key=lambda record: timing_of(record).median_ms):
-        if not best or _error(record) * _ALIKE < _error(best[-1]):
-            best.append(record)
-    return best
+    """Return the records that no other beats, fastest first.
+
+    One beats another if it errs less and is not measurably slower, or errs about as much and is measurably faster.
+    """
+    found = [record for record in records if not any(_beats(other, record) for other in records)]
+    return sorted(found, key=lambda record: timing_of(record).median_ms)
+
+
+def _beats(one: Record, other: Record) -> bool:
+    slower = not overlap(one, other) and timing_of(one).ratio > timing_of(other).ratio
+    faster = not overlap(one, other) and timing_of(one).ratio < timing_of(other).ratio
+    less = _error(one) * _ALIKE < _error(other)
+    return not slower if less else faster and _error(one) <= _error(other) * _ALIKE
 
 
 def blocks(group: Group) -> list[Block]:
@@ -59,8 +66,9 @@ def blocks(group: Group) -> list[Block]:
         return []
     note = (
         "Low and left is better. One mark per kernel, in its fastest form: its median time and 95% interval, and its "
-        "error against the float64 reference, of the worse of two kinds of inputs. On the line is what no faster "
-        f"kernel matches in error (errors within {_ALIKE - 1:.0%} count as equal): to err less, one must take longer. "
+        "error against the float64 reference, of the worse of two kinds of inputs. On the line, in bold, is what no "
+        "other kernel beats: all that err less are measurably slower, and none that errs about as much (within "
+        f"{_ALIKE - 1:.0%}) is measurably faster. Measurably: the intervals of the sustained ratio do not overlap. "
         f"Sustained: {conditions(shown)}."
     )
     height = max(_LEAST_PT, (len(shown) + 1) * _KEY_LINE_PT + 8)
@@ -111,7 +119,7 @@ def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
         plot.text(*above, f"budget, {kind}", transform=plot.get_yaxis_transform(), fontsize=SMALL_PT, ha="right")
     best = frontier(shown)
     steps = [(timing_of(record).median_ms, _error(record)) for record in best]
-    x = [steps[0][0], *(ms for ms, _ in steps[1:] for _ in range(2)), max(times) * 1.15]
+    x = [*(ms for ms, _ in steps for _ in range(2)), max(times) * 1.15][1:]
     y = [error for _, error in steps for _ in range(2)]
     plot.plot(x, y, color=INK, linewidth=1, alpha=0.7)
     _name(plot, best, shown)

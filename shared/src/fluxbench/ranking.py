@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from fluxbench.formatting import reason
 from fluxbench.records import Correctness, Record, Status, Timing
 from fluxbench.workloads import Workload
 
@@ -181,7 +182,8 @@ def clocks_differ(record: Record) -> bool:
 class Ranked:
     """A PASSED record's place. Its rank is one more than the number of variants that are measurably faster.
 
-    So two variants whose intervals overlap share a rank, unless a third beats one of them only.
+    So two variants whose intervals overlap share a rank, unless a third beats one of them only, and a wide interval can
+    rank before a faster median.
     """
 
     rank: int
@@ -251,7 +253,7 @@ class Failure:
 def failures(group: Group) -> list[Failure]:
     """Return why records did not pass; variants that share status, reason and workloads are one entry."""
     found = [
-        ((record.status, " ".join((record.reason or "").split())), record)
+        ((record.status, reason(record.reason)), record)
         for record in group.records
         if record.status is not Status.PASSED
     ]

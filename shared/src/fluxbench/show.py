@@ -156,9 +156,18 @@ def _holds_on(device: dict[str, Any], found: list[Record]) -> str:
         "device": f"{device['name']}{f', power limit {limit:g} W' if limit else ''}",
         "driver": f"{driver}{f', CUDA {cuda}' if (cuda := device.get('cuda')) else ''}" if driver else "",
         "measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "never",
+        "environment": "; partly ".join(sorted({way for record in found if (way := _environment(record))})),
         "with": ", ".join(f"{name} {' and '.join(sorted(its))}" for name, its in versions.items() if name != "driver"),
     }
-    return "\n".join(f"{name:<10}{text}" for name, text in rows.items() if text)
+    return "\n".join(f"{name:<13}{text}" for name, text in rows.items() if text)
+
+
+def _environment(record: Record) -> str:
+    """Return where a record's packages came from; empty where it does not say."""
+    if record.fingerprint.get("way") == "ambient":
+        return "as found on the machine; the pins in the cells did not apply to what it had"
+    lock = str(record.fingerprint.get("lock") or "").split(" ")[0]  # its hash stands behind its name
+    return f"from the lock {lock}" if lock else ""
 
 
 def _notes() -> dict[str, str]:

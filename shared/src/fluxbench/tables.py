@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from fluxbench.formatting import interval, number, plus_minus
+from fluxbench.formatting import interval, number, plus_minus, reason
+from fluxbench.headline import answer
 from fluxbench.ranking import (
     Group,
     Ranked,
@@ -18,7 +19,7 @@ from fluxbench.ranking import (
     timing_of,
 )
 from fluxbench.records import Record, Timing
-from fluxbench.sentences import PRECISE, answer, burst_order, conditions, method_note, shape
+from fluxbench.sentences import PRECISE, burst_order, conditions, method_note, shape
 from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.tables_csv import write_csv
 from fluxbench.tables_kernels import kernels_table, write_kernels_csv
@@ -45,7 +46,11 @@ _KERNEL = 44  # characters of a shortened kernel name
 
 def correctness_table(records: Iterable[Record]) -> str:
     """Return errors against the float64 reference, one row per variant and workload."""
-    title = "Errors against the float64 reference (no unit); used: the share of the budget that rel L2 takes"
+    title = prose(
+        "Errors against the float64 reference (no unit); used: the share of the budget that rel L2 takes. All of a row "
+        "are of the kind of inputs with the larger rel L2, so abs max, mean abs and MSE compare only between rows of "
+        "the same kind; exact kernels with the same budget at the same length are."
+    )
     header = ("workload", "abs max", "mean abs", "MSE", "rel L2", "budget", "used", "cosine", "NaN", "verdict")
     rows: list[Sequence[str] | str] = []
     for group in groups(records):
@@ -66,7 +71,7 @@ def _class_note(group: Group, variant: str) -> str:
 
 def _correctness_row(record: Record) -> Sequence[str]:
     found = record.correctness
-    verdict = record.status.value + (f": {_one_line(record.reason)}" if record.reason else "")
+    verdict = record.status.value + (f": {reason(record.reason)}" if record.reason else "")
     name = f"  {record.workload.name}"
     if found is None:
         return (name, *("-",) * 8, verdict)
@@ -210,7 +215,7 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
         rows: list[Sequence[str] | str] = []
         for kind, placed in places.items():
             if placed and kind == "quantized":
-                rows.append("quantized: a looser error budget, so ranked apart")
+                rows.append("quantized: looser error budgets, so ranked apart")
             rows += [_ranking_row(entry, peak_tflops if kind == "exact" else None) for entry in placed]
         if rows:
             of_ratio = (
@@ -225,7 +230,11 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
                 told = "=: no measurable difference to others of these, 95% intervals of the sustained ratio overlap."
             elif said:
                 told = f"No measurable difference (=: 95% intervals of the sustained ratio overlap): {said}."
-            rule = "Sustained ranks. A rank is one more than the number of variants that are measurably faster."
+            rule = prose(
+                "Sustained ranks. A rank is one more than the number of variants that are measurably faster, so a wide "
+                "interval can rank before a faster median.",
+                "Each quantized kernel has an error budget of its own." if places["quantized"] else "",
+            )
             shown = [entry.record for placed in places.values() for entry in placed]
             below = [rule, prose(told), *map(burst_order, places.values()), _capped(shown)]
             parts += [f"{title}\n{of_ratio}", grid(heads, rows, left=(1,)), "\n".join(filter(None, below))]
@@ -249,7 +258,3 @@ def _ranking_row(entry: Ranked, peak_tflops: float | None) -> Sequence[str]:
         plus_minus(burst.median_ms, burst.ci95_ms) if burst else "-",
         ("reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95)) if burst else "-",
     )
-
-
-def _one_line(text: str | None) -> str:
-    return " ".join((text or "").split())

@@ -57,7 +57,8 @@ _WORDS = prose(
     "Call: from the first kernel's begin to the last one's end, by device events. Attention, quantization, copies,"
     " other: the sum of such kernels' own times, by torch's profiler; gaps between kernels are in none of them.",
     "Host launch: what the host takes to launch one call. Peak: what one call allocates at most, its output included."
-    " Compile: a first call less a warm one, at the length where that was longest.",
+    " Compile: a first call less a warm one, at the length where that was longest, with caches that are empty at the"
+    " start of the cell: the first variant pays for what later ones find done.",
     f"{UNKNOWN}: not known, or nothing of the kind.",
 )
 

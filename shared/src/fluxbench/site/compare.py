@@ -11,6 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from fluxbench.fingerprint import METHOD
+from fluxbench.formatting import reason
 from fluxbench.plots_style import COLOURS, look
 from fluxbench.records import Record, Timing
 from fluxbench.site.chart import MARKERS
@@ -76,7 +77,7 @@ def columns(targets: Sequence[Target]) -> dict[str, Any]:
                 "variant": tables["variant"].place(record.variant, _variant(record.variant)),
                 "workload": tables["workload"].place(workload, _workload(workload)),
                 "status": tables["status"].place(record.status.value),
-                "reason": None if record.reason is None else tables["reason"].place(" ".join(record.reason.split())),
+                "reason": None if record.reason is None else tables["reason"].place(reason(record.reason)),
                 "source": tables["source"].place(*_source(record)),
                 "when": tables["when"].place(record.measured_at),
             }
