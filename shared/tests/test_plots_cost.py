@@ -43,6 +43,11 @@ def test_what_is_not_measurably_faster_than_one_that_errs_less_is_not_on_the_fro
     assert plots_frontier.frontier([noisy, exact, fast]) == [fast, exact]
 
 
+def test_the_ratios_say_that_each_quantized_kernel_has_a_budget_of_its_own(tmp_path: Path) -> None:
+    its = [make_record(), make_record("flash_attn_3_fp8", median_ms=0.3, precision_class="quantized")]
+    assert "looser error budgets, each its own" in " ".join(words(draw(plots.ranking, its, tmp_path)))
+
+
 def test_what_is_level_in_time_and_in_error_is_on_the_frontier() -> None:
     level = [erring(make_record(n, median_ms=ms), e) for n, ms, e in (("a", 0.4, 0.002), ("b", 0.402, 0.00195))]
     assert plots_frontier.frontier(level) == level

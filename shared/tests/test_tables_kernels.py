@@ -158,3 +158,8 @@ def test_the_csv_has_a_row_per_kernel_of_every_workload(tmp_path: Path) -> None:
         *("0.4", "0.31", "0.0", "", FLASH, "attention"),
     ]
     assert (rows[-1]["status"], rows[-1]["reason"], rows[-1]["kernel"]) == ("CRASHED", REASONS[Status.CRASHED], "")
+
+
+def test_the_legend_says_whose_compiling_found_empty_caches() -> None:
+    text = " ".join(kernels_table([make_record()]).split())
+    assert "with caches that are empty at the start of the cell: the first variant pays for what later ones" in text

@@ -190,7 +190,7 @@ def _elsewhere(group: Group, found: _Unbeaten) -> str:
     lost = {record.variant: _lost(group, found, record) for record in found.here}
     if found.everywhere:
         names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f"; level with {found.first.variant} at this length but not at all: {names}"
+        return f"; level with {found.first.variant} at this length, but beaten elsewhere or without a time: {names}"
     return f"; of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
 
 

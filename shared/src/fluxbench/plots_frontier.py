@@ -66,8 +66,8 @@ def blocks(group: Group) -> list[Block]:
         return []
     note = (
         "Low and left is better. One mark per kernel, in its fastest form: its median time and 95% interval, and its "
-        "error against the float64 reference, of the worse of two kinds of inputs. On the line, in bold, is what no "
-        "other kernel beats: all that err less are measurably slower, and none that errs about as much (within "
+        "error against the float64 reference, of the worse of two kinds of inputs. In bold, and joined by the line, is "
+        "what no other kernel beats: all that err less are measurably slower, and none that errs about as much (within "
         f"{_ALIKE - 1:.0%}) is measurably faster. Measurably: the intervals of the sustained ratio do not overlap. "
         f"Sustained: {conditions(shown)}."
     )
