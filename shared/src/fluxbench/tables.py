@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 MANY = 8  # variants that a sentence names; of more it says how many
+_INTERVALS = "95% intervals in brackets or half of one after ±"
 _KERNEL = 44  # characters of a shortened kernel name
 
 
@@ -85,7 +86,7 @@ def timing_table(records: Iterable[Record]) -> str:
     parts: list[str] = []
     for group in groups(records):
         reference = reference_variant(group.records)
-        title = f"{group.name}: median time per call in ms ± half its 95% interval, by {group.axis}"
+        title = f"{group.name}: median time per call in ms, {_INTERVALS}, by {group.axis}"
         passed = [record for record in group.records if record.timing]
         parts += [_titled(f"{title}; sustained, which ranks", conditions(passed)), _by_length(group, _time)]
         ran: list[Sequence[str] | str] = [
@@ -97,8 +98,10 @@ def timing_table(records: Iterable[Record]) -> str:
                 rested = _titled(f"{title}; burst, from a device at rest", conditions(passed, "burst"))
                 parts += [rested, _by_length(group, _burst_time)]
             parts += [
-                f"{group.name}: sustained time over {reference}'s (under 1 is faster) ± half its 95% interval, "
-                f"by {group.axis}",
+                prose(
+                    f"{group.name}: sustained time over {reference}'s (under 1 is faster), {_INTERVALS}, "
+                    f"by {group.axis}"
+                ),
                 _by_length(group, _ratio),
                 _capped(group.records),
                 f"{group.name}: what ran; share is of the call's device time at the longest workload that passed",
@@ -213,9 +216,7 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
                 rows.append("quantized: a looser error budget, so ranked apart")
             rows += [_ranking_row(entry, peak_tflops if kind == "exact" else None) for entry in placed]
         if rows:
-            of_ratio = (
-                f"Ratio: time over {reference}'s, under 1 is faster; 95% intervals in brackets, or half of one after ±."
-            )
+            of_ratio = f"Ratio: time over {reference}'s, under 1 is faster; {_INTERVALS}."
             sustained = [f"sustained\n{what}" for what in ("ratio", "ms", "TFLOP/s", "of peak")]
             heads = ("rank", "variant", *sustained, "burst\nms", "burst\nratio")
             sets = [names for placed in places.values() for names in ties(placed)]

@@ -37,14 +37,17 @@ function places(value, low, high) {
   return half ? Math.max(own, Math.min(decimals(half, 1), own + 2)) : own;
 }
 
-function plusMinus(value, low, high) {
-  const shown = places(value, low, high);
-  return `${fixed(value, shown)} ±${fixed((high - low) / 2, shown)}`;
-}
-
 function brackets(value, low, high) {
   const shown = places(value, low, high);
   return `[${fixed(low, shown)}, ${fixed(high, shown)}]`;
+}
+
+// As fluxbench's formatting.plus_minus: ± only where it does not hide where the interval lies.
+function plusMinus(value, low, high) {
+  const shown = places(value, low, high), half = (high - low) / 2;
+  const skew = Math.abs(low + high - 2 * value);
+  return half > 0.05 * Math.abs(value) || skew > 1.000001 * 10 ** -shown
+    ? `${fixed(value, shown)} ${brackets(value, low, high)}` : `${fixed(value, shown)} ±${fixed(half, shown)}`;
 }
 
 const differing = (one, other) => Object.keys(other).filter(key => one[key] !== other[key]);
