@@ -47,6 +47,10 @@ def test_a_row_has_energy_launch_second_clock_and_samples() -> None:
     assert " ".join(cost) == "torch_flash 250 ±3 60.0 0.0% 5 10 / 4 10 / 0 yes 1.1"
 
 
+def test_it_is_said_that_a_launch_is_of_a_burst() -> None:
+    assert "apart from the time on the device, in burst: back to back the host is faster." in said(record())
+
+
 def test_throttle_reasons_name_their_regime() -> None:
     hot = Telemetry(sm_clock_mhz=1500.0, power_w=700.0, temperature_c=80.0, throttle_reasons=("sw_power_cap",))
     text = said(record(telemetry=hot), record("a", burst_telemetry=hot))

@@ -116,7 +116,7 @@ _STATE: tuple[_Column, ...] = (
 )
 _COST: tuple[_Column, ...] = (
     ("sustained\nmJ a call", _SENSOR, _energy),
-    ("host\nlaunch µs", _LAUNCH, _launch),
+    ("burst host\nlaunch µs", _LAUNCH, _launch),
     ("second\nclock", _CLOCK, _second_clock),
     ("processes", _OTHER, lambda record: f"{timing_of(record).processes}"),
     ("sustained samples\ncounted / aside", _OTHER, lambda record: _samples(record.timing)),
@@ -125,7 +125,8 @@ _COST: tuple[_Column, ...] = (
     ("device\ns", _OTHER, lambda record: UNKNOWN if record.device_s is None else number(record.device_s, 2)),
 )
 _WORDS = prose(
-    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device.",
+    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in"
+    " burst: back to back the host is faster.",
     f"Second clock: by how much the time lies outside of what torch's profiler saw; up to {percent(CLOCKS_AGREE, 0)}"
     " the clocks agree.",
     "Aside: samples that are kept and do not count, taken while settling or out of the regime.",
