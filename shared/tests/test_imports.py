@@ -96,7 +96,7 @@ SITE = {
     "site.index": "ranking records sentences site.chart site.collect site.page",
     "site.compare": "fingerprint plots_style records site.chart site.collect site.page workloads",
     "site.draw": "settings site.collect site.compare site.index variants",
-    "site.intake": "fingerprint floor hardware records settings workloads",
+    "site.intake": "fingerprint floor hardware records settings site.collect workloads",
 }
 BUILDING = {
     "notebook": "",

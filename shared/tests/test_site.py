@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import json
@@ -150,6 +151,35 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path: Path) -> Non
     assert site.problems[-1] == "h200/flux/records/sdpa.jsonl: 3 more lines are left out"
     assert says in Page(tmp_path / "index.html").text
     assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 8
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"median_ms": 5e-324, "ci95_ms": (5e-324, 5e-324)},
+        {"median_ms": 1e-320, "ci95_ms": (1e-320, 1e-320)},
+        {"median_ms": 1e308, "ci95_ms": (1e308, 1e308)},
+        {"ci95_ms": (1e-301, 1.5e308)},
+        {"ratio": 5e-324, "ratio_ci95": (5e-324, 5e-324)},
+    ],
+)
+def test_a_time_that_no_call_takes_costs_its_record_alone(tmp_path: Path, times: dict[str, Any]) -> None:
+    bad = record("flex", LENGTHS[1])
+    assert bad.timing
+    bad = dataclasses.replace(bad, timing=dataclasses.replace(bad.timing, **times))
+    write(tmp_path, "h200", record(), bad)
+    (problem,) = draw(tmp_path).problems
+    assert problem.startswith("h200/flux/records/sdpa.jsonl: line 2 is left out: sustained: ")
+    assert "within 1e-06 to 1e+09 ms, got " in problem
+    assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 1
+
+
+def test_ids_of_cards_are_apart_from_the_pages_own(tmp_path: Path) -> None:
+    write(tmp_path, "own", record())
+    index, _ = drawn(tmp_path)
+    ids = [attributes["id"] for _, attributes in index.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "card-own" in ids
 
 
 def test_a_folder_with_pages_alone_has_its_card(tmp_path: Path) -> None:

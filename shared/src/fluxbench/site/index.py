@@ -31,8 +31,8 @@ _OWN = """<section aria-labelledby="own"><h2 id="own">Add your own machine</h2>
 .venv/bin/fluxbench add site    # checks the records, and takes them in as a new target
 make site      # draws these pages anew</code></pre>
 <p>A folder of records from elsewhere is taken in the same way: <code>fluxbench add FOLDER --target NAME</code>. It is
-refused, a sentence for each reason, where a record breaks the schema, a time is faster than its device can be, or it
-does not say what it was measured with.</p></section>"""
+refused, a sentence for each reason, where a record breaks the schema, a time is faster than its device can be (where
+its peak rate is known), or it does not say what it was measured with.</p></section>"""
 
 
 def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
@@ -49,7 +49,7 @@ def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
 
 def _card(target: Target, notes: Mapping[str, str]) -> str:
     records = target.records
-    parts = [f'<h2 id="{text(target.name)}">{text(target.name)}</h2>']
+    parts = [f'<h2 id="card-{text(target.name)}">{text(target.name)}</h2>']
     if records:
         parts.append(_facts(records))
     measuring = [notebook for notebook in target.notebooks if notebook.records]
@@ -61,7 +61,7 @@ def _card(target: Target, notes: Mapping[str, str]) -> str:
         faults = "".join(f"<li>{text(_short(problem))}</li>" for problem in target.problems)
         parts.append(f'<div class="faults"><p>Left out:</p><ul>{faults}</ul></div>')
     parts.append(_links(target))
-    return f'<article class="card" aria-labelledby="{text(target.name)}">{"".join(parts)}</article>\n'
+    return f'<article class="card" aria-labelledby="card-{text(target.name)}">{"".join(parts)}</article>\n'
 
 
 def _facts(records: Sequence[Record]) -> str:
