@@ -119,6 +119,15 @@ def test_the_comparison_holds_every_record_without_samples(tmp_path: Path) -> No
     assert "samples_ms" not in (tmp_path / "compare.html").read_text(encoding="utf-8").partition('id="data"')[2]
 
 
+def test_a_quantized_row_has_no_share_of_the_16_bit_peak_and_launching_is_told(tmp_path: Path) -> None:
+    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
+    write(tmp_path, "h200", record(), record("sage", precision_class="quantized", marks=late))
+    index, compare = drawn(tmp_path)
+    assert compare.data["rows"]["peak"] == [989.5, None]
+    assert compare.data["rows"]["late"] == [0, 1]
+    assert "Launching is what was timed of sage: the host was hardly ahead of the device." in index.text
+
+
 def test_what_decides_on_comparing_is_in_the_page(tmp_path: Path) -> None:
     _, compare = drawn(of_two_targets(tmp_path))
     source = compare.data["tables"]["source"][compare.data["rows"]["source"][0]]

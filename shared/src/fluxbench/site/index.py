@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
-from fluxbench.ranking import Group
+from fluxbench.ranking import Group, launch_bound
 from fluxbench.records import Record, Status
 from fluxbench.sentences import answer, shape
 from fluxbench.site import chart
@@ -105,8 +105,13 @@ def _figure(group: Group) -> str:
     passed = {record.variant for record in group.records if record.status is Status.PASSED}
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
+    late = [record.variant for record in chart.fastest(group) if launch_bound(record)]
+    timed = (
+        f" Launching is what was timed of {', '.join(late)}: the host was hardly ahead of the device." if late else ""
+    )
     words = (
-        f"The fastest kernels, each in the simplest form that none of its other forms beats, at {shape(group)}.{rest}"
+        "The fastest kernels, each in the simplest form that none of its other forms beats, at "
+        f"{shape(group)}.{timed}{rest}"
     )
     return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
 
