@@ -141,6 +141,24 @@ def test_marks_are_said_once_for_all_of_whom_they_hold() -> None:
     assert text.count("did not settle") == 1
 
 
+def test_clocks_that_differ_are_one_entry() -> None:
+    differing = {LENGTHS[0]: "+1.2", LENGTHS[1]: "-0.9"}
+    records = [
+        dataclasses.replace(make_record("a", workload), marks=(f"the two clocks differ by {by}%",))
+        for workload, by in differing.items()
+    ]
+    other = dataclasses.replace(make_record("b", LENGTHS[0]), marks=("the two clocks differ by +1.0%",))
+    text = said(*records, other, make_record("b", LENGTHS[1]))
+    assert "the two clocks differ by -0.9% to +1.2%, in 3 of 4 records: a (2), b" in text
+    assert text.count("the two clocks differ") == 1
+
+
+def test_a_mark_of_nearly_all_names_the_others() -> None:
+    hot = [record(f"v{number}", marks=("too hot",)) for number in range(9)]
+    assert "too hot, everywhere: all of the 10 that passed there but cool" in said(*hot, record("cool"))
+    assert "too hot, everywhere: all of the 9 that passed there" in said(*hot)
+
+
 def test_a_mark_everywhere_says_so() -> None:
     assert "too hot, everywhere: torch_flash" in said(record(marks=("too hot",)))
 
