@@ -280,6 +280,7 @@ HARMLESS = {
     "records.py": "keeps numbers; a field that means something else has another schema",
     "sentences.py": "shows numbers",
     "settings.py": "what is set is in the fingerprint",
+    "signs.py": "shows numbers",
     "tables.py": "shows numbers",
     "tables_capabilities.py": "shows what was tried",
     "tables_kernels.py": "shows numbers",
