@@ -125,7 +125,7 @@ def test_a_quantized_row_has_no_share_of_the_16_bit_peak_and_launching_is_told(t
     index, compare = drawn(tmp_path)
     assert compare.data["rows"]["peak"] == [989.5, None]
     assert compare.data["rows"]["late"] == [0, 1]
-    assert "Launching is what was timed of sage: the host was hardly ahead of the device." in index.text
+    assert "Of sage: launching is what was timed in one process or more, the host was hardly ahead" in index.text
 
 
 def test_what_decides_on_comparing_is_in_the_page(tmp_path: Path) -> None:

@@ -282,6 +282,7 @@ def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser,
         browser.open(f"{address}/compare.html")
         assert [row[5].rpartition("] ")[2] for row in browser.run(_ROWS)[:2]] == ["ch", "c"]
         assert "power limits differ (700 W, 500 W)" in browser.run(notes)
+        assert "a (h: launching timed)" in browser.run("return document.getElementById('chart').textContent")
         browser.open(f"{address}/compare.html#variant=a&variant=b")
         browser.driver.refresh()
         assert [row[5].rpartition(" ")[2] for row in browser.run(_ROWS)] == ["h", "2.010]"]

@@ -106,9 +106,8 @@ def _figure(group: Group) -> str:
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
     late = [record.variant for record in chart.fastest(group) if launch_bound(record)]
-    timed = (
-        f" Launching is what was timed of {', '.join(late)}: the host was hardly ahead of the device." if late else ""
-    )
+    launching = ": launching is what was timed in one process or more, the host was hardly ahead of the device."
+    timed = f" Of {', '.join(late)}{launching}" if late else ""
     words = (
         "The fastest kernels, each in the simplest form that none of its other forms beats, at "
         f"{shape(group)}.{timed}{rest}"
