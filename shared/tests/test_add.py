@@ -135,6 +135,39 @@ def test_a_record_that_cannot_be_believed_is_refused(
     assert list((tmp_path / "reports").iterdir()) == []
 
 
+@pytest.mark.parametrize("ms", [5e-324, 1e-7, 1e308])
+def test_a_time_that_no_call_takes_is_refused_on_any_device(tmp_path: Path, ms: float) -> None:
+    record = sent(said={"device": "an unknown card"})
+    assert record.timing
+    timing = dataclasses.replace(record.timing, median_ms=ms, ci95_ms=(ms, ms), samples_ms=(ms,) * 10)
+    came = taken(tmp_path, dataclasses.replace(record, timing=timing))
+    assert [problem.partition(": ")[2] for problem in came.problems] == [
+        f"sustained: times must lie within 1e-06 to 1e+09 ms, got {ms:g}"
+    ]
+
+
+def test_no_file_takes_the_place_of_another(tmp_path: Path) -> None:
+    folder(tmp_path, sent(), where="site/artifacts/a")
+    folder(tmp_path, sent("flex"), where="site/artifacts/b")
+    came = add(tmp_path / "site", reports(tmp_path))
+    assert came.folder is None
+    assert came.problems == (
+        "artifacts/a/sdpa.jsonl and artifacts/b/sdpa.jsonl: both would become flux/records/sdpa.jsonl; they must have "
+        "different names, or be one file",
+    )
+
+
+@pytest.mark.parametrize(("other", "problems"), [('{"device": {}}', 0), ('{"device": {"name": "another"}}', 1)])
+def test_what_lies_beside_records_must_agree(tmp_path: Path, other: str, problems: int) -> None:
+    home = folder(tmp_path, sent(), where="site/artifacts/sdpa")
+    (home / "device.json").write_text('{"device": {}}')
+    (home.parent / "hardware").mkdir()
+    (home.parent / "hardware" / "device.json").write_text(other)
+    came = add(tmp_path / "site", reports(tmp_path))
+    assert len([each for each in came.problems if "flux/records/device.json" in each]) == problems
+    assert (came.folder is None) == bool(problems)
+
+
 def test_a_target_is_of_one_device(tmp_path: Path) -> None:
     came = taken(tmp_path, sent(), sent("flex", said={"device": "NVIDIA L4"}))
     assert any("must be of one device: NVIDIA H200 -> NVIDIA L4" in problem for problem in came.problems)

@@ -71,17 +71,18 @@ SHOWING = {
     "ranking": "formatting records workloads",
     "sentences": "formatting ranking records",
     "headline": "formatting ranking records sentences",
+    "signs": "ranking records sentences",
     "tables_text": "ranking workloads",
     "tables_kernels": "formatting ranking records sentences tables_text",
     "tables_capabilities": "records tables_text variants._base",
-    "tables_state": "formatting ranking records sentences tables_text",
+    "tables_state": "formatting ranking records sentences signs tables_text workloads",
     "tables_csv": "ranking records",
-    "tables": "formatting headline ranking records sentences tables_capabilities tables_csv tables_kernels "
+    "tables": "formatting headline ranking records sentences signs tables_capabilities tables_csv tables_kernels "
     "tables_state tables_text",
     "plots_style": "ranking",
     "plots_svg": "plots_style records",
     "plots_lines": "formatting plots_style plots_svg ranking records sentences",
-    "plots_rows": "formatting plots_style plots_svg ranking records sentences",
+    "plots_rows": "formatting plots_style plots_svg ranking records sentences signs",
     "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
     "plots_frontier": "formatting plots_rows plots_style plots_svg ranking records sentences",
     "plots_cost": "formatting plots_rows plots_style plots_svg ranking records sentences",
@@ -95,9 +96,9 @@ SITE = {
     "site.page": "",
     "site.chart": "formatting plots_style ranking records site.page",
     "site.index": "headline ranking records sentences site.chart site.collect site.page",
-    "site.compare": "fingerprint formatting plots_style records site.chart site.collect site.page workloads",
+    "site.compare": "fingerprint formatting plots_style ranking records site.chart site.collect site.page workloads",
     "site.draw": "settings site.collect site.compare site.index variants",
-    "site.intake": "fingerprint floor hardware records settings workloads",
+    "site.intake": "fingerprint floor hardware records settings site.collect workloads",
 }
 BUILDING = {
     "notebook": "",

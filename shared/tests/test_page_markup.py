@@ -46,6 +46,11 @@ def test_a_page_has_no_script_but_its_own_and_asks_nobody(built: Machine) -> Non
     assert "onclick" not in built.page
 
 
+def test_a_page_brings_its_icon(built: Machine) -> None:
+    built.build()
+    assert built.page.count('<link rel="icon" href="data:,">') == 1
+
+
 def test_what_a_cell_gave_stands_above_its_code(built: Machine) -> None:
     its = built.html("first")
     assert its.index("measured torch_math: 1.0 ms") < its.index("<summary>") < its.index("import</span>")

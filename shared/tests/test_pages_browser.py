@@ -119,7 +119,7 @@ def shown(request: pytest.FixtureRequest, browser: Browser, page: str) -> Browse
 
 def test_a_page_opens_without_a_complaint_and_asks_nobody_else(shown: Browser, page: str) -> None:
     assert shown.complaints() == []
-    assert {url for url in shown.requests() if not url.endswith("/favicon.ico")} == {page}
+    assert set(shown.requests()) == {page}
 
 
 def test_nothing_is_wider_than_the_page(shown: Browser) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html.parser
 import json
@@ -118,6 +119,15 @@ def test_the_comparison_holds_every_record_without_samples(tmp_path: Path) -> No
     assert "samples_ms" not in (tmp_path / "compare.html").read_text(encoding="utf-8").partition('id="data"')[2]
 
 
+def test_a_quantized_row_has_no_share_of_the_16_bit_peak_and_launching_is_told(tmp_path: Path) -> None:
+    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
+    write(tmp_path, "h200", record(), record("sage", precision_class="quantized", marks=late))
+    index, compare = drawn(tmp_path)
+    assert compare.data["rows"]["peak"] == [989.5, None]
+    assert compare.data["rows"]["late"] == [0, 1]
+    assert "Of sage: launching is what was timed in one process or more, the host was hardly ahead" in index.text
+
+
 def test_what_decides_on_comparing_is_in_the_page(tmp_path: Path) -> None:
     _, compare = drawn(of_two_targets(tmp_path))
     source = compare.data["tables"]["source"][compare.data["rows"]["source"][0]]
@@ -150,6 +160,35 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path: Path) -> Non
     assert site.problems[-1] == "h200/flux/records/sdpa.jsonl: 3 more lines are left out"
     assert says in Page(tmp_path / "index.html").text
     assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 8
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"median_ms": 5e-324, "ci95_ms": (5e-324, 5e-324)},
+        {"median_ms": 1e-320, "ci95_ms": (1e-320, 1e-320)},
+        {"median_ms": 1e308, "ci95_ms": (1e308, 1e308)},
+        {"ci95_ms": (1e-301, 1.5e308)},
+        {"ratio": 5e-324, "ratio_ci95": (5e-324, 5e-324)},
+    ],
+)
+def test_a_time_that_no_call_takes_costs_its_record_alone(tmp_path: Path, times: dict[str, Any]) -> None:
+    bad = record("flex", LENGTHS[1])
+    assert bad.timing
+    bad = dataclasses.replace(bad, timing=dataclasses.replace(bad.timing, **times))
+    write(tmp_path, "h200", record(), bad)
+    (problem,) = draw(tmp_path).problems
+    assert problem.startswith("h200/flux/records/sdpa.jsonl: line 2 is left out: sustained: ")
+    assert "within 1e-06 to 1e+09 ms, got " in problem
+    assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 1
+
+
+def test_ids_of_cards_are_apart_from_the_pages_own(tmp_path: Path) -> None:
+    write(tmp_path, "own", record())
+    index, _ = drawn(tmp_path)
+    ids = [attributes["id"] for _, attributes in index.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "card-own" in ids
 
 
 def test_a_folder_with_pages_alone_has_its_card(tmp_path: Path) -> None:

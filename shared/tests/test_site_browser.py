@@ -12,7 +12,7 @@ from browser import served
 from sites import H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, write
 
 from fluxbench.fingerprint import not_comparable
-from fluxbench.records import Status
+from fluxbench.records import Record, Status
 from fluxbench.site.draw import draw
 
 if TYPE_CHECKING:
@@ -265,6 +265,37 @@ def test_a_baseline_holds_the_others_against_it(browser: Browser, tmp_path: Path
     assert found["a", "new", LENGTHS[1]][7] == "0.500 [0.495, 0.505]; driver 580.10 -> 590"
     assert "rows differ in driver" in notes
     assert "Rows of different workloads are different work" in notes
+
+
+def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser, tmp_path: Path) -> None:
+    def capped(variant: str, *, limit: float, **changed: Any) -> Record:
+        found = record(variant, said={**H200, "power_limit_w": limit}, **changed)
+        assert found.timing
+        return dataclasses.replace(found, timing=dataclasses.replace(found.timing, precise=False))
+
+    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
+    write(tmp_path, "here", capped("a", limit=700.0, marks=late))
+    write(tmp_path, "there", capped("b", limit=500.0, ms=2.0), record("free", ms=3.0))
+    draw(tmp_path)
+    notes = "return document.getElementById('notes').innerText"
+    with served(tmp_path) as address:
+        browser.open(f"{address}/compare.html")
+        assert [row[5].rpartition("] ")[2] for row in browser.run(_ROWS)[:2]] == ["ch", "c"]
+        assert "power limits differ (700 W, 500 W)" in browser.run(notes)
+        assert "a (h: launching timed)" in browser.run("return document.getElementById('chart').textContent")
+        browser.open(f"{address}/compare.html#variant=a&variant=b")
+        browser.driver.refresh()
+        assert [row[5].rpartition(" ")[2] for row in browser.run(_ROWS)] == ["h", "2.010]"]
+        assert "In every row the caps of time and processes came before" in browser.run(notes)
+        browser.open(f"{address}/compare.html#target=nope")
+        browser.driver.refresh()
+        assert "there is no target “nope” here" in status(browser)
+
+
+def test_a_wide_interval_has_both_ends(browser: Browser, site: str) -> None:
+    browser.open(f"{site}/compare.html")
+    told = "return [plusMinus(0.375, 0.183, 0.767), plusMinus(0.4, 0.398, 0.402)]"
+    assert browser.run(told) == ["0.375 [0.183, 0.767]", "0.400 ±0.002"]
 
 
 @pytest.mark.parametrize("page", PAGES)

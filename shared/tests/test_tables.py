@@ -155,7 +155,39 @@ def test_a_variant_that_hit_the_cap_is_marked_and_the_mark_explained(table: Call
     assert re.search(
         r"^c: the caps of time and processes came before .*: burst a\.$", text, flags=re.MULTILINE | re.DOTALL
     )
-    assert re.search(r"^ *1c +a " if table is tables.ranking_table else r"^a .* c$", text, flags=re.MULTILINE)
+    assert re.search(
+        r"^ *1 +a .* ±0.0004 c " if table is tables.ranking_table else r"^a .* c$", text, flags=re.MULTILINE
+    )
+
+
+def capped(found: Record) -> Record:
+    assert found.timing
+    return dataclasses.replace(found, timing=dataclasses.replace(found.timing, precise=False))
+
+
+@pytest.mark.parametrize("table", [tables.ranking_table, tables.timing_table])
+def test_a_cap_of_every_row_is_said_once(table: Callable[[list[Record]], str]) -> None:
+    both = [capped(make_record()), capped(make_record("a", median_ms=0.5))]
+    text = table(both)
+    assert "of the median): sustained every row." in " ".join(text.split())
+    assert not re.search(r"^c:|±\S+ c\b|^ *\dc ", text, flags=re.MULTILINE)
+    some = table([make_record(), both[1]])
+    assert "of the median): sustained a." in " ".join(some.split())
+    assert re.search(r"^ *1c +a " if table is tables.ranking_table else r"^a .* c$", some, flags=re.MULTILINE)
+
+
+LATE = ("sustained: the host was hardly ahead of the device in 1 of 3 processes: launching is what was timed",)
+
+
+@pytest.mark.parametrize("table", [tables.ranking_table, tables.timing_table])
+def test_a_time_of_launching_is_signed_and_the_sign_explained(table: Callable[[list[Record]], str]) -> None:
+    text = table([make_record(), dataclasses.replace(make_record("a", median_ms=0.5), marks=LATE)])
+    assert re.search(r"^h: in one process or more the host was hardly ahead of the device,", text, flags=re.MULTILINE)
+    assert "launching is what was timed there (sustained): a." in " ".join(text.split())
+    assert re.search(r"^ *1h +a " if table is tables.ranking_table else r"^a .* h$", text, flags=re.MULTILINE)
+    assert not re.search(r"^torch_flash.* h$|h +torch_flash", text, flags=re.MULTILINE)
+    burst = text.partition("; burst, from a device")[2].partition("sustained time over")[0]
+    assert not re.search(" h$", burst, flags=re.MULTILINE)
 
 
 def test_no_cap_no_mark() -> None:
@@ -227,7 +259,7 @@ def test_the_timing_table_says_times_with_half_their_interval() -> None:
 
 def test_the_timing_table_has_both_regimes() -> None:
     text = tables.timing_table([rested(make_record(median_ms=0.8), 0.7)])
-    sustained, burst = text.split("; burst, from a device")
+    sustained, burst = text.replace("\n", " ").split("; burst, from a device")
     assert "sustained, which ranks" in sustained
     assert "0.800 ±0.004" in sustained
     assert "0.7000 ±0.0007" in burst

@@ -69,6 +69,12 @@ def test_what_failed_says_why_below_each_reason_once() -> None:
     assert below == "half is not built made_up: float16, head dim 64 wrong: error 0.3 made_up: gqa; other: gqa"
 
 
+def test_an_error_says_how_far_over_its_budget_it_is() -> None:
+    wrong = "wrong: gradient of q: relative L2 error 4.99e-03 is over the budget 4.92e-03"
+    text = capabilities_table([variant()], [FAILED], {"made_up": {"backward": wrong}})
+    assert f"{wrong}, 1.01 times the budget made_up: backward" in flat(text)
+
+
 def test_nothing_failed_says_nothing() -> None:
     assert "not so" not in capabilities_table([variant()], [make_record("made_up")], {})
 

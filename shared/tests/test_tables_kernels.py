@@ -48,6 +48,12 @@ def test_a_row_has_the_call_and_each_part_of_it() -> None:
     assert cells == ["torch_flash", "0.400", "0.310", "0.0520", "-", "-", "0.0213", "27.0", "12.3", "0"]
 
 
+def test_it_is_said_that_launch_and_call_are_of_bursts() -> None:
+    text = flat(kernels_table([record()]))
+    assert "Host launch: what the host takes to launch one call, in burst: back to back the host is faster." in text
+    assert "they can exceed the call by a percent" in text
+
+
 def test_what_was_compiled_at_another_length_counts() -> None:
     first = record(compile_s=1.6)
     longest = dataclasses.replace(record(), workload=dataclasses.replace(first.workload, name="longest", seq_len=9999))

@@ -47,6 +47,10 @@ def test_a_row_has_energy_launch_second_clock_and_samples() -> None:
     assert " ".join(cost) == "torch_flash 250 ±3 60.0 0.0% 5 10 / 4 10 / 0 yes 1.1"
 
 
+def test_it_is_said_that_a_launch_is_of_a_burst() -> None:
+    assert "apart from the time on the device, in burst: back to back the host is faster." in said(record())
+
+
 def test_throttle_reasons_name_their_regime() -> None:
     hot = Telemetry(sm_clock_mhz=1500.0, power_w=700.0, temperature_c=80.0, throttle_reasons=("sw_power_cap",))
     text = said(record(telemetry=hot), record("a", burst_telemetry=hot))
@@ -135,6 +139,24 @@ def test_marks_are_said_once_for_all_of_whom_they_hold() -> None:
     text = said(*everywhere, *records)
     assert "it did not settle in 1 of 3 processes, at 448, 512 text tokens: flex, triton_flash" in text
     assert text.count("did not settle") == 1
+
+
+def test_clocks_that_differ_are_one_entry() -> None:
+    differing = {LENGTHS[0]: "+1.2", LENGTHS[1]: "-0.9"}
+    records = [
+        dataclasses.replace(make_record("a", workload), marks=(f"the two clocks differ by {by}%",))
+        for workload, by in differing.items()
+    ]
+    other = dataclasses.replace(make_record("b", LENGTHS[0]), marks=("the two clocks differ by +1.0%",))
+    text = said(*records, other, make_record("b", LENGTHS[1]))
+    assert "the two clocks differ by -0.9% to +1.2%, in 3 of 4 records: a (2), b" in text
+    assert text.count("the two clocks differ") == 1
+
+
+def test_a_mark_of_nearly_all_names_the_others() -> None:
+    hot = [record(f"v{number}", marks=("too hot",)) for number in range(9)]
+    assert "too hot, everywhere: all of the 10 that passed there but cool" in said(*hot, record("cool"))
+    assert "too hot, everywhere: all of the 9 that passed there" in said(*hot)
 
 
 def test_a_mark_everywhere_says_so() -> None:

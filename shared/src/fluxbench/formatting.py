@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+_WIDE = 0.05  # half an interval over its number above which ± would hide where the interval lies
+_ONE = 1.000001  # unit of the last decimal, with room for binary fractions
+
 
 def decimals(value: float, digits: int = 3) -> int:
     """Return how many decimals show a number to so many significant digits."""
@@ -22,9 +25,15 @@ def interval(value: float, ends: tuple[float, float], digits: int = 3, unit: str
 
 
 def plus_minus(value: float, ends: tuple[float, float], digits: int = 3) -> str:
-    """Return a number and half the width of its interval with equally many decimals: `0.400 ±0.002`."""
-    places = _places(value, ends, digits)
-    return f"{value:,.{places}f} ±{(ends[1] - ends[0]) / 2:,.{places}f}"
+    """Return a number and half the width of its interval with equally many decimals: `0.400 ±0.002`.
+
+    An interval that is wide, or whose sides differ by more than one unit of what is shown, has both its ends.
+    """
+    places, half = _places(value, ends, digits), (ends[1] - ends[0]) / 2
+    skew = abs(ends[0] + ends[1] - 2 * value)
+    if half > _WIDE * abs(value) or skew > _ONE * 10.0**-places:
+        return interval(value, ends, digits)
+    return f"{value:,.{places}f} ±{half:,.{places}f}"
 
 
 def percent(share: float, places: int = 1) -> str:

@@ -197,9 +197,9 @@ def text(history: History, timelines: Sequence[Timeline]) -> str:
     parts: list[str] = []
     for timeline in timelines:
         title = (
-            f"{timeline.where}: median sustained time per call in ms ± half its 95% interval. A revision is what was "
-            "measured with one driver and one set of libraries on this model of device, in order of time, dated by its "
-            "newest record (UTC); -: not measured."
+            f"{timeline.where}: median sustained ms per call, 95% intervals in brackets or half of one after ±. "
+            "A revision is what one driver and one set of libraries gave on this model of device, in order of time, "
+            "dated by its newest record (UTC); -: not measured."
         )
         if not timeline.points:
             parts.append(_wrapped(f"{timeline.where}: nothing passed so far."))

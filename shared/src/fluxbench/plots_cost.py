@@ -64,8 +64,9 @@ def parts_blocks(group: Group) -> list[Block]:
         return [prose("Not known: no call was taken apart by torch's profiler.", heading=heading)]
     note = (
         "Single calls on a device that rested (burst), by the kernels that the profiler saw, as shares of the call's "
-        "time by device events. What is missing at the right end passes between kernels. Numbers: the call's ms, and "
-        f"what of it is not attention. {_upper(conditions(known, 'burst'))}."
+        "time by device events, the median of the first process's bursts; the profiler saw seven calls after these, so "
+        "the parts can exceed the call by a percent. What is missing at the right end passes between kernels. Numbers: "
+        f"the call's ms, and what of it is not attention. {_upper(conditions(known, 'burst'))}."
     )
     unknown = [record.variant for record in records if not _parts(record)]
     rest = [prose(f"Not taken apart: {', '.join(unknown)}.")] if unknown else []

@@ -13,9 +13,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
-from fluxbench.ranking import Group, Ranked, capped, correctness_of, ranked, reference_variant, tflops, timing_of
+from fluxbench.ranking import Group, Ranked, correctness_of, ranked, reference_variant, tflops, timing_of
 from fluxbench.records import Record
-from fluxbench.sentences import PRECISE, conditions
+from fluxbench.sentences import conditions
+from fluxbench.signs import everywhere, notes, of_place
 
 ROW_PT = 17.0
 NAME_PT = 34.0  # left end of the names
@@ -52,13 +53,14 @@ def ratio_blocks(group: Group) -> list[Block]:
     ]
     if any(record.burst for record in records):
         note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, 'burst')}.")
-    if any(map(capped, records)):
-        note.append(f"c: the caps of time and processes came before the precision that is asked for ({PRECISE}).")
+    note += notes(records, ("sustained",))
+    unsigned = everywhere(records)
     blocks = [prose(" ".join(note), heading=f"Sustained time over {reference}'s: {place(group)}")]
     for index, (kind, entries) in enumerate(places.items(), start=1):
         if len(places) > 1:
             blocks.append(prose(_CLASSES[kind], gap=4))
-        blocks.append(_ratio_rows(entries, (low, high), labelled=index == len(places), reference=reference))
+        signs = [of_place(entry, unsigned) for entry in entries]
+        blocks.append(_ratio_rows(entries, signs, (low, high), labelled=index == len(places), reference=reference))
     return blocks
 
 
@@ -79,8 +81,11 @@ def rate_blocks(group: Group, peak_tflops: float | None, matmul_tflops: float | 
     entries = _fastest_first(group)
     if not entries:
         return []
-    lines = {"data-sheet peak": peak_tflops, "matmul measured": matmul_tflops}
-    unknown = {"data-sheet peak": "peak unknown: no data-sheet rate", "matmul measured": "matmul rate not measured"}
+    lines = {"bfloat16 peak": peak_tflops, "matmul measured": matmul_tflops}
+    unknown = {
+        "bfloat16 peak": "bfloat16 peak unknown: no data-sheet rate",
+        "matmul measured": "matmul rate not measured",
+    }
     rates = [f"{name} {number(rate)} TFLOP/s" if rate else unknown[name] for name, rate in lines.items()]
     taken = conditions(entry.record for entry in entries)
     note = (
@@ -176,7 +181,12 @@ def mark_row(
 
 
 def _ratio_rows(
-    entries: Sequence[Ranked], span: tuple[float, float], *, labelled: bool, reference: str | None
+    entries: Sequence[Ranked],
+    signs: Sequence[str],
+    span: tuple[float, float],
+    *,
+    labelled: bool,
+    reference: str | None,
 ) -> Block:
     room_below = 34.0 if labelled else 6.0
 
@@ -196,7 +206,7 @@ def _ratio_rows(
                 (rested,) = plot.plot([burst.ratio], [index], "d", **shape)
                 tell(rested, f"{entry.record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
             baseline = baseline_of(top, index)
-            write_at(figure, 24, baseline, f"{entry.rank}{entry.signs}", ha="right")
+            write_at(figure, 30, baseline, f"{entry.rank}{signs[index]}", ha="right")
             write_at(figure, NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
             is_reference = entry.record.variant == reference
             ratio = "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95)

@@ -26,6 +26,7 @@ _Key = TypeVar("_Key")
 CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
 # What measuring says of a time that is not one of attention (`floor`, `regimes`).
 NOT_BELIEVED = ("faster than the device can be", "skips work on inputs that it has seen")
+LAUNCH_BOUND = "the host was hardly ahead of the device"  # what measuring marks a sustained time with (`observations`)
 FORMS = ("_copy", "_compile_d", "_compile_ma")  # how a kernel is called; a name without one of these is eager
 
 
@@ -173,6 +174,11 @@ def capped(record: Record) -> tuple[str, ...]:
     return tuple(timing.regime for timing in (record.timing, record.burst) if timing and timing.precise is False)
 
 
+def launch_bound(record: Record) -> bool:
+    """Whether the host was hardly ahead of the device in some process, so that its sustained time is of launching."""
+    return any(LAUNCH_BOUND in mark for mark in record.marks)
+
+
 def clocks_differ(record: Record) -> bool:
     """Whether a record has a second clock and it does not agree with the first."""
     return record.second_clock is not None and abs(record.second_clock.difference) > CLOCKS_AGREE
@@ -189,11 +195,6 @@ class Ranked:
     rank: int
     tied: bool  # its interval overlaps another variant's
     record: Record
-
-    @property
-    def signs(self) -> str:
-        """What stands behind the rank: `=` where it is tied, `c` where a time hit the cap."""
-        return ("=" if self.tied else "") + ("c" if capped(self.record) else "")
 
 
 def distrusted(record: Record) -> bool:

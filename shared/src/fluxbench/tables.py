@@ -10,7 +10,6 @@ from fluxbench.headline import answer
 from fluxbench.ranking import (
     Group,
     Ranked,
-    capped,
     groups,
     ranked,
     reference_variant,
@@ -18,8 +17,9 @@ from fluxbench.ranking import (
     ties,
     timing_of,
 )
-from fluxbench.records import Record, Timing
-from fluxbench.sentences import PRECISE, burst_order, conditions, method_note, shape
+from fluxbench.records import Record
+from fluxbench.sentences import burst_order, conditions, method_note, shape
+from fluxbench.signs import MANY, everywhere, notes, of_place, of_time
 from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.tables_csv import write_csv
 from fluxbench.tables_kernels import kernels_table, write_kernels_csv
@@ -40,7 +40,7 @@ __all__ = [
     "write_kernels_csv",
 ]
 
-MANY = 8  # variants that a sentence names; of more it says how many
+_INTERVALS = "95% intervals in brackets or half of one after ±"
 _KERNEL = 44  # characters of a shortened kernel name
 
 
@@ -90,7 +90,7 @@ def timing_table(records: Iterable[Record]) -> str:
     parts: list[str] = []
     for group in groups(records):
         reference = reference_variant(group.records)
-        title = f"{group.name}: median time per call in ms ± half its 95% interval, by {group.axis}"
+        title = f"{group.name}: median time per call in ms, {_INTERVALS}, by {group.axis}"
         passed = [record for record in group.records if record.timing]
         parts += [_titled(f"{title}; sustained, which ranks", conditions(passed)), _by_length(group, _time)]
         ran: list[Sequence[str] | str] = [
@@ -102,10 +102,12 @@ def timing_table(records: Iterable[Record]) -> str:
                 rested = _titled(f"{title}; burst, from a device at rest", conditions(passed, "burst"))
                 parts += [rested, _by_length(group, _burst_time)]
             parts += [
-                f"{group.name}: sustained time over {reference}'s (under 1 is faster) ± half its 95% interval, "
-                f"by {group.axis}",
+                prose(
+                    f"{group.name}: sustained time over {reference}'s (under 1 is faster), {_INTERVALS}, "
+                    f"by {group.axis}"
+                ),
                 _by_length(group, _ratio),
-                _capped(group.records),
+                "\n".join(map(prose, notes(group.records))),
                 f"{group.name}: what ran; share is of the call's device time at the longest workload that passed",
                 grid(heads, ran, left=(0, 4)),
             ]
@@ -117,58 +119,36 @@ def _titled(title: str, taken: str) -> str:
     return prose(f"{title}: {taken}" if taken else title)
 
 
-def _by_length(group: Group, cell: Callable[[Record], str]) -> str:
+def _by_length(group: Group, cell: Callable[[Record, Collection[str]], str]) -> str:
+    unsigned = everywhere(group.records)
     lengths = [f"{group.length(workload):,}" for workload in group.workloads]
     rows: list[Sequence[str] | str] = []
     for variant in group.variants:
         found = (group.find(variant, workload) for workload in group.workloads)
-        rows.append((variant, *("no record" if record is None else cell(record) for record in found)))
+        rows.append((variant, *("no record" if record is None else cell(record, unsigned) for record in found)))
     return grid((group.axis, *lengths), rows)
 
 
-def _time(record: Record) -> str:
+def _time(record: Record, unsigned: Collection[str]) -> str:
     if record.timing is None:
         return record.status.value
-    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + _cap(record.timing)
+    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + of_time(record, record.timing, unsigned)
 
 
-def _burst_time(record: Record) -> str:
+def _burst_time(record: Record, unsigned: Collection[str]) -> str:
     if record.timing is None:
         return record.status.value
-    return plus_minus(record.burst.median_ms, record.burst.ci95_ms) + _cap(record.burst) if record.burst else "-"
+    if record.burst is None:
+        return "-"
+    return plus_minus(record.burst.median_ms, record.burst.ci95_ms) + of_time(record, record.burst, unsigned)
 
 
-def _ratio(record: Record) -> str:
+def _ratio(record: Record, unsigned: Collection[str]) -> str:
     if record.timing is None:
         return record.status.value
     if record.variant == record.timing.reference_variant:
         return "reference"
-    return plus_minus(record.timing.ratio, record.timing.ratio_ci95) + _cap(record.timing)
-
-
-def _cap(timing: Timing) -> str:
-    return " c" if timing.precise is False else ""
-
-
-def _capped(records: Sequence[Record]) -> str:
-    """Return which variants hit the time cap, by regime, behind the sign that marks them; empty where none did."""
-    passed = {record.variant for record in records if record.timing}
-    found: dict[str, dict[str, None]] = {}
-    for record in records:
-        for regime in capped(record):
-            found.setdefault(regime, {})[record.variant] = None
-    said = "; ".join(f"{regime} {_which(variants, len(passed))}" for regime, variants in found.items())
-    return (
-        prose(f"c: the caps of time and processes came before the precision that is asked for ({PRECISE}): {said}.")
-        if said
-        else ""
-    )
-
-
-def _which(variants: Collection[str], count: int) -> str:
-    if len(variants) == count > 1:
-        return "every variant"
-    return ", ".join(variants) if len(variants) <= MANY else f"{len(variants)} of {count} variants"
+    return plus_minus(record.timing.ratio, record.timing.ratio_ci95) + of_time(record, record.timing, unsigned)
 
 
 def _what_ran(curve: Sequence[Record]) -> Sequence[str]:
@@ -209,6 +189,8 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
     parts: list[str] = []
     for group in groups(records):
         places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
+        shown = [entry.record for placed in places.values() for entry in placed]
+        unsigned = everywhere(shown)
         reference = reference_variant(group.records)
         peak = f"peak {peak_tflops:,.0f} TFLOP/s by data sheet" if peak_tflops else "peak unknown"
         title = f"Ranking at {shape(group)}; {peak}."
@@ -216,11 +198,9 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
         for kind, placed in places.items():
             if placed and kind == "quantized":
                 rows.append("quantized: looser error budgets, so ranked apart")
-            rows += [_ranking_row(entry, peak_tflops if kind == "exact" else None) for entry in placed]
+            rows += [_ranking_row(entry, unsigned, peak_tflops if kind == "exact" else None) for entry in placed]
         if rows:
-            of_ratio = (
-                f"Ratio: time over {reference}'s, under 1 is faster; 95% intervals in brackets, or half of one after ±."
-            )
+            of_ratio = f"Ratio: time over {reference}'s, under 1 is faster; {_INTERVALS}."
             sustained = [f"sustained\n{what}" for what in ("ratio", "ms", "TFLOP/s", "of peak")]
             heads = ("rank", "variant", *sustained, "burst\nms", "burst\nratio")
             sets = [names for placed in places.values() for names in ties(placed)]
@@ -235,8 +215,7 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
                 "interval can rank before a faster median.",
                 "Each quantized kernel has an error budget of its own." if places["quantized"] else "",
             )
-            shown = [entry.record for placed in places.values() for entry in placed]
-            below = [rule, prose(told), *map(burst_order, places.values()), _capped(shown)]
+            below = [rule, prose(told), *map(burst_order, places.values()), *map(prose, notes(shown))]
             parts += [f"{title}\n{of_ratio}", grid(heads, rows, left=(1,)), "\n".join(filter(None, below))]
         else:
             parts += [title, "Nothing passed, so nothing is ranked."]
@@ -244,17 +223,17 @@ def ranking_table(records: Iterable[Record], peak_tflops: float | None = None) -
     return "\n\n".join(part for part in parts if part) or "There are no records."
 
 
-def _ranking_row(entry: Ranked, peak_tflops: float | None) -> Sequence[str]:
+def _ranking_row(entry: Ranked, unsigned: Collection[str], peak_tflops: float | None) -> Sequence[str]:
     timing, burst = timing_of(entry.record), entry.record.burst
     is_reference = entry.record.variant == timing.reference_variant
     rate = tflops(entry.record)
     return (
-        f"{entry.rank}{entry.signs:<2}",
+        f"{entry.rank}{of_place(entry, unsigned):<3}",
         entry.record.variant,
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),
         number(rate),
         f"{rate / peak_tflops:.1%}" if peak_tflops else "-",
-        plus_minus(burst.median_ms, burst.ci95_ms) if burst else "-",
+        plus_minus(burst.median_ms, burst.ci95_ms) + of_time(entry.record, burst, unsigned) if burst else "-",
         ("reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95)) if burst else "-",
     )

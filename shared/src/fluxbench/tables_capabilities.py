@@ -24,6 +24,7 @@ _WORDS = prose(
     "Causal: query i sees keys 0 to i. GQA: fewer key heads than query heads. Varlen: several sequences in one call."
     " Head dims: of 64, 96, 128, 192 and 256. Needs: the lowest compute capability, or that it runs on a CPU too.",
 )
+_OVER = re.compile(r"error (\d[\d.e+-]*) is over the budget (\d[\d.e+-]*\d)")  # as checking says it (`correctness`)
 _HEADER = ("variant", "capability", "declared", "here")
 _HEADS = ("variant", "precision", "causal", "GQA", "head dims", "backward", "varlen", "needs")
 
@@ -109,12 +110,17 @@ def _reasons(failed: Mapping[str, Sequence[str]]) -> str:
         return ""
     lines = ["Declared, and not so when it was tried here:"]
     for reason, what in failed.items():
-        said = reason.removeprefix("no: ")
+        said = _OVER.sub(_times_over, reason.removeprefix("no: "))
         for indent, text in (("  ", said), ("      ", _together(what))):
             lines += textwrap.wrap(
                 text, WRAP, initial_indent=indent, subsequent_indent="      ", break_on_hyphens=False
             )
     return "\n".join(lines)
+
+
+def _times_over(found: re.Match[str]) -> str:
+    """Return how far over its budget an error is, behind what was said of it."""
+    return f"{found[0]}, {float(found[1]) / float(found[2]):.3g} times the budget"
 
 
 def _together(what: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ _LEAST = 0.01  # share of a call's device time under which a kernel is counted a
 _NAME = 80  # characters of a kernel's name
 _HEADS = (
     *("variant", "call\nms", "attention\nms", "quantization\nms", "copies\nms", "other\nms"),
-    *("host\nlaunch ms", "peak\nMiB", "compile\ns", "graph\nbreaks"),
+    *("burst host\nlaunch ms", "peak\nMiB", "compile\ns", "graph\nbreaks"),
 )
 _HEADER = (
     *("workload", "variant", "status", "reason", "call_ms", *(f"{part}_ms" for part in PARTS), "launch_ms"),
@@ -54,11 +54,14 @@ def kernels_table(records: Iterable[Record], notes: Mapping[str, str] | None = N
 
 
 _WORDS = prose(
-    "Call: from the first kernel's begin to the last one's end, by device events. Attention, quantization, copies,"
-    " other: the sum of such kernels' own times, by torch's profiler; gaps between kernels are in none of them.",
-    "Host launch: what the host takes to launch one call. Peak: what one call allocates at most, its output included."
-    " Compile: a first call less a warm one, at the length where that was longest, with caches that are empty at the"
-    " start of the cell: the first variant pays for what later ones find done.",
+    "Call: from the first kernel's begin to the last one's end, by device events, the median of the first process's"
+    " bursts (on a CPU one call). Attention, quantization, copies, other: the sum of such kernels' own times, by"
+    " torch's profiler, in seven calls after these bursts, so they can exceed the call by a percent; gaps between"
+    " kernels are in none of them.",
+    "Host launch: what the host takes to launch one call, in burst: back to back the host is faster. Peak: what one"
+    " call allocates at most, its output included. Compile: a first call less a warm one, at the length where that was"
+    " longest, with caches that are empty at the start of the cell: the first variant pays for what later ones find"
+    " done.",
     f"{UNKNOWN}: not known, or nothing of the kind.",
 )
 

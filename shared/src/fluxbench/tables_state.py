@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from fluxbench.formatting import number, percent, plus_minus
-from fluxbench.ranking import CLOCKS_AGREE, Group, capped, clocks_differ, groups, marks, timing_of
+from fluxbench.ranking import CLOCKS_AGREE, Group, Mark, capped, clocks_differ, groups, marks, timing_of
 from fluxbench.records import Record, Status, Telemetry, Timing
 from fluxbench.sentences import PRECISE, shape
-from fluxbench.tables_text import entries, grid, prose
+from fluxbench.signs import MANY
+from fluxbench.tables_text import WRAP, entries, grid, prose
+from fluxbench.workloads import Workload
 
 UNKNOWN = "-"  # what the device did not say
+_CLOCKS = re.compile(r"the two clocks differ by ([+-]?[\d.]+)%")  # as measuring marks it
 
 # Where a column's numbers come from. The first sensors are those that a fluxbench without bursts asked, too.
 _FIRST_SENSOR, _SENSOR, _LAUNCH, _CLOCK, _OTHER = "first sensor", "sensor", "launch", "clock", "other"
@@ -40,11 +46,46 @@ def state_table(records: Iterable[Record]) -> str:
 
 
 def _marked(group: Group) -> str:
-    found = [(mark.text, "", mark.variants, mark.workloads) for mark in marks(group)]
-    if found:
-        return "\n".join(entries(group, f"Marked, since something was not as it should be ({group.name}):", found))
-    passed = any(record.status is Status.PASSED for record in group.records)
+    passed = [record for record in group.records if record.status is Status.PASSED]
+    found = [
+        (mark.text, "", _named(mark, passed), mark.workloads)
+        for mark in marks(group)
+        if not _CLOCKS.fullmatch(mark.text)
+    ]
+    clocks = _clocks(passed)
+    if found or clocks:
+        title = f"Marked, since something was not as it should be ({group.name}):"
+        return "\n".join([*entries(group, title, found), *clocks])
     return f"Nothing is marked ({group.name})." if passed else ""
+
+
+def _named(mark: Mark, passed: Sequence[Record]) -> Sequence[str]:
+    """Return the variants of a mark, or which are not where these are few against those."""
+    there: dict[str, set[Workload]] = {}
+    for record in passed:
+        there.setdefault(record.variant, set()).add(record.workload)
+    could = [variant for variant, workloads in there.items() if workloads.issuperset(mark.workloads)]
+    others = [variant for variant in could if variant not in mark.variants]
+    if len(mark.variants) <= MANY or 3 * len(others) > len(mark.variants):
+        return mark.variants
+    but = f" but {others[0]}" if others else ""
+    return [f"all of the {len(could)} that passed there{but}", *others[1:]]
+
+
+def _clocks(passed: Sequence[Record]) -> list[str]:
+    """Return all marks of clocks that differ in one entry: how far, and of each variant of how many records."""
+    found = [
+        (record.variant, said[1]) for record in passed for text in record.marks if (said := _CLOCKS.fullmatch(text))
+    ]
+    if not found:
+        return []
+    ends = sorted({percent for _, percent in found}, key=float)
+    span = " to ".join(f"{percent}%" for percent in dict.fromkeys((ends[0], ends[-1])))
+    line = f"the two clocks differ by {span}, in {len(found)} of {len(passed)} records:"
+    counts = Counter(variant for variant, _ in found)
+    listed = ", ".join(f"{variant}\u00a0({count})" if count > 1 else variant for variant, count in counts.items())
+    lines = textwrap.wrap(listed, WRAP, initial_indent=" " * 6, subsequent_indent=" " * 6, break_long_words=False)
+    return [f"  {line}", *(each.replace("\u00a0", " ") for each in lines)]
 
 
 def _mhz(telemetry: Telemetry | None) -> str:
@@ -116,7 +157,7 @@ _STATE: tuple[_Column, ...] = (
 )
 _COST: tuple[_Column, ...] = (
     ("sustained\nmJ a call", _SENSOR, _energy),
-    ("host\nlaunch µs", _LAUNCH, _launch),
+    ("burst host\nlaunch µs", _LAUNCH, _launch),
     ("second\nclock", _CLOCK, _second_clock),
     ("processes", _OTHER, lambda record: f"{timing_of(record).processes}"),
     ("sustained samples\ncounted / aside", _OTHER, lambda record: _samples(record.timing)),
@@ -125,7 +166,8 @@ _COST: tuple[_Column, ...] = (
     ("device\ns", _OTHER, lambda record: UNKNOWN if record.device_s is None else number(record.device_s, 2)),
 )
 _WORDS = prose(
-    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device.",
+    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in"
+    " burst: back to back the host is faster.",
     f"Second clock: by how much the time lies outside of what torch's profiler saw; up to {percent(CLOCKS_AGREE, 0)}"
     " the clocks agree.",
     "Aside: samples that are kept and do not count, taken while settling or out of the regime.",

@@ -55,6 +55,7 @@ def refined(page: str, cells: Mapping[str, Shown]) -> str:
     info = re.search(r'<div class="system-info">.*?</div>\s*</div>\s*', page, re.DOTALL)
     page = page.replace(info[0], "") if info else page  # where it was drawn; on what it was measured comes first
     footer = f"<footer>{info[0]}</footer>\n" if info else ""
+    page = page.replace("<head>", '<head>\n<link rel="icon" href="data:,">', 1)  # a server is not asked for one
     page = page.replace('<div class="main-content">', f'{_BAR}<main class="main-content" id="main">', 1)
     page = re.sub(r"</div>\s*</body>", lambda _: f"</main>\n{footer}</body>", page)
     page = re.sub(r"<h1>.*?</h1>", lambda found: found[0] + _contents(headings), page, count=1, flags=re.DOTALL)

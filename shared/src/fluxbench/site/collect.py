@@ -13,6 +13,7 @@ from fluxbench.peaks import peak
 from fluxbench.ranking import Group, groups
 from fluxbench.records import Record, RecordError
 
+_TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven days
 _NAMED = 3  # lines of one file whose faults are named before the rest is counted
 
 
@@ -99,14 +100,32 @@ def _read(file: Path) -> tuple[list[Record], list[str]]:
         with file.open(encoding="utf-8", errors="replace") as lines:
             for number, line in enumerate(lines, start=1):
                 try:
-                    good.append(records.from_json(line))
+                    record = records.from_json(line)
                 except RecordError as error:
                     bad.append(f"line {number} is left out: {error}")
+                    continue
+                if wrong := out_of_range(record):
+                    bad.append(f"line {number} is left out: {wrong}")
+                else:
+                    good.append(record)
     except OSError as error:
         bad.append(f"it cannot be read: {error.strerror}")
     if len(bad) > _NAMED:
         bad[_NAMED - 1 :] = [f"{len(bad) - _NAMED + 1:,} more lines are left out"]
     return good, bad
+
+
+def out_of_range(record: Record) -> str | None:
+    """Say that a time of a record, or an end of its interval, is none that a call can take; None where all are."""
+    least, most = _TIMES_MS
+    for timing in filter(None, (record.timing, record.burst)):
+        for ms in (timing.median_ms, *timing.ci95_ms):
+            if not least <= ms <= most:
+                return f"{timing.regime}: times must lie within {least:g} to {most:g} ms, got {ms:g}"
+        for ratio in (timing.ratio, *timing.ratio_ci95):
+            if not least / most <= ratio <= most / least:
+                return f"{timing.regime}: ratios must be those of times within {least:g} to {most:g} ms, got {ratio:g}"
+    return None
 
 
 def peak_tflops(record: Record) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 from fluxbench.fingerprint import METHOD
 from fluxbench.formatting import reason
 from fluxbench.plots_style import COLOURS, look
+from fluxbench.ranking import launch_bound
 from fluxbench.records import Record, Timing
 from fluxbench.site.chart import MARKERS
 from fluxbench.site.collect import Target, peak_tflops
@@ -58,7 +59,9 @@ def columns(targets: Sequence[Target]) -> dict[str, Any]:
     """Return all rows as columns, and the tables that these point into."""
     names = ("target", "notebook", "variant", "workload", "status", "reason", "source", "when")
     tables = {name: _Table() for name in names}
-    rows: dict[str, list[Any]] = {name: [] for name in (*names, "peak", "quantized", "rel_l2", "budget", "energy")}
+    rows: dict[str, list[Any]] = {
+        name: [] for name in (*names, "peak", "quantized", "late", "rel_l2", "budget", "energy")
+    }
     times: dict[str, dict[str, list[Any]]] = {
         regime: {name: [] for name in ("ms", "low", "high", "ratio", "from", "to", "reference", "capped")}
         for regime in ("sustained", "burst")
@@ -86,8 +89,11 @@ def columns(targets: Sequence[Target]) -> dict[str, Any]:
             if workload in longest:
                 tables["target"].values[rows["target"][-1]]["longest"].append(places["workload"])
                 longest.discard(workload)
-            rows["peak"].append(peak_tflops(record) if workload.dtype != "float32" else None)
-            rows["quantized"].append(int(checked is not None and checked.precision_class != "exact"))
+            quantized = checked is not None and checked.precision_class != "exact"
+            in_16_bit = workload.dtype != "float32" and not quantized
+            rows["peak"].append(peak_tflops(record) if in_16_bit else None)
+            rows["quantized"].append(int(quantized))
+            rows["late"].append(int(launch_bound(record)))
             rows["rel_l2"].append(_rounded(checked.rel_l2) if checked else None)
             rows["budget"].append(_rounded(checked.budget_rel_l2) if checked else None)
             rows["energy"].append(_rounded(record.energy_mj))
@@ -133,9 +139,14 @@ def _source(record: Record) -> tuple[Hashable, dict[str, Any]]:
         "cores": {"cpu_cores": _shown(found.get("cpu_cores"))},
         "measuring": {"sha256": _shown(found.get("measuring_sha256"))},
         "method": {file: _shown(found.get(f"code.{file}")) for file in METHOD},
+        "power": {"limit": _watts(found.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }
     return tuple(tuple(part.values()) for part in parts.values()), parts
+
+
+def _watts(limit: object) -> str:
+    return f"{limit:g} W" if isinstance(limit, int | float) else _shown(limit)
 
 
 def _shown(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 from fluxbench.headline import answer
-from fluxbench.ranking import Group
+from fluxbench.ranking import Group, launch_bound
 from fluxbench.records import Record, Status
 from fluxbench.sentences import shape
 from fluxbench.site import chart
@@ -32,8 +32,8 @@ _OWN = """<section aria-labelledby="own"><h2 id="own">Add your own machine</h2>
 .venv/bin/fluxbench add site    # checks the records, and takes them in as a new target
 make site      # draws these pages anew</code></pre>
 <p>A folder of records from elsewhere is taken in the same way: <code>fluxbench add FOLDER --target NAME</code>. It is
-refused, a sentence for each reason, where a record breaks the schema, a time is faster than its device can be, or it
-does not say what it was measured with.</p></section>"""
+refused, a sentence for each reason, where a record breaks the schema, a time is faster than its device can be (where
+its peak rate is known), or it does not say what it was measured with.</p></section>"""
 
 
 def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
@@ -50,7 +50,7 @@ def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
 
 def _card(target: Target, notes: Mapping[str, str]) -> str:
     records = target.records
-    parts = [f'<h2 id="{text(target.name)}">{text(target.name)}</h2>']
+    parts = [f'<h2 id="card-{text(target.name)}">{text(target.name)}</h2>']
     if records:
         parts.append(_facts(records))
     measuring = [notebook for notebook in target.notebooks if notebook.records]
@@ -62,7 +62,7 @@ def _card(target: Target, notes: Mapping[str, str]) -> str:
         faults = "".join(f"<li>{text(_short(problem))}</li>" for problem in target.problems)
         parts.append(f'<div class="faults"><p>Left out:</p><ul>{faults}</ul></div>')
     parts.append(_links(target))
-    return f'<article class="card" aria-labelledby="{text(target.name)}">{"".join(parts)}</article>\n'
+    return f'<article class="card" aria-labelledby="card-{text(target.name)}">{"".join(parts)}</article>\n'
 
 
 def _facts(records: Sequence[Record]) -> str:
@@ -106,8 +106,12 @@ def _figure(group: Group) -> str:
     passed = {record.variant for record in group.records if record.status is Status.PASSED}
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
+    late = [record.variant for record in chart.fastest(group) if launch_bound(record)]
+    launching = ": launching is what was timed in one process or more, the host was hardly ahead of the device."
+    timed = f" Of {', '.join(late)}{launching}" if late else ""
     words = (
-        f"The fastest kernels, each in the simplest form that none of its other forms beats, at {shape(group)}.{rest}"
+        "The fastest kernels, each in the simplest form that none of its other forms beats, at "
+        f"{shape(group)}.{timed}{rest}"
     )
     return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
 

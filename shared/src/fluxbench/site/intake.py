@@ -20,6 +20,7 @@ from fluxbench.floor import faster_than_possible
 from fluxbench.hardware import Device, target_name
 from fluxbench.records import Record, RecordError, Status, Timing
 from fluxbench.settings import SetupError
+from fluxbench.site.collect import out_of_range
 from fluxbench.workloads import BY_NAME
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -59,7 +60,7 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     read, problems = _read(path, files)
     found = [record for taken in read.values() for record in taken]
     if found:
-        problems += _problems(found)
+        problems += _problems(found) + _lost(path, read)
     device = _device(found[0]) if found else Device(kind="", name="an unnamed device")
     name = target or target_name(device)
     if not _SAFE.fullmatch(name):
@@ -123,6 +124,25 @@ def _damaged(path: Path, file: Path) -> list[str]:
     return list(dict.fromkeys(problems))
 
 
+def _places(file: Path, taken: Sequence[Record]) -> Iterable[tuple[Path, Path]]:
+    """Return a record file and all that is taken with it, each with its place in the new target."""
+    folder = Path(taken[0].notebook) / "records"
+    return [(each, folder / each.name) for each in itertools.chain([file], _beside(file))]
+
+
+def _lost(path: Path, read: Mapping[Path, Sequence[Record]]) -> list[str]:
+    """Return a sentence for each file that another one would take the place of; equal ones beside records may."""
+    first: dict[Path, Path] = {}
+    problems = []
+    for file, taken in read.items():
+        for each, place in _places(file, taken):
+            other = first.setdefault(place, each)
+            if other != each and (each == file or other.read_bytes() != each.read_bytes()):
+                names = f"{other.relative_to(path)} and {each.relative_to(path)}"
+                problems.append(f"{names}: both would become {place}; they must have different names, or be one file")
+    return list(dict.fromkeys(problems))
+
+
 def _problems(found: Sequence[Record]) -> list[str]:
     """Return a sentence for each thing that is wrong with records that each fit the schema."""
     first = next((record.fingerprint for record in found if record.fingerprint.get("device")), {})
@@ -149,6 +169,8 @@ def _of_one(record: Record) -> list[str]:
         return problems
     if checked.rel_l2 is None or checked.nan_count or checked.rel_l2 > checked.budget_rel_l2:
         problems.append(f"PASSED must be within its budget of {checked.budget_rel_l2:g}, got {checked.rel_l2}")
+    if wrong := out_of_range(record):
+        return [*problems, wrong]
     for timing in (record.timing, record.burst):
         if timing is None:
             continue
@@ -210,10 +232,9 @@ def _take(read: Mapping[Path, Sequence[Record]], home: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     try:
         for file, taken in read.items():
-            folder = new / taken[0].notebook / "records"
-            folder.mkdir(parents=True, exist_ok=True)
-            for each in itertools.chain([file], _beside(file)):
-                shutil.copyfile(each, folder / each.name)
+            for each, place in _places(file, taken):
+                (new / place).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(each, new / place)
         new.rename(home)
     except OSError:
         shutil.rmtree(new, ignore_errors=True)

@@ -19,6 +19,8 @@ const time = row => row.times[state.regime];
 const tflops = row => time(row) && row.flops / time(row).ms / 1e9;
 const base = () => ROWS.find(row => row.id === state.base);
 const vs = row => against(row, base(), state.regime);
+let unsigned = false;  // whether c would stand behind every time that is shown, so that the notes say it once
+const signs = row => (time(row).capped && !unsigned ? "c" : "") + (row.late && state.regime === "sustained" ? "h" : "");
 const COLUMNS = [
   { key: "variant", title: "variant", value: row => row.variant },
   { key: "target", title: "target", value: row => row.target, draw: row => row.page
@@ -28,7 +30,7 @@ const COLUMNS = [
   { key: "ms", title: "median, ms", number: true, value: row => time(row)?.ms,
     draw: row => fixed(time(row).ms, places(time(row).ms, time(row).low, time(row).high)) },
   { key: "interval", title: "95% interval, ms", number: true, value: row => time(row) && time(row).high / time(row).low,
-    draw: row => brackets(time(row).ms, time(row).low, time(row).high) + (time(row).capped ? " c" : "") },
+    draw: row => [brackets(time(row).ms, time(row).low, time(row).high), signs(row)].filter(Boolean).join(" ") },
   { key: "ratio", title: "over reference", number: true, value: row => time(row)?.ratio,
     draw: row => row.variant === time(row).reference
       ? "1, the reference" : plusMinus(time(row).ratio, time(row).from, time(row).to) },
@@ -125,6 +127,7 @@ function lineOf(row, columns) {
 function update() {
   write();
   const rows = chosen(), here = document.activeElement?.dataset?.id;
+  unsigned = allCapped(rows.filter(time), state.regime);
   const columns = COLUMNS.filter(column => column.key !== "against" || state.base);
   for (const head of document.querySelectorAll("thead th")) {
     const { key } = head.dataset;
@@ -137,7 +140,9 @@ function update() {
   byId("more").textContent = `Show ${Math.min(STEP, rows.length - limit)} more rows`;
   const passed = rows.filter(row => row.status === "PASSED").length;
   byId("count").textContent = `${fixed(rows.length, 0)} of ${fixed(ROWS.length, 0)} rows, ${fixed(passed, 0)} PASSED, `
-    + `${state.regime}` + (base() ? `; baseline: ${base().variant}, ${base().target}, ${base().workload}` : "");
+    + `${state.regime}` + (base() ? `; baseline: ${base().variant}, ${base().target}, ${base().workload}` : "")
+    + [["target", TARGETS], ["variant", VARIANTS]].flatMap(([key, all]) => [...(state[key] ?? [])]
+      .filter(name => name && !all.includes(name)).map(name => `; there is no ${key} “${name}” here`)).join("");
   const held = cautions(rows, state.regime);
   byId("notes").hidden = !held.length;
   byId("notes").querySelector("ul").replaceChildren(...held.map(words => element("li", { textContent: words })));

@@ -41,7 +41,8 @@ function line(row, values, place, top) {
   const [value, low, high] = values;
   const colour = `var(--s${row.look.series})`, y = top + 27;
   const text = low < high ? plusMinus(value, low, high) : number(value);
-  const name = row.quantized ? `${row.variant} (quantized)` : row.variant;
+  const late = row.late && state.regime === "sustained" && "(h: launching timed)";
+  const name = [row.variant, row.quantized && "(quantized)", late].filter(Boolean).join(" ");
   const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--ground)", stroke: colour, "stroke-width": 1.5 };
   return svg("g", {},
     svg("title", {}, `${row.variant}, ${row.target}, ${row.workload}: ${text}`),

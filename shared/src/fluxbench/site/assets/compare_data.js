@@ -16,7 +16,7 @@ const ROWS = DATA.rows.target.map((_, at) => {
     variant: of("variant").name, place: held("workload"), workload: of("workload").name, shape: of("workload").shape,
     flops: of("workload").flops, status: of("status"), source: of("source"), software: of("source").software,
     when: of("when"), reason: held("reason") === null ? "" : of("reason"), peak: held("peak"),
-    quantized: held("quantized") === 1, rel_l2: held("rel_l2"), budget: held("budget"), energy: held("energy"),
+    quantized: held("quantized") === 1, late: held("late") === 1, rel_l2: held("rel_l2"), budget: held("budget"), energy: held("energy"),
     longest: of("target").longest.includes(held("workload")), times: { sustained: time("sustained"), burst: time("burst") },
   };
   row.id = [row.target, row.notebook, row.variant, row.workload].join("/");
@@ -37,14 +37,17 @@ function places(value, low, high) {
   return half ? Math.max(own, Math.min(decimals(half, 1), own + 2)) : own;
 }
 
-function plusMinus(value, low, high) {
-  const shown = places(value, low, high);
-  return `${fixed(value, shown)} ±${fixed((high - low) / 2, shown)}`;
-}
-
 function brackets(value, low, high) {
   const shown = places(value, low, high);
   return `[${fixed(low, shown)}, ${fixed(high, shown)}]`;
+}
+
+// As fluxbench's formatting.plus_minus: ± only where it does not hide where the interval lies.
+function plusMinus(value, low, high) {
+  const shown = places(value, low, high), half = (high - low) / 2;
+  const skew = Math.abs(low + high - 2 * value);
+  return half > 0.05 * Math.abs(value) || skew > 1.000001 * 10 ** -shown
+    ? `${fixed(value, shown)} ${brackets(value, low, high)}` : `${fixed(value, shown)} ±${fixed(half, shown)}`;
 }
 
 const differing = (one, other) => Object.keys(other).filter(key => one[key] !== other[key]);
@@ -81,6 +84,8 @@ function against(row, base, regime) {
   return { value, low, high, note: changes(base.software, row.software).join(", ") };
 }
 
+const allCapped = (rows, regime) => rows.length > 1 && rows.every(row => row.times[regime]?.capped);
+
 // What a reader must know before some rows are read side by side, a sentence each.
 function cautions(shown, regime) {
   const timed = shown.filter(row => row.times[regime]);
@@ -109,6 +114,16 @@ function cautions(shown, regime) {
       const words = `${row.source.device.device}: rows differ in ${other.join(", ")}. Their times can be compared.`;
       if (!found.includes(words) && found.length < 12) found.push(words);
     }
+  }
+  const limits = new Map();
+  for (const { source: { device: { device }, power: { limit } } } of timed) {
+    if (limit !== "none") limits.set(device, (limits.get(device) ?? new Set()).add(limit));
+  }
+  for (const [device, its] of limits) {
+    if (its.size > 1) found.push(`${device}: power limits differ (${[...its].join(", ")}); times, sustained ones most, depend on them.`);
+  }
+  if (allCapped(timed, regime)) {
+    found.push("In every row the caps of time and processes came before the precision that is asked for.");
   }
   if (new Set(timed.map(row => row.place)).size > 1) {
     found.push("Rows of different workloads are different work: their times cannot be compared, their TFLOP/s can.");
