@@ -41,13 +41,16 @@ function line(row, values, place, top) {
   const [value, low, high] = values;
   const colour = `var(--s${row.look.series})`, y = top + 27;
   const text = low < high ? plusMinus(value, low, high) : number(value);
-  const late = row.late && state.regime === "sustained" && "(h: launching timed)";
-  const name = [row.variant, row.quantized && "(quantized)", late].filter(Boolean).join(" ");
+  const [, middle, rest] = text.match(/^(\S+)(.*)$/);
+  const wide = words => svg("tspan", { class: "wide" }, words);  // what a phone has no room for
+  const late = row.late && state.regime === "sustained";
+  const kind = [row.quantized ? "quantized" : "", row.quantized && late ? ", " : "", late ? "h" : ""].join("");
+  const said = kind ? [svg("tspan", { class: "kind" }, ` (${kind}`, ...(late ? [wide(": launching timed")] : []), ")")] : [];
   const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--ground)", stroke: colour, "stroke-width": 1.5 };
   return svg("g", {},
     svg("title", {}, `${row.variant}, ${row.target}, ${row.workload}: ${text}`),
-    svg("text", { class: "name", x: 0, y: top + 14 }, name),
-    svg("text", { class: "value", x: "100%", y: top + 14, "text-anchor": "end" }, text),
+    svg("text", { class: "name", x: 0, y: top + 14 }, row.variant, ...said),
+    svg("text", { class: "value", x: "100%", y: top + 14, "text-anchor": "end" }, middle, wide(rest)),
     svg("line", { class: "track", x1: "2%", x2: "97%", y1: y, y2: y }),
     svg("line", { x1: place(low) + "%", x2: place(high) + "%", y1: y, y2: y, stroke: colour, "stroke-width": 3 }),
     svg("svg", { x: place(value) + "%", y, overflow: "visible" }, svg("path", mark)));
