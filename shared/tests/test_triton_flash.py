@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import subprocess
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,19 +155,9 @@ def teach_the_interpreter_bfloat16() -> None:
 
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, dict[str, Any]]:
-    import numpy as np
+    from interpreted import printed
 
-    if triton.__version__ < "3.7" and np.lib.NumpyVersion(np.__version__) >= "2.4.0":
-        pytest.skip("the interpreter of Triton before 3.7 cannot read loop bounds with numpy 2.4")
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).resolve())],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return printed(__file__)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -8,7 +8,6 @@ the pointer rests on it. The same figure gives the same bytes.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import html
 import io
@@ -23,7 +22,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from fluxbench.plots_style import COLOURS
-from fluxbench.records import write_text
+from fluxbench.records import write_rows, write_text
 
 INK = "#010203"  # what is drawn in this colour becomes the page's text colour
 WIDTH_PT = 720.0
@@ -73,9 +72,7 @@ def write_figure(
         text = io.StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     write_text(svg_path, inline(text.getvalue(), svg_path.stem, title, description))
-    table = io.StringIO()
-    csv.writer(table, lineterminator="\n").writerows(rows)
-    write_text(svg_path.with_suffix(".csv"), table.getvalue())
+    write_rows(svg_path.with_suffix(".csv"), rows)
 
 
 def axes(figure: Any, left: float, top: float, width: float, height: float) -> Any:

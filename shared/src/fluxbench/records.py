@@ -6,8 +6,10 @@ its fields. Times are in milliseconds, memory in bytes, energy in millijoules.
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import enum
+import io
 import itertools
 import json
 import math
@@ -283,6 +285,13 @@ def read(path: Path) -> list[Record]:
 def write(path: Path, records: Iterable[Record]) -> None:
     """Write records to a JSON Lines file whole or not at all: a full disk leaves what was there before."""
     write_text(path, "".join(record.to_json() + "\n" for record in records))
+
+
+def write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """Write rows, the header first, to a CSV whole or not at all; None is empty. Raises `OSError`."""
+    table = io.StringIO()
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    write_text(path, table.getvalue())
 
 
 def write_text(path: Path, text: str) -> None:

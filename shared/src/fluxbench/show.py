@@ -43,7 +43,7 @@ def device() -> None:
 def answer() -> None:
     """Print the page's answer in a sentence, what must be known of the kernels in it, and on what it holds."""
     found, device = measured(), _facts()["device"]
-    print(tables.answer(found, str(device["name"]), _notes()))
+    print(tables.answer(found, str(device["name"]), variants.notes()))
     print(f"\n{_holds_on(device, found)}")
 
 
@@ -63,7 +63,7 @@ def kernels() -> None:
     """Print what a call of each variant consists of and the kernels that ran, and write `kernels.csv`."""
     found = measured()
     tables.write_kernels_csv(found, Path("kernels.csv"))
-    print(tables.kernels_table(found, _notes()))
+    print(tables.kernels_table(found, variants.notes()))
 
 
 def capabilities() -> None:
@@ -168,10 +168,6 @@ def _environment(record: Record) -> str:
         return "as found on the machine; the pins in the cells did not apply to what it had"
     lock = str(record.fingerprint.get("lock") or "").split(" ")[0]  # its hash stands behind its name
     return f"from the lock {lock}" if lock else ""
-
-
-def _notes() -> dict[str, str]:
-    return {variant.name: variant.note for variant in variants.REGISTRY if variant.note}
 
 
 def _tried() -> dict[str, dict[str, str]]:

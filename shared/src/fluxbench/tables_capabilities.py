@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from fluxbench.records import Record, Status, write_text
-from fluxbench.tables_text import WRAP, comma_separated, grid, prose
+from fluxbench.records import Record, Status, write_rows
+from fluxbench.tables_text import WRAP, grid, prose
 from fluxbench.variants._base import Capabilities, Variant
 
 Tried = Mapping[str, Mapping[str, str]]  # variant -> capability -> "yes", "no: why" or "wrong: why"
@@ -65,7 +65,7 @@ def write_capabilities_csv(variants: Iterable[Variant], records: Iterable[Record
         for key in ("causal", "gqa", "backward", "varlen"):
             rows.append((variant.name, key, "yes" if getattr(declared, key) else "no", results.get(key)))
         rows.append((variant.name, "minimum", ".".join(map(str, declared.minimum or ())), None))
-    write_text(path, comma_separated(rows))
+    write_rows(path, rows)
 
 
 def _shown(

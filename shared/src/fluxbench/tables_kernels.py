@@ -9,9 +9,9 @@ from pathlib import Path
 
 from fluxbench.formatting import number
 from fluxbench.ranking import base, groups, timing_of
-from fluxbench.records import PARTS, Kernel, Record, Status, write_text
+from fluxbench.records import PARTS, Kernel, Record, Status, write_rows
 from fluxbench.sentences import shape
-from fluxbench.tables_text import WRAP, comma_separated, grid, not_passed, prose
+from fluxbench.tables_text import WRAP, grid, not_passed, prose
 
 UNKNOWN = "-"  # what is not known, or is nothing
 _LEAST = 0.01  # share of a call's device time under which a kernel is counted and not named
@@ -82,7 +82,7 @@ def write_kernels_csv(records: Iterable[Record], path: Path) -> None:
             (*who, *times, *cost, *((kernel.name, kernel.share, kernel.part) if kernel else ("", "", "")))
             for kernel in seen
         ]
-    write_text(path, comma_separated(rows))
+    write_rows(path, rows)
 
 
 def _compile_s(records: Iterable[Record], variant: str) -> float | None:

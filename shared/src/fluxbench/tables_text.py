@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -64,13 +62,6 @@ def not_passed(group: Group) -> str:
             "  others.",
         ]
     return "\n".join(lines)
-
-
-def comma_separated(rows: Iterable[Sequence[object]]) -> str:
-    """Return rows, the header first, as the text of a CSV; None is empty."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
 
 
 def prose(*sentences: str) -> str:

@@ -34,8 +34,7 @@ def draw(reports: Path) -> Site:
     if not reports.is_dir():
         raise SetupError(f"the reports must be a folder, got {reports}")
     targets = tuple(collect(reports))
-    notes = {variant.name: variant.note for variant in variants.REGISTRY if variant.note}
-    _replace(reports, {"index.html": index.draw(targets, notes), "compare.html": compare.draw(targets)})
+    _replace(reports, {"index.html": index.draw(targets, variants.notes()), "compare.html": compare.draw(targets)})
     return Site(index=reports / "index.html", targets=targets)
 
 

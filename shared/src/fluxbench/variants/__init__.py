@@ -66,6 +66,11 @@ CERTIFICATE: tuple[Variant, ...] = tuple(
 NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
 
 
+def notes() -> dict[str, str]:
+    """Return what a reader must know of a variant, by its name without a form, where there is something."""
+    return {variant.name: variant.note for variant in REGISTRY if variant.note}
+
+
 def compiles_something(name: str) -> bool:
     """Whether a name stands for something that torch.compile takes part in, as far as it is known."""
     return any(
