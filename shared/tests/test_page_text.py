@@ -66,6 +66,15 @@ def test_a_row_of_what_did_not_pass_looks_it(status: Status) -> None:
     assert [row[-1].text for row in failed] == [f"{status}: {records[1].reason}"]
 
 
+def test_a_hostile_kind_of_inputs_is_no_markup() -> None:
+    record = make_record()
+    assert record.correctness
+    checked = dataclasses.replace(record.correctness, rel_l2_by_inputs={"<script>": 1.0, "flux": 0.003})
+    markup = drawn(tables.correctness_table([dataclasses.replace(record, correctness=checked)]))
+    assert "3.00e-03" in markup
+    assert "<script" not in markup
+
+
 def test_every_table_of_a_page_is_drawn_as_one() -> None:
     records = [
         make_record(variant, workload, ms, kernel="void cutlass::device_kernel<flash::FlashAttnFwdSm90<128> >(Params)")

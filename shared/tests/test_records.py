@@ -33,6 +33,7 @@ FIELDS = {
     "workload": {"name", "batch", "seq_len", "heads", "kv_heads", "head_dim", "dtype", "causal", "pass"},
     "correctness": {
         *("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2", "precision_class"),
+        "rel_l2_by_inputs",
     },
     "timing": {
         *("regime", "median_ms", "ci95_ms", "processes", "samples_ms", "ratio", "ratio_ci95", "reference_variant"),
@@ -45,6 +46,7 @@ FIELDS |= {"burst": FIELDS["timing"], "burst_telemetry": FIELDS["telemetry"]}
 # What the first records of this schema do not have, by part.
 ADDED = {
     "": {"burst_telemetry", "energy_ci95_mj", "launch_ms", "second_clock", "device_s", "marks", "detail"},
+    "correctness": {"rel_l2_by_inputs"},
     "timing": {"split", "set_aside", "precise"},
     "burst": {"split", "set_aside", "precise"},
     "second_clock": {"parts_ms"},
@@ -211,6 +213,35 @@ def test_a_record_from_before_there_were_two_regimes_is_read() -> None:
     assert (found.burst, found.second_clock, found.burst_telemetry, found.launch_ms, found.marks) == (*[None] * 4, ())
     assert (found.timing.split, found.timing.set_aside, found.timing.precise) == ((), 0, None)
     assert [len(part) for part in found.timing.by_process] == [2] * 5
+
+
+def test_a_record_from_before_both_kinds_of_inputs_were_kept_is_read() -> None:
+    found = from_json(json.dumps(without(as_json(make_record()), "correctness", "rel_l2_by_inputs")))
+    assert found.correctness
+    assert (found.correctness.rel_l2, found.correctness.rel_l2_by_inputs) == (0.003, {})
+
+
+@pytest.mark.parametrize("by_inputs", [{}, {"normal": 0.1, "flux": None}, {"<b>": 1}])
+def test_the_errors_on_each_kind_of_inputs_come_back_as_they_were(by_inputs: dict[str, float | None]) -> None:
+    record = make_record()
+    assert record.correctness
+    checked = dataclasses.replace(record.correctness, rel_l2_by_inputs=by_inputs)
+    found = from_json(dataclasses.replace(record, correctness=checked).to_json())
+    assert found.correctness == checked
+
+
+@pytest.mark.parametrize("value", [None, [], 0.1, {"flux": "0.1"}, {"flux": True}, {"flux": [0.1]}, {"flux": math.nan}])
+def test_errors_by_kind_of_inputs_that_cannot_be_are_refused(value: object) -> None:
+    data = as_json(make_record())
+    data["correctness"]["rel_l2_by_inputs"] = value
+    with pytest.raises(RecordError, match="rel_l2_by_inputs must be an object, each value a finite number or null"):
+        from_json(json.dumps(data))
+
+
+def test_the_kinds_of_inputs_are_those_that_are_made() -> None:
+    from fluxbench import inputs
+
+    assert records.INPUTS == inputs.KINDS
 
 
 @pytest.mark.parametrize("split", [(1, 2, 3, 4), (3, 1, 2, 2, 3), (10,), (4, 3, 3, 0, 0)])

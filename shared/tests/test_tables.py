@@ -298,6 +298,49 @@ def test_the_correctness_table_has_a_row_per_variant_and_workload() -> None:
     assert len(re.findall(r"^  flux1-1024px-t\d+ ", text, flags=re.MULTILINE)) == 6 + 7
 
 
+def with_errors(by_inputs: dict[str, float | None]) -> Record:
+    record = make_record()
+    assert record.correctness
+    return dataclasses.replace(record, correctness=dataclasses.replace(record.correctness, rel_l2_by_inputs=by_inputs))
+
+
+@pytest.mark.parametrize(
+    ("by_inputs", "shown"),
+    [
+        ({"normal": 0.0031, "flux": 0.003}, ["3.10e-03", "3.00e-03"]),
+        ({"flux": None}, ["-", "not", "finite"]),
+        ({"<b>": 0.5}, ["-", "-"]),
+        ({}, ["-", "-"]),
+    ],
+)
+def test_the_correctness_table_has_the_error_on_both_kinds_of_inputs(
+    by_inputs: dict[str, float | None], shown: list[str]
+) -> None:
+    text = tables.correctness_table([with_errors(by_inputs)])
+    row = line_of(text, "flux1-1024px-t512").split()
+    assert row[1:] == [
+        *shown,
+        "3.00e-03",
+        "6.10e-03",
+        "49%",
+        "1.10e-02",
+        "4.00e-04",
+        "3.10e-07",
+        "0.9999960",
+        "0",
+        "PASSED",
+    ]
+    assert "<b>" not in text
+    assert max(map(len, text.splitlines())) <= 127
+
+
+def test_the_csv_has_the_error_on_both_kinds_of_inputs(tmp_path: Path) -> None:
+    tables.write_csv([with_errors({"normal": 0.1, "flux": 0.2}), of_old(make_record("a"))], tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open(encoding="utf-8") as file:
+        found = [(row["rel_l2_normal"], row["rel_l2_flux"]) for row in csv.DictReader(file)]
+    assert found == [("0.1", "0.2"), ("", "")]
+
+
 def test_the_correctness_table_says_why_something_did_not_pass() -> None:
     text = tables.correctness_table(failing())
     assert all(f"{status.value}: {reason}" in text for status, reason in REASONS.items())

@@ -23,6 +23,7 @@ from fluxbench import field_types
 from fluxbench.workloads import BY_NAME, Workload
 
 SCHEMA = 1
+INPUTS = ("normal", "flux")  # kinds of inputs that outputs are checked on, as in fluxbench.inputs.KINDS
 PARTS = ("attention", "quantization", "copies", "other")  # what a kernel of a call does
 _ADDED = ("burst_telemetry", "second_clock")  # parts that the first records of this schema did not have
 
@@ -46,7 +47,10 @@ class RecordError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Correctness:
-    """Errors of the output against the float64 reference, of the worse of the two kinds of inputs."""
+    """Errors of the output against the float64 reference, of the worse of the two kinds of inputs.
+
+    The worse kind is that on which `rel_l2` takes more of its budget. `rel_l2_by_inputs` alone is of both.
+    """
 
     rel_l2: float | None  # ||out - ref|| / ||ref||; None where the output is not finite
     max_abs: float | None
@@ -56,6 +60,8 @@ class Correctness:
     nan_count: int
     budget_rel_l2: float
     precision_class: str  # "exact" or "quantized"
+    # By kind of inputs, see fluxbench.inputs.KINDS; None where not finite. Empty in records from before.
+    rel_l2_by_inputs: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from fluxbench.ranking import (
     ties,
     timing_of,
 )
-from fluxbench.records import Record
+from fluxbench.records import INPUTS, Correctness, Record
 from fluxbench.sentences import burst_order, conditions, method_note, shape
 from fluxbench.signs import MANY, everywhere, notes, of_place, of_time
 from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
@@ -41,17 +41,22 @@ __all__ = [
 ]
 
 _INTERVALS = "95% intervals in brackets or half of one after ±"
+_INPUTS_NAMES = {"normal": "normal", "flux": "Flux-like"}
 _KERNEL = 44  # characters of a shortened kernel name
 
 
 def correctness_table(records: Iterable[Record]) -> str:
     """Return errors against the float64 reference, one row per variant and workload."""
     title = prose(
-        "Errors against the float64 reference (no unit); used: the share of the budget that rel L2 takes. All of a row "
-        "are of the kind of inputs with the larger rel L2, so abs max, mean abs and MSE compare only between rows of "
-        "the same kind; exact kernels with the same budget at the same length are."
+        "Errors against the float64 reference (no unit). rel L2 stands for both kinds of inputs, normal noise and "
+        "Flux-like; worse: the one of the kind on which it takes more of its budget. All other numbers of a row are of "
+        "that kind: its budget, used (the share of it that rel L2 takes), abs max, mean abs, MSE, cosine and NaN.",
+        "So abs max, mean abs and MSE compare only between rows of the same kind; exact kernels with the same budget "
+        "at the same length are.",
+        "A kind with - is not recorded; older records hold the worse one alone.",
     )
-    header = ("workload", "abs max", "mean abs", "MSE", "rel L2", "budget", "used", "cosine", "NaN", "verdict")
+    rel_l2 = [f"rel L2\n{name}" for name in (*(_INPUTS_NAMES[kind] for kind in INPUTS), "worse")]
+    header = ("workload", *rel_l2, "its\nbudget", "used", "abs max", "mean abs", "MSE", "cosine", "NaN", "verdict")
     rows: list[Sequence[str] | str] = []
     for group in groups(records):
         for variant in group.variants:
@@ -61,7 +66,7 @@ def correctness_table(records: Iterable[Record]) -> str:
                 for workload in group.workloads
                 if (record := group.find(variant, workload)) is not None
             ]
-    return "\n\n".join([title, grid(header, rows, left=(0, 9))])
+    return "\n\n".join([title, grid(header, rows, left=(0, len(header) - 1))])
 
 
 def _class_note(group: Group, variant: str) -> str:
@@ -74,11 +79,20 @@ def _correctness_row(record: Record) -> Sequence[str]:
     verdict = record.status.value + (f": {reason(record.reason)}" if record.reason else "")
     name = f"  {record.workload.name}"
     if found is None:
-        return (name, *("-",) * 8, verdict)
+        return (name, *("-",) * 10, verdict)
     used = "-" if found.rel_l2 is None else f"{found.rel_l2 / found.budget_rel_l2:.0%}"
-    errors = [_error(value) for value in (found.max_abs, found.mean_abs, found.mse, found.rel_l2, found.budget_rel_l2)]
+    rel_l2 = [_rel_l2_on(kind, found) for kind in INPUTS]
+    worse = (_error(found.rel_l2), _error(found.budget_rel_l2), used)
+    errors = [_error(value) for value in (found.max_abs, found.mean_abs, found.mse)]
     cosine = "-" if found.cosine is None else f"{found.cosine:.7f}"
-    return (name, *errors, used, cosine, f"{found.nan_count}", verdict)
+    return (name, *rel_l2, *worse, *errors, cosine, f"{found.nan_count}", verdict)
+
+
+def _rel_l2_on(kind: str, found: Correctness) -> str:
+    if kind not in found.rel_l2_by_inputs:
+        return "-"
+    value = found.rel_l2_by_inputs[kind]
+    return "not finite" if value is None else _error(value)
 
 
 def _error(value: float | None) -> str:

@@ -8,11 +8,12 @@ from pathlib import Path
 import pandas as pd
 
 from fluxbench.ranking import tflops
-from fluxbench.records import Record, write_text
+from fluxbench.records import INPUTS, Record, write_text
 
 _IDENTIFICATION = ("notebook", "cell", "variant", "status", "reason", "measured_at")
 _SHAPE = ("seq_len", "text_tokens", "batch", "heads", "kv_heads", "head_dim", "dtype", "causal", "direction")
 _CORRECTNESS = ("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2", "precision_class")
+_BY_INPUTS = tuple(f"rel_l2_{kind}" for kind in INPUTS)
 _TIMING = ("regime", "processes", "median_ms", "reference_variant", "ratio", "set_aside", "precise")
 _DERIVED = ("samples", "ci95_low_ms", "ci95_high_ms", "ratio_low", "ratio_high")
 _TELEMETRY = ("sm_clock_mhz", "power_w", "temperature_c")
@@ -24,7 +25,7 @@ _BURST_MORE = tuple(
     f"burst_{name}" for name in ("ratio", "ratio_low", "ratio_high", "processes", "samples", "set_aside", "precise")
 )
 _COLUMNS = (
-    *(*_IDENTIFICATION[:3], "workload", *_SHAPE, *_IDENTIFICATION[3:], *_CORRECTNESS),
+    *(*_IDENTIFICATION[:3], "workload", *_SHAPE, *_IDENTIFICATION[3:], *_CORRECTNESS, *_BY_INPUTS),
     *(*_TIMING, *_DERIVED, "tflops", *_BURST, *_BURST_MORE),
     *(*_STATE, *(f"burst_{name}" for name in _STATE), *_COST[:1], *_ENERGY, *_COST[1:]),
     *("clock_difference", "marks", "dominant_kernel", "driver"),
@@ -49,6 +50,9 @@ def _flat(record: Record) -> dict[str, object]:
         (record.correctness, _CORRECTNESS),
     ):
         row |= {field: getattr(part, field) for field in fields if part is not None}
+    if record.correctness:
+        by_inputs = record.correctness.rel_l2_by_inputs
+        row |= {column: by_inputs.get(kind) for column, kind in zip(_BY_INPUTS, INPUTS, strict=True)}
     for prefix, timing, telemetry in (
         ("", record.timing, record.telemetry),
         ("burst_", record.burst, record.burst_telemetry),
