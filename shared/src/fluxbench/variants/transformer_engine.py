@@ -6,6 +6,7 @@ in a process of its own; with the others turned off, the library refuses where i
 Runs on compute capability 8.0 or newer.
 """
 
+import contextlib
 import ctypes
 import importlib.util
 import os
@@ -44,10 +45,16 @@ def load(
         found = {"0": "none"}.get(str(FlashAttentionUtils.version), str(FlashAttentionUtils.version))
         raise ImportError(f"the flash backend takes flash-attn 2 and finds {found}; install flash-attn==2.8.3")
     modules: dict[str, Any] = {}
+    chose: set[tuple[Any, ...]] = set()
 
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def name_of(heads: int, kv_heads: int, head_dim: int) -> str:
-        """Make the module, when a graph is traced too, and return its name."""
+    def name_of(of_q: tuple[int, ...], of_k: tuple[int, ...], dtype: Any, device: Any, traced: bool) -> str:
+        """Make the module, when a graph is traced too, and return its name.
+
+        It chooses its backend anew for each shape, by functions that a trace cannot hold (torch 2.11, version 2.20.2).
+        So where one is `traced`, it is called once beside, at this very shape, and the trace finds what it chose.
+        """
+        heads, kv_heads, head_dim = of_q[2], of_k[2], of_q[3]
         name = f"{heads}/{kv_heads} of {head_dim}"
         if name not in modules:
             modules[name] = DotProductAttention(
@@ -58,14 +65,19 @@ def load(
                 qkv_format="thd" if lengths else "bshd",
                 attn_mask_type="padding" if lengths else mask,
             ).train(training)
+        if traced and (of_q, of_k, dtype) not in chose:
+            chose.add((of_q, of_k, dtype))
+            _forget_choice()
+            q, k = (torch.zeros(shape, dtype=dtype, device=device) for shape in (of_q, of_k))
+            modules[name](q, k, torch.zeros_like(k))
         return name
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        name = name_of(q.shape[2], k.shape[2], q.shape[3])
+        name = name_of(tuple(q.shape), tuple(k.shape), q.dtype, q.device, torch.compiler.is_compiling())
         return modules[name](q, k, v).view(q.shape)
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        name = name_of(q.shape[2], k.shape[2], q.shape[3])
+        name = name_of(tuple(q.shape), tuple(k.shape), q.dtype, q.device, False)
         ends = _base.bounds(lengths, q.device)
         sizes = {"max_seqlen_q": max(lengths), "max_seqlen_kv": max(lengths)}
         return modules[name](q[0], k[0], v[0], cu_seqlens_q=ends, cu_seqlens_kv=ends, **sizes).view(q.shape)
@@ -88,11 +100,23 @@ def _take_cudnn_of_torch() -> None:
             ctypes.CDLL(str(part), mode=ctypes.RTLD_GLOBAL)
 
 
-def chosen() -> str | None:
-    """Return the backend that DotProductAttention chose at its latest call."""
+def _choice() -> dict[str, Any]:
+    """Return what DotProductAttention keeps of its latest choice of a backend."""
     from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention as module
 
-    said = module._attention_backends
+    found: dict[str, Any] = module._attention_backends
+    return found
+
+
+def _forget_choice() -> None:
+    """Let the next call choose, also where its parameters equal those of the one before."""
+    with contextlib.suppress(ImportError, AttributeError):  # of another version
+        _choice()["attention_params"] = None
+
+
+def chosen() -> str | None:
+    """Return the backend that DotProductAttention chose at its latest call."""
+    said = _choice()
     names = {
         "use_flash_attention": f"FlashAttention {said['flash_attention_backend']}",
         "use_fused_attention": f"FusedAttention, sub-backend {said['fused_attention_backend']}",
