@@ -62,8 +62,7 @@ def judge(
     if wrong_kind:
         return None, wrong_kind
     assert isinstance(out, torch.Tensor)
-    budget = quantized_budget if precision_class == "quantized" else case.exact_budget
-    assert budget is not None, "a quantized variant must declare its budget"
+    budget = _budget(case, precision_class, quantized_budget)
     nan_count = int((~torch.isfinite(out)).sum())
     if nan_count:
         errors = Correctness(
@@ -85,9 +84,31 @@ def judge(
         budget_rel_l2=budget,
         precision_class=precision_class,
     )
-    if not rel_l2 <= budget:
-        return errors, f"relative L2 error {rel_l2:.2e} is over the budget {budget:.2e}"
-    return errors, None
+    return errors, _over(rel_l2, budget)
+
+
+def refusal(
+    out: object, case: Case, *, precision_class: str = "exact", quantized_budget: float | None = None
+) -> str | None:
+    """Return why `out` is wrong, or None: what `judge` says, in a fraction of its time where it is right."""
+    if wrong_kind := _wrong_kind(out, case):
+        return wrong_kind
+    assert isinstance(out, torch.Tensor)
+    return _over(_relative_l2(out, case.expected), _budget(case, precision_class, quantized_budget))
+
+
+def _budget(case: Case, precision_class: str, quantized_budget: float | None) -> float:
+    budget = quantized_budget if precision_class == "quantized" else case.exact_budget
+    assert budget is not None, "a quantized variant must declare its budget"
+    return budget
+
+
+def _over(rel_l2: float, budget: float) -> str | None:
+    if rel_l2 <= budget:
+        return None
+    if not math.isfinite(rel_l2):
+        return "elements of the output are NaN or infinite"
+    return f"relative L2 error {rel_l2:.2e} is over the budget {budget:.2e}"
 
 
 def poison(like: torch.Tensor) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from fluxbench.correctness import Case, judge
+from fluxbench.correctness import Case, refusal
 from fluxbench.inputs import Change, Fresh, Inputs
 from fluxbench.profiling import KernelTimes, kernel_times
 from fluxbench.records import Status
@@ -41,6 +41,7 @@ from fluxbench.workloads import Workload
 # are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
 REPEATED_FROM = 0.95
 SKIPS_BELOW = 0.25
+CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 REFERENCE_S = 0.6  # of a block of the reference, of which there are several
 _NOTHING = ""  # the workload of the sentinel, which has none
 
@@ -58,13 +59,12 @@ class Shape:
 
     def judge(self, out: torch.Tensor, change: Change, variant: Variant) -> str | None:
         """Return why the output of a timed call is wrong, or None; `change` is how its inputs had changed."""
-        _, wrong = judge(
+        return refusal(
             out,
             replace(self.case, expected=change.of(self.case.expected)),
             precision_class=variant.precision_class,
             quantized_budget=variant.quantized_budget_rel_l2,
         )
-        return wrong
 
     def restore(self) -> str | None:
         """Put all inputs back as they were for the next variant; return why the one before is wrong, or None."""
@@ -206,7 +206,7 @@ class Turn:
         if side_by_side < REPEATED_FROM:
             return f"a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
         new_ms, repeated_ms = self._new_ms.get(workload), self._repeated_ms.get(workload)
-        if not (self.anchor and new_ms and repeated_ms):
+        if not (self.anchor and new_ms and repeated_ms) or (self.stopwatch.on_cpu and new_ms < CPU_FROM_MS):
             return None
         reference_ms = self.anchor._repeated_ms.get(workload)
         usual = min(1.0, reference_ms / self._reference_new_ms[workload]) if reference_ms else 1.0
