@@ -39,24 +39,27 @@ MEASURING = {
     "inputs": "workloads",
     "reference": "inputs",
     "correctness": "inputs records reference",
-    "timing": "inputs statistics",
+    "stopwatch": "",
+    "timing": "inputs statistics stopwatch",
     "failures": "records",
     "capabilities": "correctness inputs reference variants._base workloads",
     "profiling": "inputs",
-    "ceilings": "timing",
-    "regimes": "correctness inputs profiling records sentinel timing variants._base workloads",
-    "worker": "capabilities ceilings correctness failures inputs profiling records regimes requests sentinel timing "
-    "variants variants._base workloads",
+    "checking": "correctness inputs profiling records timing variants._base",
+    "ceilings": "stopwatch timing",
+    "regimes": "correctness inputs profiling records sentinel stopwatch timing variants._base workloads",
+    "worker": "capabilities ceilings checking failures records regimes requests sentinel stopwatch timing variants "
+    "variants._base workloads",
     "samples": "telemetry",
     "energy": "statistics telemetry",
-    "observations": "cell energy floor hardware records samples statistics telemetry workloads",
+    "observations": "energy records samples telemetry",
+    "recording": "cell floor hardware observations records samples statistics telemetry workloads",
     "processes": "environments hardware observations progress records requests telemetry variants workloads",
     "dependencies": "cell environments fingerprint hardware settings targets variants variants.slowed workloads",
     "certificate_trials": "bench cell dependencies hardware observations progress records samples settings "
     "variants.slowed",
     # What a cell calls also prints what it measured: the one place where measuring meets showing.
-    "bench": "cell dependencies environments hardware observations peaks processes progress records requests settings "
-    "tables targets variants workloads",
+    "bench": "cell dependencies environments hardware observations peaks processes progress recording records requests "
+    "settings tables targets variants workloads",
 }
 SHOWING = {
     "comparison": "fingerprint records statistics verdicts",
@@ -138,8 +141,10 @@ HEAVY = {
         "reference",
         "correctness",
         "capabilities",
+        "stopwatch",
         "timing",
         "failures",
+        "checking",
         "ceilings",
         "profiling",
         "regimes",

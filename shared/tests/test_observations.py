@@ -13,7 +13,8 @@ from sample_turns import BLOCK_AFTER_S, checked, readings, timed
 
 from fluxbench.cell import Cell
 from fluxbench.hardware import Device
-from fluxbench.observations import Observations, to_record, to_samples
+from fluxbench.observations import Observations, to_samples
+from fluxbench.recording import to_record
 from fluxbench.records import Record, SecondClock, Status, from_json
 from fluxbench.telemetry import Reading
 from fluxbench.workloads import Workload

@@ -23,7 +23,7 @@ from fluxbench.records import Status
 from fluxbench.reference import attention
 from fluxbench.regimes import Shape, Turn
 from fluxbench.sentinel import Sentinel
-from fluxbench.timing import Stopwatch
+from fluxbench.stopwatch import Stopwatch
 from fluxbench.variants._base import Variant
 from fluxbench.workloads import Workload
 

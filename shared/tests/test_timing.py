@@ -13,9 +13,10 @@ import pytest
 import torch
 from workers import LikeAGPU
 
-from fluxbench import inputs, timing
+from fluxbench import inputs, stopwatch, timing
 from fluxbench.inputs import Fresh, Inputs
-from fluxbench.timing import Block, Burst, Plan, Stopwatch, burst, sustain
+from fluxbench.stopwatch import Stopwatch
+from fluxbench.timing import Block, Burst, Plan, burst, sustain
 from fluxbench.workloads import Workload
 
 SMALL = Workload(name="small", seq_len=4, heads=2, head_dim=8)
@@ -70,8 +71,9 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
     fake = SimpleNamespace(monotonic=found.read, perf_counter=found.read, sleep=found.sleep)
-    monkeypatch.setattr(timing, "time", fake)
-    monkeypatch.setattr(timing, "last_level_cache_bytes", lambda device: 64)
+    for module in (timing, stopwatch):
+        monkeypatch.setattr(module, "time", fake)
+    monkeypatch.setattr(stopwatch, "last_level_cache_bytes", lambda device: 64)
     return found
 
 

@@ -18,7 +18,8 @@ from fluxbench import inputs, variants
 from fluxbench.cell import Cell
 from fluxbench.correctness import Case, judge
 from fluxbench.hardware import Device, detect
-from fluxbench.observations import Observations, to_record
+from fluxbench.observations import Observations
+from fluxbench.recording import to_record
 from fluxbench.records import Record, Status
 from fluxbench.requests import Request
 from fluxbench.variants._base import Attention, Form, Variant, build

@@ -12,10 +12,11 @@ import pytest
 import torch
 from fakes import TINY
 
-from fluxbench import regimes, timing, variants
+from fluxbench import regimes, stopwatch, variants
 from fluxbench.requests import Request
 from fluxbench.samples import Turn
-from fluxbench.timing import Plan, Stopwatch
+from fluxbench.stopwatch import Stopwatch
+from fluxbench.timing import Plan
 from fluxbench.variants._base import Attention, Variant
 from fluxbench.worker import Worker
 
@@ -66,7 +67,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch, **changes: float) -> None:
     """Let every plan be `QUICK`, with these changes, and the cache small."""
     plan = dataclasses.replace(QUICK, **changes)  # type: ignore[arg-type]
     monkeypatch.setattr(Plan, "on", classmethod(lambda cls, device: plan))
-    for module in (timing, regimes):
+    for module in (stopwatch, regimes):
         monkeypatch.setattr(module, "last_level_cache_bytes", lambda device: 1 << 16)
 
 

@@ -21,9 +21,10 @@ from typing import ParamSpec
 from fluxbench import cell, dependencies, environments, hardware, progress, records, tables, targets, variants
 from fluxbench.cell import Cell
 from fluxbench.hardware import Device
-from fluxbench.observations import Observations, to_record, to_samples, to_sentinel
+from fluxbench.observations import Observations, to_samples, to_sentinel
 from fluxbench.peaks import Peak, peak
 from fluxbench.processes import run_one, run_variants
+from fluxbench.recording import to_record
 from fluxbench.records import Record, Status
 from fluxbench.requests import Request
 from fluxbench.settings import Settings, SetupError, full_disk

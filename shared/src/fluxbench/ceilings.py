@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import torch
 
-from fluxbench.timing import Plan, Stopwatch, sustain
+from fluxbench.stopwatch import Stopwatch
+from fluxbench.timing import Plan, sustain
 
 EVENTS = 401
 _HELD = 40  # calls' worth of a head start, 12 ms: longer than the host takes to queue all events

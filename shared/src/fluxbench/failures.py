@@ -1,4 +1,4 @@
-"""An exception of a library to a status and a sentence for a person."""
+"""What a library or torch itself fails at, to a status and a sentence for a person."""
 
 from __future__ import annotations
 
@@ -31,6 +31,22 @@ def classify(error: Exception) -> tuple[Status, str]:
     if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
         return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
     return Status.ERROR, f"{type(error).__name__}: {sentence}"
+
+
+def unusable(device: torch.device) -> tuple[Status, str] | None:
+    """Return the status and the reason why this torch cannot use the device at all, or None."""
+    if device.type == "cpu":
+        return None
+    if not torch.cuda.is_available():
+        return Status.UNAVAILABLE, (
+            f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
+            "install a torch that was built for CUDA and for this driver"
+        )
+    try:
+        torch.ones(1, device=device).add_(1).item()
+    except RuntimeError as error:
+        return classify(error)
+    return None
 
 
 def first_sentence(error: BaseException) -> str:

@@ -12,13 +12,13 @@ Fingerprint = Mapping[str, str | int | float | bool | None]
 
 # A change to one of these can change a number. What only shows numbers is not here.
 MEASURING = (
-    "bench.py", "capabilities.py", "correctness.py", "energy.py", "failures.py", "floor.py", "inputs.py",
-    "observations.py", "peaks.py", "processes.py", "profiling.py", "reference.py", "regimes.py", "requests.py",
-    "samples.py", "sentinel.py", "statistics.py", "telemetry.py", "timing.py", "worker.py", "workloads.py",
-    "kernels/sentinel.fatbin", "variants/_base.py",
+    "bench.py", "capabilities.py", "checking.py", "correctness.py", "energy.py", "failures.py", "floor.py",
+    "inputs.py", "observations.py", "peaks.py", "processes.py", "profiling.py", "recording.py", "reference.py",
+    "regimes.py", "requests.py", "samples.py", "sentinel.py", "statistics.py", "stopwatch.py", "telemetry.py",
+    "timing.py", "worker.py", "workloads.py", "kernels/sentinel.fatbin", "variants/_base.py",
 )  # fmt: skip
 # A change to one of these changes what a time means.
-METHOD = ("inputs.py", "regimes.py", "samples.py", "timing.py", "worker.py")
+METHOD = ("checking.py", "inputs.py", "regimes.py", "samples.py", "stopwatch.py", "timing.py", "worker.py")
 _CODE, _PACKAGE = "code.", "package."
 _PACKAGE_ROOT = Path(__file__).parent
 _WORDS = {

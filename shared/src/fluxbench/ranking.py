@@ -18,15 +18,14 @@ from functools import cached_property
 from typing import TypeVar
 
 from fluxbench.formatting import reason
-from fluxbench.records import Correctness, Record, Status, Timing
+from fluxbench.records import CLOCKS_AGREE, Correctness, Record, Status, Timing
 from fluxbench.workloads import Workload
 
 _Key = TypeVar("_Key")
 
-CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
 # What measuring says of a time that is not one of attention (`floor`, `regimes`).
 NOT_BELIEVED = ("faster than the device can be", "skips work on inputs that it has seen")
-LAUNCH_BOUND = "the host was hardly ahead of the device"  # what measuring marks a sustained time with (`observations`)
+LAUNCH_BOUND = "the host was hardly ahead of the device"  # what measuring marks a sustained time with (`recording`)
 FORMS = ("_copy", "_compile_d", "_compile_ma")  # how a kernel is called; a name without one of these is eager
 
 

@@ -25,6 +25,7 @@ from fluxbench.workloads import BY_NAME, Workload
 SCHEMA = 1
 INPUTS = ("normal", "flux")  # kinds of inputs that outputs are checked on, as in fluxbench.inputs.KINDS
 PARTS = ("attention", "quantization", "copies", "other")  # what a kernel of a call does
+CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
 _ADDED = ("burst_telemetry", "second_clock")  # parts that the first records of this schema did not have
 
 

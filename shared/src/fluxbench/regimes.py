@@ -14,29 +14,23 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from fluxbench.correctness import Case, refusal
-from fluxbench.inputs import Change, Fresh, Inputs
+from fluxbench.inputs import Change, Fresh, Inputs, make
 from fluxbench.profiling import KernelTimes, kernel_times
 from fluxbench.records import Status
 from fluxbench.sentinel import NAME as SENTINEL
 from fluxbench.sentinel import Sentinel
-from fluxbench.timing import (
-    Call,
-    Key,
-    Plan,
-    Stopwatch,
-    burst,
-    last_level_cache_bytes,
-    repeated_over_new,
-    sustain,
-)
+from fluxbench.stopwatch import Stopwatch, last_level_cache_bytes
+from fluxbench.timing import Call, Key, Plan, burst, repeated_over_new, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.workloads import Workload
 
+SEEDS_PER_PROCESS = 100
 # A call on repeated inputs over one on new ones, under which the kernel kept something. Side by side, on a GPU, the two
 # are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
 REPEATED_FROM = 0.95
@@ -77,6 +71,30 @@ def how_many_inputs(workload: Workload, device: torch.device) -> int:
     if device.type == "cpu":
         return 2
     return max(2, -(-2 * last_level_cache_bytes(device) // workload.min_bytes) + 1)
+
+
+def shape_of(workload: Workload, device: torch.device, process: int) -> Shape:
+    """Return a workload with the inputs of one process."""
+    seed = process * SEEDS_PER_PROCESS
+    count = how_many_inputs(workload, device)
+    inputs = [make(workload, "normal", seed + i, device) for i in range(count)]
+    case = _timed_case(workload, inputs[-1], device)
+    inputs[-1] = case.inputs
+    shape = Shape(workload, inputs, case, seed)
+    if not process:
+        shape.harder = Case.of(make(workload, "flux", seed, device), causal=workload.causal)
+    return shape
+
+
+def _timed_case(workload: Workload, inputs: Inputs, device: torch.device) -> Case:
+    """Return these inputs with their reference; on a CPU, which takes seconds for it, the first process's."""
+    kept = Path(f"case-{workload.name}.pt")
+    if device.type == "cpu" and kept.is_file():
+        return Case.load(kept)
+    case = Case.of(inputs, causal=workload.causal)
+    if device.type == "cpu":
+        case.save(kept)
+    return case
 
 
 class Turn:

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from fluxbench.formatting import number, percent, plus_minus
-from fluxbench.ranking import CLOCKS_AGREE, Group, Mark, capped, clocks_differ, groups, marks, timing_of
-from fluxbench.records import Record, Status, Telemetry, Timing
+from fluxbench.ranking import Group, Mark, capped, clocks_differ, groups, marks, timing_of
+from fluxbench.records import CLOCKS_AGREE, Record, Status, Telemetry, Timing
 from fluxbench.sentences import PRECISE, shape
 from fluxbench.signs import MANY
 from fluxbench.tables_text import WRAP, entries, grid, prose

@@ -22,12 +22,10 @@ the machine slept between the two.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import json
 import os
 import random
-import re
 import sys
 import threading
 import time
@@ -40,19 +38,16 @@ import torch
 
 from fluxbench import capabilities, sentinel, variants
 from fluxbench.ceilings import measure_ceilings
-from fluxbench.correctness import Case, judge, poison, restore
-from fluxbench.failures import classify, first_sentence
-from fluxbench.inputs import Inputs, make
-from fluxbench.profiling import Profile, compile_counters, peak_memory_of, profile_call
+from fluxbench.checking import Checked, check
+from fluxbench.failures import classify, first_sentence, unusable
 from fluxbench.records import Correctness, Status
-from fluxbench.regimes import Shape, Turn, how_many_inputs, slept_s
+from fluxbench.regimes import Shape, Turn, shape_of, slept_s
 from fluxbench.requests import Request
-from fluxbench.timing import Call, Plan, Stopwatch
-from fluxbench.variants._base import Form, Variant, build, part_of
+from fluxbench.stopwatch import Stopwatch
+from fluxbench.timing import Call, Plan
+from fluxbench.variants._base import Form
 from fluxbench.workloads import Workload
 
-SEEDS_PER_PROCESS = 100
-_LEAST_COMPILE_S = 0.05  # by which a first call is longer where a library compiled a kernel in it
 REFERENCE_EVERY = 5  # variants between two turns of the reference
 
 
@@ -75,8 +70,8 @@ class Worker:
     def run(self) -> None:
         """Do all that the request asks for."""
         self.emit("ready", versions=versions(self.device), cpu_threads=torch.get_num_threads())
-        if unusable := _unusable(self.device):
-            status, reason = unusable
+        if refused := unusable(self.device):
+            status, reason = refused
             for name, workload in self._pairs():
                 self.emit("failed", variant=name, workload=workload.name, status=status, reason=reason)
             self.emit("done")
@@ -105,7 +100,10 @@ class Worker:
 
     def _measure(self, stopwatch: Stopwatch) -> None:
         """Give every variant its turn, and the reference one before the first, after every few and after the last."""
-        shapes = {workload.name: self._shape(workload) for workload in self.request.workloads}
+        shapes = {}
+        for workload in self.request.workloads:
+            self.emit("begin", variant=None, workload=workload.name)
+            shapes[workload.name] = shape_of(workload, self.device, self.request.process)
         order = random.Random(self.request.process)
         found = self._reference(shapes)
         if found is None:
@@ -150,18 +148,6 @@ class Worker:
                 found = capabilities.probe(variant, self.device, lambda _: self.emit("probing"))
                 self.emit("probed", variant=name, found=found)
 
-    def _shape(self, workload: Workload) -> Shape:
-        self.emit("begin", variant=None, workload=workload.name)
-        seed = self.request.process * SEEDS_PER_PROCESS
-        count = how_many_inputs(workload, self.device)
-        inputs = [make(workload, "normal", seed + i, self.device) for i in range(count)]
-        case = self._timed_case(workload, inputs[-1])
-        inputs[-1] = case.inputs
-        shape = Shape(workload, inputs, case, seed)
-        if not self.request.process:
-            shape.harder = Case.of(make(workload, "flux", seed, self.device), causal=workload.causal)
-        return shape
-
     def _reference(self, shapes: Mapping[str, Shape]) -> tuple[str, dict[str, Call]] | None:
         """Return the first of the references that is right at every workload, or the one that is at most of them."""
         best: tuple[str, dict[str, Call]] | None = None
@@ -175,14 +161,11 @@ class Worker:
 
     def _ready(self, name: str, shapes: Mapping[str, Shape]) -> dict[str, Call]:
         """Build and check a variant at each workload; return it where it was right."""
-        variant, form = variants.find(name)
         calls = {}
         for workload, shape in shapes.items():
             if (name, workload) in self.request.skip:
                 continue
-            self.emit("begin", variant=name, workload=workload)
-            cases = [case for case in (shape.case, shape.harder) if case]
-            if call := self._check(name, variant, form, shape.workload, cases):
+            if call := self._check(name, shape):
                 calls[workload] = call
                 self.ready.add(name)
         return calls
@@ -231,67 +214,18 @@ class Worker:
             )
         return left
 
-    def _timed_case(self, workload: Workload, inputs: Inputs) -> Case:
-        """Return these inputs with their reference; on a CPU, which takes seconds for it, the first process's."""
-        kept = Path(f"case-{workload.name}.pt")
-        if self.device.type == "cpu" and kept.is_file():
-            return Case.load(kept)
-        case = Case.of(inputs, causal=workload.causal)
-        if self.device.type == "cpu":
-            case.save(kept)
-        return case
-
-    def _check(self, name: str, variant: Variant, form: Form, workload: Workload, cases: list[Case]) -> Call | None:
-        """Build one variant, check it, and return it; None where it failed."""
+    def _check(self, name: str, shape: Shape) -> Call | None:
+        """Build and check a variant at one workload, say what came of it, and return it where it was right."""
+        variant, form = variants.find(name)
+        workload = shape.workload
+        self.emit("begin", variant=name, workload=workload.name)
         try:
-            attention = build(variant, form)
-
-            def call(inputs: Inputs) -> torch.Tensor:
-                return attention(*inputs)
-
-            before = compile_counters()
-            worst: Correctness | None = None
-            profile: Profile | None = None
-            durations = []
-            for case in cases:
-                kept = tuple(x.clone() for x in case.inputs)
-                poison(case.inputs[0])
-                started = time.perf_counter()
-                if case is cases[0]:
-                    out = self._call(call, case.inputs)
-                else:
-                    out, profile = profile_call(call, case.inputs, functools.partial(part_of, variant))
-                durations.append(time.perf_counter() - started)
-                changed = restore(case.inputs, kept)
-                errors, wrong = judge(
-                    out, case, precision_class=variant.precision_class, quantized_budget=variant.quantized_budget_rel_l2
-                )
-                if wrong := wrong or changed:
-                    self._fail(name, workload, Status.INCORRECT, wrong, errors)
-                    return None
-                worst = _worse(worst, errors)
-            if self.device.type == "cuda":  # the profiler's own start would count as the call's
-                started = time.perf_counter()
-                self._call(call, cases[0].inputs)
-                durations.append(time.perf_counter() - started)
-            compiled = compile_counters() - before
-            fallback = _fallback(variant, self.device, profile.kernels if profile else [])
-            if fallback:
-                self._fail(name, workload, Status.ERROR, fallback, worst)
-                return None
-            self.emit(
-                "checked",
-                variant=name,
-                workload=workload.name,
-                correctness=dataclasses.asdict(worst) if worst else None,
-                kernels=profile.kernels if profile else [],
-                clocks=[profile.wall_ms, profile.profiler_ms] if profile and self.device.type == "cpu" else None,
-                peak_memory_bytes=peak_memory_of(call, cases[0].inputs),
-                compile_s=_compile_s(durations, variant.jit, compiled.graphs),
-                graph_breaks=compiled.graph_breaks if compiled.graphs else None,
-                detail=_said_by(variant),
-            )
-            return call
+            found = check(variant, form, self.device, [case for case in (shape.case, shape.harder) if case])
+            if isinstance(found, Checked):
+                self.emit("checked", variant=name, workload=workload.name, **found.seen)
+                return found.call
+            self._fail(name, workload, found.status, found.reason, found.errors)
+            return None
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
             status, reason = classify(error)
@@ -300,64 +234,11 @@ class Worker:
             torch.cuda.empty_cache()
         return None
 
-    def _call(self, call: Call, inputs: Inputs) -> torch.Tensor:
-        out = call(inputs)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return out
-
     def _fail(
         self, name: str, workload: Workload, status: Status, reason: str, errors: Correctness | None = None
     ) -> None:
         correctness = dataclasses.asdict(errors) if errors else None
         self.emit("failed", variant=name, workload=workload.name, status=status, reason=reason, correctness=correctness)
-
-
-def _unusable(device: torch.device) -> tuple[Status, str] | None:
-    """Return the status and the reason why this torch cannot use the device at all, or None."""
-    if device.type == "cpu":
-        return None
-    if not torch.cuda.is_available():
-        return Status.UNAVAILABLE, (
-            f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
-            "install a torch that was built for CUDA and for this driver"
-        )
-    try:
-        torch.ones(1, device=device).add_(1).item()
-    except RuntimeError as error:
-        return classify(error)
-    return None
-
-
-def _compile_s(durations: list[float], jit: bool, graphs: int) -> float | None:
-    """Return by how much the first call was longer than a warm one; None where nothing was compiled."""
-    longer_s = max(0.0, durations[0] - durations[-1])
-    return longer_s if graphs or (jit and longer_s > _LEAST_COMPILE_S) else None
-
-
-def _said_by(variant: Variant) -> str | None:
-    """Return what the library says that it chose; where it is asked by private names, another version may not say."""
-    try:
-        return variant.detail() if variant.detail else None
-    except Exception:  # noqa: BLE001 - what it says decides nothing
-        traceback.print_exc()
-        return None
-
-
-def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:
-    """Return the errors that use up more of their budget."""
-    if first is None or second is None:
-        return first or second
-    return max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
-
-
-def _fallback(variant: Variant, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:
-    """Say which other kernel ran in place of the one that the variant's name promises, or None."""
-    if device.type != "cuda" or variant.kernel_pattern is None or not kernels:
-        return None
-    if any(re.search(variant.kernel_pattern, kernel["name"]) for kernel in kernels):
-        return None
-    return f"another kernel ran than {variant.name} stands for: {kernels[0]['name']}"
 
 
 def versions(device: torch.device) -> dict[str, str]:
