@@ -236,7 +236,7 @@ def test_an_error_after_which_the_device_is_lost_ends_the_worker(monkeypatch: py
 
 
 def test_a_worker_that_waits_ends_where_nobody_needs_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "fluxbench.worker", "-", "plain"]
+    command = [sys.executable, "-m", "fluxbench.worker", "-", ""]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, cwd=tmp_path, env=here(), capture_output=True, text=True)
     assert (done.returncode, done.stdout, list(tmp_path.iterdir())) == (0, "", [])
 
@@ -246,7 +246,7 @@ def test_a_worker_that_waits_is_told_on_a_line_what_to_do(tmp_path: Path) -> Non
         Request(device="cpu", workloads=(), variants=(), references=()).to_json(), encoding="utf-8"
     )
     line = json.dumps([str(tmp_path / "request.json"), str(tmp_path / "events.jsonl")]) + "\n"
-    command = [sys.executable, "-m", "fluxbench.worker", "-", "plain"]
+    command = [sys.executable, "-m", "fluxbench.worker", "-", ""]
     subprocess.run(command, input=line, cwd=tmp_path, env=here(), check=True, text=True)
     said = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [event["event"] for event in said] == ["ready", "done"]

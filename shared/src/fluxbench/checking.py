@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from fluxbench.correctness import Case, judge, poison, restore
-from fluxbench.inputs import Inputs
+from fluxbench.inputs import KINDS, Inputs
 from fluxbench.profiling import Profile, compile_counters, peak_memory_of, profile_call
 from fluxbench.records import Correctness, Status
 from fluxbench.timing import Call
@@ -41,7 +41,10 @@ class Failed:
 
 
 def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Case]) -> Checked | Failed:
-    """Build a variant and check it on each case, under the profiler from the second on; what it raises gets through."""
+    """Build a variant and check it on each case, under the profiler from the second on; what it raises gets through.
+
+    `cases` are of the kinds of inputs in `inputs.KINDS`, in that order; there may be fewer.
+    """
     attention = build(variant, form)
 
     def call(inputs: Inputs) -> torch.Tensor:
@@ -49,9 +52,10 @@ def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Ca
 
     before = compile_counters()
     worst: Correctness | None = None
+    by_inputs: dict[str, float | None] = {}
     profile: Profile | None = None
     durations = []
-    for case in cases:
+    for kind, case in zip(KINDS, cases, strict=False):
         kept = tuple(x.clone() for x in case.inputs)
         poison(case.inputs[0])
         started = time.perf_counter()
@@ -64,6 +68,9 @@ def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Ca
         errors, wrong = judge(
             out, case, precision_class=variant.precision_class, quantized_budget=variant.quantized_budget_rel_l2
         )
+        if errors:
+            by_inputs[kind] = errors.rel_l2
+            errors = dataclasses.replace(errors, rel_l2_by_inputs=dict(by_inputs))
         if wrong := wrong or changed:
             return Failed(status=Status.INCORRECT, reason=wrong, errors=errors)
         worst = _worse(worst, errors)
@@ -110,10 +117,11 @@ def _said_by(variant: Variant) -> str | None:
 
 
 def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:
-    """Return the errors that use up more of their budget."""
+    """Return the errors that use up more of their budget, with what the second says of both kinds of inputs."""
     if first is None or second is None:
         return first or second
-    return max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
+    worse = max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
+    return dataclasses.replace(worse, rel_l2_by_inputs=second.rel_l2_by_inputs)
 
 
 def _fallback(variant: Variant, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:

@@ -21,7 +21,6 @@ from fluxbench.observations import Observations
 from fluxbench.records import Status
 from fluxbench.requests import Request
 from fluxbench.telemetry import Sampler
-from fluxbench.variants import compiles_something
 from fluxbench.workloads import Workload
 
 # A worker that says nothing for this long hangs: the longest silent step is the compilation of one variant.
@@ -114,7 +113,7 @@ def run_one(
     events_path.touch()
     with contextlib.ExitStack() as stack:
         if worker is None or worker.poll() is not None:
-            worker = _start(folder, environment, request.variants, stack)
+            worker = _start(folder, environment, (), stack)
         stack.callback(_end, worker)
         assert worker.stdin
         with contextlib.suppress(BrokenPipeError):  # it is gone already, and what it printed says why
@@ -127,7 +126,11 @@ def run_one(
 def _start(
     folder: Path, environment: Environment, names: Sequence[str], stack: contextlib.ExitStack
 ) -> subprocess.Popen[str]:
-    """Start a worker that imports what it needs and waits; the stack ends it. What it prints goes to `log-PID.txt`."""
+    """Start a worker that imports what the named variants need and waits; the stack ends it.
+
+    What it prints goes to `log-PID.txt`. One that takes over from a dead one imports nothing before it says what it is
+    at: a library may take a process down at its import.
+    """
     paths = [environment.variables.get("PYTHONPATH", ""), str(_PACKAGE_ROOT)]
     variables = {
         **os.environ,
@@ -140,10 +143,9 @@ def _start(
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
     }
-    compiles = any(compiles_something(name) for name in names)
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix="log-", suffix=".txt", delete=False) as log:
         worker = subprocess.Popen(
-            [environment.python, *WORKER, "-", "compiled" if compiles else "plain"],
+            [environment.python, *WORKER, "-", ",".join(names)],
             env=variables,
             cwd=folder,
             stdin=subprocess.PIPE,

@@ -25,6 +25,7 @@ Key = tuple[str, str]  # variant, workload
 T = TypeVar("T")
 
 PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_REST = 0.5  # of a GPU after a round, over the time of that round
 _REPEATS = 5  # rounds in which a call is repeated on the same contents
 
 
@@ -56,7 +57,7 @@ class Plan:
                 sample_s=0.02,
             )  # fmt: skip
         return cls(
-            most_rounds=15, least_rounds=6, burst_budget_s=0.06, first_rest_s=0.25, rest_s=0.01, chunk_s=0.008,
+            most_rounds=48, least_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, rest_s=0.003, chunk_s=0.008,
             lead_s=0.4, most_lead_s=0.8, least_s=0.5, most_s=0.8, stretch_s=0.25, settled_within=0.01, sample_s=0.1,
         )  # fmt: skip
 
@@ -88,9 +89,9 @@ def burst(
 
     A key is a variant and the workload whose inputs in `fresh` it gets, None where there are none. Their contents
     change before each round, so no callable sees what it has seen before; but the first one is called, untimed, at the
-    begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU
-    1.5 times as long as the round before: the device works 40% of the time. Which round's output is kept is random. The
-    host's time for a round, by which it must be ahead of the device, is that of calls before the first one.
+    begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU half as long as the round before. Which round's
+    output is kept is random. The host's time for a round, by which it must be ahead of the device, is that of calls
+    before the first one.
     """
     launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, fresh)
     kept_round = {key: order.randrange(rounds) for key in calls}
@@ -129,7 +130,7 @@ def burst(
             samples[key].append(sample)
             places[key].append(place)
         times.append((began, time.monotonic()))
-        rest = plan.rest_s if stopwatch.on_cpu else max(plan.rest_s, min(1.0, 1.5 * (times[-1][1] - began)))
+        rest = plan.rest_s if stopwatch.on_cpu else max(plan.rest_s, _REST * (times[-1][1] - began))
     return Burst(
         samples_ms=samples,
         places=places,

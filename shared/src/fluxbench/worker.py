@@ -21,7 +21,9 @@ the machine slept between the two.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import gc
 import importlib.metadata
 import json
 import os
@@ -30,7 +32,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -124,18 +126,19 @@ class Worker:
         anchor = turn(reference, at)
         # Its burst rounds are needed for its own record alone: those of the others hold its calls as well.
         usable = self._take(anchor, burst=reference in self.request.variants or not self.request.sustained)
-        since = 0
+        measured = since = 0
         for name in names:
             calls = self._ready(name, {workload: shapes[workload] for workload in usable})
             if calls and self._take(turn(name, calls, anchor), burst=True):
+                measured += 1
                 since += 1
             if since == REFERENCE_EVERY:
                 self._take(anchor, burst=False)
                 since = 0
             del calls
-            if "torch._dynamo" in sys.modules:  # which takes seconds to load
+            if variants.compiles_something(name):  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-        if since:
+        if since and measured > 1:  # beside a single one, the block before it is enough
             self._take(anchor, burst=False)
 
     def _probe(self) -> None:
@@ -144,6 +147,8 @@ class Worker:
             return
         for name in self.request.variants:
             variant, form = variants.find(name)
+            if self.device.type == "cpu" and variant.compiles:  # half a minute on two cores
+                continue
             if form is Form.EAGER and variant.capabilities and name in self.ready:
                 found = capabilities.probe(variant, self.device, lambda _: self.emit("probing"))
                 self.emit("probed", variant=name, found=found)
@@ -176,6 +181,7 @@ class Worker:
         asleep, began = slept_s(), time.monotonic()
         taken: dict[str, Any] = {}
         broken = False
+        gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
             if burst:
                 taken["burst"] = turn.burst()
@@ -194,6 +200,8 @@ class Worker:
             for workload in turn.calls:
                 turn.wrong.setdefault(workload, (status, f"while it was timed: {reason}"))
             broken = True
+        finally:
+            gc.enable()
         if broken:  # it left the inputs as they were in the midst of it, which the next variant is checked on
             for workload in turn.calls:
                 turn.shapes[workload].restore()
@@ -264,15 +272,19 @@ def _die_with(parent: int) -> None:
     os._exit(1)
 
 
-def standby(compiles: bool) -> list[str]:
+def standby(names: Sequence[str]) -> list[str]:
     """Import what takes seconds, then wait for a line with the paths of request and events; they end the process.
 
-    So the processes of a cell start together, and only one at a time touches the device.
+    So the processes of a cell start together, and only one at a time touches the device. What some of `names` cannot
+    import is said when it is their turn.
     """
     import torch.profiler
 
-    if compiles:
-        import torch._inductor.compile_fx  # noqa: F401 - seconds, before it is this process's turn
+    if any(variants.compiles_something(name) for name in names):
+        import torch._inductor.compile_fx  # noqa: F401
+    for name in names:
+        with contextlib.suppress(Exception):
+            variants.find(name)[0].load()
     line = sys.stdin.readline()
     if not line:  # whoever started it needs it no more
         sys.exit(0)
@@ -281,10 +293,10 @@ def standby(compiles: bool) -> list[str]:
 
 
 def main(request_path: str, events_path: str) -> int:
-    """Carry out the request of one file and append events to the other."""
+    """Carry out the request of one file and append events to the other; `-` and names of variants: see `standby`."""
     threading.Thread(target=_die_with, args=(os.getppid(),), daemon=True).start()
     if request_path == "-":
-        request_path, events_path = standby(compiles=events_path == "compiled")
+        request_path, events_path = standby(events_path.split(",") if events_path else ())
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events, torch.inference_mode():
         Worker(request, events).run()
