@@ -133,11 +133,15 @@ def install(monkeypatch: pytest.MonkeyPatch, *, refuse: str | None = None, handl
     return log
 
 
-def quantize_per_head(x: torch.Tensor, share: int = 1) -> tuple[torch.Tensor, torch.Tensor]:
+def quantize_per_head(*tensors: torch.Tensor, groups: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Do what `fluxbench.kernels.float8` does, where there is no Triton."""
-    amax = x.float().abs().amax(dim=(1, 3)).unflatten(1, (-1, share)).amax(dim=2)
-    scale = (448 / amax).repeat_interleave(share, dim=1)
-    return (x.float() * scale[:, None, :, None]).to(torch.float8_e4m3fn), amax / 448
+    quantized, descales = [], []
+    for x in tensors:
+        amax = x.float().abs().amax(dim=(1, 3)).unflatten(1, (groups, -1)).amax(dim=2)
+        scale = (448 / amax).repeat_interleave(x.shape[2] // groups, dim=1)
+        quantized.append((x.float() * scale[:, None, :, None]).to(torch.float8_e4m3fn))
+        descales.append(amax / 448)
+    return quantized, descales
 
 
 def dequantize(x8: torch.Tensor, descale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

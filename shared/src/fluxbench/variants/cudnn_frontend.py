@@ -86,9 +86,8 @@ def load_float8(*, causal: bool = False) -> _base.Attention:
     run = _runner(describe)
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        (q8, descale_q), (k8, descale_k), (v8, descale_v) = (
-            quantize_per_head(x.view(1, -1, *x.shape[2:]), share=x.shape[2]) for x in (q, k, v)
-        )
+        flat = (x.view(1, -1, *x.shape[2:]) for x in (q, k, v))  # one batch entry, and so one scale a tensor
+        (q8, k8, v8), (descale_q, descale_k, descale_v) = quantize_per_head(*flat, groups=1)
         if q.device not in kept:
             values = {DESCALE_S: 1 / _SCALE_WEIGHTS, SCALE_S: _SCALE_WEIGHTS, AMAX_S: 0.0, AMAX_O: 0.0}
             kept[q.device] = {uid: torch.full((1,), value, device=q.device) for uid, value in values.items()}

@@ -48,8 +48,7 @@ def load(*, quantized: bool = False, causal: bool = False) -> _base.Attention:
         return _only_output(flash_attn_func(q, k, v, causal=causal, **descales))
 
     def attend_in_float8(q: Any, k: Any, v: Any) -> Any:
-        q, q_descale = quantize_per_head(q, share=q.shape[2] // k.shape[2])
-        (k, k_descale), (v, v_descale) = quantize_per_head(k), quantize_per_head(v)
+        (q, k, v), (q_descale, k_descale, v_descale) = quantize_per_head(q, k, v, groups=k.shape[2])
         # Each descale is [batch, kv_heads], that of the queries too.
         return call(q, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
