@@ -12,7 +12,7 @@ from fluxbench.stopwatch import Stopwatch
 from fluxbench.timing import Plan, sustain
 
 EVENTS = 401
-_HELD = 40  # calls' worth of a head start, 12 ms: longer than the host takes to queue all events
+_HELD = 120  # calls' worth of a head start, 12 ms: longer than the host takes to queue all events
 
 
 def measure_ceilings(device: torch.device, stopwatch: Stopwatch) -> dict[str, float | int]:

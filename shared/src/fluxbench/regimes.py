@@ -235,7 +235,7 @@ class Turn:
     def _warm_s(self, workload: str) -> float:
         """Return how long a warm call takes."""
         self.stopwatch.wait()
-        self.stopwatch.hold(0.0, 1)
+        self.stopwatch.hold(0.0, 5)
         self.stopwatch.mark()
         self.calls[workload](self.shapes[workload].rotation[0])
         self.stopwatch.mark()
