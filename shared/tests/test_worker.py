@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import io
 import itertools
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +23,7 @@ from wrong import right
 from fluxbench import variants
 from fluxbench.requests import Request
 from fluxbench.variants._base import Attention, Variant
-from fluxbench.worker import REFERENCE_EVERY, versions
+from fluxbench.worker import REFERENCE_EVERY, standby, versions
 from fluxbench.workloads import Workload
 
 
@@ -139,6 +142,11 @@ def test_the_reference_has_a_turn_first_and_after_every_few_and_last(six: tuple[
     assert order(0, six[:REFERENCE_EVERY]) == [".", *six[:REFERENCE_EVERY], "."]
 
 
+def test_beside_a_single_variant_the_reference_has_one_turn(six: tuple[str, ...]) -> None:
+    assert order(0, six[:1]) == [".", six[0]]
+    assert order(0, six[:2]) == [".", *six[:2], "."]
+
+
 def test_the_reference_has_burst_rounds_of_its_own_only_where_its_record_is_asked_for(six: tuple[str, ...]) -> None:
     assert order(0, ("torch_math", *six[:2])) == ["torch_math", *six[:2], "."]
 
@@ -152,15 +160,15 @@ def test_no_variant_has_the_same_place_in_every_process(six: tuple[str, ...]) ->
 
 def test_a_turn_has_both_regimes_and_the_reference_beside_the_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     events = given(monkeypatch, right.load, variants=("made_up",), workloads=(TINY, TINIER))
-    [first, own, last] = turns(events)
-    assert [each.variant for each in (first, own, last)] == ["torch_math", "made_up", "torch_math"]
+    [first, own] = turns(events)
+    assert [each.variant for each in (first, own)] == ["torch_math", "made_up"]
     assert own.burst is not None
     assert own.block is not None
     for name in ("tiny", "tinier"):
         assert len(own.burst["samples_ms"][name]) == len(own.burst["reference_ms"][name]) == workers.QUICK.most_rounds
         assert len(own.block["samples_ms"][name]) == len(own.block["windows"])
-    assert (last.burst, last.block is None) == (None, False)
-    assert first.began < first.ended <= own.began < own.ended <= last.began
+    assert (first.burst, first.block is None) == (None, False)
+    assert first.began < first.ended <= own.began < own.ended
 
 
 def test_without_sustained_there_are_burst_samples_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,17 +182,53 @@ def test_only_the_first_process_checks_on_both_kinds_of_inputs_and_looks_at_kern
 ) -> None:
     for process, kernels in ((0, True), (1, False)):
         events = given(monkeypatch, right.load, process=process)
-        seen = {event["variant"]: bool(event["kernels"]) for event in events if event["event"] == "checked"}
-        assert seen == {"made_up": kernels, "torch_math": kernels}
+        checked = [event for event in events if event["event"] == "checked"]
+        assert {event["variant"]: bool(event["kernels"]) for event in checked} == {
+            "made_up": kernels,
+            "torch_math": kernels,
+        }
+        for event in checked:
+            errors = event["correctness"]
+            assert list(errors["rel_l2_by_inputs"]) == ["normal", "flux"][: 2 if kernels else 1]
+            assert errors["rel_l2"] in errors["rel_l2_by_inputs"].values()
+
+
+def test_what_is_wrong_on_the_harder_inputs_alone_says_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load() -> Attention:
+        return lambda q, k, v: right.attention_of(q, k, v) * (1.1 if k.abs().max() > 6 else 1)
+
+    [event] = [event for event in given(monkeypatch, load) if event["event"] == "failed"]
+    assert event["status"] == "INCORRECT"
+    by_inputs = event["correctness"]["rel_l2_by_inputs"]
+    assert list(by_inputs) == ["normal", "flux"]
+    assert by_inputs["normal"] < 0.01 < by_inputs["flux"] == event["correctness"]["rel_l2"]
 
 
 def test_a_turn_is_announced_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     events = given(monkeypatch, right.load, variants=("made_up",))
     said = [(event["event"], event["variant"]) for event in events if event["event"] in ("turn", "timed")]
-    assert said == [(kind, name) for name in ("torch_math", "made_up", "torch_math") for kind in ("turn", "timed")]
+    assert said == [(kind, name) for name in ("torch_math", "made_up") for kind in ("turn", "timed")]
 
 
 # What happens while a variant is timed.
+
+
+def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def load() -> Attention:
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            seen.append(gc.isenabled())
+            return right.attention_of(q, k, v)
+
+        return attend
+
+    given(monkeypatch, load, variants=("made_up",))
+    assert seen[:2] == [True, True]  # checked
+    assert set(seen[2:]) == {False}
+    assert gc.isenabled()
+    given(monkeypatch, failing_from(4, RuntimeError("out")), name="failing", variants=("failing",))
+    assert gc.isenabled()
 
 
 def failing_from(call: int, error: Exception) -> Callable[[], Attention]:
@@ -250,6 +294,24 @@ def test_a_worker_that_waits_is_told_on_a_line_what_to_do(tmp_path: Path) -> Non
     subprocess.run(command, input=line, cwd=tmp_path, env=here(), check=True, text=True)
     said = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [event["event"] for event in said] == ["ready", "done"]
+
+
+def test_a_worker_that_waits_has_loaded_its_variants_and_leaves_what_cannot_be_loaded_for_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = []
+
+    def load(name: str) -> Attention:
+        loaded.append(name)
+        if name == "broken":
+            raise ImportError("no")
+        return right.load()
+
+    made = tuple(Variant(name=name, load=partial(load, name)) for name in ("broken", "made_up"))
+    monkeypatch.setattr(variants, "REGISTRY", (*variants.REGISTRY, *made))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('["request.json", "events.jsonl"]\n'))
+    assert standby(["broken", "made_up", "nobody"]) == ["request.json", "events.jsonl"]
+    assert loaded == ["broken", "made_up"]
 
 
 def here() -> dict[str, str]:

@@ -16,7 +16,7 @@ from wrong import right
 
 from fluxbench import inputs, variants
 from fluxbench.cell import Cell
-from fluxbench.correctness import Case, judge
+from fluxbench.correctness import Case, judge, refusal
 from fluxbench.hardware import Device, detect
 from fluxbench.observations import Observations
 from fluxbench.recording import to_record
@@ -179,9 +179,11 @@ def test_the_right_kernel_passes_on_the_road_of_a_variant(monkeypatch: pytest.Mo
 def test_a_numerically_wrong_kernel_is_refused_on_either_kind_of_inputs(name: str, kind: str, dtype: str) -> None:
     workload = Workload(name="made-up", seq_len=160, heads=2, head_dim=64, dtype=dtype)
     case = Case.of(inputs.make(workload, kind, 0, "cpu"))
-    errors, wrong = judge(kernel(name).load()(*case.inputs), case)
+    out = kernel(name).load()(*case.inputs)
+    errors, wrong = judge(out, case)
     assert errors is not None
     assert wrong is not None
+    assert re.search(NOT_WRITTEN, str(refusal(out, case)))
 
 
 @pytest.mark.parametrize("name", AT_RAGGED_LENGTHS)
@@ -205,10 +207,11 @@ def test_outliers_show_what_normal_inputs_do_not() -> None:
 
 def test_only_a_plain_tensor_is_judged() -> None:
     case = Case.of(inputs.make(RAGGED, "normal", 0, "cpu"))
-    assert judge(torch.nn.Parameter(right.load()(*case.inputs), requires_grad=False), case) == (
-        None,
-        "the output must be a plain torch.Tensor, got Parameter",
-    )
+    out = torch.nn.Parameter(right.load()(*case.inputs), requires_grad=False)
+    reason = "the output must be a plain torch.Tensor, got Parameter"
+    assert judge(out, case) == (None, reason)
+    assert refusal(out, case) == reason
+    assert refusal(right.load()(*case.inputs), case) is None
 
 
 def torch_flash() -> Attention:

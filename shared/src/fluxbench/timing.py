@@ -130,7 +130,7 @@ def burst(
             samples[key].append(sample)
             places[key].append(place)
         times.append((began, time.monotonic()))
-        rest = plan.rest_s if stopwatch.on_cpu else max(plan.rest_s, _REST * (times[-1][1] - began))
+        rest = plan.rest_s if stopwatch.on_cpu else max(plan.rest_s, min(1.0, _REST * (times[-1][1] - began)))
     return Burst(
         samples_ms=samples,
         places=places,
