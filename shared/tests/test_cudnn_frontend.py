@@ -65,4 +65,4 @@ def test_what_cudnn_refuses_is_said_in_its_words(variant: Variant, monkeypatch: 
 def test_a_frontend_without_cudnn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cudnn.install(monkeypatch, handle=False)
     with pytest.raises(ImportError, match=r"1.32.0 finds no cuDNN that works: Unable to find symbol cudnnCreate"):
-        cudnn_frontend.VARIANT.load()
+        cudnn_frontend.VARIANT.load()(*inputs.make(signatures.SMALL, "normal", seed=0, device="cpu"))

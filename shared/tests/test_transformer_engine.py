@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import types
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -116,6 +116,42 @@ def test_making_its_module_breaks_no_graph(monkeypatch: pytest.MonkeyPatch) -> N
             q, k, v = inputs.make(workload, "normal", seed=0, device="cpu")
             assert compiled(q, k, v).equal(signatures.attention(q, k, v))
     assert len(made) == 2
+
+
+def test_a_compiled_module_keeps_what_it_chose_and_an_eager_one_after_it_chooses_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: dict[str, Any] = {"attention_params": None}
+    chosen = []
+
+    @dataclass
+    class Parameters:
+        seq_len: int
+
+    @torch._dynamo.disable
+    def choose(seq_len: int) -> None:
+        chosen.append(seq_len)
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            parameters = Parameters(q.shape[1])
+            if kept["attention_params"] is None or parameters != kept["attention_params"]:
+                kept["attention_params"] = parameters
+                choose(parameters.seq_len)
+            return signatures.attention(q, k, v).flatten(2)
+
+    install_te(monkeypatch, module=lambda **_: Module())
+    signatures.module(monkeypatch, f"{TE}.dot_product_attention")._attention_backends = kept  # type: ignore[attr-defined]
+    several = [inputs.make(replace(signatures.SMALL, seq_len=n), "normal", 0, "cpu") for n in (64, 96, 64, 96, 64)]
+    with torch.inference_mode():
+        compiled = torch.compile(transformer_engine.FUSED.load(), backend="eager", dynamic=False)
+        for q, k, v in several:
+            assert compiled(q, k, v).equal(signatures.attention(q, k, v))
+        assert chosen == [64, 96]
+        eager = transformer_engine.FUSED.load()
+        for q, k, v in several:
+            eager(q, k, v)
+    assert chosen == [64, 96, 64, 96, 64, 96, 64]
 
 
 @pytest.mark.parametrize(("version", "found"), [("0", "none"), ("2.9.1", "2.9.1")])

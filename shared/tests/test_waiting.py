@@ -56,6 +56,25 @@ def test_a_worker_that_died_while_it_waited_is_replaced(
     assert len(begun) == 4
 
 
+@pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"], ids=["dies", "hangs"])
+def test_a_library_that_takes_a_waiting_worker_with_it_costs_its_own_variant_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
+) -> None:
+    monkeypatch.setattr(processes, "SILENCE_LIMIT_S", 1.0)
+    early = f"if 'b' in sys.argv[4].split(','): {dies}\n"
+    scenario = """
+    def before(step, variant=None, workload=None):
+        if step == "check" and variant == "b":
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    with_death = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
+    found = outcomes(played(tmp_path, scenario, device=GPU, worker=with_death, deadline_s=30.0))
+    assert {pair: outcome for pair, outcome in found.items() if pair[0] != "b"} == {
+        pair: outcome for pair, outcome in ALL_PASSED.items() if pair[0] != "b"
+    }
+    assert all(found[f"b at {workload}"].startswith("CRASHED") for workload in ("tiny", "tinier"))
+
+
 def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
     early = "open(f'waits-{os.getpid()}', 'w').close()\n"
     scenario = """

@@ -55,7 +55,7 @@ def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Ca
     by_inputs: dict[str, float | None] = {}
     profile: Profile | None = None
     durations = []
-    for kind, case in zip(KINDS, cases, strict=False):
+    for kind, case in zip(KINDS[: len(cases)], cases, strict=True):
         kept = tuple(x.clone() for x in case.inputs)
         poison(case.inputs[0])
         started = time.perf_counter()

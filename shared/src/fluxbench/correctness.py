@@ -90,7 +90,7 @@ def judge(
 def refusal(
     out: object, case: Case, *, precision_class: str = "exact", quantized_budget: float | None = None
 ) -> str | None:
-    """Return why `out` is wrong, or None: what `judge` says, in a fraction of its time where it is right."""
+    """Return why `out` is wrong, or None: the verdict of `judge`, in a fraction of its time."""
     if wrong_kind := _wrong_kind(out, case):
         return wrong_kind
     assert isinstance(out, torch.Tensor)

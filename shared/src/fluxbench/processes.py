@@ -78,6 +78,10 @@ def run_variants(
                     return
                 if death is None:
                     break
+                if worker and not death.heard:  # while it imported: the next ones say what they are about to import
+                    spare.close()
+                    waiting.clear()
+                    continue
                 # What the worker was at has failed, and a fresh one goes on with the rest.
                 done = {turn.variant for turn in observed.of_process(process) if turn.burst}
                 if death.variant is None and death.workload is None and done - turned:
@@ -96,6 +100,7 @@ class Death:
     workload: str | None  # None where all workloads were
     status: Status
     reason: str
+    heard: bool = True  # whether it had said anything
 
 
 def run_one(
@@ -172,8 +177,9 @@ def _heard(
     probing = False
 
     def death(status: Status, reason: str) -> Death:
-        return Death(variant=variant, workload=workload, status=status, reason=when + reason)
+        return Death(variant=variant, workload=workload, status=status, reason=when + reason, heard=said)
 
+    said = False
     heard = time.monotonic()
     for event in _listen(worker, events):
         now = time.monotonic()
@@ -182,7 +188,7 @@ def _heard(
                 continue
             late = "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
             return None if probing else death(Status.TIMEOUT, f"{late}; the process was ended")
-        heard = now
+        heard, said = now, True
         observed.add(event)
         match event["event"]:
             case "begin":

@@ -36,7 +36,7 @@ SEEDS_PER_PROCESS = 100
 REPEATED_FROM = 0.95
 SKIPS_BELOW = 0.25
 CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
-REFERENCE_S = 0.6  # of a block of the reference, of which there are several
+REFERENCE_S = 0.6  # of a block of the reference, of which there are several beside several variants
 _NOTHING = ""  # the workload of the sentinel, which has none
 
 

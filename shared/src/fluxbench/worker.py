@@ -14,9 +14,9 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` says of it
     {"event": "done"}
 
-"timed" holds what `regimes.Turn` returns, by workload; of the reference there are several turns, the later ones without
-`burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds; `slept_s` is how long
-the machine slept between the two.
+"timed" holds what `regimes.Turn` returns, by workload; of the reference there are several turns beside several
+variants, the later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in
+seconds; `slept_s` is how long the machine slept between the two.
 """
 
 from __future__ import annotations
@@ -181,6 +181,7 @@ class Worker:
         asleep, began = slept_s(), time.monotonic()
         taken: dict[str, Any] = {}
         broken = False
+        gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
             if burst:
@@ -275,15 +276,15 @@ def _die_with(parent: int) -> None:
 def standby(names: Sequence[str]) -> list[str]:
     """Import what takes seconds, then wait for a line with the paths of request and events; they end the process.
 
-    So the processes of a cell start together, and only one at a time touches the device. What some of `names` cannot
-    import is said when it is their turn.
+    So the processes of a cell start together, and only one at a time runs anything on the device. What some of `names`
+    cannot import is said when it is their turn.
     """
     import torch.profiler
 
     if any(variants.compiles_something(name) for name in names):
         import torch._inductor.compile_fx  # noqa: F401
     for name in names:
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception, SystemExit):
             variants.find(name)[0].load()
     line = sys.stdin.readline()
     if not line:  # whoever started it needs it no more

@@ -6,6 +6,7 @@ writes 16 bits on Blackwell alone). A graph is built at the first call with a sh
 Runs on compute capability 8.0 or newer, float8 on 9.0 or newer, with the cuDNN that torch was installed with.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -113,15 +114,19 @@ def _runner(describe: Callable[..., None]) -> Callable[[dict[int, Any]], None]:
     import cudnn
     import torch
 
-    try:
-        handle = cudnn.create_handle()
-    except RuntimeError as error:
-        raise ImportError(f"nvidia-cudnn-frontend {cudnn.__version__} finds no cuDNN that works: {error}") from error
+    @functools.cache
+    def handle() -> Any:  # at the first call: it takes hold of the device
+        try:
+            return cudnn.create_handle()
+        except RuntimeError as error:
+            found = f"nvidia-cudnn-frontend {cudnn.__version__} finds no cuDNN that works"
+            raise ImportError(f"{found}: {error}") from error
+
     built: dict[Any, tuple[Any, int]] = {}
 
     def build(q: Any, k: Any, v: Any) -> tuple[Any, int]:
         kinds = {"intermediate_data_type": cudnn.data_type.FLOAT, "compute_data_type": cudnn.data_type.FLOAT}
-        graph = cudnn.pygraph(handle=handle, **kinds)
+        graph = cudnn.pygraph(handle=handle(), **kinds)
         describe(graph, q, k, v)
         try:
             graph.build([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
@@ -136,9 +141,9 @@ def _runner(describe: Callable[..., None]) -> Callable[[dict[int, Any]], None]:
         if shapes not in built:
             built[shapes] = build(q, k, v)
         graph, workspace_bytes = built[shapes]
-        cudnn.set_stream(handle=handle, stream=torch.cuda.current_stream(q.device).cuda_stream)
+        cudnn.set_stream(handle=handle(), stream=torch.cuda.current_stream(q.device).cuda_stream)
         workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=q.device)
-        graph.execute(tensors, workspace, handle=handle)
+        graph.execute(tensors, workspace, handle=handle())
 
     return run
 

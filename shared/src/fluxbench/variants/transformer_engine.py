@@ -44,6 +44,7 @@ def load(
     if backend == "FLASH" and not FlashAttentionUtils.is_installed:
         found = {"0": "none"}.get(str(FlashAttentionUtils.version), str(FlashAttentionUtils.version))
         raise ImportError(f"the flash backend takes flash-attn 2 and finds {found}; install flash-attn==2.8.3")
+    _choose_for(None)
     modules: dict[str, Any] = {}
     chose: set[tuple[Any, ...]] = set()
 
@@ -52,7 +53,7 @@ def load(
         """Make the module, when a graph is traced too, and return its name.
 
         It chooses its backend anew for each shape, by functions that a trace cannot hold (torch 2.11, version 2.20.2).
-        So where one is `traced`, it is called once beside, at this very shape, and the trace finds what it chose.
+        So where one is `traced`, it is called once beside, at this very shape, and keeps what it chose from then on.
         """
         heads, kv_heads, head_dim = of_q[2], of_k[2], of_q[3]
         name = f"{heads}/{kv_heads} of {head_dim}"
@@ -67,9 +68,10 @@ def load(
             ).train(training)
         if traced and (of_q, of_k, dtype) not in chose:
             chose.add((of_q, of_k, dtype))
-            _forget_choice()
+            _choose_for(None)
             q, k = (torch.zeros(shape, dtype=dtype, device=device) for shape in (of_q, of_k))
             modules[name](q, k, torch.zeros_like(k))
+            _choose_for(_Whatever())
         return name
 
     def attend(q: Any, k: Any, v: Any) -> Any:
@@ -108,10 +110,22 @@ def _choice() -> dict[str, Any]:
     return found
 
 
-def _forget_choice() -> None:
-    """Let the next call choose, also where its parameters equal those of the one before."""
+class _Whatever:
+    """Parameters that equal all others."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _choose_for(parameters: _Whatever | None) -> None:
+    """Let its present choice be one for these parameters, where the next call has others: it chooses anew."""
     with contextlib.suppress(ImportError, AttributeError):  # of another version
-        _choice()["attention_params"] = None
+        _choice()["attention_params"] = parameters
 
 
 def chosen() -> str | None:
