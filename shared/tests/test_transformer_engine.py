@@ -128,7 +128,7 @@ def test_a_compiled_module_keeps_what_it_chose_and_an_eager_one_after_it_chooses
     class Parameters:
         seq_len: int
 
-    @torch._dynamo.disable
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
     def choose(seq_len: int) -> None:
         chosen.append(seq_len)
 

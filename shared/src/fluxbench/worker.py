@@ -15,8 +15,8 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "done"}
 
 "timed" holds what `regimes.Turn` returns, by workload; of the reference there are several turns beside several
-variants, the later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in
-seconds; `slept_s` is how long the machine slept between the two.
+variants, the later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock,
+in seconds; `slept_s` is how long the machine slept between the two.
 """
 
 from __future__ import annotations
