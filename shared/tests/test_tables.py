@@ -183,8 +183,8 @@ LATE = ("sustained: the host was hardly ahead of the device in 1 of 3 processes:
 def test_a_time_of_launching_is_signed_and_the_sign_explained(table: Callable[[list[Record]], str]) -> None:
     text = table([make_record(), dataclasses.replace(make_record("a", median_ms=0.5), marks=LATE)])
     assert re.search(r"^h: in one process or more the host was hardly ahead of the device,", text, flags=re.MULTILINE)
-    assert "launching is what was timed there (sustained): a." in " ".join(text.split())
-    assert re.search(r"^ *1h +a " if table is tables.ranking_table else r"^a .* h$", text, flags=re.MULTILINE)
+    assert "launching is what was timed there (sustained), and such a time has no rank: a." in " ".join(text.split())
+    assert re.search(r"^ *-h +a " if table is tables.ranking_table else r"^a .* h$", text, flags=re.MULTILINE)
     assert not re.search(r"^torch_flash.* h$|h +torch_flash", text, flags=re.MULTILINE)
     burst = text.partition("; burst, from a device")[2].partition("sustained time over")[0]
     assert not re.search(" h$", burst, flags=re.MULTILINE)
@@ -391,7 +391,7 @@ def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fast
         "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
         "lengths (128 to 512 text tokens): a takes 0.500 ms"
     ) in text
-    assert text.endswith("; level with a at this length, but beaten elsewhere or without a time: b (beaten at 5).")
+    assert text.endswith("; level with a at this length, but beaten elsewhere or without a place: b (beaten at 5).")
 
 
 def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
@@ -404,10 +404,44 @@ def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() 
     failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
     text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
     assert text.endswith(
-        "level with a at this length, but beaten elsewhere or without a time: b (without a time at 5)."
+        "level with a at this length, but beaten elsewhere or without a place: b (without a place at 5)."
     )
     alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
-    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a time at 5.")
+    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a place at 5.")
+
+
+def launching(record: Record) -> Record:
+    """Return a record whose sustained time is of launching, and as wide as those are."""
+    assert record.timing
+    wide = (record.timing.ratio / 3, record.timing.ratio * 3)
+    return dataclasses.replace(record, marks=LATE, timing=dataclasses.replace(record.timing, ratio_ci95=wide))
+
+
+def test_a_time_of_launching_is_level_with_nothing_and_the_answer_says_whose_it_is() -> None:
+    others = [*curve("torch_flash", 1.0), *curve("a", 0.5)]
+    late = [launching(record) for record in curve("b", 0.6)]
+    text = tables.answer([*others, *late], "X")
+    assert " a is the fastest exact kernel under sustained load, unbeaten at all 6 lengths" in text
+    assert "no measurable difference" not in text
+    assert text.endswith("; launching was too slow here to place b under sustained load.")
+    lines = [line.split()[:2] for line in tables.ranking_table([*others, *late]).splitlines()]
+    at = lines.index(["1", "a"])
+    assert lines[at : at + 3] == [["1", "a"], ["-h", "b"], ["2", "torch_flash"]]
+
+
+def test_a_place_at_the_longest_alone_is_said() -> None:
+    b = curve("b", 0.499)
+    late = [*map(launching, b[:-1]), b[-1]]
+    text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
+    assert text.endswith("or without a place: b (without a place at 5).")
+
+
+def test_where_launching_is_too_slow_for_all_they_are_ranked() -> None:
+    found = [launching(record) for record in (make_record(), make_record("a", median_ms=0.1))]
+    lines = [line.split()[:2] for line in tables.ranking_table(found).splitlines()]
+    at = lines.index(["1h", "a"])
+    assert lines[at + 1] == ["2h", "torch_flash"]
+    assert "to place" not in tables.answer(found, "X")
 
 
 def test_the_form_of_a_kernel_that_is_unbeaten_everywhere_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -59,14 +60,17 @@ def _device(found: Sequence[Group], device_name: str) -> str:
 
 def _clause(group: Group) -> str:
     where = f"at {shape(group)}"
-    exact = ranked(group, group.longest, "exact")
-    quantized = ranked(group, group.longest, "quantized")
+    places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
+    exact, quantized = ([place for place in found if place.rank] for found in places.values())
+    late = [place.record.variant for found in places.values() for place in found if not place.rank]
     if not exact and not quantized:
         return f"no kernel passed {where}: {_why(group)}"
     if not exact:
         return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
     text = f"{where}, {_fastest(group, exact)}"
-    return f"{text}; {_of_quantized(group, quantized, _unbeaten(group, exact).first)}" if quantized else text
+    if quantized:
+        text += f"; {_of_quantized(group, quantized, _unbeaten(group, exact).first)}"
+    return f"{text}; launching was too slow here to place {_names(late)} under sustained load" if late else text
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,9 @@ class _Unbeaten:
     """The kernels that nothing beats at a group's longest workload, each in one form, fastest first."""
 
     everywhere: list[Record]  # nothing beats these at any workload
-    here: list[Record]  # these are beaten at another workload, or have no time there
+    here: list[Record]  # these are beaten at another workload, or have no place there
     beaten: Mapping[str, int]  # workloads at which a variant is beaten
+    missing: Mapping[str, int]  # workloads at which it has no place
 
     @property
     def first(self) -> Record:
@@ -90,12 +95,15 @@ class _Unbeaten:
 
 def _unbeaten(group: Group, places: Sequence[Ranked]) -> _Unbeaten:
     kind = correctness_of(places[0].record).precision_class
-    lost = [p.record.variant for w in group.workloads for p in ranked(group, w, kind) if p.rank > 1]
-    beaten = {place.record.variant: lost.count(place.record.variant) for place in places}
-    holds = {v for v, times in beaten.items() if not times and len(group.curve(v)) == len(group.workloads)}
+    anywhere = [place for workload in group.workloads for place in ranked(group, workload, kind) if place.rank]
+    placed = Counter(place.record.variant for place in anywhere)
+    lost = Counter(place.record.variant for place in anywhere if place.rank != 1)
+    beaten = {place.record.variant: lost[place.record.variant] for place in places}
+    missing = {variant: len(group.workloads) - placed[variant] for variant in beaten}
+    holds = {variant for variant in beaten if not beaten[variant] and not missing[variant]}
     found = leaders(places, prefer=holds)
     everywhere = [record for record in found if record.variant in holds]
-    return _Unbeaten(everywhere, [record for record in found if record not in everywhere], beaten)
+    return _Unbeaten(everywhere, [record for record in found if record not in everywhere], beaten, missing)
 
 
 def _of_quantized(group: Group, quantized: Sequence[Ranked], best: Record) -> str:
@@ -187,10 +195,10 @@ def _elsewhere(group: Group, found: _Unbeaten) -> str:
     """Return where those are beaten that nothing beats at the longest workload alone; empty where there are none."""
     if not found.here:
         return ""
-    lost = {record.variant: _lost(group, found, record) for record in found.here}
+    lost = {record.variant: _lost(found, record) for record in found.here}
     if found.everywhere:
         names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f"; level with {found.first.variant} at this length, but beaten elsewhere or without a time: {names}"
+        return f"; level with {found.first.variant} at this length, but beaten elsewhere or without a place: {names}"
     return f"; of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
 
 
@@ -199,11 +207,11 @@ def _lengths(group: Group) -> str:
     return f"{len(group.workloads)} lengths ({' to '.join(f'{end:,}' for end in ends)} {group.axis})"
 
 
-def _lost(group: Group, found: _Unbeaten, record: Record) -> str:
-    """Return at how many workloads a variant is beaten, and at how many it has no time."""
-    beaten, missing = found.beaten[record.variant], len(group.workloads) - len(group.curve(record.variant))
+def _lost(found: _Unbeaten, record: Record) -> str:
+    """Return at how many workloads a variant is beaten, and at how many it has no place."""
+    beaten, missing = found.beaten[record.variant], found.missing[record.variant]
     said = [f"beaten at {beaten}"] if beaten else []
-    return " and ".join([*said, f"without a time at {missing}"] if missing else said)
+    return " and ".join([*said, f"without a place at {missing}"] if missing else said)
 
 
 def _ms(record: Record) -> str:

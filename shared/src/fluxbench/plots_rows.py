@@ -206,7 +206,7 @@ def _ratio_rows(
                 (rested,) = plot.plot([burst.ratio], [index], "d", **shape)
                 tell(rested, f"{entry.record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
             baseline = baseline_of(top, index)
-            write_at(figure, 30, baseline, f"{entry.rank}{signs[index]}", ha="right")
+            write_at(figure, 30, baseline, f"{entry.rank or '-'}{signs[index]}", ha="right")
             write_at(figure, NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
             is_reference = entry.record.variant == reference
             ratio = "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95)

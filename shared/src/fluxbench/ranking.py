@@ -191,7 +191,7 @@ class Ranked:
     rank before a faster median.
     """
 
-    rank: int
+    rank: int | None  # None: launching is what was timed, which is slower than the kernel by nobody knows how much
     tied: bool  # its interval overlaps another variant's
     record: Record
 
@@ -206,7 +206,8 @@ def distrusted(record: Record) -> bool:
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
     """Return the variants that passed at a workload, fastest first.
 
-    A variant that is not to be trusted at any workload of the group has no place.
+    A variant that is not to be trusted at any workload of the group has no place. One whose sustained time is of
+    launching has one without a rank, unless that is so of all.
     """
     entries = [
         record
@@ -215,19 +216,24 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
         and record.variant not in group.wrong
         and correctness_of(record).precision_class == precision_class
     ]
-    lows = sorted(timing_of(record).ratio_ci95[0] for record in entries)
-    highs = sorted(timing_of(record).ratio_ci95[1] for record in entries)
+    kept_busy = [record for record in entries if not launch_bound(record)] or entries
+    lows = sorted(timing_of(record).ratio_ci95[0] for record in kept_busy)
+    highs = sorted(timing_of(record).ratio_ci95[1] for record in kept_busy)
     places = []
-    for record in entries:
+    for record in kept_busy:
         low, high = timing_of(record).ratio_ci95
         faster, slower = bisect.bisect_left(highs, low), len(lows) - bisect.bisect_right(lows, high)
-        places.append(Ranked(1 + faster, faster + slower < len(entries) - 1, record))
-    return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
+        places.append((1 + faster, Ranked(1 + faster, faster + slower < len(kept_busy) - 1, record)))
+    for record in filter(launch_bound, entries if kept_busy is not entries else ()):
+        later = [rank for rank, place in places if timing_of(place.record).ratio > timing_of(record).ratio]
+        places.append((min(later, default=len(entries)), Ranked(None, False, record)))
+    places.sort(key=lambda each: (each[0], timing_of(each[1].record).ratio, each[1].record.variant))
+    return [place for _, place in places]
 
 
 def ties(places: Sequence[Ranked]) -> list[list[str]]:
     """Return the largest sets of variants whose intervals all overlap one another, sets of one left out."""
-    by_low = sorted(places, key=lambda place: timing_of(place.record).ratio_ci95[0])
+    by_low = sorted((p for p in places if p.rank), key=lambda place: timing_of(place.record).ratio_ci95[0])
     sets: list[list[str]] = []
     for index, last in enumerate(by_low):
         together = [place for place in by_low[: index + 1] if overlap(place.record, last.record)]

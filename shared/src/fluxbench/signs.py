@@ -58,7 +58,7 @@ def notes(records: Iterable[Record], signed: Collection[str] = ("sustained", "bu
     if late := list(dict.fromkeys(record.variant for record in passed if launch_bound(record))):
         sentences.append(
             "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there "
-            f"(sustained): {_which(late, variants)}."
+            f"(sustained), and such a time has no rank: {_which(late, variants)}."
         )
     return sentences
 

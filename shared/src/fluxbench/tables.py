@@ -242,7 +242,7 @@ def _ranking_row(entry: Ranked, unsigned: Collection[str], peak_tflops: float | 
     is_reference = entry.record.variant == timing.reference_variant
     rate = tflops(entry.record)
     return (
-        f"{entry.rank}{of_place(entry, unsigned):<3}",
+        f"{entry.rank or '-'}{of_place(entry, unsigned):<3}",
         entry.record.variant,
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),
