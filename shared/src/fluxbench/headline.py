@@ -20,6 +20,7 @@ from fluxbench.ranking import (
     overlap,
     ranked,
     reference_variant,
+    sooner_from_rest,
     timing_of,
 )
 from fluxbench.records import Record
@@ -62,7 +63,6 @@ def _clause(group: Group) -> str:
     where = f"at {shape(group)}"
     places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
     exact, quantized = ([place for place in found if place.rank] for found in places.values())
-    late = [place.record.variant for found in places.values() for place in found if not place.rank]
     if not exact and not quantized:
         return f"no kernel passed {where}: {_why(group)}"
     if not exact:
@@ -70,7 +70,18 @@ def _clause(group: Group) -> str:
     text = f"{where}, {_fastest(group, exact)}"
     if quantized:
         text += f"; {_of_quantized(group, quantized, _unbeaten(group, exact).first)}"
-    return f"{text}; launching was too slow here to place {_names(late)} under sustained load" if late else text
+    firsts = [_unbeaten(group, found).first for found in (exact, quantized) if found]
+    late = [place.record for found in places.values() for place in found if not place.rank]
+    sooner = [each.variant for each in late if any(sooner_from_rest(each, first) for first in _alike(each, firsts))]
+    if not sooner:
+        return text
+    return f"{text}; faster from rest, but launching was too slow here to place under sustained load: {_names(sooner)}"
+
+
+def _alike(record: Record, others: Iterable[Record]) -> list[Record]:
+    """Return those of the others that are of the precision class of a record."""
+    kind = correctness_of(record).precision_class
+    return [other for other in others if correctness_of(other).precision_class == kind]
 
 
 @dataclass(frozen=True)
