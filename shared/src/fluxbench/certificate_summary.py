@@ -274,7 +274,7 @@ def verdict(found: Mapping[str, Any], made: Sequence[Line]) -> str:
         f"{percent(same['undecided_rate'])} stayed undecided. Of slowdowns "
         f"that were put in, {' and '.join(slowdowns)}."
     )
-    not_met = [line.question for line in made if line.met == "no"]
+    not_met = [f"{line.question} {line.answer} (target {line.target})" for line in made if line.met == "no"]
     few = [line for line in made if line.met == "too few"]
     missing = [line for line in made if line.target != "-" and line.met == "-"]
     ends = [f"Not met: {'; '.join(not_met)}." if not_met else "No target is missed."]
