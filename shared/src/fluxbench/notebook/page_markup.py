@@ -62,7 +62,8 @@ def refined(page: str, cells: Mapping[str, Shown]) -> str:
     style = (_ASSETS / "pages.css").read_text(encoding="utf-8")
     if style.split("\n")[0] not in page:  # a notebook that does not bring it; its own rules come later and win
         page = page.replace("<head>", f"<head>\n<style>\n{style}</style>", 1)
-    script = f"<script>\n{(_ASSETS / 'pages.js').read_text(encoding='utf-8')}</script>\n"
+    scripts = "".join((_ASSETS / name).read_text(encoding="utf-8") for name in ("theme.js", "pages.js"))
+    script = f"<script>\n{scripts}</script>\n"
     its_theme, its_ui = theme[1] if theme else "dark", ui[1] if ui and ui[1] != "None" else "default"
     opening = f'<html lang="en" data-theme="{its_theme}" data-ui="{its_ui}">'
     return page.replace('<html lang="en">', opening, 1).replace("</head>", f"{script}</head>", 1)

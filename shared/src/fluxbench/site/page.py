@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 _ASSETS = Path(__file__).parent / "assets"
-_STYLE = Path(__file__).parents[1] / "assets" / "pages.css"  # of the notebooks' pages too: colours, type, tables
+_SHARED = Path(__file__).parents[1] / "assets"  # with the notebooks' pages: colours, type, tables, and the theme
 _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _SHELL = """<!doctype html>
 <html lang="en" data-theme="dark">
@@ -36,7 +36,7 @@ _SHELL = """<!doctype html>
 <a class="skip" href="#main">Skip to the content</a>
 <header class="top">
 <nav aria-label="Site">{links}</nav>
-<button type="button" id="theme">Light theme</button>
+<button type="button" id="theme" hidden>light theme</button>
 </header>
 <main id="main">
 {body}
@@ -72,7 +72,7 @@ def data(value: Any) -> str:
 
 def page(name: str, title: str, description: str, body: str, *, scripts: Iterable[str] = (), embedded: str = "") -> str:
     """Return a whole page; `scripts` run behind the body, `embedded` is JSON from `data` that they find as `#data`."""
-    theme, own = asset("theme.js"), tuple(scripts)
+    theme, own = (_SHARED / "theme.js").read_text(encoding="utf-8"), tuple(scripts)
     allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in (theme, *own))
     links = "".join(f'<a href="{to}"{" aria-current=page" if to == name else ""}>{words}</a>' for to, words in _LINKS)
     holder = f'<script type="application/json" id="data">{embedded}</script>\n' if embedded else ""
@@ -81,7 +81,7 @@ def page(name: str, title: str, description: str, body: str, *, scripts: Iterabl
         f"script-src {allowed}",
         description=text(description),
         title=text(title),
-        style=_STYLE.read_text(encoding="utf-8") + asset("site.css"),
+        style=(_SHARED / "pages.css").read_text(encoding="utf-8") + asset("site.css"),
         theme=theme,
         links=links,
         body=body,
