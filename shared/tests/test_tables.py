@@ -391,7 +391,7 @@ def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fast
         "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
         "lengths (128 to 512 text tokens): a takes 0.500 ms"
     ) in text
-    assert text.endswith("; level with a at this length, but beaten elsewhere or without a place: b (beaten at 5).")
+    assert text.endswith("; level with a at this length, but not at all: b (beaten at 5 lengths).")
 
 
 def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
@@ -403,11 +403,9 @@ def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not
 def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
     failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
     text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
-    assert text.endswith(
-        "level with a at this length, but beaten elsewhere or without a place: b (without a place at 5)."
-    )
+    assert text.endswith("level with a at this length, but not at all: b (without a place at 5 lengths).")
     alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
-    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a place at 5.")
+    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a place at 5 lengths.")
 
 
 def launching(record: Record, rested: float = 1.0) -> Record:
@@ -439,13 +437,27 @@ def test_the_answer_names_what_is_faster_from_rest_and_has_no_place() -> None:
     late = [launching(record, rested=0.5) for record in curve("b", 0.6)]
     text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
     assert text.endswith("; faster from rest, but launching was too slow here to place under sustained load: b.")
+    assert " a is the fastest exact kernel that could be placed under sustained load: 0.500 ms" in text
+    late = [launching(record, rested=0.5) for record in curve("b", 0.6, precision_class="quantized")]
+    others = [*curve("torch_flash", 1.0), *curve("c", 0.7, precision_class="quantized")]
+    text = tables.answer([*others, *late], "X")
+    assert "torch_flash (the reference) is the fastest exact kernel under sustained load, unbeaten at all" in text
+    assert "at looser error budgets, the quantized c" in text
+    assert text.count("unbeaten") == 1
+    assert text.endswith(" load: b.")
+
+
+def test_a_form_without_a_rank_is_among_those_that_would_come_first_from_rest() -> None:
+    late = launching(make_record("a_compile_d", median_ms=0.6), rested=0.5)
+    text = tables.ranking_table([make_record(), make_record("a", median_ms=0.5), late])
+    assert re.search(r"From rest \(burst\), a_compile_d \([^)]*\) would come before a \(", " ".join(text.split()))
 
 
 def test_a_place_at_the_longest_alone_is_said() -> None:
     b = curve("b", 0.499)
     late = [*map(launching, b[:-1]), b[-1]]
     text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
-    assert text.endswith("or without a place: b (without a place at 5).")
+    assert text.endswith("but not at all: b (without a place at 5 lengths).")
 
 
 def test_where_launching_is_too_slow_for_all_they_are_ranked() -> None:

@@ -66,22 +66,30 @@ def _clause(group: Group) -> str:
     if not exact and not quantized:
         return f"no kernel passed {where}: {_why(group)}"
     if not exact:
-        return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
-    text = f"{where}, {_fastest(group, exact)}"
+        of_these = _placed(_sooner(group, places["quantized"]))
+        return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized, of_these)}"
+    late = {kind: _sooner(group, found) for kind, found in places.items()}
+    text = f"{where}, {_fastest(group, exact, _placed(late['exact']))}"
     if quantized:
-        text += f"; {_of_quantized(group, quantized, _unbeaten(group, exact).first)}"
-    firsts = [_unbeaten(group, found).first for found in (exact, quantized) if found]
-    late = [place.record for found in places.values() for place in found if not place.rank]
-    sooner = [each.variant for each in late if any(sooner_from_rest(each, first) for first in _alike(each, firsts))]
+        best = _unbeaten(group, exact).first
+        text += f"; {_of_quantized(group, quantized, best, _placed(late['quantized']))}"
+    sooner = [*late["exact"], *late["quantized"]]
     if not sooner:
         return text
     return f"{text}; faster from rest, but launching was too slow here to place under sustained load: {_names(sooner)}"
 
 
-def _alike(record: Record, others: Iterable[Record]) -> list[Record]:
-    """Return those of the others that are of the precision class of a record."""
-    kind = correctness_of(record).precision_class
-    return [other for other in others if correctness_of(other).precision_class == kind]
+def _sooner(group: Group, places: Sequence[Ranked]) -> list[str]:
+    """Return the variants without a rank that are faster from rest than the first of those that have one."""
+    ranks = [place for place in places if place.rank]
+    first = _unbeaten(group, ranks).first if ranks else None
+    late = [place.record for place in places if not place.rank]
+    return [record.variant for record in late if first and sooner_from_rest(record, first)]
+
+
+def _placed(late: Sequence[str]) -> str:
+    """Return which kernels are spoken of where some that may be faster have no place."""
+    return " that could be placed" if late else ""
 
 
 @dataclass(frozen=True)
@@ -117,24 +125,26 @@ def _unbeaten(group: Group, places: Sequence[Ranked]) -> _Unbeaten:
     return _Unbeaten(everywhere, [record for record in found if record not in everywhere], beaten, missing)
 
 
-def _of_quantized(group: Group, quantized: Sequence[Ranked], best: Record) -> str:
+def _of_quantized(group: Group, quantized: Sequence[Ranked], best: Record, which: str) -> str:
     """Return which quantized kernel is the fastest, against the fastest exact one."""
     found = _unbeaten(group, quantized)
     first = found.first
     told = f"{_ms(first)}, {_against(first, best)}{_elsewhere(group, found)}"
-    anywhere = ", unbeaten at all lengths" if _everywhere(group, found) else ""
+    anywhere = ", unbeaten at all lengths" if _everywhere(group, found) and not which else ""
     apart = "apart from these, at looser error budgets,"
     if len(found.named) > 1:
         names = _names([_with_error(record) for record in found.named])
         return (
-            f"{apart} there is no measurable difference between {names}, the fastest quantized kernels{anywhere}: "
-            f"{first.variant} takes {told}"
+            f"{apart} there is no measurable difference between {names}, the fastest quantized kernels{which}"
+            f"{anywhere}: {first.variant} takes {told}"
         )
     if timing_of(first).ratio_ci95[1] < timing_of(best).ratio_ci95[0]:
         return f"{apart} the quantized {_with_error(first)} is faster still{anywhere}: {told}"
     if found.here and found.everywhere:
-        return f"{apart} no quantized kernel is measurably faster than {_with_error(first)}, at any length: {told}"
-    return f"{apart} the fastest quantized kernel is {_with_error(first)}{anywhere}: {told}"
+        return (
+            f"{apart} no quantized kernel{which} is measurably faster than {_with_error(first)}, at any length: {told}"
+        )
+    return f"{apart} the fastest quantized kernel{which} is {_with_error(first)}{anywhere}: {told}"
 
 
 def _with_error(record: Record) -> str:
@@ -148,25 +158,25 @@ def _against(record: Record, best: Record) -> str:
     return f"{_speedup(record, best)} as fast as {best.variant}"
 
 
-def _fastest(group: Group, places: Sequence[Ranked]) -> str:
+def _fastest(group: Group, places: Sequence[Ranked], which: str) -> str:
     found = _unbeaten(group, places)
     first = found.first
     reference = reference_variant(group.records)
     unbeaten = [place.record.variant for place in places if place.rank == 1]
     kind = correctness_of(first).precision_class
     under = f"under {timing_of(first).regime} load"
-    load = under + _everywhere(group, found)
+    load = under + ("" if which else _everywhere(group, found))
     name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
     if len(found.named) > 1:
         names = _names([record.variant for record in found.named])
-        text = f"there is no measurable difference between {names}, the fastest {kind} kernels {load}: {name} takes "
+        text = f"there is no measurable difference between {names}, the fastest {kind} kernels{which} {load}: {name} takes "
     elif found.here and found.everywhere:
-        text = f"no {kind} kernel is measurably faster {under} than {name}, at any of {_lengths(group)}: "
+        text = f"no {kind} kernel{which} is measurably faster {under} than {name}, at any of {_lengths(group)}: "
     elif len(unbeaten) > 1:
         forms = _names(unbeaten)
-        text = f"{name} is the fastest {kind} kernel {load} (no measurable difference between {forms}): "
+        text = f"{name} is the fastest {kind} kernel{which} {load} (no measurable difference between {forms}): "
     else:
-        text = f"{name} is the fastest {kind} kernel {load}: "
+        text = f"{name} is the fastest {kind} kernel{which} {load}: "
     compared = [_ms(first)]
     if reference in unbeaten and first.variant != reference:
         compared.append(f"no measurable difference to the reference {reference}")
@@ -209,7 +219,7 @@ def _elsewhere(group: Group, found: _Unbeaten) -> str:
     lost = {record.variant: _lost(found, record) for record in found.here}
     if found.everywhere:
         names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f"; level with {found.first.variant} at this length, but beaten elsewhere or without a place: {names}"
+        return f"; level with {found.first.variant} at this length, but not at all: {names}"
     return f"; of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
 
 
@@ -222,7 +232,8 @@ def _lost(found: _Unbeaten, record: Record) -> str:
     """Return at how many workloads a variant is beaten, and at how many it has no place."""
     beaten, missing = found.beaten[record.variant], found.missing[record.variant]
     said = [f"beaten at {beaten}"] if beaten else []
-    return " and ".join([*said, f"without a place at {missing}"] if missing else said)
+    said += [f"without a place at {missing}"] if missing else []
+    return f"{' and '.join(said)} length{'s' if (missing or beaten) > 1 else ''}"
 
 
 def _ms(record: Record) -> str:

@@ -41,18 +41,17 @@ def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Reco
 def burst_order(places: Sequence[Ranked]) -> str:
     """Return which kernels would come before unbeaten ones if burst ranked; empty where its intervals name none.
 
-    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest.
+    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. What has
+    no rank stands for itself.
     """
-    kernels = {base(record.variant): record for record in leaders(places)}
-    unbeaten = set(kernels)
+    first = {base(record.variant): record for record in leaders(places)}
+    kernels = dict(first)
     for place in places:
-        kernels.setdefault(base(place.record.variant), place.record)
+        kernels.setdefault(base(place.record.variant) if place.rank else place.record.variant, place.record)
     order = list(kernels.values())
     found = []
     for index, record in enumerate(order):
-        behind = [
-            other for other in order[:index] if base(other.variant) in unbeaten and sooner_from_rest(record, other)
-        ]
+        behind = [other for other in order[:index] if other in first.values() and sooner_from_rest(record, other)]
         if behind:
             found.append(f"{_rested(record)} would come before {' and '.join(map(_rested, behind))}")
     return textwrap.fill(f"From rest (burst), {'; '.join(found)}.", _WRAP) if found else ""
