@@ -169,7 +169,8 @@ def _fastest(group: Group, places: Sequence[Ranked], which: str) -> str:
     name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
     if len(found.named) > 1:
         names = _names([record.variant for record in found.named])
-        text = f"there is no measurable difference between {names}, the fastest {kind} kernels{which} {load}: {name} takes "
+        those = f"the fastest {kind} kernels{which} {load}"
+        text = f"there is no measurable difference between {names}, {those}: {name} takes "
     elif found.here and found.everywhere:
         text = f"no {kind} kernel{which} is measurably faster {under} than {name}, at any of {_lengths(group)}: "
     elif len(unbeaten) > 1:
