@@ -260,6 +260,15 @@ class TestTimelines:
         line = timeline(record(versions={"torch": "2.9.0+cpu"}, device=CPU), device=CPU)
         assert line.called(0) == "torch 2.9.0+cpu, 2026-05-01"
 
+    def test_a_time_of_launching_has_a_sign_that_is_explained_once(self) -> None:
+        plain = record("flex")
+        late = dataclasses.replace(record(), marks=("sustained: the host was hardly ahead of the device in all 3",))
+        found = revisions([plain, late], GPU)
+        shown = history.text(found, found.timelines([plain, late]))
+        assert [line.endswith(" h") for line in shown.split("─\n")[1].splitlines()[:2]] == [False, True]
+        assert shown.count("h: in one process or more the host was hardly ahead") == 1
+        assert "hardly ahead" not in history.text(revisions([plain], GPU), [timeline(plain)])
+
 
 THREE = [
     *(record(name, ms) for name, ms in (("torch_flash", 0.8), ("torch_flash_copy", 0.9), ("flex", 0.72))),

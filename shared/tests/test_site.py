@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sites import CPU, HOSTILE, LENGTHS, hostile, of_two_targets, record, several, write
+from sites import CPU, HOSTILE, LATE, LENGTHS, hostile, of_two_targets, record, several, write
 
 from fluxbench import fingerprint
 from fluxbench.cli import main
@@ -20,6 +20,7 @@ from fluxbench.headline import answer
 from fluxbench.ranking import groups
 from fluxbench.records import Status
 from fluxbench.settings import SetupError
+from fluxbench.site import chart
 from fluxbench.site.draw import draw
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "reports"
@@ -120,12 +121,30 @@ def test_the_comparison_holds_every_record_without_samples(tmp_path: Path) -> No
 
 
 def test_a_quantized_row_has_no_share_of_the_16_bit_peak_and_launching_is_told(tmp_path: Path) -> None:
-    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
-    write(tmp_path, "h200", record(), record("sage", precision_class="quantized", marks=late))
+    write(tmp_path, "h200", record(), record("sage", precision_class="quantized", marks=LATE))
     index, compare = drawn(tmp_path)
     assert compare.data["rows"]["peak"] == [989.5, None]
     assert compare.data["rows"]["late"] == [0, 1]
     assert "Of sage: launching is what was timed in one process or more, the host was hardly ahead" in index.text
+
+
+def test_a_small_figure_ranks_no_time_of_launching_and_keeps_the_fastest_quantized_kernel() -> None:
+    found = [record(f"k{number}", ms=1.0 + number / 10) for number in range(chart.KERNELS)]
+    found += [record("torch_flash", ms=3.0), record("q_compile_ma", ms=2.0, precision_class="quantized")]
+    found += [record("k0_copy", ms=0.5, marks=LATE), record("q", ms=0.5, precision_class="quantized", marks=LATE)]
+    found += [record("late", ms=90.0, marks=LATE)]
+    [group] = groups(found)
+    names = [f"k{number}" for number in range(chart.KERNELS)]
+    assert [each.variant for each in chart.fastest(group)] == [*names, "q_compile_ma", "torch_flash"]
+
+
+def test_a_time_of_launching_comes_last_in_a_small_figure_and_sets_no_axis() -> None:
+    [group] = groups([record(), record("early", ms=0.9, marks=LATE), record("late", ms=90.0, marks=LATE)])
+    drawn = chart.times(group)
+    assert [each.variant for each in chart.fastest(group)] == ["torch_flash", "early", "late"]
+    assert "(logarithmic)" not in drawn
+    assert 'late (h<tspan class="wide">: launching timed</tspan>)' in drawn
+    assert (drawn.count('stroke-width="3"'), drawn.count("<path")) == (1, 2)
 
 
 def test_what_decides_on_comparing_is_in_the_page(tmp_path: Path) -> None:

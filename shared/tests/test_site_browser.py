@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser import served
-from sites import H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, write
+from sites import H200, HOSTILE, LATE, LENGTHS, hostile, of_two_targets, record, write
 
 from fluxbench.fingerprint import not_comparable
 from fluxbench.records import Record, Status
@@ -273,19 +273,18 @@ def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser,
         assert found.timing
         return dataclasses.replace(found, timing=dataclasses.replace(found.timing, precise=False))
 
-    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
-    write(tmp_path, "here", capped("a", limit=700.0, marks=late))
+    write(tmp_path, "here", capped("a", limit=700.0, marks=LATE))
     write(tmp_path, "there", capped("b", limit=500.0, ms=2.0), record("free", ms=3.0))
     draw(tmp_path)
     notes = "return document.getElementById('notes').innerText"
     with served(tmp_path) as address:
         browser.open(f"{address}/compare.html")
-        assert [row[5].rpartition("] ")[2] for row in browser.run(_ROWS)[:2]] == ["ch", "c"]
-        assert "power limits differ (700 W, 500 W)" in browser.run(notes)
+        assert [row[5].rpartition("] ")[2] for row in browser.run(_ROWS)] == ["c", "[2.99, 3.02]", "ch"]
+        assert "power limits differ (500 W, 700 W)" in browser.run(notes)
         assert "a (h: launching timed)" in browser.run("return document.getElementById('chart').textContent")
         browser.open(f"{address}/compare.html#variant=a&variant=b")
         browser.driver.refresh()
-        assert [row[5].rpartition(" ")[2] for row in browser.run(_ROWS)] == ["h", "2.010]"]
+        assert [row[5].rpartition(" ")[2] for row in browser.run(_ROWS)] == ["2.010]", "h"]
         assert "In every row the caps of time and processes came before" in browser.run(notes)
         browser.open(f"{address}/compare.html#target=nope")
         browser.driver.refresh()

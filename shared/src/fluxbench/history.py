@@ -18,7 +18,7 @@ from pathlib import Path
 from fluxbench import fingerprint, records
 from fluxbench.formatting import plus_minus
 from fluxbench.hardware import Device, target_name
-from fluxbench.ranking import Group, distrusted, groups, timing_of
+from fluxbench.ranking import Group, distrusted, groups, launch_bound, timing_of
 from fluxbench.records import Record, RecordError, Status
 from fluxbench.workloads import Workload
 
@@ -27,6 +27,10 @@ VERSIONS = ("driver", "torch", "triton", "cudnn")  # what tells one revision fro
 _WRAP = 110  # characters of a line of prose
 _VERSION = 24  # characters of a version that are shown
 _NAMED = 4  # variants that a sentence names before it counts the rest
+_LATE = (
+    "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there, and such "
+    "a time has no rank."
+)
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -211,7 +215,10 @@ def text(history: History, timelines: Sequence[Timeline]) -> str:
                     "`fluxbench rerun` and `make publish` add to it."
                 )
             )
-        parts += [_wrapped(title), _table(timeline), *map(_wrapped, timeline.broken())]
+        parts += [_wrapped(title), _table(timeline)]
+        if any(launch_bound(record) for points in timeline.points.values() for _, record in points):
+            parts.append(_wrapped(_LATE))
+        parts += map(_wrapped, timeline.broken())
         never = [variant for variant in timeline.places if variant not in timeline.points]
         if never:
             parts.append(_wrapped(f"Without a time in any: {', '.join(never)}."))
@@ -280,7 +287,9 @@ def _table(timeline: Timeline) -> str:
 def _cell(record: Record | None) -> str:
     if record is None:
         return "-"
-    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) if record.timing else record.status.value
+    if not record.timing:
+        return record.status.value
+    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + " h" * launch_bound(record)
 
 
 def _names(variants: Sequence[str]) -> str:

@@ -10,7 +10,17 @@ from collections.abc import Sequence
 
 from fluxbench.formatting import plus_minus
 from fluxbench.plots_style import COLOURS, look
-from fluxbench.ranking import Group, base, correctness_of, form, overlap, ranked, reference_variant, timing_of
+from fluxbench.ranking import (
+    Group,
+    base,
+    correctness_of,
+    form,
+    launch_bound,
+    overlap,
+    ranked,
+    reference_variant,
+    timing_of,
+)
 from fluxbench.records import Record
 from fluxbench.site.page import text
 
@@ -36,20 +46,35 @@ MARKERS = {
 
 
 def fastest(group: Group) -> list[Record]:
-    """Return what a small figure shows, in order of time: of each of the fastest kernels the simplest form that none of
-    its other forms beats, and the reference itself."""
+    """Return what a small figure shows of `in_order`: the fastest kernels, those quantized ones that no other quantized
+    one beats, and the reference."""
+    reference = reference_variant(group.records)
+    first = {base(place.record.variant) for place in ranked(group, group.longest, "quantized") if place.rank == 1}
+    return [
+        record
+        for at, record in enumerate(in_order(group))
+        if at < KERNELS or record.variant == reference or base(record.variant) in first
+    ]
+
+
+def in_order(group: Group) -> list[Record]:
+    """Return each kernel in order of time, those last of which launching was timed in all forms.
+
+    Each is in the simplest form that none of its other ranked forms beats, the reference in its own.
+    """
     places = [*ranked(group, group.longest, "exact"), *ranked(group, group.longest, "quantized")]
     kernels: dict[str, list[Record]] = {}
     for place in places:
         kernels.setdefault(base(place.record.variant), []).append(place.record)
     reference = reference_variant(group.records)
-    shown = sorted((_shown(forms, reference) for forms in kernels.values()), key=lambda r: timing_of(r).median_ms)
-    return [record for at, record in enumerate(shown) if at < KERNELS or record.variant == reference]
+    shown = (_shown(forms, reference) for forms in kernels.values())
+    return sorted(shown, key=lambda record: (launch_bound(record), timing_of(record).median_ms))
 
 
 def _shown(forms: Sequence[Record], reference: str | None) -> Record:
-    best = forms[0]  # they come as they are ranked
-    unbeaten = min((each for each in forms if overlap(each, best)), key=lambda record: len(form(record.variant)))
+    kept_busy = [record for record in forms if not launch_bound(record)] or forms
+    best = kept_busy[0]  # they come as they are ranked
+    unbeaten = min((each for each in kept_busy if overlap(each, best)), key=lambda record: len(form(record.variant)))
     return next((record for record in forms if record.variant == reference), unbeaten)
 
 
@@ -59,7 +84,8 @@ def times(group: Group) -> str:
     if not shown:
         return ""
     reference = reference_variant(group.records)
-    ends = [end for record in shown for end in timing_of(record).ci95_ms]
+    whole = [record for record in shown if not launch_bound(record)] or shown  # their intervals are drawn
+    ends = [end for record in whole for end in timing_of(record).ci95_ms]
     place, ticks, kind = _scale(min(ends), max(ends))
     height = _TOP + _LINE * len(shown) + _BOTTOM
     foot = _TOP + _LINE * len(shown)
@@ -71,7 +97,10 @@ def times(group: Group) -> str:
             f"{tick:,.6g}</text>"
             for tick in ticks
         ),
-        *(_row(record, place, _TOP + index * _LINE, reference) for index, record in enumerate(shown)),
+        *(
+            _row(record, place, _TOP + index * _LINE, reference, whole=record in whole)
+            for index, record in enumerate(shown)
+        ),
         f'<text class="tick" x="{_LEFT}%" y="{foot + 33}">ms a call, sustained{kind}; median, 95% interval</text>',
         "</svg>",
     ]
@@ -83,24 +112,30 @@ def series(variant: str) -> str:
     return f"var(--s{COLOURS.index(look(variant).colour) + 1})"
 
 
-def _row(record: Record, place: _Place, top: float, reference: str | None) -> str:
+def _row(record: Record, place: _Place, top: float, reference: str | None, *, whole: bool) -> str:
     timing = timing_of(record)
     low, high = timing.ci95_ms
     style = look(record.variant)
     colour = series(record.variant)
-    note = " (quantized)" if correctness_of(record).precision_class == "quantized" else ""
-    note = " (the reference)" if record.variant == reference else note
+    kind = "quantized" if correctness_of(record).precision_class == "quantized" else ""
+    kind = "the reference" if record.variant == reference else kind
+    late = 'h<tspan class="wide">: launching timed</tspan>' if launch_bound(record) else ""
+    note = f" ({', '.join(filter(None, [kind, late]))})" if kind or late else ""
     value = plus_minus(timing.median_ms, timing.ci95_ms)
     y = top + 27
     fill = colour if style.filling == "full" else "var(--ground)"
+    at = place(timing.median_ms)
+    drawn = ""
+    if whole:
+        drawn = f'<line x1="{place(low)}%" x2="{place(high)}%" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
+    if _LEFT <= at <= _RIGHT:
+        path = f'<path d="{MARKERS[style.marker]}" fill="{fill}" stroke="{colour}" stroke-width="1.5"/>'
+        drawn += f'<svg x="{at}%" y="{y}" overflow="visible">{path}</svg>'
     return (
         f"<g><title>{text(record.variant)}: {text(value)} ms, sustained</title>"
-        f'<text class="name" x="0" y="{top + 14}">{text(record.variant + note)}</text>'
+        f'<text class="name" x="0" y="{top + 14}">{text(record.variant)}{note}</text>'
         f'<text class="value" x="100%" y="{top + 14}" text-anchor="end">{text(value)}</text>'
-        f'<line class="track" x1="{_LEFT}%" x2="{_RIGHT}%" y1="{y}" y2="{y}"/>'
-        f'<line x1="{place(low)}%" x2="{place(high)}%" y1="{y}" y2="{y}" stroke="{colour}" stroke-width="3"/>'
-        f'<svg x="{place(timing.median_ms)}%" y="{y}" overflow="visible">'
-        f'<path d="{MARKERS[style.marker]}" fill="{fill}" stroke="{colour}" stroke-width="1.5"/></svg></g>'
+        f'<line class="track" x1="{_LEFT}%" x2="{_RIGHT}%" y1="{y}" y2="{y}"/>{drawn}</g>'
     )
 
 
@@ -140,6 +175,8 @@ def _anchor(place: float) -> str:
 
 def _described(shown: Sequence[Record]) -> str:
     times = (
-        f"{record.variant} {plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)}" for record in shown
+        f"{record.variant} {plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)}"
+        + " (launching timed)" * launch_bound(record)
+        for record in shown
     )
     return f"Sustained ms a call with 95% intervals: {'; '.join(times)}"

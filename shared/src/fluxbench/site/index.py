@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
 from fluxbench.headline import answer
-from fluxbench.ranking import Group, launch_bound
+from fluxbench.ranking import Group, correctness_of, launch_bound
 from fluxbench.records import Record, Status
 from fluxbench.sentences import shape
 from fluxbench.site import chart
@@ -106,12 +106,13 @@ def _figure(group: Group) -> str:
     passed = {record.variant for record in group.records if record.status is Status.PASSED}
     more = len(passed) - drawn.count("<g>")
     rest = f" {more:,} more variants passed." if more > 0 else ""
-    late = [record.variant for record in chart.fastest(group) if launch_bound(record)]
-    launching = ": launching is what was timed in one process or more, the host was hardly ahead of the device."
-    timed = f" Of {', '.join(late)}{launching}" if late else ""
+    late = [record.variant for record in chart.in_order(group) if launch_bound(record)]
+    launching = "launching is what was timed in one process or more, the host was hardly ahead of the device"
+    timed = f" Of {', '.join(late)}: {launching}, so they come last (h) or are left out." if late else ""
+    of_both = any(correctness_of(record).precision_class == "quantized" for record in chart.fastest(group))
     words = (
-        "The fastest kernels, each in the simplest form that none of its other forms beats, at "
-        f"{shape(group)}.{timed}{rest}"
+        f"The fastest kernels{', exact and quantized' if of_both else ''}, each in the simplest form that none of its "
+        f"other ranked forms beats, and the reference, at {shape(group)}.{timed}{rest}"
     )
     return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
 

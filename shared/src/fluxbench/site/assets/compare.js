@@ -20,7 +20,8 @@ const tflops = row => time(row) && row.flops / time(row).ms / 1e9;
 const base = () => ROWS.find(row => row.id === state.base);
 const vs = row => against(row, base(), state.regime);
 let unsigned = false;  // whether c would stand behind every time that is shown, so that the notes say it once
-const signs = row => (time(row).capped && !unsigned ? "c" : "") + (row.late && state.regime === "sustained" ? "h" : "");
+const late = row => row.late && state.regime === "sustained";  // launching is what was timed
+const signs = row => (time(row).capped && !unsigned ? "c" : "") + (late(row) ? "h" : "");
 const COLUMNS = [
   { key: "variant", title: "variant", value: row => row.variant },
   { key: "target", title: "target", value: row => row.target, draw: row => row.page
@@ -85,7 +86,8 @@ function chosen() {
   const { value } = COLUMNS.find(column => column.key === state.sort.replace(/^-/, ""));
   const keyed = left.map(row => [value(row) ?? null, row]);
   const missing = held => held === null || held === "none";
-  keyed.sort(([one, first], [other, second]) => missing(one) - missing(other)
+  const unranked = row => Number(state.sort === FRESH.sort && late(row));
+  keyed.sort(([one, first], [other, second]) => missing(one) - missing(other) || unranked(first) - unranked(second)
     || (one < other ? -back : one > other ? back : 0) || first.at - second.at);
   return keyed.map(([, row]) => row);
 }

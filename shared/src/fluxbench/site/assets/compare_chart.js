@@ -43,9 +43,8 @@ function line(row, values, place, top) {
   const text = low < high ? plusMinus(value, low, high) : number(value);
   const [, middle, rest] = text.match(/^(\S+)(.*)$/);
   const wide = words => svg("tspan", { class: "wide" }, words);  // what a phone has no room for
-  const late = row.late && state.regime === "sustained";
-  const kind = [row.quantized ? "quantized" : "", row.quantized && late ? ", " : "", late ? "h" : ""].join("");
-  const said = kind ? [svg("tspan", { class: "kind" }, ` (${kind}`, ...(late ? [wide(": launching timed")] : []), ")")] : [];
+  const kind = [row.quantized ? "quantized" : "", late(row) ? "h" : ""].filter(Boolean).join(", ");
+  const said = kind ? [svg("tspan", { class: "kind" }, ` (${kind}`, ...(late(row) ? [wide(": launching timed")] : []), ")")] : [];
   const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--ground)", stroke: colour, "stroke-width": 1.5 };
   return svg("g", {},
     svg("title", {}, `${row.variant}, ${row.target}, ${row.workload}: ${text}`),
