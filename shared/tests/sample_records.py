@@ -120,6 +120,12 @@ def rested(record: Record, burst_ms: float, *, precise: bool | None = None, refe
     return dataclasses.replace(record, burst=burst)
 
 
+def launched_late(record: Record) -> Record:
+    """Return a record as it is where the host launched too slowly."""
+    mark = "sustained: the host was hardly ahead of the device in all processes: launching is what was timed"
+    return dataclasses.replace(record, marks=(mark,))
+
+
 def of_old(record: Record) -> Record:
     """Return a record as it was before bursts, energy and the second clock, with the errors of one kind of inputs."""
     absent = ("burst", "burst_telemetry", "energy_mj", "energy_ci95_mj", "launch_ms", "second_clock", "device_s")

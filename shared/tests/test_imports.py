@@ -84,13 +84,13 @@ SHOWING = {
     "tables_state tables_text",
     "plots_style": "ranking",
     "plots_svg": "plots_style records",
-    "plots_lines": "formatting plots_style plots_svg ranking records sentences",
+    "plots_lines": "formatting plots_style plots_svg ranking records sentences signs",
     "plots_rows": "formatting plots_style plots_svg ranking records sentences signs",
     "plots_history": "formatting history plots_lines plots_style plots_svg ranking records",
-    "plots_frontier": "formatting plots_rows plots_style plots_svg ranking records sentences",
-    "plots_cost": "formatting plots_rows plots_style plots_svg ranking records sentences",
+    "plots_frontier": "formatting plots_rows plots_style plots_svg ranking records sentences signs",
+    "plots_cost": "formatting plots_rows plots_style plots_svg ranking records sentences signs",
     "plots": "formatting history plots_cost plots_frontier plots_history plots_lines plots_rows plots_svg ranking "
-    "records",
+    "records signs",
     "show": "formatting hardware history peaks plots records settings tables variants",
 }
 SITE = {

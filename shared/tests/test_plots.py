@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
-from sample_records import make_record, of_old, rested
+from sample_records import launched_late, make_record, of_old, rested
 
 from fluxbench import plots
 from fluxbench.notebook.style import STYLESHEET
@@ -262,9 +262,36 @@ def test_a_ratio_from_rest_far_off_is_still_inside_the_figure(tmp_path: Path) ->
 def test_the_ranking_figure_marks_what_hit_the_cap(tmp_path: Path) -> None:
     some = make_record("a", median_ms=0.5)
     assert some.timing
-    late = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
-    hit = dataclasses.replace(some, timing=dataclasses.replace(some.timing, precise=False), marks=late)
+    hit = launched_late(dataclasses.replace(some, timing=dataclasses.replace(some.timing, precise=False)))
     found = words(draw(plots.ranking, [make_record(), hit], tmp_path))
     assert "-ch" in found
     assert any("h: in one process" in text for text in found)
     assert any("c: the caps of time" in text for text in found)
+
+
+@pytest.mark.parametrize("figure", [plots.latency, throughput, plots.frontier, plots.energy])
+def test_a_time_of_launching_has_its_sign_and_the_figure_explains_it(figure: Draw, tmp_path: Path) -> None:
+    svg = draw(figure, [*SMALL, *(launched_late(make_record("flex", r.workload, 0.5)) for r in SMALL[:2])], tmp_path)
+    assert {"flex h", "flex 0.500 h"} & set(words(svg))
+    assert any(text.startswith("flex h") for text in told(svg))
+    assert "is what was timed there (sustained), and such a time has no rank: flex." in " ".join(words(svg))
+    found = {(row["variant"], row["launch_bound"]) for row in plotted(tmp_path / "figure.csv") if row["workload"]}
+    assert found == {("torch_flash", "0"), ("torch_flash_copy", "0"), ("torch_cudnn", "0"), ("flex", "1")}
+    assert "h: in one process" not in " ".join(words(draw(figure, SMALL, tmp_path)))
+
+
+def test_the_line_of_a_kernel_is_of_a_form_that_was_not_launched_late(tmp_path: Path) -> None:
+    late, kept_busy = launched_late(make_record("flex", median_ms=0.5)), make_record("flex_compile_d", median_ms=0.7)
+    found = words(draw(plots.latency, [*SMALL, late, kept_busy], tmp_path))
+    assert "flex_compile_d 0.700" in found
+    assert not any(text.startswith("flex 0.500") for text in found)
+    assert "eager 0.500 h" in found
+
+
+@pytest.mark.parametrize("figure", [plots.latency, throughput, plots.frontier])
+def test_the_interval_of_a_time_of_launching_is_not_drawn(figure: Draw, tmp_path: Path) -> None:
+    def lines(interval: float, name: str) -> list[str]:
+        late = launched_late(make_record("flex", median_ms=0.5, interval=interval))
+        return re.findall(r' d="([^"]*)"', draw(figure, [make_record(), late], tmp_path, name))
+
+    assert lines(0.01, "narrow.svg") == lines(0.9, "wide.svg")

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from sample_records import make_record, of_old
+from sample_records import launched_late, make_record, of_old
 from test_plots import SMALL, draw, plotted, told, words
 
 from fluxbench import plots, plots_frontier
@@ -53,6 +53,14 @@ def test_what_is_level_in_time_and_in_error_is_on_the_frontier() -> None:
     assert plots_frontier.frontier(level) == level
 
 
+def test_a_time_of_launching_is_not_on_the_frontier_and_beats_nothing_there(tmp_path: Path) -> None:
+    late = launched_late(make_record("late", median_ms=0.2))
+    exact, slower = make_record("exact", median_ms=0.4), make_record("late_compile_d", median_ms=0.6)
+    assert plots_frontier.frontier([late, exact]) == [exact]
+    svg = draw(plots.frontier, [late, exact, slower], tmp_path)
+    assert [text.split(":")[0] for text in told(svg)] == ["exact", "late_compile_d"]
+
+
 def test_the_frontier_shows_a_kernel_once_in_its_fastest_form_and_the_csv_every_form(tmp_path: Path) -> None:
     svg = draw(plots.frontier, SMALL, tmp_path)
     assert [text.split(":")[0] for text in told(svg)] == ["torch_cudnn", "torch_flash"]
@@ -80,6 +88,12 @@ def test_what_has_no_energy_is_named_and_not_drawn(tmp_path: Path) -> None:
     assert "250 ±3 mJ" in found
     assert [row["energy_mj"] for row in plotted(tmp_path / "figure.csv")] == ["", "250.0"]
     assert any("Not known" in text for text in words(draw(plots.energy, [unknown], tmp_path)))
+
+
+def test_the_energy_of_what_was_launched_late_comes_last(tmp_path: Path) -> None:
+    late = launched_late(dataclasses.replace(make_record("late"), energy_mj=100.0, energy_ci95_mj=(99.0, 101.0)))
+    svg = draw(plots.energy, [late, make_record()], tmp_path)
+    assert [text.split(":")[0] for text in told(svg)] == ["torch_flash", "late h"]
 
 
 def test_a_call_is_split_by_what_its_kernels_do(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from fluxbench.history import Timeline
 from fluxbench.plots_svg import Block, prose, write_figure
 from fluxbench.ranking import Group, groups, timing_of
 from fluxbench.records import Record, Status
+from fluxbench.signs import late_note, named
 
 
 def latency(records: Iterable[Record], svg_path: Path) -> None:
@@ -43,8 +44,8 @@ def throughput(
     this device, both in TFLOP/s, None where unknown.
     """
     rows: list[Sequence[object]] = [plots_rows.RATE_HEADER]
-    rows.append(("", "data-sheet peak", "", peak_tflops or "", "", "", ""))
-    rows.append(("", "matmul measured", "", matmul_tflops or "", "", "", ""))
+    rows.append(("", "data-sheet peak", "", peak_tflops or "", "", "", "", ""))
+    rows.append(("", "matmul measured", "", matmul_tflops or "", "", "", "", ""))
     found = groups(records)
     for group in found:
         rows += plots_rows.rate_rows(group, peak_tflops)
@@ -133,8 +134,9 @@ def _summary(group: Group) -> str:
     if not entries:
         return f"{group.name}: nothing passed."
     medians = [
-        f"{entry.record.variant} {number(timing_of(entry.record).median_ms)} ms "
+        f"{named(entry.record)} {number(timing_of(entry.record).median_ms)} ms "
         f"({timing_of(entry.record).ratio:.2f} of the reference)"
         for entry in entries
     ]
-    return f"{plots_rows.place(group)}, fastest first, sustained: {', '.join(medians)}. {_missing(group)}".strip()
+    shown = f"{plots_rows.place(group)}, fastest first, sustained: {', '.join(medians)}."
+    return " ".join(filter(None, (shown, late_note(entry.record for entry in entries), _missing(group))))

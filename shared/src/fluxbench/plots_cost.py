@@ -13,29 +13,40 @@ from fluxbench.formatting import interval, number, percent, plus_minus
 from fluxbench.plots_rows import NAME_PT, ROW_PT, TEXT_PT, baseline_of, by_class, mark_row, place, row_axes, scale_x
 from fluxbench.plots_style import COLOURS
 from fluxbench.plots_svg import INK, SMALL_PT, WIDTH_PT, Block, prose, tell, write_at
-from fluxbench.ranking import Group, timing_of
+from fluxbench.ranking import Group, launch_bound, timing_of
 from fluxbench.records import PARTS, Record
 from fluxbench.sentences import conditions
+from fluxbench.signs import late_note, named
 
-ENERGY_HEADER = ("workload", "variant", "regime", "energy_mj", "energy_low_mj", "energy_high_mj", "power_w")
+ENERGY_HEADER = (
+    *("workload", "variant", "regime", "energy_mj", "energy_low_mj", "energy_high_mj", "power_w"),
+    "launch_bound",
+)
 PARTS_HEADER = ("workload", "variant", "regime", "call_ms", *(f"{part}_ms" for part in PARTS))
 # Of which colour a part is, and how dense: they differ in lightness too.
 _PAINT = {"attention": (INK, 0.28), "quantization": (COLOURS[0], 1.0), "copies": (COLOURS[1], 1.0), "other": (INK, 0.8)}
 
 
 def energy_blocks(group: Group) -> list[Block]:
-    """Return the parts that show the energy of one sustained call of each variant, the least first."""
+    """Return the parts that show the energy of one sustained call of each variant, the least first.
+
+    What the host launched too slowly comes after the rest.
+    """
     records = _ranked(group)
     if not records:
         return []
     heading = f"Energy of a call, sustained: {place(group)}"
-    known = sorted((r for r in records if r.energy_mj), key=lambda record: record.energy_mj or 0.0)
+    known = sorted(
+        (r for r in records if r.energy_mj), key=lambda record: (launch_bound(record), record.energy_mj or 0.0)
+    )
     if not known:
         return [prose("Not known: this device has no energy counter, or it was not asked.", heading=heading)]
     note = (
         "Left is less. Energy by the device's own counter over sustained blocks of this kernel alone, divided by their "
         f"calls, with 95% intervals; the second number is the mean power meanwhile. {_upper(conditions(known))}."
     )
+    if late := late_note(known):
+        note += f" {late} Such rows come last: the energy of a device that waited in part compares with nothing."
     unknown = [record.variant for record in records if not record.energy_mj]
     rest = [prose(f"Not known of {', '.join(unknown)}.")] if unknown else []
     return [prose(note, heading=heading), (len(known) * ROW_PT + 36, partial(_energy, known)), *rest]
@@ -48,6 +59,7 @@ def energy_rows(group: Group) -> list[Sequence[object]]:
             *(group.longest.name, record.variant, timing_of(record).regime),
             *("" if each is None else each for each in (record.energy_mj, *(record.energy_ci95_mj or (None, None)))),
             "" if record.telemetry is None or record.telemetry.power_w is None else record.telemetry.power_w,
+            int(launch_bound(record)),
         )
         for record in _ranked(group)
     ]
@@ -115,9 +127,9 @@ def _energy(known: list[Record], figure: Any, top: float) -> None:
         watts = record.telemetry.power_w if record.telemetry else None
         power = "" if watts is None else f"{watts:,.0f} W"
         told = ", ".join(filter(None, (f"{interval(energy, ends, unit=' mJ')} a call, sustained", power)))
-        mark_row(plot, index, record.variant, energy, ends, told)
+        mark_row(plot, index, record, energy, ends, told)
         baseline = baseline_of(top, index)
-        write_at(figure, NAME_PT, baseline, record.variant, fontsize=SMALL_PT + 0.5)
+        write_at(figure, NAME_PT, baseline, named(record), fontsize=SMALL_PT + 0.5)
         write_at(figure, TEXT_PT, baseline, f"{plus_minus(energy, ends)} mJ")
         write_at(figure, WIDTH_PT - 2, baseline, power, ha="right")
 

@@ -12,13 +12,14 @@ from fluxbench.formatting import interval, number
 from fluxbench.plots_rows import by_class, place
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
-from fluxbench.ranking import Group, base, correctness_of, overlap, timing_of
+from fluxbench.ranking import Group, base, correctness_of, launch_bound, overlap, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
+from fluxbench.signs import late_note, named
 
 HEADER = (
     *("workload", "variant", "precision_class", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
-    *("rel_l2", "budget_rel_l2", "on_frontier"),
+    *("rel_l2", "budget_rel_l2", "on_frontier", "launch_bound"),
 )
 _ALIKE = 1.05  # errors of which the larger is at most so many times the smaller count as equal
 _LEFT_PT, _PLOT_PT = 48.0, 356.0
@@ -33,7 +34,8 @@ def rows(group: Group) -> list[Sequence[object]]:
     return [
         (
             *(group.longest.name, record.variant, right.precision_class, timing.regime),
-            *(timing.median_ms, *timing.ci95_ms, right.rel_l2, right.budget_rel_l2, record.variant in best),
+            *(timing.median_ms, *timing.ci95_ms, right.rel_l2, right.budget_rel_l2),
+            *(record.variant in best, int(launch_bound(record))),
         )
         for record in found
         for timing, right in ((timing_of(record), correctness_of(record)),)
@@ -44,8 +46,10 @@ def frontier(records: Sequence[Record]) -> list[Record]:
     """Return the records that no other beats, fastest first.
 
     One beats another if it errs less and is not measurably slower, or errs about as much and is measurably faster.
+    A record whose time is of launching beats none, and is none of these.
     """
-    found = [record for record in records if not any(_beats(other, record) for other in records)]
+    kernels = [record for record in records if not launch_bound(record)]
+    found = [record for record in kernels if not any(_beats(other, record) for other in kernels)]
     return sorted(found, key=lambda record: timing_of(record).median_ms)
 
 
@@ -59,9 +63,9 @@ def _beats(one: Record, other: Record) -> bool:
 def blocks(group: Group) -> list[Block]:
     """Return the parts of the figure, none where nothing is ranked."""
     fastest: dict[str, Record] = {}
-    for record in _ranked(group):
+    for record in sorted(_ranked(group), key=launch_bound):
         fastest.setdefault(base(record.variant), record)
-    shown = list(fastest.values())
+    shown = sorted(fastest.values(), key=lambda record: timing_of(record).median_ms)
     if not shown:
         return []
     note = (
@@ -71,6 +75,8 @@ def blocks(group: Group) -> list[Block]:
         f"{_ALIKE - 1:.0%}) is measurably faster. Measurably: the intervals of the sustained ratio do not overlap. "
         f"Sustained: {conditions(shown)}."
     )
+    if late := late_note(shown):
+        note += f" {late} Such times beat nothing, have no interval here, and are of kernels with h in all forms."
     height = max(_LEAST_PT, (len(shown) + 1) * _KEY_LINE_PT + 8)
     draw = partial(_draw, shown, height)
     return [prose(note, heading=f"Error against sustained time: {place(group)}", gap=18), (height + 40, draw)]
@@ -97,7 +103,8 @@ def _budgets(shown: list[Record]) -> dict[str, float]:
 
 def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
     plot = axes(figure, _LEFT_PT, top + 6, _PLOT_PT, height - 6)
-    times = [end for record in shown for end in timing_of(record).ci95_ms]
+    times = [timing_of(record).median_ms for record in shown]
+    times += [end for record in shown if not launch_bound(record) for end in timing_of(record).ci95_ms]
     budgets = _budgets(shown)
     errors = [*map(_error, shown), *budgets.values()]
     plot.set_xscale("log")
@@ -129,9 +136,10 @@ def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
         style = look(record.variant)
         timing = timing_of(record)
         shape = {"color": style.colour, "fillstyle": style.filling, "markersize": 7, "clip_on": False}
-        plot.plot(timing.ci95_ms, [_error(record)] * 2, color=style.colour, linewidth=1.4)
+        if not launch_bound(record):
+            plot.plot(timing.ci95_ms, [_error(record)] * 2, color=style.colour, linewidth=1.4)
         (mark,) = plot.plot([timing.median_ms], [_error(record)], style.marker, **shape)
-        told = f"{record.variant}: {interval(timing.median_ms, timing.ci95_ms, unit=' ms')} sustained"
+        told = f"{named(record)}: {interval(timing.median_ms, timing.ci95_ms, unit=' ms')} sustained"
         tell(mark, f"{told}, relative error {_error(record):.2e}")
         baseline = top + 8 + (index + 1) * _KEY_LINE_PT
         _key(
@@ -142,7 +150,7 @@ def _draw(shown: list[Record], height: float, figure: Any, top: float) -> None:
             shape,
         )
         weight = "bold" if record in best else "normal"
-        write_at(figure, _KEY_PT + 10, baseline, record.variant, fontweight=weight)
+        write_at(figure, _KEY_PT + 10, baseline, named(record), fontweight=weight)
         write_at(figure, WIDTH_PT - 56, baseline, number(timing.median_ms), ha="right", fontweight=weight)
         write_at(figure, WIDTH_PT - 2, baseline, f"{_error(record):.1e}", ha="right", fontweight=weight)
 

@@ -18,11 +18,15 @@ from matplotlib.transforms import ScaledTranslation
 from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
-from fluxbench.ranking import Group, base, form, overlap, reference_variant, timing_of
+from fluxbench.ranking import Group, base, form, launch_bound, overlap, reference_variant, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
+from fluxbench.signs import late_note, named
 
-HEADER = ("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms")
+HEADER = (
+    *("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
+    "launch_bound",
+)
 
 _LABEL_GAP_PT = 12.5
 _LABELLED_PT = 270.0  # height of a plot whose curves are labelled at their ends, where that is enough for all
@@ -41,7 +45,10 @@ Curve = list[Record]  # PASSED records of one variant, shortest workload first
 def rows(group: Group) -> list[Sequence[object]]:
     """Return what the figure plots, in the columns of `HEADER`."""
     return [
-        (*(r.workload.name, group.axis, group.length(r.workload), r.variant), t.regime, t.median_ms, *t.ci95_ms)
+        (
+            *(r.workload.name, group.axis, group.length(r.workload), r.variant),
+            *(t.regime, t.median_ms, *t.ci95_ms, int(launch_bound(r))),
+        )
         for variant in group.variants
         for r in group.curve(variant)
         for t in (timing_of(r),)
@@ -65,6 +72,8 @@ def blocks(group: Group) -> list[Block]:
         f"Sustained: medians and 95% intervals; {conditions(passed)}. Numbers are ms at the last point. One line per "
         "kernel: the reference itself, of the others the simplest form that none of their other forms beats."
     )
+    if late := late_note(passed):
+        note += f" {late} Such times have no interval here, and a kernel's line ends in one only if all its forms do."
     parts: list[Block] = [
         prose(note, heading=f"Sustained latency (ms, logarithmic): {group.name}, against {group.axis}"),
         (plot_height(len(shown)) + 40, partial(_overview, group, shown, reference)),
@@ -89,12 +98,16 @@ def _near(group: Group, shown: list[Curve]) -> list[Curve]:
 
 
 def _shown(curves: list[Curve], reference: str | None) -> Curve:
-    """Return a family's curve for the overview: the reference itself, or else the simplest form that is not beaten."""
+    """Return a family's curve for the overview: the reference itself, or else the simplest form that is not beaten.
+
+    Times of launching count only where all forms have them.
+    """
     for curve in curves:
         if curve[0].variant == reference:
             return curve
     reach = max(curve[-1].workload.seq_len for curve in curves)
     longest = [curve for curve in curves if curve[-1].workload.seq_len == reach]
+    longest = [curve for curve in longest if not launch_bound(curve[-1])] or longest
     best = min(longest, key=lambda curve: timing_of(curve[-1]).ratio)
     return min((c for c in longest if overlap(c[-1], best[-1])), key=lambda curve: len(form(curve[-1].variant)))
 
@@ -108,12 +121,14 @@ def _draw(plot: Any, group: Group, curve: Curve, shift_pt: float, size_pt: float
     dashes = {"dashes": style.dashes} if style.dashes else {}
     common = {"color": style.colour, "transform": moved}
     plot.plot(x, y, linewidth=1.5, **dashes, **common)
-    intervals(plot, x, [timing_of(record).ci95_ms for record in curve], **common)
+    timed = [record for record in curve if not launch_bound(record)]
+    ends = [timing_of(record).ci95_ms for record in timed]
+    intervals(plot, [group.length(record.workload) for record in timed], ends, **common)
     look_of_mark = {"fillstyle": style.filling, "markersize": size_pt, "clip_on": False, **common}
     for at, median, record in zip(x, y, curve, strict=True):
         (mark,) = plot.plot([at], [median], style.marker, **look_of_mark)
         told = interval(median, timing_of(record).ci95_ms, unit=" ms")
-        tell(mark, f"{record.variant} at {at:,} {group.axis}: {told}, sustained")
+        tell(mark, f"{named(record)} at {at:,} {group.axis}: {told}, sustained")
 
 
 def intervals(plot: Any, x: Sequence[float], ends: Sequence[tuple[float, float]], **style: Any) -> None:
@@ -157,7 +172,10 @@ def log_y(plot: Any, low: float, high: float, subs: Sequence[float]) -> None:
 
 
 def _limits(curves: list[Curve]) -> tuple[float, float]:
-    ends = [end for curve in curves for record in curve for end in timing_of(record).ci95_ms]
+    """Return the least and the largest of what is drawn, which of a time of launching is the median only."""
+    records = [record for curve in curves for record in curve]
+    ends = [timing_of(record).median_ms for record in records]
+    ends += [end for record in records if not launch_bound(record) for end in timing_of(record).ci95_ms]
     return min(ends), max(ends)
 
 
@@ -203,10 +221,10 @@ def label_ends(plot: Any, width_pt: float, height_pt: float, ends: list[tuple[Re
 
 
 def _last(group: Group, curve: Curve) -> str:
-    """Return the last point's median in ms, with its place where it is not at the group's longest workload."""
+    """Return the last point's median in ms, its sign, and its place where it is not at the group's longest workload."""
     workload = curve[-1].workload
     place = "" if workload == group.longest else f" at {group.length(workload):,}"
-    return number(timing_of(curve[-1]).median_ms) + place
+    return number(timing_of(curve[-1]).median_ms) + " h" * launch_bound(curve[-1]) + place
 
 
 def _overview(group: Group, curves: list[Curve], reference: str | None, figure: Any, top: float) -> None:

@@ -13,10 +13,10 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from fluxbench.formatting import interval, number
 from fluxbench.plots_style import look
 from fluxbench.plots_svg import CHARACTER_PT, INK, SMALL_PT, WIDTH_PT, Block, axes, prose, tell, write_at
-from fluxbench.ranking import Group, Ranked, correctness_of, ranked, reference_variant, tflops, timing_of
+from fluxbench.ranking import Group, Ranked, correctness_of, launch_bound, ranked, reference_variant, tflops, timing_of
 from fluxbench.records import Record
 from fluxbench.sentences import conditions
-from fluxbench.signs import everywhere, notes, of_place
+from fluxbench.signs import everywhere, late_note, named, notes, of_place
 
 ROW_PT = 17.0
 NAME_PT = 34.0  # left end of the names
@@ -33,7 +33,7 @@ RATIO_HEADER = (
     *("workload", "precision_class", "rank", "variant", "regime", "ratio", "ratio_low", "ratio_high", "median_ms"),
     *("burst_ratio", "burst_ratio_low", "burst_ratio_high", "burst_median_ms"),
 )
-RATE_HEADER = ("workload", "variant", "regime", "tflops", "tflops_low", "tflops_high", "share_of_peak")
+RATE_HEADER = ("workload", "variant", "regime", "tflops", "tflops_low", "tflops_high", "share_of_peak", "launch_bound")
 
 
 def ratio_blocks(group: Group) -> list[Block]:
@@ -87,11 +87,13 @@ def rate_blocks(group: Group, peak_tflops: float | None, matmul_tflops: float | 
         "matmul measured": "matmul rate not measured",
     }
     rates = [f"{name} {number(rate)} TFLOP/s" if rate else unknown[name] for name, rate in lines.items()]
-    taken = conditions(entry.record for entry in entries)
+    records = [entry.record for entry in entries]
     note = (
-        f"Sustained: medians and 95% intervals; {taken}. Two matrix products are counted, the softmax is not. On this "
-        f"device: {'; '.join(rates)}."
+        f"Sustained: medians and 95% intervals; {conditions(records)}. Two matrix products are counted, the softmax is "
+        f"not. On this device: {'; '.join(rates)}."
     )
+    if late := late_note(records):
+        note += f" {late} Such rows have no interval here."
     return [prose(note, heading=f"Sustained throughput: {place(group)}"), _rate_rows(entries, lines, peak_tflops)]
 
 
@@ -101,7 +103,7 @@ def rate_rows(group: Group, peak_tflops: float | None) -> list[Sequence[object]]
     for entry in _fastest_first(group):
         share = _share(entry.record, peak_tflops)
         who = (group.longest.name, entry.record.variant, timing_of(entry.record).regime)
-        rows.append((*who, *_rates(entry.record), "" if share is None else share))
+        rows.append((*who, *_rates(entry.record), "" if share is None else share, int(launch_bound(entry.record))))
     return rows
 
 
@@ -137,6 +139,12 @@ def _rates(record: Record) -> tuple[float, float, float]:
     return rate, rate * middle_ms / high_ms, rate * middle_ms / low_ms
 
 
+def _drawn(record: Record) -> tuple[float, float]:
+    """Return the ends of the interval that is drawn of the throughput, which of a time of launching is none."""
+    rate, low, high = _rates(record)
+    return (rate, rate) if launch_bound(record) else (low, high)
+
+
 def row_axes(figure: Any, top: float, rows: int, room_below: float) -> Any:
     """Return axes with so many rows, first on top, that leave room for the scale below them, in points."""
     height = rows * ROW_PT
@@ -169,15 +177,21 @@ def baseline_of(top: float, index: int) -> float:
 
 
 def mark_row(
-    plot: Any, index: int, variant: str, middle: float, ends: tuple[float, float], told: str, start: float | None = None
+    plot: Any,
+    index: int,
+    record: Record,
+    middle: float,
+    ends: tuple[float, float],
+    told: str,
+    start: float | None = None,
 ) -> None:
-    """Draw a variant's mark in its row, with a line over its interval or from a start, and what it tells."""
-    style = look(variant)
+    """Draw a record's mark in its row, with a line over its interval or from a start, and what it tells."""
+    style = look(record.variant)
     low, high = ends
     plot.plot([low if start is None else start, high], [index, index], color=style.colour, linewidth=1.6)
     shape = {"color": style.colour, "fillstyle": style.filling, "markersize": 7, "clip_on": False}
     (mark,) = plot.plot([middle], [index], style.marker, **shape)
-    tell(mark, f"{variant}: {told}")
+    tell(mark, f"{named(record)}: {told}")
 
 
 def _ratio_rows(
@@ -200,7 +214,7 @@ def _ratio_rows(
         for index, entry in enumerate(entries):
             timing = timing_of(entry.record)
             told = f"{interval(timing.ratio, timing.ratio_ci95)} of {reference}'s time, sustained"
-            mark_row(plot, index, entry.record.variant, timing.ratio, timing.ratio_ci95, told)
+            mark_row(plot, index, entry.record, timing.ratio, timing.ratio_ci95, told)
             if burst := entry.record.burst:
                 shape = {"color": INK, "fillstyle": "none", "markersize": 4.5, "clip_on": False}
                 (rested,) = plot.plot([burst.ratio], [index], "d", **shape)
@@ -222,7 +236,7 @@ def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_t
 
     def draw(figure: Any, top: float) -> None:
         plot = row_axes(figure, top + room_above, len(entries), True)
-        end = max([_rates(entry.record)[2] for entry in entries] + [rate for rate, _ in known])
+        end = max([_drawn(entry.record)[1] for entry in entries] + [rate for rate, _ in known])
         plot.set_xlim(0, end * 1.03)
         plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         plot.set_xlabel("sustained TFLOP/s", fontsize=SMALL_PT)
@@ -233,9 +247,9 @@ def _rate_rows(entries: Sequence[Ranked], lines: dict[str, float | None], peak_t
         for index, entry in enumerate(entries):
             rate, low, high = _rates(entry.record)
             told = f"{interval(rate, (low, high))} TFLOP/s, sustained"
-            mark_row(plot, index, entry.record.variant, rate, (low, high), told, start=0)
+            mark_row(plot, index, entry.record, rate, _drawn(entry.record), told, start=0)
             baseline = baseline_of(top + room_above, index)
-            write_at(figure, NAME_PT, baseline, entry.record.variant, fontsize=SMALL_PT + 0.5)
+            write_at(figure, NAME_PT, baseline, named(entry.record), fontsize=SMALL_PT + 0.5)
             write_at(figure, TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share(entry.record, peak_tflops)
             kind = correctness_of(entry.record).precision_class

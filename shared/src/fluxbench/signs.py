@@ -34,6 +34,23 @@ def of_time(record: Record, timing: Timing, unsigned: Collection[str]) -> str:
     return f" {found}" if found else ""
 
 
+def named(record: Record) -> str:
+    """Return a record's variant, with `h` behind it where its sustained time has that sign."""
+    return record.variant + " h" * launch_bound(record)
+
+
+def late_note(records: Iterable[Record]) -> str:
+    """Return the sentence that explains `h`, empty where none of these records has it."""
+    passed = [record for record in records if record.timing]
+    late = dict.fromkeys(record.variant for record in passed if launch_bound(record))
+    if not late:
+        return ""
+    return (
+        "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there "
+        f"(sustained), and such a time has no rank: {_which(list(late), list({r.variant for r in passed}))}."
+    )
+
+
 def notes(records: Iterable[Record], signed: Collection[str] = ("sustained", "burst")) -> list[str]:
     """Return a sentence for each sign that some of these records have, or that stands behind none since all would.
 
@@ -55,11 +72,8 @@ def notes(records: Iterable[Record], signed: Collection[str] = ("sustained", "bu
     if said:
         caps = f"he caps of time and processes came before the precision that is asked for ({PRECISE})"
         sentences.append(f"{'c: t' if has_sign else 'T'}{caps}: {'; '.join(said)}.")
-    if late := list(dict.fromkeys(record.variant for record in passed if launch_bound(record))):
-        sentences.append(
-            "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there "
-            f"(sustained), and such a time has no rank: {_which(late, variants)}."
-        )
+    if late := late_note(passed):
+        sentences.append(late)
     return sentences
 
 
