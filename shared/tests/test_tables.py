@@ -391,7 +391,7 @@ def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fast
         "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
         "lengths (128 to 512 text tokens): a takes 0.500 ms"
     ) in text
-    assert text.endswith("; level with a at this length, but not at all: b (beaten at 5 lengths).")
+    assert text.endswith("; level with a at this length, but not at all of them: b (beaten at 5 lengths).")
 
 
 def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
@@ -403,7 +403,7 @@ def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not
 def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
     failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
     text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
-    assert text.endswith("level with a at this length, but not at all: b (without a place at 5 lengths).")
+    assert text.endswith("level with a at this length, but not at all of them: b (without a place at 5 lengths).")
     alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
     assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a place at 5 lengths.")
 
@@ -457,7 +457,7 @@ def test_a_place_at_the_longest_alone_is_said() -> None:
     b = curve("b", 0.499)
     late = [*map(launching, b[:-1]), b[-1]]
     text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
-    assert text.endswith("but not at all: b (without a place at 5 lengths).")
+    assert text.endswith("but not at all of them: b (without a place at 5 lengths).")
 
 
 def test_where_launching_is_too_slow_for_all_they_are_ranked() -> None:

@@ -220,7 +220,7 @@ def _elsewhere(group: Group, found: _Unbeaten) -> str:
     lost = {record.variant: _lost(found, record) for record in found.here}
     if found.everywhere:
         names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f"; level with {found.first.variant} at this length, but not at all: {names}"
+        return f"; level with {found.first.variant} at this length, but not at all of them: {names}"
     return f"; of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
 
 
