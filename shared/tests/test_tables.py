@@ -391,7 +391,7 @@ def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fast
         "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
         "lengths (128 to 512 text tokens): a takes 0.500 ms"
     ) in text
-    assert text.endswith("; level with a at this length, but not at all of them: b (beaten at 5 lengths).")
+    assert text.endswith(". Level with a at this length, but not at all of them: b (beaten at 5 lengths).")
 
 
 def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
@@ -403,9 +403,9 @@ def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not
 def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
     failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
     text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
-    assert text.endswith("level with a at this length, but not at all of them: b (without a place at 5 lengths).")
+    assert text.endswith("Level with a at this length, but not at all of them: b (without a place at 5 lengths).")
     alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
-    assert alone.endswith("; of 6 lengths (128 to 512 text tokens), b is without a place at 5 lengths.")
+    assert alone.endswith(". Of 6 lengths (128 to 512 text tokens), b is without a place at 5 lengths.")
 
 
 def launching(record: Record, rested: float = 1.0) -> Record:
@@ -436,7 +436,7 @@ def test_a_time_of_launching_is_level_with_nothing() -> None:
 def test_the_answer_names_what_is_faster_from_rest_and_has_no_place() -> None:
     late = [launching(record, rested=0.5) for record in curve("b", 0.6)]
     text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
-    assert text.endswith("; faster from rest, but launching was too slow here to place under sustained load: b.")
+    assert text.endswith(". Faster from rest, but launching was too slow here to place under sustained load: b.")
     assert " a is the fastest exact kernel that could be placed under sustained load: 0.500 ms" in text
     late = [launching(record, rested=0.5) for record in curve("b", 0.6, precision_class="quantized")]
     others = [*curve("torch_flash", 1.0), *curve("c", 0.7, precision_class="quantized")]
@@ -534,7 +534,7 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
         make_record("fp8", median_ms=0.3, precision_class="quantized"),
     ]
     assert re.search(
-        r"a is the fastest exact kernel.*; .*the quantized fp8 \(relative L2 error 0\.3%\) is faster still: ",
+        r"a is the fastest exact kernel.*\. .*the quantized fp8 \(relative L2 error 0\.3%\) is faster still: ",
         tables.answer(records, "X"),
     )
 
@@ -547,7 +547,7 @@ def test_a_quantized_kernel_that_is_not_faster_is_named_apart_too(median_ms: flo
     records = [make_record(), make_record("fp8", median_ms=median_ms, precision_class="quantized")]
     text = tables.answer(records, "X")
     assert (
-        "; apart from these, at looser error budgets, the fastest quantized kernel is fp8 (relative L2 error 0.3%): "
+        ". Apart from these, at looser error budgets, the fastest quantized kernel is fp8 (relative L2 error 0.3%): "
         in text
     )
     assert text.endswith(said)
@@ -571,10 +571,10 @@ def test_the_answer_says_why_nothing_passed() -> None:
     assert REASONS[Status.UNSUPPORTED] in text
 
 
-def test_the_answer_covers_each_model_in_one_sentence() -> None:
+def test_the_answer_covers_each_model() -> None:
     text = tables.answer([make_record(), make_record(workload="wan-720p", median_ms=80)], "X")
     assert "at flux1" in text
-    assert "; at wan" in text
+    assert ". At wan" in text
 
 
 def test_workloads_of_other_heads_are_not_one_curve() -> None:

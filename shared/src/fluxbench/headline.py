@@ -1,4 +1,4 @@
-"""Records -> a page's first sentence: which kernel is fastest at equal correctness, and where that holds."""
+"""Records -> a page's first sentences: which kernel is fastest at equal correctness, and where that holds."""
 
 from __future__ import annotations
 
@@ -30,16 +30,18 @@ _NAMED = 4  # variants that a sentence names before it counts the rest
 
 
 def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str] | None = None) -> str:
-    """Return one sentence: which kernel is fastest at equal correctness, by how much, where, and on what.
+    """Return in a few sentences which kernel is fastest at equal correctness, by how much, where, and on what.
 
-    Behind it stands what a reader must know of the kernels that it names; `notes` says that by kernel, a variant's name
-    without its form.
+    Behind them stands what a reader must know of the kernels that they name; `notes` says that by kernel, a variant's
+    name without its form.
     """
     found = groups(records)
     if not found:
         return f"Nothing was measured on {device_name}: there are no records."
-    clauses = "; ".join(_clause(group) for group in found)
-    sentence = f"On {_device(found, device_name)}, {clauses}."
+    first, *others = (_said(group) for group in found)
+    sentence = " ".join(
+        [f"On {_device(found, device_name)}, {first}.", *(f"{each[0].upper()}{each[1:]}." for each in others)]
+    )
     told: dict[str, list[str]] = {}
     for name, note in (notes or {}).items():
         if _in(sentence, name):
@@ -59,7 +61,8 @@ def _device(found: Sequence[Group], device_name: str) -> str:
     return f"{device_name} (driver {' and '.join(drivers)})" if drivers else device_name
 
 
-def _clause(group: Group) -> str:
+def _said(group: Group) -> str:
+    """Return the sentences of a group; the first has a small letter at its begin, the last no full stop."""
     where = f"at {shape(group)}"
     places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
     exact, quantized = ([place for place in found if place.rank] for found in places.values())
@@ -72,11 +75,11 @@ def _clause(group: Group) -> str:
     text = f"{where}, {_fastest(group, exact, _placed(late['exact']))}"
     if quantized:
         best = _unbeaten(group, exact).first
-        text += f"; {_of_quantized(group, quantized, best, _placed(late['quantized']))}"
+        text += f". {_of_quantized(group, quantized, best, _placed(late['quantized']))}"
     sooner = [*late["exact"], *late["quantized"]]
     if not sooner:
         return text
-    return f"{text}; faster from rest, but launching was too slow here to place under sustained load: {_names(sooner)}"
+    return f"{text}. Faster from rest, but launching was too slow here to place under sustained load: {_names(sooner)}"
 
 
 def _sooner(group: Group, places: Sequence[Ranked]) -> list[str]:
@@ -131,7 +134,7 @@ def _of_quantized(group: Group, quantized: Sequence[Ranked], best: Record, which
     first = found.first
     told = f"{_ms(first)}, {_against(first, best)}{_elsewhere(group, found)}"
     anywhere = ", unbeaten at all lengths" if _everywhere(group, found) and not which else ""
-    apart = "apart from these, at looser error budgets,"
+    apart = "Apart from these, at looser error budgets,"
     if len(found.named) > 1:
         names = _names([_with_error(record) for record in found.named])
         return (
@@ -220,8 +223,8 @@ def _elsewhere(group: Group, found: _Unbeaten) -> str:
     lost = {record.variant: _lost(found, record) for record in found.here}
     if found.everywhere:
         names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f"; level with {found.first.variant} at this length, but not at all of them: {names}"
-    return f"; of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
+        return f". Level with {found.first.variant} at this length, but not at all of them: {names}"
+    return f". Of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
 
 
 def _lengths(group: Group) -> str:
