@@ -278,6 +278,7 @@ HARMLESS = {
     "hardware.py": "what it finds is in the fingerprint",
     "progress.py": "says how far a cell is",
     "ranking.py": "shows numbers",
+    "remarks.py": "shows numbers",
     "records.py": "keeps numbers; a field that means something else has another schema",
     "sentences.py": "shows numbers",
     "settings.py": "what is set is in the fingerprint",

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 from fluxbench.formatting import interval
 from fluxbench.ranking import (
     FORMS,
-    Failure,
     Group,
     Ranked,
     base,
     correctness_of,
-    failures,
     groups,
     overlap,
     ranked,
@@ -24,6 +22,7 @@ from fluxbench.ranking import (
     timing_of,
 )
 from fluxbench.records import Record
+from fluxbench.remarks import Failure, failures
 from fluxbench.sentences import leaders, shape
 
 _NAMED = 4  # variants that a sentence names before it counts the rest

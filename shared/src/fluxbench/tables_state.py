@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from fluxbench.formatting import number, percent, plus_minus
-from fluxbench.ranking import Group, Mark, capped, clocks_differ, groups, marks, timing_of
+from fluxbench.ranking import Group, capped, clocks_differ, groups, timing_of
 from fluxbench.records import CLOCKS_AGREE, Record, Status, Telemetry, Timing
+from fluxbench.remarks import Mark, marks
 from fluxbench.sentences import PRECISE, shape
 from fluxbench.signs import MANY
 from fluxbench.tables_text import WRAP, entries, grid, prose

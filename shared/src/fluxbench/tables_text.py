@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from fluxbench.ranking import Group, distrusted, failures
+from fluxbench.ranking import Group, distrusted
+from fluxbench.remarks import failures
 from fluxbench.workloads import Workload
 
 WRAP = 110  # characters of a line of prose under a table
