@@ -70,7 +70,7 @@ SHOWING = {
     "certificate_summary": "certificate_position certificate_runs formatting verdicts",
     "certificate": "certificate_position certificate_reruns certificate_runs certificate_summary comparison formatting "
     "hardware records settings show tables_text verdicts",
-    "history": "fingerprint formatting hardware ranking records workloads",
+    "history": "fingerprint formatting hardware ranking records signs workloads",
     "ranking": "records workloads",
     "remarks": "formatting ranking records workloads",
     "sentences": "formatting ranking records",

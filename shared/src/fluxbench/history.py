@@ -20,6 +20,7 @@ from fluxbench.formatting import plus_minus
 from fluxbench.hardware import Device, target_name
 from fluxbench.ranking import Group, distrusted, groups, launch_bound, timing_of
 from fluxbench.records import Record, RecordError, Status
+from fluxbench.signs import late_note
 from fluxbench.workloads import Workload
 
 VARIABLE = "FLUXBENCH_HISTORY"  # folders of earlier good results of the cells that a cell needs
@@ -27,10 +28,6 @@ VERSIONS = ("driver", "torch", "triton", "cudnn")  # what tells one revision fro
 _WRAP = 110  # characters of a line of prose
 _VERSION = 24  # characters of a version that are shown
 _NAMED = 4  # variants that a sentence names before it counts the rest
-_LATE = (
-    "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there, and such "
-    "a time has no rank."
-)
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
@@ -216,8 +213,8 @@ def text(history: History, timelines: Sequence[Timeline]) -> str:
                 )
             )
         parts += [_wrapped(title), _table(timeline)]
-        if any(launch_bound(record) for points in timeline.points.values() for _, record in points):
-            parts.append(_wrapped(_LATE))
+        if late := late_note(record for points in timeline.points.values() for _, record in points):
+            parts.append(_wrapped(late))
         parts += map(_wrapped, timeline.broken())
         never = [variant for variant in timeline.places if variant not in timeline.points]
         if never:
