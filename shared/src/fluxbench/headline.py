@@ -63,35 +63,19 @@ def _device(found: Sequence[Group], device_name: str) -> str:
 def _said(group: Group) -> str:
     """Return the sentences of a group; the first has a small letter at its begin, the last no full stop."""
     where = f"at {shape(group)}"
-    places = {kind: ranked(group, group.longest, kind) for kind in ("exact", "quantized")}
-    exact, quantized = ([place for place in found if place.rank] for found in places.values())
-    if not exact and not quantized:
+    exact, quantized = (_unbeaten(group, kind) for kind in ("exact", "quantized"))
+    if exact:
+        text = f"{where}, {_fastest(group, exact)}"
+        if quantized:
+            text += f". {_of_quantized(group, quantized, exact.first)}"
+    elif quantized:
+        text = f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
+    else:
         return f"no kernel passed {where}: {_why(group)}"
-    if not exact:
-        of_these = _placed(_sooner(group, places["quantized"]))
-        return f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized, of_these)}"
-    late = {kind: _sooner(group, found) for kind, found in places.items()}
-    text = f"{where}, {_fastest(group, exact, _placed(late['exact']))}"
-    if quantized:
-        best = _unbeaten(group, exact).first
-        text += f". {_of_quantized(group, quantized, best, _placed(late['quantized']))}"
-    sooner = [*late["exact"], *late["quantized"]]
-    if not sooner:
+    late = [variant for found in (exact, quantized) if found for variant in found.late]
+    if not late:
         return text
-    return f"{text}. Faster from rest, but launching was too slow here to place under sustained load: {_names(sooner)}"
-
-
-def _sooner(group: Group, places: Sequence[Ranked]) -> list[str]:
-    """Return the variants without a rank that are faster from rest than the first of those that have one."""
-    ranks = [place for place in places if place.rank]
-    first = _unbeaten(group, ranks).first if ranks else None
-    late = [place.record for place in places if not place.rank]
-    return [record.variant for record in late if first and sooner_from_rest(record, first)]
-
-
-def _placed(late: Sequence[str]) -> str:
-    """Return which kernels are spoken of where some that may be faster have no place."""
-    return " that could be placed" if late else ""
+    return f"{text}. Faster from rest, but launching was too slow here to place under sustained load: {_names(late)}"
 
 
 @dataclass(frozen=True)
@@ -102,6 +86,8 @@ class _Unbeaten:
     here: list[Record]  # these are beaten at another workload, or have no place there
     beaten: Mapping[str, int]  # workloads at which a variant is beaten
     missing: Mapping[str, int]  # workloads at which it has no place
+    places: Sequence[Ranked]  # of all that have a rank at the longest workload
+    unplaced: list[Record]  # those that passed and have none
 
     @property
     def first(self) -> Record:
@@ -109,13 +95,27 @@ class _Unbeaten:
         return [*self.everywhere, *self.here][0]
 
     @property
+    def late(self) -> list[str]:
+        """Those without a rank that are faster from rest than the first."""
+        return [record.variant for record in self.unplaced if sooner_from_rest(record, self.first)]
+
+    @property
+    def which(self) -> str:
+        """Which kernels are spoken of, where some that may be faster have no place."""
+        return " that could be placed" if self.late else ""
+
+    @property
     def named(self) -> list[Record]:
         """Those that are called the fastest: only where there is none that holds everywhere, all."""
         return self.everywhere or self.here
 
 
-def _unbeaten(group: Group, places: Sequence[Ranked]) -> _Unbeaten:
-    kind = correctness_of(places[0].record).precision_class
+def _unbeaten(group: Group, kind: str) -> _Unbeaten | None:
+    """Return the kernels of a precision class that nothing of it beats; None where none passed."""
+    entries = ranked(group, group.longest, kind)
+    places = [place for place in entries if place.rank]
+    if not places:
+        return None
     anywhere = [place for workload in group.workloads for place in ranked(group, workload, kind) if place.rank]
     placed = Counter(place.record.variant for place in anywhere)
     lost = Counter(place.record.variant for place in anywhere if place.rank != 1)
@@ -124,15 +124,16 @@ def _unbeaten(group: Group, places: Sequence[Ranked]) -> _Unbeaten:
     holds = {variant for variant in beaten if not beaten[variant] and not missing[variant]}
     found = leaders(places, prefer=holds)
     everywhere = [record for record in found if record.variant in holds]
-    return _Unbeaten(everywhere, [record for record in found if record not in everywhere], beaten, missing)
+    here = [record for record in found if record not in everywhere]
+    unplaced = [place.record for place in entries if not place.rank]
+    return _Unbeaten(everywhere, here, beaten, missing, places, unplaced)
 
 
-def _of_quantized(group: Group, quantized: Sequence[Ranked], best: Record, which: str) -> str:
+def _of_quantized(group: Group, found: _Unbeaten, best: Record) -> str:
     """Return which quantized kernel is the fastest, against the fastest exact one."""
-    found = _unbeaten(group, quantized)
-    first = found.first
+    first, which = found.first, found.which
     told = f"{_ms(first)}, {_against(first, best)}{_elsewhere(group, found)}"
-    anywhere = ", unbeaten at all lengths" if _everywhere(group, found) and not which else ""
+    anywhere = ", unbeaten at all lengths" if _everywhere(group, found) else ""
     apart = "Apart from these, at looser error budgets,"
     if len(found.named) > 1:
         names = _names([_with_error(record) for record in found.named])
@@ -160,14 +161,13 @@ def _against(record: Record, best: Record) -> str:
     return f"{_speedup(record, best)} as fast as {best.variant}"
 
 
-def _fastest(group: Group, places: Sequence[Ranked], which: str) -> str:
-    found = _unbeaten(group, places)
-    first = found.first
+def _fastest(group: Group, found: _Unbeaten) -> str:
+    first, which, places = found.first, found.which, found.places
     reference = reference_variant(group.records)
     unbeaten = [place.record.variant for place in places if place.rank == 1]
     kind = correctness_of(first).precision_class
     under = f"under {timing_of(first).regime} load"
-    load = under + ("" if which else _everywhere(group, found))
+    load = under + _everywhere(group, found)
     name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
     if len(found.named) > 1:
         names = _names([record.variant for record in found.named])
@@ -210,8 +210,11 @@ def _fastest(group: Group, places: Sequence[Ranked], which: str) -> str:
 
 
 def _everywhere(group: Group, found: _Unbeaten) -> str:
-    """Return that nothing beats what is named at any workload; empty where that is not so, or there is but one."""
-    several = len(group.workloads) > 1 and found.everywhere
+    """Return that nothing beats what is named at any workload; empty where that is not so, or there is but one.
+
+    Nor is it said where something that may be faster has no place.
+    """
+    several = len(group.workloads) > 1 and found.everywhere and not found.late
     return f", unbeaten at all {_lengths(group)}" if several else ""
 
 

@@ -174,6 +174,11 @@ def launch_bound(record: Record) -> bool:
     return any(LAUNCH_BOUND in mark for mark in record.marks)
 
 
+def kept_busy(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records whose sustained time is the device's; all of them where each one's is of launching."""
+    return [record for record in records if not launch_bound(record)] or records
+
+
 def clocks_differ(record: Record) -> bool:
     """Whether a record has a second clock and it does not agree with the first."""
     return record.second_clock is not None and abs(record.second_clock.difference) > CLOCKS_AGREE
@@ -212,15 +217,16 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
         and record.variant not in group.wrong
         and correctness_of(record).precision_class == precision_class
     ]
-    kept_busy = [record for record in entries if not launch_bound(record)] or entries
-    lows = sorted(timing_of(record).ratio_ci95[0] for record in kept_busy)
-    highs = sorted(timing_of(record).ratio_ci95[1] for record in kept_busy)
+    known = kept_busy(entries)
+    late = [record for record in entries if launch_bound(record)] if len(known) < len(entries) else []
+    lows = sorted(timing_of(record).ratio_ci95[0] for record in known)
+    highs = sorted(timing_of(record).ratio_ci95[1] for record in known)
     places = []
-    for record in kept_busy:
+    for record in known:
         low, high = timing_of(record).ratio_ci95
         faster, slower = bisect.bisect_left(highs, low), len(lows) - bisect.bisect_right(lows, high)
-        places.append((1 + faster, Ranked(1 + faster, faster + slower < len(kept_busy) - 1, record)))
-    for record in filter(launch_bound, entries if kept_busy is not entries else ()):
+        places.append((1 + faster, Ranked(1 + faster, faster + slower < len(known) - 1, record)))
+    for record in late:  # before those that it may be faster than
         later = [rank for rank, place in places if timing_of(place.record).ratio > timing_of(record).ratio]
         places.append((min(later, default=len(entries)), Ranked(None, False, record)))
     places.sort(key=lambda each: (each[0], timing_of(each[1].record).ratio, each[1].record.variant))

@@ -44,14 +44,14 @@ def burst_order(places: Sequence[Ranked]) -> str:
     A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. What has
     no rank stands for itself.
     """
-    first = {base(record.variant): record for record in leaders(places)}
-    kernels = dict(first)
+    kernels = {base(record.variant): record for record in leaders(places)}
+    unbeaten = len(kernels)
     for place in places:
         kernels.setdefault(base(place.record.variant) if place.rank else place.record.variant, place.record)
     order = list(kernels.values())
     found = []
     for index, record in enumerate(order):
-        behind = [other for other in order[:index] if other in first.values() and sooner_from_rest(record, other)]
+        behind = [other for other in order[: min(index, unbeaten)] if sooner_from_rest(record, other)]
         if behind:
             found.append(f"{_rested(record)} would come before {' and '.join(map(_rested, behind))}")
     return textwrap.fill(f"From rest (burst), {'; '.join(found)}.", _WRAP) if found else ""

@@ -15,6 +15,7 @@ from fluxbench.ranking import (
     base,
     correctness_of,
     form,
+    kept_busy,
     launch_bound,
     overlap,
     ranked,
@@ -72,9 +73,9 @@ def in_order(group: Group) -> list[Record]:
 
 
 def _shown(forms: Sequence[Record], reference: str | None) -> Record:
-    kept_busy = [record for record in forms if not launch_bound(record)] or forms
-    best = kept_busy[0]  # they come as they are ranked
-    unbeaten = min((each for each in kept_busy if overlap(each, best)), key=lambda record: len(form(record.variant)))
+    known = kept_busy(forms)
+    best = known[0]  # they come as they are ranked
+    unbeaten = min((each for each in known if overlap(each, best)), key=lambda record: len(form(record.variant)))
     return next((record for record in forms if record.variant == reference), unbeaten)
 
 
@@ -84,7 +85,7 @@ def times(group: Group) -> str:
     if not shown:
         return ""
     reference = reference_variant(group.records)
-    whole = [record for record in shown if not launch_bound(record)] or shown  # their intervals are drawn
+    whole = kept_busy(shown)  # their intervals are drawn
     ends = [end for record in whole for end in timing_of(record).ci95_ms]
     place, ticks, kind = _scale(min(ends), max(ends))
     height = _TOP + _LINE * len(shown) + _BOTTOM
