@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import textwrap
 import time
@@ -12,7 +13,7 @@ from fakes import CPU, TINIER, TINY, executable
 from fluxbench.environments import Environment
 from fluxbench.hardware import Device
 from fluxbench.observations import Observations
-from fluxbench.processes import run_variants
+from fluxbench.processes import Waiting, run_variants
 from fluxbench.workloads import Workload
 
 # A worker that measures what it is asked for in no time. A scenario redefines `before`, called at each of its steps.
@@ -89,17 +90,12 @@ def played(
     """Run three processes of the fake worker in a scenario and return what was observed."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
     observed = Observations()
-    run_variants(
-        folder,
-        Environment(python=str(python)),
-        device,
-        shapes,
-        names,
-        names[:1],
-        observed,
-        processes=3,
-        deadline=time.monotonic() + deadline_s,
-    )
+    environment = Environment(python=str(python))
+    deadline = time.monotonic() + deadline_s
+    with contextlib.closing(Waiting(folder, environment, device, names, 3)) as waiting:
+        run_variants(
+            folder, environment, device, shapes, names, names[:1], observed, waiting, processes=3, deadline=deadline
+        )
     return observed
 
 

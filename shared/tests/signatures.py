@@ -20,6 +20,7 @@ import torch
 
 from fluxbench import inputs
 from fluxbench.correctness import Case, judge
+from fluxbench.records import INPUTS
 from fluxbench.variants._base import Attention, Variant
 from fluxbench.workloads import Workload
 
@@ -88,7 +89,7 @@ def varlen(q: Any, k: Any, v: Any, bounds: Any) -> Any:
 
 def wrong(attention: Attention, variant: Variant, workload: Workload = SMALL, *, causal: bool = False) -> str | None:
     """Return why the outputs are wrong, or None, on both kinds of inputs."""
-    for kind in inputs.KINDS:
+    for kind in INPUTS:
         case = Case.of(inputs.make(workload, kind, seed=0, device="cpu"), causal=causal)
         reason = judge(
             attention(*case.inputs),

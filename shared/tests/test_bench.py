@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import CPU, REPOSITORY, clean, executable, fake_uv, without_uv
+from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
 from sample_turns import timed
 
@@ -334,6 +334,35 @@ def test_another_process_is_looked_for_before_and_after_measuring(
     settings = Settings(root=REPOSITORY, cache=tmp_path / "cache", workloads=("flux1-512px-t128",))
     bench.measure_cell(THIS, ["torch_math"], CPU, settings, time.monotonic() + 60, observed)
     assert observed.others == ["trainer (pid 7)", "game (pid 9)"]
+
+
+def test_the_workers_of_all_groups_of_variants_wait_before_the_first_group_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+
+    class Waits:
+        def __init__(self, folder: Path, environment: environments.Environment, *_: object) -> None:
+            self.backend = environment.variables.get("NVTE_FUSED_ATTN")
+            assert folder.is_dir()
+            done.append(("waits", self.backend))
+
+        def close(self) -> None:
+            done.append(("ended", self.backend))
+
+    def run(folder: Path, environment: environments.Environment, *rest: Any, **_: object) -> None:
+        assert folder.is_dir()
+        assert rest[-1].backend == environment.variables.get("NVTE_FUSED_ATTN")
+        done.append(("measured", rest[-1].backend))
+
+    monkeypatch.setattr(bench, "Waiting", Waits)
+    monkeypatch.setattr(bench, "run_variants", run)
+    monkeypatch.setattr(environments, "prepare", lambda *_: environments.Environment(python="/bin/false"))
+    settings = Settings(root=REPOSITORY, cache=tmp_path / "cache", workloads=("flux1-512px-t128",))
+    deadline = time.monotonic() + 60
+    bench.measure_cell(THIS, ["te_fused", "te_flash"], GPU, settings, deadline, Observations())
+    assert done[:2] == [("waits", "1"), ("waits", "0")]
+    assert done[2:6] == [("measured", "1"), ("ended", "1"), ("measured", "0"), ("ended", "0")]
 
 
 @pytest.mark.parametrize("sustained", [True, False])

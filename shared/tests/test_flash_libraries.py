@@ -18,6 +18,7 @@ from fakes import CPU, GPU
 from fluxbench import inputs
 from fluxbench.correctness import Case, judge
 from fluxbench.hardware import Device
+from fluxbench.records import INPUTS
 from fluxbench.variants import flash_attn_2, flash_attn_3, flash_attn_4, flex_flash, torch_fa
 from fluxbench.variants._base import Variant
 from fluxbench.workloads import Workload
@@ -278,7 +279,7 @@ def test_float8_values_of_one_scale_for_all_heads_are_over_the_budget_where_head
 def test_the_budget_of_float8_is_what_rounding_to_float8_makes() -> None:
     budget = flash_attn_3.FLOAT8.quantized_budget_rel_l2
     assert budget
-    errors = {kind: rounded_error(kind) for kind in inputs.KINDS}
+    errors = {kind: rounded_error(kind) for kind in INPUTS}
     assert 0.8 * budget < max(errors.values()) < budget, errors
 
 

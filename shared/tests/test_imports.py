@@ -36,7 +36,7 @@ MEASURING = {
     "cell": "settings",
     "locks": "settings targets",
     "environments": "locks progress settings targets",
-    "inputs": "workloads",
+    "inputs": "records workloads",
     "reference": "inputs",
     "correctness": "inputs records reference",
     "stopwatch": "",

@@ -238,12 +238,6 @@ def test_errors_by_kind_of_inputs_that_cannot_be_are_refused(value: object) -> N
         from_json(json.dumps(data))
 
 
-def test_the_kinds_of_inputs_are_those_that_are_made() -> None:
-    from fluxbench import inputs
-
-    assert records.INPUTS == inputs.KINDS
-
-
 @pytest.mark.parametrize("split", [(1, 2, 3, 4), (3, 1, 2, 2, 3), (10,), (4, 3, 3, 0, 0)])
 def test_a_split_must_name_the_samples_of_each_process(split: tuple[int, ...]) -> None:
     record = make_record()

@@ -19,7 +19,7 @@ from wrong import right
 from fluxbench import inputs, regimes, timing
 from fluxbench.correctness import Case
 from fluxbench.inputs import Fresh, Inputs
-from fluxbench.records import Status
+from fluxbench.records import INPUTS, Status
 from fluxbench.reference import attention
 from fluxbench.regimes import Shape, Turn
 from fluxbench.sentinel import Sentinel
@@ -47,7 +47,7 @@ def made(workload: Workload, seed: int = 0, kind: str = "flux") -> Inputs:
 # Inputs that change.
 
 
-@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("workload", [SMALL, GROUPED], ids=lambda workload: workload.name)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

@@ -16,7 +16,7 @@ from workers import LikeAGPU
 from fluxbench import inputs, stopwatch, timing
 from fluxbench.inputs import Fresh, Inputs
 from fluxbench.stopwatch import Stopwatch
-from fluxbench.timing import Block, Burst, Plan, burst, sustain
+from fluxbench.timing import Block, Burst, Plan, burst, repeated_over_new, sustain
 from fluxbench.workloads import Workload
 
 SMALL = Workload(name="small", seq_len=4, heads=2, head_dim=8)
@@ -196,7 +196,7 @@ def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_
     found = rounds(clock, count=4, stopwatch=stopwatch, seen=seen)
     assert [len(seen[key]) for key in (*KEYS, ("sentinel", ""))] == [10, 6, 6, 6, 6]  # two each before the rounds
     assert {len(its) for its in found.samples_ms.values()} == {4}
-    assert stopwatch.done == ["wait", ("hold", 10), *["wait", ("hold", 6), *["clear"] * 6] * 4]
+    assert stopwatch.done == ["wait", ("hold", 10), *["clear"] * 10, *["wait", ("hold", 6), *["clear"] * 6] * 4]
 
 
 def test_on_a_gpu_only_the_first_key_sees_contents_twice(clock: Clock) -> None:
@@ -207,11 +207,11 @@ def test_on_a_gpu_only_the_first_key_sees_contents_twice(clock: Clock) -> None:
             assert not any(torch.equal(x, y) for x, y in zip(one, other, strict=True)), key
 
 
-def test_on_a_gpu_a_rest_is_half_of_the_round_before_it(clock: Clock) -> None:
+def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it(clock: Clock) -> None:
     for call_s in (0.02, 0.04):
         burst(LikeAGPU(), {("a", "small"): clock.call(call_s)}, 3, fresh(SMALL), random.Random(0), PLAN)
     first, second = clock.slept[1], clock.slept[4]  # of rounds of a call that is timed and one that is not
-    assert first == pytest.approx(0.5 * 2 * 0.02, rel=0.1)
+    assert first == pytest.approx(0.25 * 2 * 0.02, rel=0.1)
     assert second == pytest.approx(2 * first)
     assert clock.slept == pytest.approx([PLAN.first_rest_s, first, first, PLAN.first_rest_s, second, second])
 
@@ -220,6 +220,36 @@ def test_on_a_gpu_a_rest_is_half_of_the_round_before_it(clock: Clock) -> None:
 def test_on_a_gpu_a_rest_is_within_bounds(clock: Clock, call_s: float, rest_s: float) -> None:
     burst(LikeAGPU(), {("a", "small"): clock.call(call_s)}, 3, fresh(SMALL), random.Random(0), PLAN)
     assert clock.slept == [PLAN.first_rest_s, rest_s, rest_s]
+
+
+@pytest.mark.parametrize(("call_s", "times"), [(0.001, 5), (0.1, 2), (9.0, 2)])
+def test_a_call_that_takes_long_is_repeated_less_often(clock: Clock, call_s: float, times: int) -> None:
+    seen: list[Any] = []
+    calls, its = {"small": clock.call(call_s, seen)}, fresh(SMALL)
+    found = repeated_over_new(LikeAGPU(), calls, its, {"small": [its["small"].inputs]}, call_s)
+    assert found == {"small": pytest.approx(1.0)}
+    assert len(seen) == 3 * times  # one untimed, one on new contents, one on them again
+
+
+@pytest.mark.parametrize(
+    ("of_card", "launch_s", "calls", "cycles"),
+    [
+        ({"clock_rate": 2_000_000}, 0.01, 5, 25_000_000),  # a quarter longer than the host needs
+        ({"clock_rate": 2_000_000}, 0.0001, 5, 1_000_000),  # 0.1 ms a call
+        ({"clock_rate": 0}, 0.01, 5, 37_500_000),  # a card that does not tell its clock has none above 3 GHz
+        ({}, 0.01, 5, 37_500_000),
+    ],
+)
+def test_a_head_start_lasts_for_as_long_as_the_host_needs_at_the_highest_clock(
+    monkeypatch: pytest.MonkeyPatch, of_card: dict[str, int], launch_s: float, calls: int, cycles: int
+) -> None:
+    held: list[int] = []
+    card = SimpleNamespace(L2_cache_size=1024, **of_card)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
+    monkeypatch.setattr(torch.cuda, "_sleep", held.append)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    Stopwatch(torch.device("cuda")).hold(launch_s, calls)
+    assert held == [cycles]
 
 
 # Sustained.

@@ -20,7 +20,7 @@ from fluxbench.correctness import Case, judge, refusal
 from fluxbench.hardware import Device, detect
 from fluxbench.observations import Observations
 from fluxbench.recording import to_record
-from fluxbench.records import Record, Status
+from fluxbench.records import INPUTS, Record, Status
 from fluxbench.requests import Request
 from fluxbench.variants._base import Attention, Form, Variant, build
 from fluxbench.workloads import Workload
@@ -173,7 +173,7 @@ def test_the_right_kernel_passes_on_the_road_of_a_variant(monkeypatch: pytest.Mo
     assert (record.status, record.reason) == (Status.PASSED, None)
 
 
-@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("name", NUMERIC)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_a_numerically_wrong_kernel_is_refused_on_either_kind_of_inputs(name: str, kind: str, dtype: str) -> None:
@@ -198,7 +198,7 @@ def test_a_ragged_length_shows_what_an_even_one_does_not(name: str) -> None:
 
 def test_outliers_show_what_normal_inputs_do_not() -> None:
     found = {}
-    for kind in inputs.KINDS:
+    for kind in INPUTS:
         case = Case.of(inputs.make(RAGGED, kind, 0, "cpu"))
         found[kind] = judge(kernel("no_max_subtraction").load()(*case.inputs), case)[1]
     assert found["normal"] is None
@@ -225,7 +225,7 @@ def reasons_against(attention: Attention, workload: Workload, kind: str, seeds: 
         return [judge(attention(*case.inputs), case)[1] for case in cases]
 
 
-@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("seq_len", LENGTHS[:2])
 @pytest.mark.parametrize("load", [right.load, torch_flash])
@@ -236,7 +236,7 @@ def test_a_right_kernel_passes_at_ragged_lengths(
     assert reasons_against(load(), workload, kind, SEEDS) == [None] * SEEDS
 
 
-@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("seq_len", LENGTHS[2:])
 def test_a_right_kernel_passes_at_long_ragged_lengths(seq_len: int, kind: str) -> None:
     workload = Workload(name="made-up", seq_len=seq_len, heads=1, head_dim=64)
@@ -244,7 +244,7 @@ def test_a_right_kernel_passes_at_long_ragged_lengths(seq_len: int, kind: str) -
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", inputs.KINDS)
+@pytest.mark.parametrize("kind", INPUTS)
 @pytest.mark.parametrize("seq_len", LENGTHS)
 def test_every_variant_is_right_at_ragged_lengths_on_a_gpu(seq_len: int, kind: str) -> None:
     workload = Workload(name="made-up", seq_len=seq_len, heads=2)

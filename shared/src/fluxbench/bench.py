@@ -5,6 +5,7 @@ A worker that crashes, hangs or runs out of memory costs one status; a fresh one
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import fnmatch
 import functools
@@ -23,7 +24,7 @@ from fluxbench.cell import Cell
 from fluxbench.hardware import Device
 from fluxbench.observations import Observations, to_samples, to_sentinel
 from fluxbench.peaks import Peak, peak
-from fluxbench.processes import run_one, run_variants
+from fluxbench.processes import Waiting, run_one, run_variants
 from fluxbench.recording import to_record
 from fluxbench.records import Record, Status
 from fluxbench.requests import Request
@@ -100,9 +101,11 @@ def ceilings() -> None:
     try:
         environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
         request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
-        with _scratch(this, settings) as folder:
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(_scratch(this, settings)))
+            waiting = stack.enter_context(contextlib.closing(Waiting(folder, environment, device, (), PROCESSES)))
             for _ in range(PROCESSES):
-                death = run_one(Path(folder), environment, request, observed, deadline)
+                death = run_one(folder, environment, request, observed, deadline, waiting.next())
                 if death:
                     raise SetupError(death.reason)
         if not observed.ceilings:
@@ -198,20 +201,28 @@ def _run(
     groups: dict[tuple[tuple[str, str], ...], list[str]] = {}  # by variables, which a library reads at its import
     for name in wanted:
         groups.setdefault(tuple(sorted(variants.find(name)[0].variables.items())), []).append(name)
-    for variables, names in groups.items():
-        with _scratch(this, settings) as folder:
+    with contextlib.ExitStack() as stack:
+        several = []
+        for variables, names in groups.items():  # those of all groups import at once: it takes longer than measuring
+            folder = Path(stack.enter_context(_scratch(this, settings)))
+            its = dataclasses.replace(environment, variables={**environment.variables, **dict(variables)})
+            waiting = stack.enter_context(contextlib.closing(Waiting(folder, its, device, names, PROCESSES)))
+            several.append((folder, its, tuple(names), waiting))
+        for folder, its, chosen, waiting in several:
             run_variants(
-                Path(folder),
-                dataclasses.replace(environment, variables={**environment.variables, **dict(variables)}),
+                folder,
+                its,
                 device,
                 shapes,
-                tuple(names),
+                chosen,
                 references,
                 observed,
+                waiting,
                 processes=PROCESSES,
                 deadline=deadline,
                 sustained=sustained,
             )
+            waiting.close()
 
 
 def _scratch(this: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from fluxbench.correctness import Case, judge, poison, restore
-from fluxbench.inputs import KINDS, Inputs
+from fluxbench.inputs import Inputs
 from fluxbench.profiling import Profile, compile_counters, peak_memory_of, profile_call
-from fluxbench.records import Correctness, Status
+from fluxbench.records import INPUTS, Correctness, Status
 from fluxbench.timing import Call
 from fluxbench.variants._base import Form, Variant, build, part_of
 
@@ -43,7 +43,7 @@ class Failed:
 def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Case]) -> Checked | Failed:
     """Build a variant and check it on each case, under the profiler from the second on; what it raises gets through.
 
-    `cases` are of the kinds of inputs in `inputs.KINDS`, in that order; there may be fewer.
+    `cases` are of the kinds of inputs in `records.INPUTS`, in that order; there may be fewer.
     """
     attention = build(variant, form)
 
@@ -55,7 +55,7 @@ def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Ca
     by_inputs: dict[str, float | None] = {}
     profile: Profile | None = None
     durations = []
-    for kind, case in zip(KINDS[: len(cases)], cases, strict=True):
+    for kind, case in zip(INPUTS[: len(cases)], cases, strict=True):
         kept = tuple(x.clone() for x in case.inputs)
         poison(case.inputs[0])
         started = time.perf_counter()
@@ -70,10 +70,10 @@ def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Ca
         )
         if errors:
             by_inputs[kind] = errors.rel_l2
-            errors = dataclasses.replace(errors, rel_l2_by_inputs=dict(by_inputs))
         if wrong := wrong or changed:
-            return Failed(status=Status.INCORRECT, reason=wrong, errors=errors)
+            return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
         worst = _worse(worst, errors)
+    worst = _on_all(worst, by_inputs)
     if device.type == "cuda":  # the profiler's own start would count as the call's
         started = time.perf_counter()
         _finished(call, cases[0].inputs, device)
@@ -117,11 +117,15 @@ def _said_by(variant: Variant) -> str | None:
 
 
 def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:
-    """Return the errors that use up more of their budget, with what the second says of both kinds of inputs."""
+    """Return the errors that use up more of their budget."""
     if first is None or second is None:
         return first or second
-    worse = max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
-    return dataclasses.replace(worse, rel_l2_by_inputs=second.rel_l2_by_inputs)
+    return max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
+
+
+def _on_all(errors: Correctness | None, by_inputs: Mapping[str, float | None]) -> Correctness | None:
+    """Return errors with what is known of all kinds of inputs."""
+    return dataclasses.replace(errors, rel_l2_by_inputs=dict(by_inputs)) if errors else None
 
 
 def _fallback(variant: Variant, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:

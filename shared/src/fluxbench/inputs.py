@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import torch
 
+from fluxbench.records import INPUTS
 from fluxbench.workloads import Workload
 
-KINDS = ("normal", "flux")
 OUTLIER_CHANNELS = 4
 OUTLIER_OFFSET = 8.0  # standard deviations of the noise
 VALUE_BIAS = 0.5  # standard deviation of v's bias over channels; larger would hide errors behind a large mean
@@ -32,8 +32,8 @@ def make(workload: Workload, kind: str, seed: int, device: torch.device | str) -
     They are of the workload's dtype on `device`, and the same for the same arguments on the same kind of device.
     Raises `ValueError` where the kind is unknown.
     """
-    if kind not in KINDS:
-        raise ValueError(f"kind of inputs must be one of {', '.join(KINDS)}, got {kind!r}")
+    if kind not in INPUTS:
+        raise ValueError(f"kind of inputs must be one of {', '.join(INPUTS)}, got {kind!r}")
     generator = torch.Generator(device=device)
     generator.manual_seed(zlib.crc32(f"{workload.name}/{kind}".encode()) + seed)
     dtype = getattr(torch, workload.dtype)

@@ -30,6 +30,30 @@ _POLL_S = 0.02
 _PACKAGE_ROOT = Path(__file__).resolve().parents[1]
 
 
+class Waiting:
+    """Workers of a GPU that import what the named variants need, all at once, and wait for their turn.
+
+    None on a CPU, where what one imports another would be timed beside.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Environment, device: Device, names: Sequence[str], processes: int
+    ) -> None:
+        count = 0 if device.worker_kind == "cpu" else processes
+        with contextlib.ExitStack() as stack:
+            self._workers = [_start(folder, environment, names, stack) for _ in range(count)]
+            self._stack = stack.pop_all()
+
+    def next(self) -> subprocess.Popen[str] | None:
+        """Return one that nobody has had, or None."""
+        return self._workers.pop() if self._workers else None
+
+    def close(self) -> None:
+        """End them all, those too that have had their turn."""
+        self._workers.clear()
+        self._stack.close()
+
+
 def run_variants(
     folder: Path,
     environment: Environment,
@@ -38,6 +62,7 @@ def run_variants(
     names: tuple[str, ...],
     references: tuple[str, ...],
     observed: Observations,
+    waiting: Waiting,
     *,
     processes: int,
     deadline: float,
@@ -46,14 +71,10 @@ def run_variants(
     """Measure `names` at `shapes` in `processes` fresh processes, and take in what they see.
 
     Compiled kernels are kept in `folder`, so that the first process compiles and the others do not. At `deadline`
-    (monotonic seconds) what is not measured becomes TIMEOUT. Without `sustained` there are burst samples alone. The
-    processes of a GPU are started together, import what they need and wait for their turn.
+    (monotonic seconds) what is not measured becomes TIMEOUT. Without `sustained` there are burst samples alone.
+    `waiting` are workers of the same folder, environment and variants.
     """
-    spare = contextlib.ExitStack()
-    with Sampler(device, readings=observed.readings), spare:
-        waiting: list[subprocess.Popen[str]] = []
-        if device.worker_kind != "cpu":  # there, what one imports another would be timed beside
-            waiting = [_start(folder, environment, names, spare) for _ in range(processes)]
+    with Sampler(device, readings=observed.readings):
         for process in range(processes):
             while True:
                 turned = {turn.variant for turn in observed.of_process(process) if turn.burst}
@@ -71,7 +92,7 @@ def run_variants(
                     probe=sustained and process == processes - 1,
                     skip=tuple(observed.failed),
                 )
-                worker = waiting.pop() if waiting else None
+                worker = waiting.next()
                 death = run_one(folder, environment, request, observed, deadline, worker)
                 if time.monotonic() >= deadline:
                     _out_of_time(names, shapes, observed, processes)
@@ -79,8 +100,7 @@ def run_variants(
                 if death is None:
                     break
                 if worker and not death.heard:  # while it imported: the next ones say what they are about to import
-                    spare.close()
-                    waiting.clear()
+                    waiting.close()
                     continue
                 # What the worker was at has failed, and a fresh one goes on with the rest.
                 done = {turn.variant for turn in observed.of_process(process) if turn.burst}

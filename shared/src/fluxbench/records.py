@@ -23,7 +23,7 @@ from fluxbench import field_types
 from fluxbench.workloads import BY_NAME, Workload
 
 SCHEMA = 1
-INPUTS = ("normal", "flux")  # kinds of inputs that outputs are checked on, as in fluxbench.inputs.KINDS
+INPUTS = ("normal", "flux")  # kinds of inputs that outputs are checked on, see fluxbench.inputs
 PARTS = ("attention", "quantization", "copies", "other")  # what a kernel of a call does
 CLOCKS_AGREE = 0.01  # largest difference between the two clocks of a call, as a share, at which they agree
 _ADDED = ("burst_telemetry", "second_clock")  # parts that the first records of this schema did not have
@@ -61,7 +61,7 @@ class Correctness:
     nan_count: int
     budget_rel_l2: float
     precision_class: str  # "exact" or "quantized"
-    # By kind of inputs, see fluxbench.inputs.KINDS; None where not finite. Empty in records from before.
+    # By kind of inputs, see fluxbench.inputs; None where not finite. Empty in records from before.
     rel_l2_by_inputs: Mapping[str, float | None] = field(default_factory=dict)
 
 

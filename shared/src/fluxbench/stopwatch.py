@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-_CYCLES_A_SECOND = 3_000_000_000  # the highest clock of today's cards
-_HEAD_START_CYCLES = 300_000  # for each call of a round: the host is ahead of the device from the first one on
+_HEAD_START_S = 1e-4  # at least, for each call of a round: the host is ahead of the device from the first one on
+_HIGHEST_CLOCK_HZ = 3e9  # of today's cards, for one that does not tell its own
 _FALLBACK_CACHE_BYTES = 64 << 20
 
 
@@ -22,6 +22,7 @@ class Stopwatch:
         self.on_cpu = device.type == "cpu"
         # The fill of int8 is told apart from all that a variant runs, which the second clock relies on.
         self._flush = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
+        self._clock_hz = 0.0 if self.on_cpu else _highest_clock_hz(device)
         self._marks: list[Any] = []
 
     def wait(self) -> None:
@@ -36,10 +37,10 @@ class Stopwatch:
     def hold(self, launch_s: float, calls: int) -> None:
         """Keep the device busy at little power while the host gets ahead of it by calls that it launches in `launch_s`.
 
-        For the longer of a quarter more, and 0.1 ms a call, at the highest clock of today's cards.
+        For the longer of a quarter more, and 0.1 ms a call, at the highest clock of the card.
         """
         if not self.on_cpu:
-            torch.cuda._sleep(max(round(1.25 * launch_s * _CYCLES_A_SECOND), _HEAD_START_CYCLES * calls))
+            torch.cuda._sleep(round(max(1.25 * launch_s, _HEAD_START_S * calls) * self._clock_hz))
 
     def mark(self) -> None:
         """Put an event into the device's queue; a CPU's is now."""
@@ -57,6 +58,11 @@ class Stopwatch:
             return [1e3 * (end - begin) for begin, end in itertools.pairwise(marks)]
         self.wait()
         return [begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)]
+
+
+def _highest_clock_hz(device: torch.device) -> float:
+    clock_khz = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)  # since torch 2.6
+    return 1e3 * clock_khz or _HIGHEST_CLOCK_HZ
 
 
 def last_level_cache_bytes(device: torch.device) -> int:

@@ -25,8 +25,9 @@ Key = tuple[str, str]  # variant, workload
 T = TypeVar("T")
 
 PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
-_REST = 0.5  # of a GPU after a round, over the time of that round
-_REPEATS = 5  # rounds in which a call is repeated on the same contents
+_REST = 0.25  # of a GPU after a round, over the time of that round
+_MOST_REPEATS, _LEAST_REPEATS = 5, 2  # rounds in which a call is repeated on the same contents
+_REPEAT_S = 0.5  # after which no further one of these rounds is begun, where they are more than the fewest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +90,9 @@ def burst(
 
     A key is a variant and the workload whose inputs in `fresh` it gets, None where there are none. Their contents
     change before each round, so no callable sees what it has seen before; but the first one is called, untimed, at the
-    begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU half as long as the round before. Which round's
-    output is kept is random. The host's time for a round, by which it must be ahead of the device, is that of calls
-    before the first one.
+    begin of a round on a GPU. A rest is at least `rest_s`, and on a GPU a quarter of the round before. Which round's
+    output is kept is random. The host's time for a round, by which it must be ahead of the device, is that of one
+    before the first.
     """
     launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, fresh)
     kept_round = {key: order.randrange(rounds) for key in calls}
@@ -141,7 +142,7 @@ def burst(
 
 
 def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Callable[[Any], object]], fresh: Mapping[str, Fresh]) -> float:
-    """Return how long the host takes to launch each callable once."""
+    """Return how long the host takes to launch a round."""
     stopwatch.wait()
     stopwatch.hold(0.0, 2 * len(calls))
     found = []
@@ -149,8 +150,12 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Callable[[Any], object]]
         began = time.perf_counter()
         for (_, workload), call in calls.items():
             its = fresh.get(workload)
+            stopwatch.clear_cache()
+            stopwatch.mark()
             call(its and its.inputs)
+            stopwatch.mark()
         found.append(time.perf_counter() - began)
+    stopwatch.between_ms()  # forgets the marks
     return min(found)
 
 
@@ -163,12 +168,15 @@ def repeated_over_new(
 ) -> dict[str, float]:
     """Return, by workload, the time of a call on what the call before got over that of one on new contents.
 
-    The median of a few rounds; the cache is cleared before both calls, and a warm one on other inputs that is not timed
-    precedes them. So nothing but what a kernel kept of the earlier call can make the second one shorter. `launch_s` is
-    the time that the host takes for one call of each.
+    The median of five rounds, fewer where they take long; the cache is cleared before both calls, and a warm one on
+    other inputs that is not timed precedes them. So nothing but what a kernel kept of the earlier call can make the
+    second one shorter. `launch_s` is the time that the host takes for one call of each.
     """
     found: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(_REPEATS):
+    began = time.monotonic()
+    for done in range(_MOST_REPEATS):
+        if done >= _LEAST_REPEATS and time.monotonic() - began > _REPEAT_S:
+            break
         for each in fresh.values():
             each.change()
         stopwatch.wait()
