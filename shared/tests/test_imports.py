@@ -66,7 +66,7 @@ SHOWING = {
     "comparison_text": "comparison formatting verdicts",
     "certificate_runs": "comparison records verdicts",
     "certificate_position": "certificate_runs",
-    "certificate_reruns": "comparison fingerprint hardware history records",
+    "certificate_reruns": "comparison fingerprint hardware history ranking records",
     "certificate_summary": "certificate_position certificate_runs formatting verdicts",
     "certificate": "certificate_position certificate_reruns certificate_runs certificate_summary comparison formatting "
     "hardware records settings show tables_text verdicts",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -358,7 +358,7 @@ def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
         *curve("torch_cudnn", 0.4, reference_ms=0.8),
         *curve("flex", 0.6, reference_ms=0.8),
     ]
-    text = tables.answer(records, "NVIDIA H200")
+    text = answered(records, "NVIDIA H200")
     assert re.fullmatch(
         r"On NVIDIA H200 \(driver 580\.10\), at flux1-1024px with 4,608 tokens .*, torch_cudnn is the fastest exact "
         r"kernel under sustained load, unbeaten at all 6 lengths "
@@ -369,14 +369,19 @@ def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
     )
 
 
+def answered(records: Sequence[Record], device: str, notes: Mapping[str, str] | None = None) -> str:
+    """Return the answer as one paragraph."""
+    return " ".join(tables.answer(records, device, notes).split())
+
+
 def test_the_answer_says_when_there_is_no_difference() -> None:
-    text = tables.answer([make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.501)], "X")
+    text = answered([make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.501)], "X")
     assert "no measurable difference between a and b" in text
 
 
 def test_the_answer_says_when_the_runner_up_is_tied() -> None:
     records = [make_record(name, median_ms=ms) for name, ms in (("a", 0.4), ("b", 0.6), ("c", 0.601), ("d", 0.9))]
-    assert "as fast as the runner-up b, level with c." in tables.answer(records, "X")
+    assert "as fast as the runner-up b, level with c." in answered(records, "X")
 
 
 def level_at_the_longest(*others: Record) -> list[Record]:
@@ -386,7 +391,7 @@ def level_at_the_longest(*others: Record) -> list[Record]:
 
 
 def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fastest() -> None:
-    text = tables.answer([*level_at_the_longest(make_record("b", median_ms=0.499)), *curve("c", 0.501)], "X")
+    text = answered([*level_at_the_longest(make_record("b", median_ms=0.499)), *curve("c", 0.501)], "X")
     assert (
         "no measurable difference between a and c, the fastest exact kernels under sustained load, unbeaten at all 6 "
         "lengths (128 to 512 text tokens): a takes 0.500 ms"
@@ -395,16 +400,16 @@ def test_what_is_level_at_the_longest_and_beaten_elsewhere_is_not_among_the_fast
 
 
 def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not() -> None:
-    text = tables.answer(level_at_the_longest(make_record("b", median_ms=0.499)), "X")
+    text = answered(level_at_the_longest(make_record("b", median_ms=0.499)), "X")
     assert "no exact kernel is measurably faster under sustained load than a, at any of 6 lengths (128 to 512 " in text
     assert "no measurable difference between" not in text
 
 
 def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
     failed = [make_record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
-    text = tables.answer([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
+    text = answered([*curve("torch_flash", 1), *curve("a", 0.5), make_record("b", median_ms=0.499), *failed], "X")
     assert text.endswith("Level with a at this length, but not at all of them: b (without a place at 5 lengths).")
-    alone = tables.answer([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
+    alone = answered([*curve("torch_flash", 1), make_record("b", median_ms=0.5), *failed], "X")
     assert alone.endswith(". Of 6 lengths (128 to 512 text tokens), b is without a place at 5 lengths.")
 
 
@@ -424,7 +429,7 @@ def launching(record: Record, rested: float = 1.0) -> Record:
 def test_a_time_of_launching_is_level_with_nothing() -> None:
     others = [*curve("torch_flash", 1.0), *curve("a", 0.5)]
     late = [launching(record) for record in curve("b", 0.6)]
-    text = tables.answer([*others, *late], "X")
+    text = answered([*others, *late], "X")
     assert " a is the fastest exact kernel under sustained load, unbeaten at all 6 lengths" in text
     assert "no measurable difference" not in text
     assert not re.search(r"\bb\b", text)
@@ -435,12 +440,12 @@ def test_a_time_of_launching_is_level_with_nothing() -> None:
 
 def test_the_answer_names_what_is_faster_from_rest_and_has_no_place() -> None:
     late = [launching(record, rested=0.5) for record in curve("b", 0.6)]
-    text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
+    text = answered([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
     assert text.endswith(". Faster from rest, but launching was too slow here to place under sustained load: b.")
     assert " a is the fastest exact kernel that could be placed under sustained load: 0.500 ms" in text
     late = [launching(record, rested=0.5) for record in curve("b", 0.6, precision_class="quantized")]
     others = [*curve("torch_flash", 1.0), *curve("c", 0.7, precision_class="quantized")]
-    text = tables.answer([*others, *late], "X")
+    text = answered([*others, *late], "X")
     assert "torch_flash (the reference) is the fastest exact kernel under sustained load, unbeaten at all" in text
     assert "at looser error budgets, the quantized c" in text
     assert text.count("unbeaten") == 1
@@ -456,7 +461,7 @@ def test_a_form_without_a_rank_is_among_those_that_would_come_first_from_rest() 
 def test_a_place_at_the_longest_alone_is_said() -> None:
     b = curve("b", 0.499)
     late = [*map(launching, b[:-1]), b[-1]]
-    text = tables.answer([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
+    text = answered([*curve("torch_flash", 1.0), *curve("a", 0.5), *late], "X")
     assert text.endswith("but not at all of them: b (without a place at 5 lengths).")
 
 
@@ -465,30 +470,30 @@ def test_where_launching_is_too_slow_for_all_they_are_ranked() -> None:
     lines = [line.split()[:2] for line in tables.ranking_table(found).splitlines()]
     at = lines.index(["1h", "a"])
     assert lines[at + 1] == ["2h", "torch_flash"]
-    assert "to place" not in tables.answer(found, "X")
+    assert "to place" not in answered(found, "X")
 
 
 def test_the_form_of_a_kernel_that_is_unbeaten_everywhere_is_named() -> None:
     forms = [*level_at_the_longest(make_record("flex", median_ms=0.5))[:-5], *curve("flex_compile_d", 0.5)]
     slow = [make_record("flex", workload, 0.7) for workload in LENGTHS[:-1]]
-    assert "between a and flex_compile_d, the fastest" in tables.answer([*forms, *slow], "X")
+    assert "between a and flex_compile_d, the fastest" in answered([*forms, *slow], "X")
 
 
 def test_the_runner_up_is_the_fastest_median_of_those_measurably_slower() -> None:
     noisy = make_record("noisy", median_ms=0.7, interval=0.25)  # ranks before b, since less is measurably faster
     records = [make_record(), make_record("a", median_ms=0.5), make_record("b", median_ms=0.6), noisy]
-    assert "as fast as the runner-up b, level with noisy." in tables.answer(records, "X")
+    assert "as fast as the runner-up b, level with noisy." in answered(records, "X")
 
 
 def test_what_is_not_measurably_slower_than_the_first_is_no_runner_up() -> None:
     wide = make_record("a", median_ms=0.5, interval=0.1)
     narrow, beaten = make_record("b", median_ms=0.51), make_record("c", median_ms=0.53)  # by b, and level with a
-    assert "no other kernel is measurably slower" in tables.answer([wide, narrow, beaten], "X")
+    assert "no other kernel is measurably slower" in answered([wide, narrow, beaten], "X")
 
 
 def test_ties_of_quantized_kernels_are_said_with_their_errors() -> None:
     quantized = [make_record(name, median_ms=0.3, precision_class="quantized", interval=0.1) for name in ("p8", "q8")]
-    text = tables.answer([make_record(), *quantized], "X")
+    text = answered([make_record(), *quantized], "X")
     assert (
         "there is no measurable difference between p8 (relative L2 error 0.3%) and q8 (relative L2 error 0.3%), the "
         "fastest quantized kernels: p8 takes 0.300 ms"
@@ -519,11 +524,11 @@ def test_the_correctness_table_says_which_rows_compare() -> None:
 
 def test_the_answer_does_not_count_two_forms_of_a_kernel_as_rivals() -> None:
     forms = [make_record("flex", median_ms=0.5), make_record("flex_compile_d", median_ms=0.499)]
-    assert "flex is the fastest exact kernel" in tables.answer([make_record(), *forms], "X")
+    assert "flex is the fastest exact kernel" in answered([make_record(), *forms], "X")
 
 
 def test_the_answer_says_so_where_the_reference_is_fastest() -> None:
-    text = tables.answer([make_record(), make_record("a", median_ms=1.5)], "X")
+    text = answered([make_record(), make_record("a", median_ms=1.5)], "X")
     assert "torch_flash (the reference) is the fastest" in text
 
 
@@ -535,7 +540,7 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
     ]
     assert re.search(
         r"a is the fastest exact kernel.*\. .*the quantized fp8 \(relative L2 error 0\.3%\) is faster still: ",
-        tables.answer(records, "X"),
+        answered(records, "X"),
     )
 
 
@@ -545,7 +550,7 @@ def test_a_faster_quantized_kernel_is_said_apart_from_the_exact_one() -> None:
 )
 def test_a_quantized_kernel_that_is_not_faster_is_named_apart_too(median_ms: float, said: str) -> None:
     records = [make_record(), make_record("fp8", median_ms=median_ms, precision_class="quantized")]
-    text = tables.answer(records, "X")
+    text = answered(records, "X")
     assert (
         ". Apart from these, at looser error budgets, the fastest quantized kernel is fp8 (relative L2 error 0.3%): "
         in text
@@ -556,23 +561,35 @@ def test_a_quantized_kernel_that_is_not_faster_is_named_apart_too(median_ms: flo
 def test_the_answer_says_what_must_be_known_of_the_kernels_that_it_names() -> None:
     notes = {"flash_attn_3": "a third party's rebuild", "flash_attn_3_fp8": "of it too", "te_fused": "not here"}
     records = [make_record(), make_record("flash_attn_3_compile_d", median_ms=0.4)]
-    text = tables.answer(records, "X", notes)
+    text = answered(records, "X", notes)
     assert text.endswith(". Of flash_attn_3: a third party's rebuild.")
 
 
+def test_each_class_of_precision_and_the_notes_have_a_paragraph_of_the_answer() -> None:
+    late = launching(make_record("b", median_ms=0.6), rested=0.5)
+    records = [make_record(), make_record("a", median_ms=0.4), late, make_record("q8", precision_class="quantized")]
+    paragraphs = tables.answer(records, "X", {"a": "a rebuild"}).split("\n\n")
+    assert [" ".join(paragraph.split()[:2]) for paragraph in paragraphs] == [
+        "On X",
+        "Apart from",
+        "Faster from",
+        "Of a:",
+    ]
+
+
 def test_one_note_on_two_kernels_is_said_once() -> None:
-    text = tables.answer([make_record("a"), make_record("b")], "X", {"a": "a rebuild", "b": "a rebuild"})
+    text = answered([make_record("a"), make_record("b")], "X", {"a": "a rebuild", "b": "a rebuild"})
     assert text.endswith(". Of a and b: a rebuild.")
 
 
 def test_the_answer_says_why_nothing_passed() -> None:
-    text = tables.answer([make_record(status=Status.UNSUPPORTED)], "X")
+    text = answered([make_record(status=Status.UNSUPPORTED)], "X")
     assert "no kernel passed" in text
     assert REASONS[Status.UNSUPPORTED] in text
 
 
 def test_the_answer_covers_each_model() -> None:
-    text = tables.answer([make_record(), make_record(workload="wan-720p", median_ms=80)], "X")
+    text = answered([make_record(), make_record(workload="wan-720p", median_ms=80)], "X")
     assert "at flux1" in text
     assert ". At wan" in text
 

@@ -20,6 +20,7 @@ from fluxbench import fingerprint, records
 from fluxbench.comparison import Comparison, Measured, compare
 from fluxbench.hardware import Device, target_name
 from fluxbench.history import moment
+from fluxbench.ranking import launch_bound
 from fluxbench.records import Record, RecordError, Sentinel
 
 NOTEBOOK = "flux"
@@ -134,14 +135,21 @@ def chosen(runs: Iterable[Ran]) -> list[Ran]:
 
 
 def differences(runs: Mapping[str, Sequence[Ran]]) -> list[Difference]:
-    """Return how far the ratios of each variant differ, of those that have one in two runs or more."""
+    """Return how far the ratios of each variant differ, of those that have one in two runs or more.
+
+    A sustained time that is of launching counts as none: it says what the host did.
+    """
     found = []
     for its in runs.values():
         for key in [(record.variant, record.workload.name) for record in its[0].records]:
             passed = [r for run in its for r in run.records if (r.variant, r.workload.name) == key and r.timing]
             for regime in REGIMES:
                 timings = [
-                    t for r in passed if (t := r.burst if regime == "burst" else r.timing) and t.regime == regime
+                    t
+                    for r in passed
+                    if (t := r.burst if regime == "burst" else r.timing)
+                    and t.regime == regime
+                    and not (regime == "sustained" and launch_bound(r))
                 ]
                 if len(timings) > 1 and key[0] != timings[0].reference_variant:
                     ratios = tuple(timing.ratio for timing in timings)

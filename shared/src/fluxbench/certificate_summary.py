@@ -247,6 +247,12 @@ def _met(value: float | None, meets: Any, *, enough: bool) -> str:
     return "yes" if enough else "too few"
 
 
+def _share_of(share: float | None) -> str:
+    if share in (0, 1):
+        return "all" if share else "none"
+    return _rate(share)
+
+
 def _rate(share: float | None) -> str:
     return NOT_MEASURED if share is None else percent(share)
 
@@ -265,13 +271,14 @@ def verdict(found: Mapping[str, Any], made: Sequence[Line]) -> str:
         f"{wrong:,} ({percent(same['false_verdict_rate'])}) were" if wrong > 1 else "one was" if wrong else "none was"
     )
     slowdowns = [
-        f"one of {level}% was found in {_rate(its['found_rate'])} of {its['trials']:,} trials"
+        f"one of {level}% was found in {_share_of(its['found_rate'])} of {its['trials']:,} trials"
         for level, its in found["detection"].items()
         if float(level) in FOUND_AT_LEAST
     ]
+    undecided = percent(same["undecided_rate"]) if same["undecided_rate"] else "none"
     said = (
         f"In {same['comparisons']:,} comparisons of a kernel with itself {called} called different and "
-        f"{percent(same['undecided_rate'])} stayed undecided. Of slowdowns "
+        f"{undecided} stayed undecided. Of slowdowns "
         f"that were put in, {' and '.join(slowdowns)}."
     )
     not_met = [f"{line.question} {line.answer} (target {line.target})" for line in made if line.met == "no"]

@@ -29,23 +29,24 @@ _NAMED = 4  # variants that a sentence names before it counts the rest
 
 
 def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str] | None = None) -> str:
-    """Return in a few sentences which kernel is fastest at equal correctness, by how much, where, and on what.
+    """Return in a few paragraphs which kernel is fastest at equal correctness, by how much, where, and on what.
 
-    Behind them stands what a reader must know of the kernels that they name; `notes` says that by kernel, a variant's
-    name without its form.
+    The first is of the exact kernels, or of why none passed. The last is what a reader must know of the kernels that
+    are named; `notes` says that by kernel, a variant's name without its form.
     """
     found = groups(records)
     if not found:
         return f"Nothing was measured on {device_name}: there are no records."
-    first, *others = (_said(group) for group in found)
-    sentence = " ".join(
+    first, *others = (paragraph for group in found for paragraph in _said(group))
+    text = "\n\n".join(
         [f"On {_device(found, device_name)}, {first}.", *(f"{each[0].upper()}{each[1:]}." for each in others)]
     )
     told: dict[str, list[str]] = {}
     for name, note in (notes or {}).items():
-        if _in(sentence, name):
+        if _in(text, name):
             told.setdefault(note, []).append(name)
-    return " ".join([sentence, *(f"Of {' and '.join(names)}: {note}." for note, names in told.items())])
+    last = " ".join(f"Of {' and '.join(names)}: {note}." for note, names in told.items())
+    return f"{text}\n\n{last}" if last else text
 
 
 def _in(sentence: str, kernel: str) -> bool:
@@ -60,22 +61,21 @@ def _device(found: Sequence[Group], device_name: str) -> str:
     return f"{device_name} (driver {' and '.join(drivers)})" if drivers else device_name
 
 
-def _said(group: Group) -> str:
-    """Return the sentences of a group; the first has a small letter at its begin, the last no full stop."""
+def _said(group: Group) -> list[str]:
+    """Return the paragraphs of a group; the first has a small letter at its begin, none a full stop at its end."""
     where = f"at {shape(group)}"
     exact, quantized = (_unbeaten(group, kind) for kind in ("exact", "quantized"))
     if exact:
-        text = f"{where}, {_fastest(group, exact)}"
+        said = [f"{where}, {_fastest(group, exact)}"]
         if quantized:
-            text += f". {_of_quantized(group, quantized, exact.first)}"
+            said.append(_of_quantized(group, quantized, exact.first))
     elif quantized:
-        text = f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"
+        said = [f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"]
     else:
-        return f"no kernel passed {where}: {_why(group)}"
-    late = [variant for found in (exact, quantized) if found for variant in found.late]
-    if not late:
-        return text
-    return f"{text}. Faster from rest, but launching was too slow here to place under sustained load: {_names(late)}"
+        return [f"no kernel passed {where}: {_why(group)}"]
+    if late := [variant for found in (exact, quantized) if found for variant in found.late]:
+        said.append(f"Faster from rest, but launching was too slow here to place under sustained load: {_names(late)}")
+    return said
 
 
 @dataclass(frozen=True)

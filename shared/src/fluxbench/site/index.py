@@ -92,7 +92,9 @@ def _headlines(notebook: Notebook, notes: Mapping[str, str]) -> str:
     parts = []
     for group in found[:_SHAPES]:
         said = answer(group.records, device_name(group.records), notes)
-        parts.append(f'<p class="answer">{text(_short(said))}</p>')
+        first, *others = said.split("\n\n")
+        parts.append(f'<p class="answer">{text(_short(first))}</p>')
+        parts += [f"<p>{text(_short(other))}</p>" for other in others]
         parts.append(_figure(group))
     if len(found) > _SHAPES:
         parts.append(f"<p>More shapes, in the comparison: {len(found) - _SHAPES:,}.</p>")
