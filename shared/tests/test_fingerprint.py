@@ -247,6 +247,18 @@ def test_times_of_one_older_fluxbench_can_be_compared() -> None:
     assert not_comparable(OLDER, {**OLDER, "driver": NEWER_DRIVER.driver, "packages": "torch==2.13.0"}) is None
 
 
+def test_a_change_that_left_the_times_as_they_were_keeps_them_comparable() -> None:
+    for older, newer in fingerprint._ALIKE.items():
+        for file in fingerprint.METHOD:
+            assert not_comparable(marks({f"code.{file}": older}), marks({f"code.{file}": newer})) is None
+            assert not_comparable(marks({f"code.{file}": older}), marks({f"code.{file}": "another"})) is not None
+
+
+def test_what_earlier_contents_are_like_is_a_file_as_it_is() -> None:
+    now = fingerprint.of_code(fingerprint.METHOD).values()
+    assert set(fingerprint._ALIKE.values()) <= set(now)  # else drop the entry, or lead it on where that holds
+
+
 # The files.
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 from pathlib import Path
@@ -34,6 +35,12 @@ def test_the_workers_of_a_gpu_are_started_before_they_are_needed_and_have_their_
         f"{what} {process}" for process in range(3) for what in ("ready", "done")
     ]
     assert len(list(tmp_path.glob("waits-*"))) == 3  # no other was started
+
+
+def test_a_worker_is_told_the_highest_clock_of_its_device(tmp_path: Path) -> None:
+    played(tmp_path, "", device=dataclasses.replace(GPU, sm_clock_max_mhz=1980))
+    asked = [json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.glob("request-*.json")]
+    assert [request["clock_mhz"] for request in asked] == [1980] * 3
 
 
 @pytest.mark.parametrize("dies", [1, 2, 3])

@@ -20,8 +20,9 @@ from fakes import TINIER, TINY, clean
 from workers import failures, given, timed, turns
 from wrong import right
 
-from fluxbench import variants
+from fluxbench import variants, worker
 from fluxbench.requests import Request
+from fluxbench.stopwatch import Stopwatch
 from fluxbench.variants._base import Attention, Variant
 from fluxbench.worker import REFERENCE_EVERY, standby, versions
 from fluxbench.workloads import Workload
@@ -272,6 +273,25 @@ def test_a_variant_after_one_that_raised_while_it_was_timed_gets_the_inputs_as_t
     events = given(monkeypatch, load, variants=("made_up", *six[:2]), workloads=(TINY, TINIER))
     assert {name for name, _, _ in failures(events)} == {"made_up"}
     assert timed(events) == {"torch_math", *six[:2]}
+
+
+def test_the_reference_is_timed_after_a_variant_that_raised_while_it_was_timed(
+    monkeypatch: pytest.MonkeyPatch, six: tuple[str, ...]
+) -> None:
+    forgotten: list[int] = []
+
+    class Counts(Stopwatch):
+        def forget(self) -> None:
+            forgotten.append(len(self._marks))
+            super().forget()
+
+    monkeypatch.setattr(worker, "Stopwatch", Counts)
+    load = failing_from(3, RuntimeError("no"))  # between two marks
+    events = given(monkeypatch, load, variants=(*six[:2], "made_up"), workloads=(TINY, TINIER))
+    assert {name for name, _, _ in failures(events)} == {"made_up"}
+    assert timed(events) == {"torch_math", *six[:2]}
+    assert [event["variant"] for event in events if event["event"] == "timed"][-1] == "torch_math"
+    assert max(forgotten) == 1
 
 
 def test_an_error_after_which_the_device_is_lost_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ class LikeAGPU(Stopwatch):
         super().__init__(torch.device("cpu"))
         self.on_cpu = False
         self.done: list[object] = []
+        self.held: list[float] = []
         self._marks_of = Stopwatch(torch.device("cpu"))
 
     def wait(self) -> None:
@@ -55,6 +56,10 @@ class LikeAGPU(Stopwatch):
 
     def hold(self, launch_s: float, calls: int) -> None:
         self.done.append(("hold", calls))
+        self.held.append(launch_s)
+
+    def forget(self) -> None:
+        self._marks_of.forget()
 
     def mark(self) -> None:
         self._marks_of.mark()

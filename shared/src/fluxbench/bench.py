@@ -100,7 +100,14 @@ def ceilings() -> None:
     observed = Observations()
     try:
         environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
-        request = Request(device=device.worker_kind, workloads=(), variants=(), references=(), ceilings=True)
+        request = Request(
+            device=device.worker_kind,
+            workloads=(),
+            variants=(),
+            references=(),
+            ceilings=True,
+            clock_mhz=device.sm_clock_max_mhz,
+        )
         with contextlib.ExitStack() as stack:
             folder = Path(stack.enter_context(_scratch(this, settings)))
             waiting = stack.enter_context(contextlib.closing(Waiting(folder, environment, device, (), PROCESSES)))

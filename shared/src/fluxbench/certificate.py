@@ -177,6 +177,8 @@ def reruns_text(found: dict[str, object]) -> str:
                 f"{compared['device_moved']} of the pairs."
             )
         )
+    if late := found.get("late"):
+        parts.append(prose(f"Sustained ratios that are of launching in some run are left out: {late}."))
     if found.get("at_once"):
         parts.append(prose(certificate_summary.AT_ONCE))
     if found["reason"]:

@@ -91,6 +91,7 @@ def run_variants(
                     sustained=sustained,
                     probe=sustained and process == processes - 1,
                     skip=tuple(observed.failed),
+                    clock_mhz=device.sm_clock_max_mhz,
                 )
                 worker = waiting.next()
                 death = run_one(folder, environment, request, observed, deadline, worker)

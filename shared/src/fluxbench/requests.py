@@ -22,6 +22,7 @@ class Request:
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
     ceilings: bool = False  # measure the device's own matrix and copy rates instead
+    clock_mhz: int | None = None  # the highest of a GPU, by its driver
 
     def to_json(self) -> str:
         """Return the request as JSON."""

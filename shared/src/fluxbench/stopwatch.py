@@ -10,19 +10,22 @@ from typing import Any
 import torch
 
 _HEAD_START_S = 1e-4  # at least, for each call of a round: the host is ahead of the device from the first one on
-_HIGHEST_CLOCK_HZ = 3e9  # of today's cards, for one that does not tell its own
+_HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not tell its own
 _FALLBACK_CACHE_BYTES = 64 << 20
 
 
 class Stopwatch:
-    """Times calls on one device with the device's own events, or with the monotonic clock on a CPU."""
+    """Times calls on one device with the device's own events, or with the monotonic clock on a CPU.
 
-    def __init__(self, device: torch.device) -> None:
+    `clock_mhz` is the highest clock of a GPU, by its driver; None where it does not say.
+    """
+
+    def __init__(self, device: torch.device, clock_mhz: int | None = None) -> None:
         self.device = device
         self.on_cpu = device.type == "cpu"
         # The fill of int8 is told apart from all that a variant runs, which the second clock relies on.
         self._flush = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
-        self._clock_hz = 0.0 if self.on_cpu else _highest_clock_hz(device)
+        self._clock_hz = 1e6 * (clock_mhz or _HIGHEST_CLOCK_MHZ)
         self._marks: list[Any] = []
 
     def wait(self) -> None:
@@ -51,6 +54,10 @@ class Stopwatch:
         event.record()
         self._marks.append(event)
 
+    def forget(self) -> None:
+        """Drop the marks that a call which raised has left."""
+        self._marks = []
+
     def between_ms(self) -> list[float]:
         """Wait for the device, and return the times between the marks since the last call of this, in milliseconds."""
         marks, self._marks = self._marks, []
@@ -58,11 +65,6 @@ class Stopwatch:
             return [1e3 * (end - begin) for begin, end in itertools.pairwise(marks)]
         self.wait()
         return [begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)]
-
-
-def _highest_clock_hz(device: torch.device) -> float:
-    clock_khz = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)  # since torch 2.6
-    return 1e3 * clock_khz or _HIGHEST_CLOCK_HZ
 
 
 def last_level_cache_bytes(device: torch.device) -> int:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 PRECISE_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 _REST = 0.25  # of a GPU after a round, over the time of that round
-_MOST_REPEATS, _LEAST_REPEATS = 5, 2  # rounds in which a call is repeated on the same contents
+_MOST_REPEATS, _LEAST_REPEATS = 5, 3  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun, where they are more than the fewest
 
 

@@ -78,7 +78,7 @@ class Worker:
                 self.emit("failed", variant=name, workload=workload.name, status=status, reason=reason)
             self.emit("done")
             return
-        stopwatch = Stopwatch(self.device)
+        stopwatch = Stopwatch(self.device, self.request.clock_mhz)
         if self.request.ceilings:
             self.emit("ceilings", **measure_ceilings(self.device, stopwatch))
         if self.request.workloads:
@@ -181,6 +181,7 @@ class Worker:
         asleep, began = slept_s(), time.monotonic()
         taken: dict[str, Any] = {}
         broken = False
+        turn.stopwatch.forget()
         gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:

@@ -10,7 +10,7 @@ import html
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from fluxbench.fingerprint import METHOD
+from fluxbench.fingerprint import method
 from fluxbench.formatting import reason
 from fluxbench.plots_style import COLOURS, look
 from fluxbench.ranking import launch_bound
@@ -138,7 +138,7 @@ def _source(record: Record) -> tuple[Hashable, dict[str, Any]]:
         "device": {key: _shown(found.get(key)) for key in _IDENTITY},
         "cores": {"cpu_cores": _shown(found.get("cpu_cores"))},
         "measuring": {"sha256": _shown(found.get("measuring_sha256"))},
-        "method": {file: _shown(found.get(f"code.{file}")) for file in METHOD},
+        "method": {file: _shown(content) for file, content in method(found).items()},
         "power": {"limit": _watts(found.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }
