@@ -19,8 +19,8 @@ MEASURING = (
 )  # fmt: skip
 # A change to one of these changes what a time means.
 METHOD = ("checking.py", "inputs.py", "regimes.py", "samples.py", "stopwatch.py", "timing.py", "worker.py")
-# Contents of these files that give the same times as later ones do. Of November 2026: what is done after a call that
-# raised, how often a slow call is repeated, and which card is asked for its highest clock in which way.
+# Contents of these files that give the same times as later ones do. Of November 2026: what follows a call that raised,
+# how often a slow call is repeated, and where a card's highest clock is read, which is the same number on an H200.
 _ALIKE = {
     "d3d20b9c0298": "a22ecb11f359",  # stopwatch.py
     "32fa18e15cde": "d8cdf50cde0e",  # timing.py
