@@ -5,14 +5,20 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_workers import ALL_PASSED, WORKER, is_gone, outcomes, played, started
-from fakes import GPU
+from fakes import GPU, REPOSITORY, executable
 
-from fluxbench import processes, progress
+from fluxbench import bench, environments, hardware, processes, progress
+from fluxbench.cell import Cell
+from fluxbench.environments import Environment
+from fluxbench.observations import Observations
+from fluxbench.records import Status
+from fluxbench.settings import Settings
 
 
 def test_the_workers_of_a_gpu_are_started_before_they_are_needed_and_have_their_turn_one_by_one(tmp_path: Path) -> None:
@@ -97,6 +103,30 @@ def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
     waited = [int(path.name.removeprefix("waits-")) for path in tmp_path.glob("waits-*")]
     assert len(waited) == 3
     assert all(is_gone(pid) for pid in waited)
+
+
+def test_a_cell_whose_time_is_up_in_its_first_group_of_variants_ends_the_workers_of_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = f"open(f'{tmp_path}/waits-{{os.getpid()}}', 'w').close()\n"
+    scenario = """
+def before(step, variant=None, workload=None):
+    if step == "check":
+        time.sleep(60)
+"""
+    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
+    python = executable(tmp_path / "python", with_mark.replace("SCENARIO", scenario))
+    monkeypatch.setattr(environments, "prepare", lambda *_: Environment(python=str(python)))
+    monkeypatch.setattr(hardware, "other_processes", lambda _: ())
+    this = Cell(id="te", notebook="flux", packages=(), source_sha256="")
+    settings = Settings(root=REPOSITORY, cache=tmp_path / "cache", workloads=("flux1-512px-t128",))
+    deadline = time.monotonic() + 2.5
+    found = bench.measure_cell(this, ["te_fused", "te_flash"], GPU, settings, deadline, Observations())
+    assert [record.status for record in found] == [Status.TIMEOUT] * 2
+    waited = [int(path.name.removeprefix("waits-")) for path in tmp_path.glob("waits-*")]
+    assert len(waited) == 6  # three a group
+    assert all(is_gone(pid) for pid in waited)
+    assert list((tmp_path / "cache" / "runs").iterdir()) == []
 
 
 # Progress.
