@@ -16,6 +16,7 @@ REASONS = {
     Status.CRASHED: "the worker ended on signal 11",
     Status.ERROR: "another kernel ran than the one asked for: math instead of flash",
 }
+LATE = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
 
 
 def make_record(
@@ -122,8 +123,7 @@ def rested(record: Record, burst_ms: float, *, precise: bool | None = None, refe
 
 def launched_late(record: Record) -> Record:
     """Return a record as it is where the host launched too slowly."""
-    mark = "sustained: the host was hardly ahead of the device in all processes: launching is what was timed"
-    return dataclasses.replace(record, marks=(mark,))
+    return dataclasses.replace(record, marks=LATE)
 
 
 def of_old(record: Record) -> Record:

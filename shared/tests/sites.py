@@ -24,7 +24,6 @@ H200: Fingerprint = {
     "code.timing.py": "aaa",
 }
 CPU: Fingerprint = {"device": "AMD EPYC", "device_kind": "cpu", "cpu_cores": 2, "code.timing.py": "aaa"}
-LATE = ("sustained: the host was hardly ahead of the device in all processes: launching is what was timed",)
 LENGTHS = ("flux1-1024px-t128", "flux1-1024px-t512")
 
 

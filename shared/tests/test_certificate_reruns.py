@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 from fakes import GPU
-from sample_records import make_record, rested
+from sample_records import launched_late, make_record, rested
 
 from fluxbench import certificate, certificate_reruns, fingerprint, hardware, records
-from fluxbench.ranking import LAUNCH_BOUND
 from fluxbench.records import Record
 
 CELLS = ("sdpa", "flex")
@@ -61,10 +60,7 @@ def test_the_last_three_runs_of_each_cell_are_taken(root: Path) -> None:
 def test_sustained_times_of_launching_do_not_count_as_ones_that_differ(root: Path) -> None:
     for number, median_ms in enumerate((0.5, 0.6), start=1):
         reference, other = measured("sdpa", number, 0.4, median_ms)
-        late = dataclasses.replace(
-            other, marks=(f"sustained: {LAUNCH_BOUND} in all processes: launching is what was timed",)
-        )
-        keep(root, "sdpa", number, [reference, late])
+        keep(root, "sdpa", number, [reference, launched_late(other)])
     found = certificate_reruns.differences(certificate_reruns.at_hand(root, GPU))
     assert [each.regime for each in found] == ["burst"]
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from browser import served
-from sites import H200, HOSTILE, LATE, LENGTHS, hostile, of_two_targets, record, write
+from sample_records import LATE
+from sites import H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, write
 
 from fluxbench.fingerprint import not_comparable
 from fluxbench.records import Record, Status

@@ -20,9 +20,20 @@ from fluxbench.observations import Observations
 from fluxbench.records import Status
 from fluxbench.settings import Settings
 
+NOTES_ITSELF = "open(f'waits-{os.getpid()}', 'w').close()"
+
+
+def beginning(line: str) -> str:
+    """Return the fake worker with a line that it runs before it waits."""
+    return WORKER.replace("request_path, events_path =", f"{line}\nrequest_path, events_path =", 1)
+
+
+def noted(folder: Path) -> list[int]:
+    """Return the processes that noted themselves in a folder."""
+    return [int(path.name.removeprefix("waits-")) for path in folder.glob("waits-*")]
+
 
 def test_the_workers_of_a_gpu_are_started_before_they_are_needed_and_have_their_turn_one_by_one(tmp_path: Path) -> None:
-    early = "open(f'waits-{os.getpid()}', 'w').close()\n"
     scenario = """
     def before(step, variant=None, workload=None):
         if step == "ready":
@@ -34,13 +45,12 @@ def test_the_workers_of_a_gpu_are_started_before_they_are_needed_and_have_their_
         if step == "done":
             open("order.txt", "a").write(f"done {process}\\n")
     """
-    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
-    observed = played(tmp_path, scenario, device=GPU, worker=with_mark, deadline_s=20.0)
+    observed = played(tmp_path, scenario, device=GPU, worker=beginning(NOTES_ITSELF), deadline_s=20.0)
     assert outcomes(observed) == ALL_PASSED
     assert (tmp_path / "order.txt").read_text(encoding="utf-8").split("\n")[:-1] == [
         f"{what} {process}" for process in range(3) for what in ("ready", "done")
     ]
-    assert len(list(tmp_path.glob("waits-*"))) == 3  # no other was started
+    assert len(noted(tmp_path)) == 3  # no other was started
 
 
 def test_a_worker_is_told_the_highest_clock_of_its_device(tmp_path: Path) -> None:
@@ -74,14 +84,13 @@ def test_a_library_that_takes_a_waiting_worker_with_it_costs_its_own_variant_alo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str
 ) -> None:
     monkeypatch.setattr(processes, "SILENCE_LIMIT_S", 1.0)
-    early = f"if 'b' in sys.argv[4].split(','): {dies}\n"
     scenario = """
     def before(step, variant=None, workload=None):
         if step == "check" and variant == "b":
             os.kill(os.getpid(), signal.SIGKILL)
     """
-    with_death = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
-    found = outcomes(played(tmp_path, scenario, device=GPU, worker=with_death, deadline_s=30.0))
+    worker = beginning(f"if 'b' in sys.argv[4].split(','): {dies}")
+    found = outcomes(played(tmp_path, scenario, device=GPU, worker=worker, deadline_s=30.0))
     assert {pair: outcome for pair, outcome in found.items() if pair[0] != "b"} == {
         pair: outcome for pair, outcome in ALL_PASSED.items() if pair[0] != "b"
     }
@@ -89,7 +98,6 @@ def test_a_library_that_takes_a_waiting_worker_with_it_costs_its_own_variant_alo
 
 
 def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
-    early = "open(f'waits-{os.getpid()}', 'w').close()\n"
     scenario = """
     def before(step, variant=None, workload=None):
         if step == "check":
@@ -97,10 +105,9 @@ def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
                 time.sleep(0.01)
             return "fails"
     """
-    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
-    played(tmp_path, scenario, device=GPU, worker=with_mark, deadline_s=20.0)
+    played(tmp_path, scenario, device=GPU, worker=beginning(NOTES_ITSELF), deadline_s=20.0)
     assert started(tmp_path) == 1
-    waited = [int(path.name.removeprefix("waits-")) for path in tmp_path.glob("waits-*")]
+    waited = noted(tmp_path)
     assert len(waited) == 3
     assert all(is_gone(pid) for pid in waited)
 
@@ -108,14 +115,13 @@ def test_workers_that_still_wait_are_ended(tmp_path: Path) -> None:
 def test_a_cell_whose_time_is_up_in_its_first_group_of_variants_ends_the_workers_of_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    early = f"open(f'{tmp_path}/waits-{{os.getpid()}}', 'w').close()\n"
     scenario = """
 def before(step, variant=None, workload=None):
     if step == "check":
         time.sleep(60)
 """
-    with_mark = WORKER.replace("request_path, events_path =", f"{early}request_path, events_path =", 1)
-    python = executable(tmp_path / "python", with_mark.replace("SCENARIO", scenario))
+    worker = beginning(f"os.chdir({str(tmp_path)!r}); {NOTES_ITSELF}")  # its own folder is gone afterwards
+    python = executable(tmp_path / "python", worker.replace("SCENARIO", scenario))
     monkeypatch.setattr(environments, "prepare", lambda *_: Environment(python=str(python)))
     monkeypatch.setattr(hardware, "other_processes", lambda _: ())
     this = Cell(id="te", notebook="flux", packages=(), source_sha256="")
@@ -123,7 +129,7 @@ def before(step, variant=None, workload=None):
     deadline = time.monotonic() + 2.5
     found = bench.measure_cell(this, ["te_fused", "te_flash"], GPU, settings, deadline, Observations())
     assert [record.status for record in found] == [Status.TIMEOUT] * 2
-    waited = [int(path.name.removeprefix("waits-")) for path in tmp_path.glob("waits-*")]
+    waited = noted(tmp_path)
     assert len(waited) == 6  # three a group
     assert all(is_gone(pid) for pid in waited)
     assert list((tmp_path / "cache" / "runs").iterdir()) == []

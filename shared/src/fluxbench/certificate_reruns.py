@@ -140,29 +140,21 @@ def differences(runs: Mapping[str, Sequence[Ran]]) -> list[Difference]:
     Where a sustained time is of launching, in any run, there is no sustained ratio: it says what the host did.
     """
     found = []
-    late = _late(runs)
     for its in runs.values():
         for key in [(record.variant, record.workload.name) for record in its[0].records]:
             passed = [r for run in its for r in run.records if (r.variant, r.workload.name) == key and r.timing]
             for regime in REGIMES:
+                if regime == "sustained" and any(map(launch_bound, passed)):
+                    continue
                 timings = [
                     t for r in passed if (t := r.burst if regime == "burst" else r.timing) and t.regime == regime
                 ]
-                if regime == "sustained" and key in late:
-                    continue
                 if len(timings) > 1 and key[0] != timings[0].reference_variant:
                     ratios = tuple(timing.ratio for timing in timings)
                     found.append(Difference(
                         variant=key[0], workload=key[1], regime=regime, median_ms=timings[0].median_ms, ratios=ratios
                     ))  # fmt: skip
     return found
-
-
-def _late(runs: Mapping[str, Sequence[Ran]]) -> set[tuple[str, str]]:
-    """Return the variants and workloads whose sustained time is of launching in some run."""
-    return {
-        (r.variant, r.workload.name) for its in runs.values() for run in its for r in run.records if launch_bound(r)
-    }
 
 
 def compared(runs: Mapping[str, Sequence[Ran]]) -> list[Comparison]:
@@ -208,7 +200,9 @@ def summary(runs: Mapping[str, Sequence[Ran]]) -> dict[str, Any]:
         for which, fast in (("faster", True), ("slower", False)):
             its = [each for each in seen if each.regime == regime and (each.median_ms < FAST_MS) == fast]
             found[f"{regime}_{which}"] = _largest(its)
-    late = _late(runs)
+    late = {
+        (r.variant, r.workload.name) for its in runs.values() for run in its for r in run.records if launch_bound(r)
+    }
     found["late"] = len(late)
     comparisons = compared(runs) if seen else []
     rows = [row for comparison in comparisons for row in comparison.compared]

@@ -28,7 +28,7 @@ from fluxbench.sentences import leaders, shape
 _NAMED = 4  # variants that a sentence names before it counts the rest
 
 
-def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str] | None = None) -> str:
+def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str] | None = None) -> list[str]:
     """Return in a few paragraphs which kernel is fastest at equal correctness, by how much, where, and on what.
 
     The first is of the exact kernels, or of why none passed. The last is what a reader must know of the kernels that
@@ -36,22 +36,20 @@ def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str]
     """
     found = groups(records)
     if not found:
-        return f"Nothing was measured on {device_name}: there are no records."
+        return [f"Nothing was measured on {device_name}: there are no records."]
     first, *others = (paragraph for group in found for paragraph in _said(group))
-    text = "\n\n".join(
-        [f"On {_device(found, device_name)}, {first}.", *(f"{each[0].upper()}{each[1:]}." for each in others)]
-    )
+    said = [f"On {_device(found, device_name)}, {first}.", *(f"{each[0].upper()}{each[1:]}." for each in others)]
     told: dict[str, list[str]] = {}
     for name, note in (notes or {}).items():
-        if _in(text, name):
+        if any(_in(paragraph, name) for paragraph in said):
             told.setdefault(note, []).append(name)
     last = " ".join(f"Of {' and '.join(names)}: {note}." for note, names in told.items())
-    return f"{text}\n\n{last}" if last else text
+    return [*said, last] if last else said
 
 
-def _in(sentence: str, kernel: str) -> bool:
-    """Whether a sentence names a kernel, in any of its forms."""
-    return re.search(rf"\b{re.escape(kernel)}({'|'.join(FORMS)})?\b", sentence) is not None
+def _in(paragraph: str, kernel: str) -> bool:
+    """Whether a paragraph names a kernel, in any of its forms."""
+    return re.search(rf"\b{re.escape(kernel)}({'|'.join(FORMS)})?\b", paragraph) is not None
 
 
 def _device(found: Sequence[Group], device_name: str) -> str:

@@ -43,8 +43,7 @@ def device() -> None:
 def answer() -> None:
     """Print the page's answer, what must be known of the kernels in it, and on what it holds."""
     found, device = measured(), _facts()["device"]
-    print(tables.answer(found, str(device["name"]), variants.notes()))
-    print(f"\n{_holds_on(device, found)}")
+    print(*tables.answer(found, str(device["name"]), variants.notes()), _holds_on(device, found), sep="\n\n")
 
 
 def correctness() -> None:

@@ -91,8 +91,7 @@ def _headlines(notebook: Notebook, notes: Mapping[str, str]) -> str:
     found = notebook.groups
     parts = []
     for group in found[:_SHAPES]:
-        said = answer(group.records, device_name(group.records), notes)
-        first, *others = said.split("\n\n")
+        first, *others = answer(group.records, device_name(group.records), notes)
         parts.append(f'<p class="answer">{text(_short(first))}</p>')
         parts += [f"<p>{text(_short(other))}</p>" for other in others]
         parts.append(_figure(group))
