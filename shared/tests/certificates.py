@@ -9,8 +9,8 @@ from typing import Any
 
 from sample_records import make_record
 
-from fluxbench.certificate_runs import Form, Run, Trials
-from fluxbench.records import Record, SecondClock, Sentinel
+from fluxbench.analysis.certificate.runs import Form, Run, Trials
+from fluxbench.records.schema import Record, SecondClock, Sentinel
 from fluxbench.variants import slowed
 
 BASES = ("torch_flash", "triton_flash")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from fakes import CPU, TINIER, TINY, executable
 
-from fluxbench.environments import Environment
-from fluxbench.hardware import Device
-from fluxbench.observations import Observations
-from fluxbench.processes import Waiting, run_variants
-from fluxbench.workloads import Workload
+from fluxbench.bench.observations import Observations
+from fluxbench.bench.processes import Waiting, run_variants
+from fluxbench.device.detection import Device
+from fluxbench.environments.prepare import Environment
+from fluxbench.operations.workloads import Workload
 
 # A worker that measures what it is asked for in no time. A scenario redefines `before`, called at each of its steps.
 WORKER = """

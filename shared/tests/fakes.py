@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from fluxbench.hardware import Device
-from fluxbench.workloads import Workload
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CPU = Device(kind="cpu", name="made-up CPU", cpu="made-up CPU", cores=2)

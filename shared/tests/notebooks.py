@@ -22,13 +22,16 @@ import pytest
 from fakes import REPOSITORY, clean
 from sample_records import make_record
 
-from fluxbench import cell, dependencies, hardware, records
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import detection as hardware
+from fluxbench.environments import cell
 from fluxbench.notebook.build import Built, Listener, build
 from fluxbench.notebook.document import load
 from fluxbench.notebook.freshness import check
 from fluxbench.notebook.store import Result, Store
-from fluxbench.records import Record, Sentinel
-from fluxbench.settings import Settings, SetupError
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, Sentinel
 
 DRIVER, NEWER = "580.65.06", "580.159.04"
 HEADER = """# /// script

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from fluxbench.records import Correctness, Kernel, Record, SecondClock, Status, Telemetry, Timing
-from fluxbench.workloads import BY_NAME, Workload
+from fluxbench.operations.workloads import BY_NAME, Workload
+from fluxbench.records.schema import Correctness, Kernel, Record, SecondClock, Status, Telemetry, Timing
 
 REASONS = {
     Status.INCORRECT: "rel_l2 0.21 is over the budget of 0.0061.",

@@ -7,8 +7,8 @@ from typing import Any
 
 from fakes import TINY
 
-from fluxbench.samples import Turn
-from fluxbench.telemetry import Reading
+from fluxbench.bench.series import Turn
+from fluxbench.timing.telemetry import Reading
 
 REFERENCE = "torch_flash"
 ROUND_S, WINDOW_S = 0.1, 0.1

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 import torch
 
-from fluxbench import inputs
-from fluxbench.correctness import Case, judge
-from fluxbench.records import INPUTS
+from fluxbench.correctness.judging import Case, judge
+from fluxbench.operations import inputs
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.schema import INPUTS
 from fluxbench.variants._base import Attention, Variant
-from fluxbench.workloads import Workload
 
 SMALL = Workload(name="small", seq_len=123, heads=4, head_dim=64)
 RECORDED: dict[str, dict[str, str]] = {

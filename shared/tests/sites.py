@@ -9,10 +9,10 @@ from typing import Any
 
 from sample_records import make_record
 
-from fluxbench import records
-from fluxbench.fingerprint import Fingerprint
-from fluxbench.records import Record, Status
-from fluxbench.workloads import BY_NAME, Workload
+from fluxbench.operations.workloads import BY_NAME, Workload
+from fluxbench.records import schema as records
+from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.records.schema import Record, Status
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\"'&\u2028\u2029{0}%s"
 H200: Fingerprint = {

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sample_records import make_record
 
-from fluxbench import records
 from fluxbench.cli import main
-from fluxbench.fingerprint import Fingerprint
-from fluxbench.records import Record, Status
-from fluxbench.settings import SetupError
+from fluxbench.core.settings import SetupError
+from fluxbench.records import schema as records
+from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.records.schema import Record, Status
 from fluxbench.site.intake import Intake, add
 
 REPORTS = Path(__file__).resolve().parents[2] / "reports"

@@ -17,10 +17,16 @@ from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, without_uv
 from sample_records import make_record
 from sample_turns import timed
 
-from fluxbench import bench, cell, environments, hardware, progress, records, variants
-from fluxbench.observations import Observations
-from fluxbench.records import Record, Sentinel, Status
-from fluxbench.settings import Settings, SetupError
+from fluxbench import variants
+from fluxbench.bench import measuring as bench
+from fluxbench.bench.observations import Observations
+from fluxbench.core import progress
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import detection as hardware
+from fluxbench.environments import cell
+from fluxbench.environments import prepare as environments
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, Sentinel, Status
 
 PACKAGE = Path(bench.__file__).parent
 

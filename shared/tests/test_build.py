@@ -19,12 +19,12 @@ from notebooks import ALL, NEWER, Machine, listing
 from sample_records import make_record
 
 from fluxbench import cli
-from fluxbench.formatting import utc
+from fluxbench.core.formatting import utc
+from fluxbench.core.progress import Progress
+from fluxbench.core.settings import SetupError
 from fluxbench.notebook import listeners
 from fluxbench.notebook.listeners import Bar, Lines, Times
-from fluxbench.progress import Progress
-from fluxbench.records import Status
-from fluxbench.settings import SetupError
+from fluxbench.records.schema import Status
 
 
 def cells(machine: Machine, *lines: str) -> None:

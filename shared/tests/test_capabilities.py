@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fluxbench import variants
-from fluxbench.capabilities import LENGTHS, probe
+from fluxbench.correctness.capabilities import LENGTHS, probe
 from fluxbench.variants._base import Attention, Capabilities, Variant, sdpa
 
 CPU = torch.device("cpu")

@@ -11,8 +11,8 @@ import pytest
 from fakes import REPOSITORY
 from uvnote.parser import parse_markdown
 
-from fluxbench import cell
-from fluxbench.settings import SetupError
+from fluxbench.core.settings import SetupError
+from fluxbench.environments import cell
 
 GOOD = """\
 # /// script
@@ -23,7 +23,7 @@ GOOD = """\
 # notebook = "flux"
 # packages = ["torch==2.13.0", "numpy==2.4.6"]
 # ///
-from fluxbench import bench
+from fluxbench.bench import measuring as bench
 
 bench.measure("torch_math")
 """

@@ -12,13 +12,19 @@ import pytest
 from certificates import BASES, FORMS, PROCESSES, WORKLOADS, made_up
 from fakes import GPU, clean
 
-from fluxbench import bench, cell, certificate, certificate_runs, certificate_summary, certificate_trials, hardware
-from fluxbench import certificate_position as position
-from fluxbench.certificate_runs import PERCENT, Trials
-from fluxbench.observations import Observations
-from fluxbench.records import Record, RecordError, Status
-from fluxbench.samples import Turn
-from fluxbench.verdicts import Verdict
+from fluxbench.analysis.certificate import position
+from fluxbench.analysis.certificate import runs as certificate_runs
+from fluxbench.analysis.certificate import summary as certificate_summary
+from fluxbench.analysis.certificate.runs import PERCENT, Trials
+from fluxbench.bench import measuring as bench
+from fluxbench.bench import trials as certificate_trials
+from fluxbench.bench.observations import Observations
+from fluxbench.bench.series import Turn
+from fluxbench.device import detection as hardware
+from fluxbench.environments import cell
+from fluxbench.records.schema import Record, RecordError, Status
+from fluxbench.report import certificate
+from fluxbench.stats.significance import Verdict
 
 SUMMARY = {
     *("a_a", "detection", "position_effect_max", "rerun_ratio_max_difference", "clock_agreement_max_difference"),

@@ -11,12 +11,13 @@ import pytest
 from fakes import CPU, GPU, REPOSITORY, clean
 from uvnote.parser import CodeCell
 
-from fluxbench import cell, dependencies
-from fluxbench.hardware import Device
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings
+from fluxbench.device.detection import Device
+from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, load
 from fluxbench.notebook.freshness import depended_on, depends_on
 from fluxbench.notebook.store import Result
-from fluxbench.settings import Settings
 
 SETTINGS = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
 

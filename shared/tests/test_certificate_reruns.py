@@ -10,8 +10,12 @@ import pytest
 from fakes import GPU
 from sample_records import launched_late, make_record, rested
 
-from fluxbench import certificate, certificate_reruns, fingerprint, hardware, records
-from fluxbench.records import Record
+from fluxbench.analysis.certificate import reruns as certificate_reruns
+from fluxbench.device import detection as hardware
+from fluxbench.records import fingerprint
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record
+from fluxbench.report import certificate
 
 CELLS = ("sdpa", "flex")
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from sample_records import REASONS, make_record
 
-from fluxbench import comparison_text
-from fluxbench.comparison import Comparison, Happened, Measured, Row, compare
-from fluxbench.comparison_text import summary, table, to_json
-from fluxbench.records import Record, Sentinel, Status, Timing
-from fluxbench.verdicts import Verdict
-from fluxbench.workloads import FLUX_TEXT_TOKENS, SETS
+from fluxbench.analysis.comparison import Comparison, Happened, Measured, Row, compare
+from fluxbench.operations.workloads import FLUX_TEXT_TOKENS, SETS
+from fluxbench.records.schema import Record, Sentinel, Status, Timing
+from fluxbench.report import comparison_text
+from fluxbench.report.comparison_text import summary, table, to_json
+from fluxbench.stats.significance import Verdict
 
 PROCESS_SD, SAMPLE_SD = 0.0012, 0.005  # shares: between processes, and within one
 SUSTAINED_SD = 0.005  # between processes, of an H200 at its power limit

@@ -10,7 +10,7 @@ import fake_cudnn
 import pytest
 import signatures
 
-from fluxbench import inputs
+from fluxbench.operations import inputs
 from fluxbench.variants import cudnn_frontend
 from fluxbench.variants._base import Variant
 

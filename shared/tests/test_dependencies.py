@@ -16,10 +16,13 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, NEWER_DRIVER, REPOSITORY, clean
 
-from fluxbench import cell, dependencies, fingerprint, variants
-from fluxbench.fingerprint import Fingerprint
-from fluxbench.hardware import Device
-from fluxbench.settings import Settings, SetupError
+from fluxbench import variants
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device.detection import Device
+from fluxbench.environments import cell
+from fluxbench.records import fingerprint
+from fluxbench.records.fingerprint import Fingerprint
 
 PACKAGE = Path(fingerprint.__file__).parent
 SOURCE = """\
@@ -33,9 +36,10 @@ THIS = cell.parse(SOURCE, "sdpa")
 ASK = """
 import json, sys
 from pathlib import Path
-from fluxbench import cell, dependencies
-from fluxbench.hardware import Device
-from fluxbench.settings import Settings
+from fluxbench.bench import dependencies
+from fluxbench.environments import cell
+from fluxbench.device.detection import Device
+from fluxbench.core.settings import Settings
 
 root, source, *names = sys.argv[1:]
 assert not Path(dependencies.__file__).is_relative_to(root), "the copy is asked, not the repository"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from sample_records import make_record
 
-from fluxbench import cli, records
+from fluxbench import cli
+from fluxbench.records import schema as records
 
 H200 = {"device": "NVIDIA H200", "device_kind": "cuda", "driver": "580.65.06", "code.timing.py": "a"}
 

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
 
-from fluxbench import hardware, variants
-from fluxbench.hardware import Device
+from fluxbench import variants
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection as hardware
+from fluxbench.device.detection import Device
 from fluxbench.notebook import doctor_looks
 from fluxbench.notebook.doctor import Examination, OfVariant, examine
-from fluxbench.settings import Settings
 
 CPU_WHEEL = f"torch-2.13.0+cpu-cp{sys.version_info.major}{sys.version_info.minor}-cp311-manylinux_2_28_x86_64.whl"
 H200 = dataclasses.replace(GPU, name="NVIDIA H200")
@@ -491,7 +492,7 @@ def test_it_loads_no_heavy_library() -> None:
 import sys
 import tomllib
 from fluxbench.notebook.doctor import examine
-from fluxbench.settings import Settings
+from fluxbench.core.settings import Settings
 found = examine(Settings.load())
 found.text(), found.to_json()
 print(*{"torch", "triton", "pandas", "matplotlib", "numpy"} & set(sys.modules))

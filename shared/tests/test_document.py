@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from notebooks import Machine, listing
 
+from fluxbench.core.settings import SetupError
 from fluxbench.notebook.document import load, unsafe_artifact
 from fluxbench.notebook.page_markup import refined
-from fluxbench.settings import SetupError
 
 
 def notebook(folder: Path, *cells: str) -> Path:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from sample_turns import readings
 
-from fluxbench.energy import Span, powers
-from fluxbench.telemetry import Reading
+from fluxbench.timing.energy import Span, powers
+from fluxbench.timing.telemetry import Reading
 
 IDLE_W = 80.0
 STEP_S = 0.1  # of an H200's counter

@@ -15,9 +15,11 @@ import pytest
 from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
 from uvnote.parser import parse_markdown
 
-from fluxbench import cell, environments, targets
-from fluxbench.hardware import Device
-from fluxbench.settings import Settings, SetupError
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import targets
+from fluxbench.device.detection import Device
+from fluxbench.environments import cell
+from fluxbench.environments import prepare as environments
 
 PACKAGES = ("torch==2.13.0", "numpy==2.4.6")
 CPU_WHEEL = f"torch-2.13.0+cpu-cp{sys.version_info.major}{sys.version_info.minor}-cp311-manylinux_2_28_x86_64.whl"

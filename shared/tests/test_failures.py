@@ -7,8 +7,8 @@ import re
 import pytest
 import torch
 
-from fluxbench.failures import classify, first_sentence
-from fluxbench.records import Status
+from fluxbench.records.schema import Status
+from fluxbench.worker.failures import classify, first_sentence
 
 SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
 

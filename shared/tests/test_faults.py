@@ -29,12 +29,17 @@ from fakes import REPOSITORY, clean, is_alive, until
 from sample_records import make_record
 from test_runner import CHILDREN
 
-from fluxbench import cell, cli, dependencies, environments, hardware, records
-from fluxbench.formatting import utc
+from fluxbench import cli
+from fluxbench.bench import dependencies
+from fluxbench.core.formatting import utc
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import detection as hardware
+from fluxbench.environments import cell
+from fluxbench.environments import prepare as environments
 from fluxbench.notebook import execution
 from fluxbench.notebook.document import load
 from fluxbench.notebook.store import Store
-from fluxbench.settings import Settings, SetupError
+from fluxbench.records import schema as records
 
 NOTEBOOK = """---
 title: Made up — überall

@@ -12,9 +12,9 @@ from types import MappingProxyType
 import pytest
 from fakes import CPU, GPU, NEWER_DRIVER
 
-from fluxbench import fingerprint
-from fluxbench.fingerprint import Fingerprint, another_device, differences, not_comparable
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.records import fingerprint
+from fluxbench.records.fingerprint import Fingerprint, another_device, differences, not_comparable
 
 PACKAGE = Path(fingerprint.__file__).parent
 

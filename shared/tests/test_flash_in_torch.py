@@ -11,7 +11,7 @@ import pytest
 import signatures
 import torch
 
-from fluxbench import inputs
+from fluxbench.operations import inputs
 from fluxbench.variants import flex_flash, torch_fa
 from fluxbench.variants._base import Variant
 

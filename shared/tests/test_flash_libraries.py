@@ -15,13 +15,13 @@ import signatures
 import torch
 from fakes import CPU, GPU
 
-from fluxbench import inputs
-from fluxbench.correctness import Case, judge
-from fluxbench.hardware import Device
-from fluxbench.records import INPUTS
+from fluxbench.correctness.judging import Case, judge
+from fluxbench.device.detection import Device
+from fluxbench.operations import inputs
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.schema import INPUTS
 from fluxbench.variants import flash_attn_2, flash_attn_3, flash_attn_4, flex_flash, torch_fa
 from fluxbench.variants._base import Variant
-from fluxbench.workloads import Workload
 
 GROUPED = replace(signatures.SMALL, kv_heads=2)
 FLUX = Workload(name="flux", seq_len=4608, heads=24)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fluxbench import cli, records
-from fluxbench.floor import faster_than_possible, shortest_ms
-from fluxbench.floor_table import TableCheck, check_table
-from fluxbench.hardware import Device
-from fluxbench.peaks import by_name
-from fluxbench.workloads import BY_NAME, Workload
+from fluxbench import cli
+from fluxbench.analysis.audit import TableCheck, check_table
+from fluxbench.device.detection import Device
+from fluxbench.device.peaks import by_name
+from fluxbench.operations.roofline import faster_than_possible, shortest_ms
+from fluxbench.operations.workloads import BY_NAME, Workload
+from fluxbench.records import schema as records
 
 REPORTS = Path(__file__).resolve().parents[2] / "reports"
 H200 = Device(kind="cuda", name="NVIDIA H200", sm_clock_max_mhz=1980, memory_clock_max_mhz=3201)

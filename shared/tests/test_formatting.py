@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxbench.formatting import plus_minus
+from fluxbench.core.formatting import plus_minus
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
-from fluxbench import hardware, peaks
-from fluxbench.hardware import Device, describe, detect, nvidia_smi, other_processes, target_name
-from fluxbench.peaks import peak
+from fluxbench.device import detection as hardware
+from fluxbench.device import peaks
+from fluxbench.device.detection import Device, describe, detect, nvidia_smi, other_processes, target_name
+from fluxbench.device.peaks import peak
 
 MIB = 2**20
 H200 = SimpleNamespace(

@@ -15,12 +15,14 @@ import pytest
 import torch
 from fakes import CPU, GPU, TINY
 
-from fluxbench import correctness, inputs, variants
-from fluxbench.hardware import Device
+from fluxbench import variants
+from fluxbench.correctness import judging as correctness
+from fluxbench.device.detection import Device
 from fluxbench.kernels import hub
+from fluxbench.operations import inputs
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import hf_kernels
 from fluxbench.variants._base import build
-from fluxbench.workloads import Workload
 
 pytest.importorskip("kernels", reason="needs the package of locks/dev.txt")
 import huggingface_hub

@@ -16,12 +16,16 @@ import pytest
 from fakes import CPU, GPU, clean
 from sample_records import make_record
 
-from fluxbench import fingerprint, history, plots, records, show
-from fluxbench.hardware import Device
-from fluxbench.history import History, Timeline, revisions
-from fluxbench.records import Record, Status
-from fluxbench.settings import Settings
-from fluxbench.workloads import SETS
+from fluxbench import show
+from fluxbench.analysis import history
+from fluxbench.analysis.history import History, Timeline, revisions
+from fluxbench.core.settings import Settings
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import SETS
+from fluxbench.records import fingerprint
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.figures import figures as plots
 
 LONGEST, SHORTER = "flux1-1024px-t512", "flux1-1024px-t448"
 OLD = {"driver": "580.10", "torch": "2.9.0", "triton": "3.5.0", "cudnn": "91000"}
@@ -296,7 +300,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 def series(variant: str) -> str:
     """Return the number of a variant's colour among the page's series."""
-    from fluxbench.plots_style import COLOURS, look
+    from fluxbench.report.figures.style import COLOURS, look
 
     return str(COLOURS.index(look(variant).colour) + 1)
 
@@ -496,6 +500,6 @@ class TestShow:
 
 
 def test_history_loads_no_heavy_library() -> None:
-    code = "import fluxbench.history, sys; print(*({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))"
+    code = "import fluxbench.analysis.history, sys; print(*({'torch', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -12,7 +12,8 @@ import pytest
 from fakes import REPOSITORY
 from uvnote.parser import parse_markdown
 
-from fluxbench import cell, variants
+from fluxbench import variants
+from fluxbench.environments import cell
 from fluxbench.variants import _base
 
 VARIANTS = Path("shared/src/fluxbench/variants")
@@ -77,7 +78,7 @@ VARIANT = _base.Variant(name="made_up", load=lambda: _base.sdpa(None))
 '''
 CELL = """
 ```python id=made_up
-from fluxbench import bench
+from fluxbench.bench import measuring as bench
 
 bench.measure("made_up")
 ```

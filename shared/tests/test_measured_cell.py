@@ -13,12 +13,16 @@ import pytest
 import torch
 from fakes import CPU, GPU, REPOSITORY, TINY, clean
 
-from fluxbench import bench, environments, hardware, sentinel, workloads
-from fluxbench.cell import Cell
-from fluxbench.environments import Environment
-from fluxbench.observations import Observations, to_samples, to_sentinel
-from fluxbench.records import Record, Status, from_json
-from fluxbench.settings import Settings
+from fluxbench.bench import measuring as bench
+from fluxbench.bench.observations import Observations, to_samples, to_sentinel
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection as hardware
+from fluxbench.environments import prepare as environments
+from fluxbench.environments.cell import Cell
+from fluxbench.environments.prepare import Environment
+from fluxbench.operations import workloads
+from fluxbench.records.schema import Record, Status, from_json
+from fluxbench.timing import control_kernel as sentinel
 
 
 @pytest.fixture(autouse=True)

@@ -11,13 +11,13 @@ import pytest
 from fakes import CPU, GPU, TINIER, TINY
 from sample_turns import BLOCK_AFTER_S, checked, readings, timed
 
-from fluxbench.cell import Cell
-from fluxbench.hardware import Device
-from fluxbench.observations import Observations, to_samples
-from fluxbench.recording import to_record
-from fluxbench.records import Record, SecondClock, Status, from_json
-from fluxbench.telemetry import Reading
-from fluxbench.workloads import Workload
+from fluxbench.bench.observations import Observations, to_samples
+from fluxbench.bench.recording import to_record
+from fluxbench.device.detection import Device
+from fluxbench.environments.cell import Cell
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.schema import Record, SecondClock, Status, from_json
+from fluxbench.timing.telemetry import Reading
 
 CELL = Cell(notebook="flux", id="sdpa", packages=("torch==2.13.0",), source_sha256="0" * 64)
 H200 = dataclasses.replace(GPU, name="NVIDIA H200", sm_clock_max_mhz=1980, memory_clock_max_mhz=3201)

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from fakes import CPU, GPU
 
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import cudnn_frontend, sageattention, transformer_engine, xformers
 from fluxbench.variants._base import Variant
-from fluxbench.workloads import Workload
 
 FLUX = Workload(name="flux", seq_len=4608, heads=24)
 COMPILED = ("", "_compile_d", "_compile_ma")

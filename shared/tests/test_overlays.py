@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 from fakes import GPU, REPOSITORY, clean
 
-from fluxbench import environments, targets
-from fluxbench.settings import Settings, SetupError
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import targets
+from fluxbench.environments import prepare as environments
 
 TARGET = dataclasses.replace(targets.of(GPU, REPOSITORY), locks=("torch.txt",))
 PACKAGES = ("torch==2.13.0", "dsl==1.0")

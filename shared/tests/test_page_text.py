@@ -9,12 +9,12 @@ import xml.etree.ElementTree as ET
 import pytest
 from sample_records import make_record
 
-from fluxbench import tables
-from fluxbench.hardware import describe
+from fluxbench.device.detection import describe
 from fluxbench.notebook.page_text import drawn
-from fluxbench.records import Status
-from fluxbench.tables_text import grid
-from fluxbench.workloads import named
+from fluxbench.operations.workloads import named
+from fluxbench.records.schema import Status
+from fluxbench.report.tables import tables
+from fluxbench.report.tables.text import grid
 
 
 def parsed(text: str) -> ET.Element:

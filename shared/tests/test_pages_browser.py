@@ -17,13 +17,15 @@ from browser import Browser, served
 from fakes import GPU, REPOSITORY, clean
 from sample_records import make_record
 
-from fluxbench import records, show, tables
+from fluxbench import show
 from fluxbench.notebook.document import Document, load
 from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.page import draw
 from fluxbench.notebook.store import Result, Store
-from fluxbench.records import Record, Status
-from fluxbench.workloads import named
+from fluxbench.operations.workloads import named
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.tables import tables
 
 SHOWN = ("answer", "ranking", "latency", "throughput", "frontier", "energy", "parts", "state", "correctness", "kernels")
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"

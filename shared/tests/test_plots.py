@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from sample_records import launched_late, make_record, of_old, rested
 
-from fluxbench import plots
+from fluxbench.analysis.ranking import FORMS
 from fluxbench.notebook.style import STYLESHEET
-from fluxbench.plots_style import BASES, COLOURS, look
-from fluxbench.ranking import FORMS
-from fluxbench.records import Record, Status
+from fluxbench.operations.workloads import SETS
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.figures import figures as plots
+from fluxbench.report.figures.style import BASES, COLOURS, look
 from fluxbench.variants import NAMES, REGISTRY
-from fluxbench.workloads import SETS
 
 Draw = Callable[[Iterable[Record], Path], None]
 

@@ -10,8 +10,9 @@ import pytest
 from sample_records import launched_late, make_record, of_old
 from test_plots import SMALL, draw, plotted, told, words
 
-from fluxbench import plots, plots_frontier
-from fluxbench.records import Record, Status
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.figures import figures as plots
+from fluxbench.report.figures import frontier as plots_frontier
 
 
 def apart(record: Record, **parts: float) -> Record:

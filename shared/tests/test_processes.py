@@ -8,10 +8,10 @@ import pytest
 from fake_workers import ALL_PASSED, is_gone, outcomes, played, started
 from fakes import TINY
 
-from fluxbench import processes
-from fluxbench.records import Status
-from fluxbench.requests import Request
-from fluxbench.telemetry import Reading, Sampler
+from fluxbench.bench import processes
+from fluxbench.records.schema import Status
+from fluxbench.timing.telemetry import Reading, Sampler
+from fluxbench.worker.request import Request
 
 
 def test_workers_that_do_as_they_should_are_started_once_a_process(tmp_path: Path) -> None:

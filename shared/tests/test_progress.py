@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxbench import progress
-from fluxbench.progress import Progress
+from fluxbench.core import progress
+from fluxbench.core.progress import Progress
 
 
 @pytest.fixture

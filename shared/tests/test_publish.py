@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from notebooks import ALL, Machine, tree, with_results
 
-from fluxbench import records
+from fluxbench.core.settings import SetupError
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.publish import publish
-from fluxbench.settings import SetupError
+from fluxbench.records import schema as records
 
 
 @pytest.fixture

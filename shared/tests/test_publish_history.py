@@ -14,14 +14,14 @@ from fakes import GPU
 from sample_records import make_record
 from uvnote.parser import CodeCell, DocumentConfig
 
-from fluxbench import records
+from fluxbench.core.settings import SetupError
+from fluxbench.device.targets import Target
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.publish import publish
 from fluxbench.notebook.store import Result
-from fluxbench.settings import SetupError
-from fluxbench.targets import Target
+from fluxbench.records import schema as records
 
 FIRST, SECOND, THIRD = (f"2026-0{month}-21T10:45:12+00:00" for month in (1, 2, 3))
 STAMP_1, STAMP_2, STAMP_3 = (f"2026-0{month}-21T104512Z" for month in (1, 2, 3))

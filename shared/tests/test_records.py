@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_records import make_record
 
-from fluxbench import records
-from fluxbench.records import Kernel, Record, RecordError, Status, from_json
-from fluxbench.workloads import Workload
+from fluxbench.operations.workloads import Workload
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Kernel, Record, RecordError, Status, from_json
 
 FAILED = [status for status in Status if status is not Status.PASSED]
 # docs: the fixed schema. Published records hold these names, so none may change without another schema number.

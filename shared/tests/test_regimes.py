@@ -16,16 +16,18 @@ import torch
 from workers import QUICK, LikeAGPU, hurry
 from wrong import right
 
-from fluxbench import inputs, regimes, timing
-from fluxbench.correctness import Case
-from fluxbench.inputs import Fresh, Inputs
-from fluxbench.records import INPUTS, Status
-from fluxbench.reference import attention
-from fluxbench.regimes import Shape, Turn
-from fluxbench.sentinel import Sentinel
-from fluxbench.stopwatch import Stopwatch
+from fluxbench.correctness.judging import Case
+from fluxbench.correctness.reference import attention
+from fluxbench.operations import inputs
+from fluxbench.operations.inputs import Fresh, Inputs
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.schema import INPUTS, Status
+from fluxbench.timing import regimes as timing
+from fluxbench.timing.control_kernel import Sentinel
+from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import Variant
-from fluxbench.workloads import Workload
+from fluxbench.worker import trial as regimes
+from fluxbench.worker.trial import Shape, Turn
 
 CPU = torch.device("cpu")
 SMALL = Workload(name="small", seq_len=48, heads=2, head_dim=64)

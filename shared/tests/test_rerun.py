@@ -12,10 +12,10 @@ import pytest
 from notebooks import ALL, DRIVER, NEWER, Machine, listing
 from sample_records import make_record
 
-from fluxbench import records
-from fluxbench.formatting import utc
+from fluxbench.core.formatting import utc
 from fluxbench.notebook.listeners import Lines
-from fluxbench.records import Record, Sentinel, Status
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, Sentinel, Status
 
 
 def timed(variant: str, median_ms: float, measured_at: str = "2026-11-21T12:00:00Z") -> Record:

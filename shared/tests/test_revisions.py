@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from sample_records import make_record
 
-from fluxbench import records
+from fluxbench.core.settings import SetupError
 from fluxbench.notebook.revisions import measured
-from fluxbench.records import Sentinel
-from fluxbench.settings import SetupError
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Sentinel
 
 SENTINEL = Sentinel(kernel="fixed", samples_ms={"flux1-1024px-t512": ((1.0, 1.1), (1.2,))})
 

@@ -10,7 +10,7 @@ import pytest
 import signatures
 import torch
 
-from fluxbench import inputs
+from fluxbench.operations import inputs
 from fluxbench.variants import sageattention
 from fluxbench.variants._base import Variant
 

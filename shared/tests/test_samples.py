@@ -8,9 +8,9 @@ import pytest
 from fakes import TINIER, TINY
 from sample_turns import readings, timed, turn
 
-from fluxbench import samples
-from fluxbench.samples import Turn
-from fluxbench.telemetry import Log
+from fluxbench.bench import series as samples
+from fluxbench.bench.series import Turn
+from fluxbench.timing.telemetry import Log
 
 SILENT = Log([])
 TIMES_MS = (1.0, 2.0, 3.0, 4.0)

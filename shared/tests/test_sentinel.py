@@ -14,9 +14,11 @@ import pytest
 import torch
 from sample_turns import readings, timed
 
-from fluxbench import records, sentinel, variants
-from fluxbench.observations import Observations, to_sentinel
-from fluxbench.records import RecordError, Sentinel, read_sentinel
+from fluxbench import variants
+from fluxbench.bench.observations import Observations, to_sentinel
+from fluxbench.records import schema as records
+from fluxbench.records.schema import RecordError, Sentinel, read_sentinel
+from fluxbench.timing import control_kernel as sentinel
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 KERNELS = Path(sentinel.__file__).parent / "kernels"

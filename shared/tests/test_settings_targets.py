@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from fakes import CPU, GPU, REPOSITORY, clean
 
-from fluxbench import targets
-from fluxbench.settings import Settings, SetupError, full_disk
+from fluxbench.core.settings import Settings, SetupError, full_disk
+from fluxbench.device import targets
 
 
 @pytest.fixture(autouse=True)

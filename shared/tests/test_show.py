@@ -11,9 +11,11 @@ import pytest
 from fakes import CPU, GPU, clean
 from sample_records import make_record
 
-from fluxbench import hardware, records, show, variants
-from fluxbench.records import Status
-from fluxbench.workloads import named
+from fluxbench import show, variants
+from fluxbench.device import detection as hardware
+from fluxbench.operations.workloads import named
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Status
 
 DRAWN = [
     *(show.answer, show.ranking, show.latency, show.throughput, show.correctness, show.state, show.kernels),

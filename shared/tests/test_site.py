@@ -15,12 +15,12 @@ import pytest
 from sample_records import LATE
 from sites import CPU, HOSTILE, LENGTHS, hostile, of_two_targets, record, several, write
 
-from fluxbench import fingerprint
+from fluxbench.analysis.ranking import groups
 from fluxbench.cli import main
-from fluxbench.headline import answer
-from fluxbench.ranking import groups
-from fluxbench.records import Status
-from fluxbench.settings import SetupError
+from fluxbench.core.settings import SetupError
+from fluxbench.records import fingerprint
+from fluxbench.records.schema import Status
+from fluxbench.report.headline import answer
 from fluxbench.site import chart
 from fluxbench.site.draw import draw
 

@@ -12,8 +12,8 @@ from browser import served
 from sample_records import LATE
 from sites import H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, write
 
-from fluxbench.fingerprint import not_comparable
-from fluxbench.records import Record, Status
+from fluxbench.records.fingerprint import not_comparable
+from fluxbench.records.schema import Record, Status
 from fluxbench.site.draw import draw
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, REPOSITORY
 
-from fluxbench import dependencies, variants
-from fluxbench.settings import Settings
+from fluxbench import variants
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings
 from fluxbench.variants import slowed
 from fluxbench.variants._base import Variant
 

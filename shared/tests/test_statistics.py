@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxbench import statistics
+from fluxbench.stats import intervals as statistics
 
 TRUE_MS = 100.0
 TRIALS = 300  # at a true rate of 95%, the observed one lies within 91.2% and 98.8% in 997 of 1,000 such runs

@@ -13,9 +13,9 @@ import pytest
 from notebooks import ALL, DRIVER, NEWER, Machine, listing, nvml
 from sample_records import make_record
 
-from fluxbench import fingerprint
 from fluxbench.notebook.status import status as status_of
-from fluxbench.records import Status
+from fluxbench.records import fingerprint
+from fluxbench.records.schema import Status
 
 
 def test_after_a_build_all_is_fresh_and_the_exit_code_is_0(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:

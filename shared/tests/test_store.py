@@ -10,9 +10,9 @@ import pytest
 from notebooks import Machine, listing
 from sample_records import make_record
 
-from fluxbench import records
 from fluxbench.notebook.document import load
 from fluxbench.notebook.store import Result, Store
+from fluxbench.records import schema as records
 
 
 @pytest.fixture

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from sample_records import REASONS, make_record, of_old, rested
 
-from fluxbench import floor, regimes, tables
-from fluxbench.ranking import NOT_BELIEVED
-from fluxbench.records import Record, Status
-from fluxbench.workloads import SETS, Workload
+from fluxbench.analysis.ranking import NOT_BELIEVED
+from fluxbench.operations import roofline as floor
+from fluxbench.operations.workloads import SETS, Workload
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.tables import tables
+from fluxbench.worker import trial as regimes
 
 LENGTHS = SETS["flux1-1024px"]
 

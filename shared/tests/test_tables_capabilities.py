@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sample_records import make_record
 
-from fluxbench.records import Status
-from fluxbench.tables_capabilities import capabilities_table, write_capabilities_csv
+from fluxbench.records.schema import Status
+from fluxbench.report.tables.capabilities import capabilities_table, write_capabilities_csv
 from fluxbench.variants import REGISTRY
 from fluxbench.variants._base import EVERY_FORM, Attention, Capabilities, Variant
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from sample_records import REASONS, make_record, of_old
 
-from fluxbench.records import Kernel, Record, SecondClock, Status
-from fluxbench.tables_kernels import kernels_table, short_name, write_kernels_csv
-from fluxbench.workloads import SETS
+from fluxbench.operations.workloads import SETS
+from fluxbench.records.schema import Kernel, Record, SecondClock, Status
+from fluxbench.report.tables.kernels import kernels_table, short_name, write_kernels_csv
 
 LENGTHS = SETS["flux1-1024px"]
 PARTS = {"attention": 0.31, "quantization": 0.052, "copies": 0.0}

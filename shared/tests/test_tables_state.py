@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sample_records import make_record, of_old, rested
 
-from fluxbench import tables
-from fluxbench.records import Record, SecondClock, Status, Telemetry, Timing
-from fluxbench.workloads import SETS
+from fluxbench.operations.workloads import SETS
+from fluxbench.records.schema import Record, SecondClock, Status, Telemetry, Timing
+from fluxbench.report.tables import tables
 
 LENGTHS = SETS["flux1-1024px"]
 UNKNOWN = Telemetry(sm_clock_mhz=None, power_w=None, temperature_c=None)

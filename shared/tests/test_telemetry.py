@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from fluxbench.hardware import Device
-from fluxbench.records import Telemetry
-from fluxbench.telemetry import Log, Reading, Sampler, summarize, throttle_reasons
+from fluxbench.device.detection import Device
+from fluxbench.records.schema import Telemetry
+from fluxbench.timing.telemetry import Log, Reading, Sampler, summarize, throttle_reasons
 
 H200 = Device(kind="cuda", name="NVIDIA H200")
 SILENT = Telemetry(sm_clock_mhz=None, power_w=None, temperature_c=None, throttle_reasons=())

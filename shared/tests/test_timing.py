@@ -13,11 +13,13 @@ import pytest
 import torch
 from workers import LikeAGPU
 
-from fluxbench import inputs, stopwatch, timing
-from fluxbench.inputs import Fresh, Inputs
-from fluxbench.stopwatch import Stopwatch
-from fluxbench.timing import Block, Burst, Plan, burst, repeated_over_new, sustain
-from fluxbench.workloads import Workload
+from fluxbench.operations import inputs
+from fluxbench.operations.inputs import Fresh, Inputs
+from fluxbench.operations.workloads import Workload
+from fluxbench.timing import regimes as timing
+from fluxbench.timing import stopwatch
+from fluxbench.timing.regimes import Block, Burst, Plan, burst, repeated_over_new, sustain
+from fluxbench.timing.stopwatch import Stopwatch
 
 SMALL = Workload(name="small", seq_len=4, heads=2, head_dim=8)
 SMALLER = Workload(name="smaller", seq_len=3, heads=2, head_dim=8)

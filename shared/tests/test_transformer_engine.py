@@ -11,7 +11,7 @@ import pytest
 import signatures
 import torch
 
-from fluxbench import inputs
+from fluxbench.operations import inputs
 from fluxbench.variants import transformer_engine
 from fluxbench.variants._base import Variant
 

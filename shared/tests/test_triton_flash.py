@@ -17,10 +17,10 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from fluxbench.hardware import Device  # noqa: E402
+from fluxbench.device.detection import Device  # noqa: E402
 from fluxbench.kernels import flash_forward as kernel  # noqa: E402
+from fluxbench.operations.workloads import Workload  # noqa: E402
 from fluxbench.variants.triton_flash import VARIANT, supports  # noqa: E402
-from fluxbench.workloads import Workload  # noqa: E402
 
 H200 = Device(kind="cuda", name="NVIDIA H200", compute_capability=(9, 0))
 FLUX = Workload(name="flux", seq_len=4608, heads=24)

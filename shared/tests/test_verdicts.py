@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from fluxbench import verdicts
-from fluxbench.statistics import Samples
-from fluxbench.verdicts import (
+from fluxbench.stats import significance as verdicts
+from fluxbench.stats.intervals import Samples
+from fluxbench.stats.significance import (
     SYSTEMATIC,
     Change,
     Effect,

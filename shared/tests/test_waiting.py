@@ -13,12 +13,16 @@ import pytest
 from fake_workers import ALL_PASSED, WORKER, is_gone, outcomes, played, started
 from fakes import GPU, REPOSITORY, executable
 
-from fluxbench import bench, environments, hardware, processes, progress
-from fluxbench.cell import Cell
-from fluxbench.environments import Environment
-from fluxbench.observations import Observations
-from fluxbench.records import Status
-from fluxbench.settings import Settings
+from fluxbench.bench import measuring as bench
+from fluxbench.bench import processes
+from fluxbench.bench.observations import Observations
+from fluxbench.core import progress
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection as hardware
+from fluxbench.environments import prepare as environments
+from fluxbench.environments.cell import Cell
+from fluxbench.environments.prepare import Environment
+from fluxbench.records.schema import Status
 
 NOTES_ITSELF = "open(f'waits-{os.getpid()}', 'w').close()"
 

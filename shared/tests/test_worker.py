@@ -20,12 +20,13 @@ from fakes import TINIER, TINY, clean
 from workers import failures, given, timed, turns
 from wrong import right
 
-from fluxbench import variants, worker
-from fluxbench.requests import Request
-from fluxbench.stopwatch import Stopwatch
+from fluxbench import variants
+from fluxbench.operations.workloads import Workload
+from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import Attention, Variant
-from fluxbench.worker import REFERENCE_EVERY, standby, versions
-from fluxbench.workloads import Workload
+from fluxbench.worker import __main__ as worker
+from fluxbench.worker.__main__ import REFERENCE_EVERY, standby, versions
+from fluxbench.worker.request import Request
 
 
 @pytest.fixture(autouse=True)

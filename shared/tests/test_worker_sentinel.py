@@ -15,7 +15,7 @@ from fakes import TINIER, TINY, clean
 from workers import failures, given, turns
 from wrong import right
 
-from fluxbench import sentinel
+from fluxbench.timing import control_kernel as sentinel
 from fluxbench.variants._base import Attention
 
 

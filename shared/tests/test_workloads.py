@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxbench import workloads
-from fluxbench.workloads import BY_NAME, SETS, Workload, named
+from fluxbench.operations import workloads
+from fluxbench.operations.workloads import BY_NAME, SETS, Workload, named
 
 TEXT = (128, 256, 320, 384, 448, 512)
 

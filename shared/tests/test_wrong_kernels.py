@@ -14,16 +14,17 @@ import torch
 import workers
 from wrong import right
 
-from fluxbench import inputs, variants
-from fluxbench.cell import Cell
-from fluxbench.correctness import Case, judge, refusal
-from fluxbench.hardware import Device, detect
-from fluxbench.observations import Observations
-from fluxbench.recording import to_record
-from fluxbench.records import INPUTS, Record, Status
-from fluxbench.requests import Request
+from fluxbench import variants
+from fluxbench.bench.observations import Observations
+from fluxbench.bench.recording import to_record
+from fluxbench.correctness.judging import Case, judge, refusal
+from fluxbench.device.detection import Device, detect
+from fluxbench.environments.cell import Cell
+from fluxbench.operations import inputs
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.schema import INPUTS, Record, Status
 from fluxbench.variants._base import Attention, Form, Variant, build
-from fluxbench.workloads import Workload
+from fluxbench.worker.request import Request
 
 RAGGED = Workload(name="ragged", seq_len=123, heads=4, head_dim=64)
 LONGER = Workload(name="longer", seq_len=771, heads=4, head_dim=64)  # far longer than it takes to look at its inputs
@@ -307,7 +308,7 @@ def test_a_numerically_wrong_kernel_is_refused_at_a_published_shape(name: str) -
 
 @pytest.mark.gpu
 def test_rows_that_are_never_written_are_nan_on_a_gpu() -> None:
-    from fluxbench.correctness import poison
+    from fluxbench.correctness.judging import poison
 
     case = Case.of(inputs.make(Workload(name="made-up", seq_len=4608, heads=2), "normal", 0, "cuda"))
     poison(case.inputs[0])

@@ -11,7 +11,7 @@ import pytest
 import signatures
 import torch
 
-from fluxbench import inputs
+from fluxbench.operations import inputs
 from fluxbench.variants import xformers
 
 GROUPED = replace(signatures.SMALL, kv_heads=2)

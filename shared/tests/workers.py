@@ -12,13 +12,15 @@ import pytest
 import torch
 from fakes import TINY
 
-from fluxbench import regimes, stopwatch, variants
-from fluxbench.requests import Request
-from fluxbench.samples import Turn
-from fluxbench.stopwatch import Stopwatch
-from fluxbench.timing import Plan
+from fluxbench import variants
+from fluxbench.bench.series import Turn
+from fluxbench.timing import stopwatch
+from fluxbench.timing.regimes import Plan
+from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants._base import Attention, Variant
-from fluxbench.worker import Worker
+from fluxbench.worker import trial as regimes
+from fluxbench.worker.__main__ import Worker
+from fluxbench.worker.request import Request
 
 # Two rounds of burst; of a block one window that is set aside and two that count, one call of each workload.
 QUICK = Plan(

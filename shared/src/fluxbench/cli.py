@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from fluxbench.settings import Settings, SetupError, full_disk
+from fluxbench.core.settings import Settings, SetupError, full_disk
 
 if TYPE_CHECKING:
-    from fluxbench.comparison import Measured
+    from fluxbench.analysis.comparison import Measured
     from fluxbench.notebook.build import Built
 
 _TOOLS = ("uvnote", "rich")  # which cells do without, so that fluxbench itself asks for neither
@@ -121,8 +121,8 @@ def _status(chosen: argparse.Namespace) -> int:
 
 
 def _rerun(chosen: argparse.Namespace) -> int:
-    from fluxbench import comparison_text
     from fluxbench.notebook import changes
+    from fluxbench.report import comparison_text
 
     built = _built(chosen, only=chosen.cells)
     comparison = changes.of_rerun(built, Settings.load().root / "reports")
@@ -135,9 +135,9 @@ def _rerun(chosen: argparse.Namespace) -> int:
 
 
 def _diff(chosen: argparse.Namespace) -> int:
-    from fluxbench import comparison_text
-    from fluxbench.comparison import compare
+    from fluxbench.analysis.comparison import compare
     from fluxbench.notebook.revisions import measured
+    from fluxbench.report import comparison_text
 
     root = Path.cwd()
     sides: list[Measured] = [measured(spec, root) for spec in (chosen.before, chosen.after)]
@@ -162,7 +162,7 @@ def _doctor(chosen: argparse.Namespace) -> int:
 def _floor(chosen: argparse.Namespace) -> int:
     import csv
 
-    from fluxbench.floor_table import check_table
+    from fluxbench.analysis.audit import check_table
 
     try:
         found = check_table(chosen.table, gpu=chosen.gpu, causal=chosen.causal)

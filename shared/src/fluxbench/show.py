@@ -13,12 +13,16 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from fluxbench import hardware, plots, records, tables, variants
-from fluxbench import history as past
-from fluxbench.formatting import utc
-from fluxbench.peaks import peak
-from fluxbench.records import Record, RecordError
-from fluxbench.settings import Settings, SetupError
+from fluxbench import variants
+from fluxbench.analysis import history as past
+from fluxbench.core.formatting import utc
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device import detection as hardware
+from fluxbench.device.peaks import peak
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, RecordError
+from fluxbench.report.figures import figures as plots
+from fluxbench.report.tables import tables
 
 
 def device() -> None:

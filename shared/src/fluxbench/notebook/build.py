@@ -16,16 +16,17 @@ from typing import Protocol
 
 from uvnote.parser import CodeCell
 
-from fluxbench import hardware, targets
-from fluxbench.cell import measured
-from fluxbench.hardware import Device
+from fluxbench.core.progress import Progress
+from fluxbench.core.settings import Settings, SetupError, full_disk
+from fluxbench.device import detection as hardware
+from fluxbench.device import targets
+from fluxbench.device.detection import Device
+from fluxbench.device.targets import Target
+from fluxbench.environments.cell import measured
 from fluxbench.notebook.document import Document, load
 from fluxbench.notebook.freshness import CYCLE, Freshness, State, check, depends_on
 from fluxbench.notebook.store import Result, Store
-from fluxbench.progress import Progress
-from fluxbench.records import Record, Status
-from fluxbench.settings import Settings, SetupError, full_disk
-from fluxbench.targets import Target
+from fluxbench.records.schema import Record, Status
 
 
 class Listener(Protocol):

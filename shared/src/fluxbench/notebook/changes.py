@@ -6,12 +6,12 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from fluxbench.comparison import CellKey, Comparison, Measured, compare
-from fluxbench.formatting import utc
+from fluxbench.analysis.comparison import CellKey, Comparison, Measured, compare
+from fluxbench.core.formatting import utc
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.revisions import of_cell
 from fluxbench.notebook.store import Result
-from fluxbench.records import Record, RecordError, Sentinel
+from fluxbench.records.schema import Record, RecordError, Sentinel
 
 
 def of_rerun(built: Built, reports: Path) -> Comparison | None:

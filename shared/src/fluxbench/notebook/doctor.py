@@ -13,12 +13,15 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fluxbench import environments, hardware, targets, variants
-from fluxbench.hardware import Device
+from fluxbench import variants
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection as hardware
+from fluxbench.device import targets
+from fluxbench.device.detection import Device
+from fluxbench.environments import prepare as environments
 from fluxbench.notebook import doctor_looks
 from fluxbench.notebook.doctor_looks import SOME_GB, TORCH_GB, Packages, Place, Tool, grouped, held
 from fluxbench.notebook.doctor_variants import left_out, needs_compiler, refused, uncompiled, unfit
-from fluxbench.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

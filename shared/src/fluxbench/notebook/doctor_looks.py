@@ -20,12 +20,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeVar
 
-from fluxbench import cell, dependencies, environments, variants
-from fluxbench.cell import Cell
-from fluxbench.hardware import Device
-from fluxbench.settings import Settings, SetupError
-from fluxbench.targets import Target
-from fluxbench.workloads import Workload
+from fluxbench import variants
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.device.detection import Device
+from fluxbench.device.targets import Target
+from fluxbench.environments import cell
+from fluxbench.environments import prepare as environments
+from fluxbench.environments.cell import Cell
+from fluxbench.operations.workloads import Workload
 
 _WALK_S = 0.3  # for the sizes of all folders together
 _GB = 10**9

@@ -6,11 +6,11 @@ import fnmatch
 from collections.abc import Sequence
 
 from fluxbench import variants
-from fluxbench.hardware import Device
+from fluxbench.core.settings import Settings
+from fluxbench.device.detection import Device
+from fluxbench.device.targets import Target
 from fluxbench.notebook.doctor_looks import Packages, Tool
-from fluxbench.settings import Settings
-from fluxbench.targets import Target
-from fluxbench.workloads import Workload
+from fluxbench.operations.workloads import Workload
 
 # torch.compile makes calls of a ready kernel of these, and no code (tried: torch 2.13 on a CPU, 2.11 on an H200).
 _CALLS_ALONE = ("torch_flash", "torch_cudnn", "torch_efficient", "torch_native")

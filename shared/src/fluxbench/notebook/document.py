@@ -14,8 +14,8 @@ from pathlib import Path, PurePosixPath
 from pygments.styles import get_style_by_name
 from uvnote.parser import CodeCell, DocumentConfig, parse_markdown, validate_cells
 
-from fluxbench import cell
-from fluxbench.settings import SetupError
+from fluxbench.core.settings import SetupError
+from fluxbench.environments import cell
 
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
 RESERVED = {"result.json", "result.json.part", "stdout.txt", "stderr.txt"}  # of uvnote's cache

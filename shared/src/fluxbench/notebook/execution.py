@@ -17,12 +17,14 @@ from pathlib import Path
 from uvnote.executor import create_cell_script
 from uvnote.parser import CodeCell
 
-from fluxbench import environments, history, progress
-from fluxbench.fingerprint import Fingerprint
+from fluxbench.analysis import history
+from fluxbench.core import progress
+from fluxbench.core.settings import Settings, SetupError
+from fluxbench.environments import prepare as environments
 from fluxbench.notebook import runner
 from fluxbench.notebook.document import Document, attributes_sha256, unsafe_artifact
 from fluxbench.notebook.store import Result, Store
-from fluxbench.settings import Settings, SetupError
+from fluxbench.records.fingerprint import Fingerprint
 
 CELL_LIMIT_S = 1200.0
 _REMEMBERED = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB

@@ -18,30 +18,34 @@ from typing import Any
 
 from uvnote.parser import CodeCell
 
-from fluxbench import cell, dependencies, fingerprint
-from fluxbench.fingerprint import Fingerprint
-from fluxbench.hardware import Device
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings
+from fluxbench.device.detection import Device
+from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, attributes_sha256
 from fluxbench.notebook.store import Result, Store
-from fluxbench.records import Status
-from fluxbench.settings import Settings
+from fluxbench.records import fingerprint
+from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.records.schema import Status
 
 # What may go better the next time: the network is back, the other process has left the device.
 RETRIED = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 # What the certificate's pages show by, and no other does.
 CERTIFYING = {
-    *("certificate.py", "certificate_position.py", "certificate_reruns.py", "certificate_runs.py"),
-    *("certificate_summary.py", "comparison.py", "verdicts.py"),
+    *("report/certificate.py", "analysis/certificate/position.py", "analysis/certificate/reruns.py"),
+    *("analysis/certificate/runs.py", "analysis/certificate/summary.py", "analysis/comparison.py"),
+    "stats/significance.py",
 }
 # What does not show: a drawn page depends on it through records alone, or not at all.
 NOT_SHOWING = {
-    *("ceilings.py", "cell.py", "certificate_trials.py", "cli.py", "comparison_text.py", "dependencies.py"),
-    *("environments.py", "locks.py", "progress.py", "targets.py", *fingerprint.MEASURING, *CERTIFYING),
-} - {"peaks.py", "statistics.py", "workloads.py", "variants/_base.py"}
+    *("timing/device_rates.py", "environments/cell.py", "bench/trials.py", "cli.py", "report/comparison_text.py"),
+    *("bench/dependencies.py", "environments/prepare.py", "environments/locks.py", "core/progress.py"),
+    *("device/targets.py", *fingerprint.MEASURING, *CERTIFYING),
+} - {"device/peaks.py", "stats/intervals.py", "operations/workloads.py", "variants/_base.py"}
 # What a cell calls that shows declarations of variants beside records.
 _DECLARING = ("show.answer", "show.capabilities", "show.kernels")
 CYCLE = "it needs cells that need it, or one that does"
-_PACKAGE = Path(fingerprint.__file__).parent
+_PACKAGE = Path(fingerprint.__file__).parents[1]
 
 
 class State(enum.StrEnum):
@@ -145,7 +149,7 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
     """Return what a result of this cell would depend on now. Raises `SetupError` where its header is not right."""
     if document.is_measuring(code):
         this = cell.parse(code.code, code.id)
-        if cell.calls(code.code, "certificate_trials.measure"):
+        if cell.calls(code.code, "trials.measure"):
             names, chosen = dependencies.trials(device, settings)
             return dependencies.of(this, names, device, chosen)
         return dependencies.of(this, cell.measured(code.code), device, settings)
@@ -158,13 +162,18 @@ def depends_on(code: CodeCell, document: Document, device: Device, settings: Set
     if lock.is_file():  # which uv takes into account, and so does uvnote's own cache key
         found["lock"] = f"uv.lock {hashlib.sha256(lock.read_bytes()).hexdigest()[:12]}"
     if "fluxbench" in code.code:
-        patterns = ("*.py", "variants/*.py") if any(cell.calls(code.code, name) for name in _DECLARING) else ("*.py",)
-        found_files = [file for pattern in patterns for file in sorted(_PACKAGE.glob(pattern))]
+        declaring = any(cell.calls(code.code, name) for name in _DECLARING)
+        hidden_rooms = ("notebook", "site", "kernels", *(() if declaring else ("variants",)))
+        found_files = [
+            file
+            for file in sorted(_PACKAGE.rglob("*.py"))
+            if file.relative_to(_PACKAGE).parts[0] not in hidden_rooms and file.name != "__init__.py"
+        ]
         files = [file.relative_to(_PACKAGE).as_posix() for file in found_files]
         hidden = NOT_SHOWING - CERTIFYING if "import certificate" in code.code else NOT_SHOWING
         found |= fingerprint.of_code(file for file in files if file not in hidden)
     if cell.calls(code.code, "certificate.reruns"):  # it shows results of another notebook, which no needs= can name
-        from fluxbench.certificate_reruns import latest  # which takes longer to load than all the rest
+        from fluxbench.analysis.certificate.reruns import latest  # which takes longer to load than all the rest
 
         found["reruns"] = latest(settings.root)
     return found

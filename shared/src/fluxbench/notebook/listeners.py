@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
+from fluxbench.core.progress import Progress
 from fluxbench.notebook.build import Listener
-from fluxbench.progress import Progress
 
 LINE_EVERY_S = 10.0
 

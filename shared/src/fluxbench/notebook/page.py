@@ -12,7 +12,7 @@ from pathlib import Path
 from uvnote.executor import ExecutionResult, create_cell_script
 from uvnote.generator import generate_html
 
-from fluxbench.formatting import utc
+from fluxbench.core.formatting import utc
 from fluxbench.notebook import execution
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State

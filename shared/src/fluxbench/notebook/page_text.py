@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from fluxbench.records import Status
+from fluxbench.records.schema import Status
 
 _RULE = re.compile(r"─+(?:  ─+)*")
 _PAIR = re.compile(r"(\S(?:.*?\S)?)(\s{2,})(?=\S)")

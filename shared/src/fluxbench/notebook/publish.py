@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fluxbench.history import moment
+from fluxbench.analysis.history import moment
+from fluxbench.core.settings import SetupError
 from fluxbench.notebook.build import Built
-from fluxbench.records import write_text
-from fluxbench.settings import SetupError
+from fluxbench.records.schema import write_text
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:

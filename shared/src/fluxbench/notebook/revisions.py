@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from fluxbench import records
-from fluxbench.comparison import CellKey, Measured
-from fluxbench.records import Record, RecordError, Sentinel
-from fluxbench.settings import SetupError
+from fluxbench.analysis.comparison import CellKey, Measured
+from fluxbench.core.settings import SetupError
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, RecordError, Sentinel
 
 
 def measured(spec: str, root: Path) -> Measured:

@@ -8,13 +8,15 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench import cell, hardware, targets
-from fluxbench.formatting import utc
-from fluxbench.hardware import Device
+from fluxbench.core.formatting import utc
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection as hardware
+from fluxbench.device import targets
+from fluxbench.device.detection import Device
+from fluxbench.environments import cell
 from fluxbench.notebook.document import load
 from fluxbench.notebook.freshness import Freshness, check
 from fluxbench.notebook.store import Store
-from fluxbench.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)

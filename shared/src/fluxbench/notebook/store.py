@@ -16,9 +16,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fluxbench import records
 from fluxbench.notebook.document import Document
-from fluxbench.records import Record, RecordError
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, RecordError
 
 _RESULT = "result.json"
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from fluxbench.formatting import plus_minus
-from fluxbench.plots_style import COLOURS, look
-from fluxbench.ranking import (
+from fluxbench.analysis.ranking import (
     Group,
     base,
     correctness_of,
@@ -22,7 +20,9 @@ from fluxbench.ranking import (
     reference_variant,
     timing_of,
 )
-from fluxbench.records import Record
+from fluxbench.core.formatting import plus_minus
+from fluxbench.records.schema import Record
+from fluxbench.report.figures.style import COLOURS, look
 from fluxbench.site.page import text
 
 KERNELS = 6  # fastest kernels of a figure

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from fluxbench import records
-from fluxbench.hardware import Device
-from fluxbench.peaks import peak
-from fluxbench.ranking import Group, groups
-from fluxbench.records import Record, RecordError
+from fluxbench.analysis.ranking import Group, groups
+from fluxbench.device.detection import Device
+from fluxbench.device.peaks import peak
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, RecordError
 
 _TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven days
 _NAMED = 3  # lines of one file whose faults are named before the rest is counted

@@ -10,15 +10,15 @@ import html
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from fluxbench.fingerprint import method
-from fluxbench.formatting import reason
-from fluxbench.plots_style import COLOURS, look
-from fluxbench.ranking import launch_bound
-from fluxbench.records import Record, Timing
+from fluxbench.analysis.ranking import launch_bound
+from fluxbench.core.formatting import reason
+from fluxbench.operations.workloads import Workload
+from fluxbench.records.fingerprint import method
+from fluxbench.records.schema import Record, Timing
+from fluxbench.report.figures.style import COLOURS, look
 from fluxbench.site.chart import MARKERS
 from fluxbench.site.collect import Target, peak_tflops
 from fluxbench.site.page import asset, data, page
-from fluxbench.workloads import Workload
 
 _DIGITS = 6  # significant ones that the page holds of a measured number
 _IDENTITY = ("device", "device_kind", "compute_capability", "mig")

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlencode
 
-from fluxbench.headline import answer
-from fluxbench.ranking import Group, correctness_of, launch_bound
-from fluxbench.records import Record, Status
-from fluxbench.sentences import shape
+from fluxbench.analysis.ranking import Group, correctness_of, launch_bound
+from fluxbench.records.schema import Record, Status
+from fluxbench.report.headline import answer
+from fluxbench.report.sentences import shape
 from fluxbench.site import chart
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import link, page, text

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fluxbench import fingerprint, records
-from fluxbench.floor import faster_than_possible
-from fluxbench.hardware import Device, target_name
-from fluxbench.records import Record, RecordError, Status, Timing
-from fluxbench.settings import SetupError
+from fluxbench.core.settings import SetupError
+from fluxbench.device.detection import Device, target_name
+from fluxbench.operations.roofline import faster_than_possible
+from fluxbench.operations.workloads import BY_NAME
+from fluxbench.records import fingerprint
+from fluxbench.records import schema as records
+from fluxbench.records.schema import Record, RecordError, Status, Timing
 from fluxbench.site.collect import out_of_range
-from fluxbench.workloads import BY_NAME
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BESIDE = (".samples.json", ".sentinel.json", ".capabilities.json")  # of a cell, and taken with its records

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.hardware import Device
-from fluxbench.workloads import Workload
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 
 if TYPE_CHECKING:
     import torch

@@ -7,9 +7,9 @@ forgetting it. Exact. Runs on compute capability 8.0 or newer and, where a C++ c
 
 from typing import Any
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

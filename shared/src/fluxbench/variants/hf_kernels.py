@@ -7,10 +7,10 @@ compute capability 8.9 and newer. Versions and calls: the repositories' own buil
 import functools
 from typing import Any
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
 from fluxbench.kernels import hub
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 FLASH_ATTN_2 = "kernels-community/flash-attn2"
 FLASH_ATTN_3 = "kernels-community/flash-attn3"

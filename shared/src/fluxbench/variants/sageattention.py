@@ -10,9 +10,9 @@ they count among the weights, and the output is too small (by 5% at 353 tokens o
 
 from typing import Any
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 _PUBLISHED = "install sageattention==1.0.6"
 _BUILT = "SageAttention 2.x is not published as a package, build it from its source"

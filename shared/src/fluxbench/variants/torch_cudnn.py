@@ -4,9 +4,9 @@ Exact: probabilities are rounded to the inputs' dtype before the second product,
 of compute capability 8.0 or newer, with the cuDNN that torch was installed with.
 """
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

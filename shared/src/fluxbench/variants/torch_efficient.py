@@ -4,9 +4,9 @@ Wraps the CUTLASS kernel that torch took from xFormers. Exact. Runs on NVIDIA GP
 (bfloat16 from 8.0).
 """
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

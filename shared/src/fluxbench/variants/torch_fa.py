@@ -13,9 +13,9 @@ import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def _needs(device: Device, workload: Workload, majors: tuple[int, ...]) -> str | None:

@@ -4,9 +4,9 @@ Wraps the FlashAttention-2 that torch carries (on a CPU, torch's own blocked ker
 to the inputs' dtype before the second product, sums are float32. Runs on a CPU, and on compute capability 8.0 or newer.
 """
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

@@ -4,9 +4,9 @@ Exact: bfloat16 and float16 inputs are computed in float32 (torch's default), so
 all scores in memory. Runs everywhere. Its `_copy` form is left out: the copies vanish beside the rest.
 """
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

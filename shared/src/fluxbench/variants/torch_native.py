@@ -3,9 +3,9 @@
 Exact. Runs everywhere. Which kernel it ran is in its record: that depends on the versions of torch and cuDNN.
 """
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

@@ -7,9 +7,9 @@ Runs on NVIDIA GPUs of compute capability 8.0 and newer, bfloat16 and float16, h
 
 from __future__ import annotations
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants._base import Attention, Capabilities, Variant
-from fluxbench.workloads import Workload
 
 
 def supports(device: Device, workload: Workload) -> str | None:

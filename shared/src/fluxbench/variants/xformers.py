@@ -8,9 +8,9 @@ Runs on compute capability 8.0 or newer, where its C++ extension was built for t
 import re
 from typing import Any
 
-from fluxbench.hardware import Device
+from fluxbench.device.detection import Device
+from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
-from fluxbench.workloads import Workload
 
 _called: dict[str, Any] = {}  # shape, dtype and device of the latest queries
 

@@ -1,0 +1,74 @@
+"""Where things are, and what a person may set, in environment variables and never in a notebook.
+
+| variable | meaning |
+|---|---|
+| `FLUXBENCH_PYTHON` | full path of an interpreter that holds torch: measure with it as it is (the ambient way) |
+| `FLUXBENCH_WHEELS` | a folder of wheels, the only source of what is missing there; no network is asked |
+| `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
+| `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
+| `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
+| `FLUXBENCH_CACHE` | where environments are kept; `.cache/` of the repository by default |
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class SetupError(Exception):
+    """Something about this machine or request is not as it must be; the message is one sentence with what to do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the environment variables say."""
+
+    root: Path  # of the repository
+    cache: Path
+    python: str | None = None
+    wheels: Path | None = None
+    workloads: tuple[str, ...] = ()
+    all: bool = False
+    cell_limit_s: float | None = None
+
+    @classmethod
+    def load(cls) -> Settings:
+        """Read the settings. Raises `SetupError` where one names what does not exist."""
+        root = Path(__file__).resolve().parents[4]
+        if not (root / "environment" / "targets.toml").is_file():
+            raise SetupError(
+                f"fluxbench must be imported from its repository, got {root}; install it by `make setup` there"
+            )
+        wheels = os.environ.get("FLUXBENCH_WHEELS")
+        if wheels and not Path(wheels).is_dir():
+            raise SetupError(f"FLUXBENCH_WHEELS must be a folder of wheels, got {wheels!r}")
+        python = os.environ.get("FLUXBENCH_PYTHON") or None
+        if python and not os.access(python, os.X_OK):  # a bare name would be looked for in the cell's own environment
+            raise SetupError(f"FLUXBENCH_PYTHON must be the full path of an interpreter, got {python!r}")
+        limit = os.environ.get("FLUXBENCH_CELL_LIMIT_S")
+        if limit and not re.fullmatch(r"[1-9]\d*", limit):
+            raise SetupError(f"FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got {limit!r}")
+        return cls(
+            root=root,
+            cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
+            python=python,
+            wheels=Path(wheels).resolve() if wheels else None,
+            cell_limit_s=float(limit) if limit else None,
+            all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
+            workloads=tuple(
+                name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
+            ),
+        )
+
+
+def full_disk(error: OSError) -> str | None:
+    """Return the sentence for an error that is a full disk, or None."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    name = error.filename2 or error.filename  # of a copy, the second is what is written
+    where = f" ({name})" if name else ""
+    return f"the disk is full{where}; free some space and run it again"

@@ -1,0 +1,141 @@
+"""What a call really does: which kernels run, how much memory it takes, and what was compiled for it."""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from fluxbench.operations.inputs import Inputs
+
+TOP_KERNELS = 6
+_PROFILED_CALLS = 7
+Call = Callable[[Inputs], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler's clock and by ours."""
+
+    kernels: list[dict[str, Any]]  # {"name", "share", "part"}, the largest share first; on a CPU torch's operators
+    profiler_ms: float
+    wall_ms: float
+
+
+PartOf = Callable[[str], str]  # a kernel's name to what it does, one of `records.PARTS`
+KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
+
+
+def profile_call(call: Call, inputs: Inputs, part_of: PartOf) -> tuple[torch.Tensor, Profile]:
+    """Profile one warm call; return its output and what was seen. A share is of the call's device time, 0 to 1."""
+    on_gpu = inputs[0].is_cuda
+    with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
+        started = time.perf_counter()
+        out = call(inputs)
+        if on_gpu:
+            torch.cuda.synchronize(inputs[0].device)
+        wall_ms = 1e3 * (time.perf_counter() - started)
+    time_us: dict[str, float] = {}
+    for event in profiled.key_averages():
+        spent = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        if spent > 0:
+            time_us[event.key] = time_us.get(event.key, 0.0) + spent
+    total = sum(time_us.values())
+    largest = sorted(time_us.items(), key=lambda item: -item[1])[:TOP_KERNELS]
+    kernels: list[dict[str, Any]] = [
+        {"name": name, "share": round(spent / total, 4), "part": part_of(name) if on_gpu else None}
+        for name, spent in largest
+    ]
+    return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
+
+
+def kernel_times(
+    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None], part_of: PartOf
+) -> dict[str, KernelTimes]:
+    """Return what the kernels of each callable take by the profiler's clock, medians of a few calls.
+
+    The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
+    The one kernel of `clear_cache` runs before each call and tells them apart.
+    """
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiled:
+        clear_cache()
+        for _ in range(_PROFILED_CALLS):
+            for call in calls.values():
+                clear_cache()
+                call()
+        torch.cuda.synchronize()
+    seen = sorted(
+        (event.time_range.start, event.time_range.end, event.name)
+        for event in profiled.events() or ()
+        if event.device_type == DeviceType.CUDA
+    )
+    parts: list[list[tuple[float, float, str]]] = []
+    for start, end, name in seen:
+        if name == seen[0][2]:
+            parts.append([])
+        else:
+            parts[-1].append((start, end, name))
+    parts = parts[1:]  # after the first clearing, which is followed by another
+    if len(parts) != _PROFILED_CALLS * len(calls) or not all(parts):
+        return {}
+    found = {}
+    for index, name in enumerate(calls):
+        its = parts[index :: len(calls)]
+        sums = [sum(end - start for start, end, _ in part) / 1e3 for part in its]
+        spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in its]
+        done = dict.fromkeys(part_of(kernel) for part in its for _, _, kernel in part)
+        by_part = {
+            what: statistics.median(
+                sum(end - start for start, end, kernel in part if part_of(kernel) == what) / 1e3 for part in its
+            )
+            for what in done
+        }
+        found[name] = (statistics.median(sums), statistics.median(spans), by_part)
+    return found
+
+
+def peak_memory_of(call: Call, inputs: Inputs) -> int | None:
+    """Return the bytes that one warm call allocates at its peak, output included.
+
+    None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured.
+    """
+    if not inputs[0].is_cuda:
+        return None
+    device = inputs[0].device
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    call(inputs)
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device) - before) or None
+
+
+@dataclass(frozen=True)
+class CompileCounters:
+    """How many graphs torch.compile has captured in this process, and how often it broke one."""
+
+    graphs: int
+    graph_breaks: int
+
+    def __sub__(self, before: CompileCounters) -> CompileCounters:
+        """Return what was compiled since `before`."""
+        return CompileCounters(self.graphs - before.graphs, self.graph_breaks - before.graph_breaks)
+
+
+def compile_counters() -> CompileCounters:
+    """Read dynamo's counters, without loading dynamo (seconds) where nothing was compiled."""
+    if "torch._dynamo.utils" not in sys.modules:
+        return CompileCounters(0, 0)
+    from torch._dynamo.utils import counters
+
+    return CompileCounters(
+        graphs=counters["stats"]["unique_graphs"], graph_breaks=sum(counters["graph_break"].values())
+    )
