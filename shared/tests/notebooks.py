@@ -23,7 +23,8 @@ from fakes import REPOSITORY, clean
 from sample_records import make_record
 
 from fluxbench.bench import dependencies
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.environments import cell
 from fluxbench.notebook.build import Built, Listener, build

@@ -13,7 +13,7 @@ import pytest
 from sample_records import make_record
 
 from fluxbench.cli import main
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.records import schema as records
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.schema import Record, Status

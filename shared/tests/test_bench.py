@@ -21,7 +21,8 @@ from fluxbench import variants
 from fluxbench.bench import measuring as bench
 from fluxbench.bench.observations import Observations
 from fluxbench.core import progress
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.environments import cell
 from fluxbench.environments import prepare as environments

@@ -21,7 +21,7 @@ from sample_records import make_record
 from fluxbench import cli
 from fluxbench.core.formatting import utc
 from fluxbench.core.progress import Progress
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.notebook import listeners
 from fluxbench.notebook.listeners import Bar, Lines, Times
 from fluxbench.records.schema import Status

@@ -11,7 +11,7 @@ import pytest
 from fakes import REPOSITORY
 from uvnote.parser import parse_markdown
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.environments import cell
 
 GOOD = """\

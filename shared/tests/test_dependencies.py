@@ -18,7 +18,8 @@ from fakes import CPU, GPU, NEWER_DRIVER, REPOSITORY, clean
 
 from fluxbench import variants
 from fluxbench.bench import dependencies
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device.detection import Device
 from fluxbench.environments import cell
 from fluxbench.records import fingerprint

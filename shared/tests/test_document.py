@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from notebooks import Machine, listing
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.notebook.document import load, unsafe_artifact
 from fluxbench.notebook.page_markup import refined
 

@@ -15,7 +15,8 @@ import pytest
 from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
 from uvnote.parser import parse_markdown
 
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.device.detection import Device
 from fluxbench.environments import cell

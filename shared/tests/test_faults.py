@@ -32,7 +32,8 @@ from test_runner import CHILDREN
 from fluxbench import cli
 from fluxbench.bench import dependencies
 from fluxbench.core.formatting import utc
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.environments import cell
 from fluxbench.environments import prepare as environments

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 from fakes import GPU, REPOSITORY, clean
 
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.environments import prepare as environments
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from notebooks import ALL, Machine, tree, with_results
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.publish import publish
 from fluxbench.records import schema as records

@@ -14,7 +14,7 @@ from fakes import GPU
 from sample_records import make_record
 from uvnote.parser import CodeCell, DocumentConfig
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.device.targets import Target
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.document import Document

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from sample_records import make_record
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.notebook.revisions import measured
 from fluxbench.records import schema as records
 from fluxbench.records.schema import Sentinel

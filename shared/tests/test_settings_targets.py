@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from fakes import CPU, GPU, REPOSITORY, clean
 
-from fluxbench.core.settings import Settings, SetupError, full_disk
+from fluxbench.core.errors import SetupError, full_disk
+from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 
 

@@ -17,7 +17,7 @@ from sites import CPU, HOSTILE, LENGTHS, hostile, of_two_targets, record, severa
 
 from fluxbench.analysis.ranking import groups
 from fluxbench.cli import main
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.records import fingerprint
 from fluxbench.records.schema import Status
 from fluxbench.report.headline import answer

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from fluxbench.core.settings import Settings, SetupError, full_disk
+from fluxbench.core.errors import SetupError, full_disk
+from fluxbench.core.settings import Settings
 
 if TYPE_CHECKING:
     from fluxbench.analysis.comparison import Measured

@@ -16,7 +16,8 @@ from typing import Any
 from fluxbench import variants
 from fluxbench.analysis import history as past
 from fluxbench.core.formatting import utc
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.device.peaks import peak
 from fluxbench.records import schema as records

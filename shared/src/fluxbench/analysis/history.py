@@ -17,7 +17,8 @@ from pathlib import Path
 
 from fluxbench.analysis.ranking import Group, distrusted, groups, launch_bound, timing_of
 from fluxbench.core.formatting import plus_minus
-from fluxbench.device.detection import Device, target_name
+from fluxbench.device.detection import target_name
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.records import fingerprint
 from fluxbench.records import schema as records

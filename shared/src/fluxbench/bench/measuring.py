@@ -1,4 +1,4 @@
-"""What a measuring cell calls: gate on hardware, run workers, and turn what they saw into records.
+"""What a measuring cell calls: gate on hardware, run workers, and turn what they wrote into records.
 
 A worker that crashes, hangs or runs out of memory costs one status; a fresh one goes on with the rest.
 """
@@ -8,251 +8,201 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fnmatch
-import functools
 import json
-import statistics
-import sys
 import tempfile
-import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ParamSpec
 
-from fluxbench import variants
-from fluxbench.bench import dependencies
-from fluxbench.bench.observations import Observations, to_samples, to_sentinel
-from fluxbench.bench.processes import Waiting, run_one, run_variants
-from fluxbench.bench.recording import to_record
+from fluxbench import operations, studies, variants
+from fluxbench.bench import dependencies, recording, samples
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.pool import Pool
+from fluxbench.bench.processes import Batch
+from fluxbench.bench.recording import Context
 from fluxbench.core import progress
-from fluxbench.core.settings import Settings, SetupError, full_disk
-from fluxbench.device import detection as hardware
-from fluxbench.device import targets
-from fluxbench.device.detection import Device
-from fluxbench.device.peaks import Peak, peak
-from fluxbench.environments import cell
+from fluxbench.core.errors import SetupError
+from fluxbench.core.files import write_gzip, write_text
+from fluxbench.core.settings import Settings
+from fluxbench.device import detection, targets
+from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
-from fluxbench.operations.workloads import Workload
-from fluxbench.records import schema as records
-from fluxbench.records.schema import Record, Status
-from fluxbench.report.tables import tables
-from fluxbench.worker.request import Request
+from fluxbench.operations.workload import Workload
+from fluxbench.records import files
+from fluxbench.records.schema import SCHEMA, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.timing import energy
 
 PROCESSES = 3
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
-P = ParamSpec("P")
-
 
 def deadline_of(started: float, settings: Settings) -> float:
-    """Return when to stop measuring (monotonic seconds), so that what is not measured can still be said."""
+    """Return when to stop measuring (monotonic seconds), so that there is time left to write what is not measured."""
     limit_s = settings.cell_limit_s or UVNOTE_LIMIT_S
     return started + limit_s - min(30.0, limit_s / 4)
 
 
-def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
-    """Let a cell end with one sentence and exit code 1 where the machine or the request is not as it must be."""
-
-    @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            function(*args, **kwargs)
-        except SetupError as error:
-            sys.exit(f"fluxbench: {error}")
-        except OSError as error:
-            if not (sentence := full_disk(error)):
-                raise
-            sys.exit(f"fluxbench: {sentence}")
-
-    return wrapped
+def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
+    """Check and time a cell's variants at this machine's workloads, and write its files."""
+    device = detection.detect()
+    collected = Collected()
+    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected)
+    files.write(Path(f"{cell.id}.jsonl"), found)
+    write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
+    if collected.probed:
+        probed = {"schema": SCHEMA, "variants": collected.probed}
+        write_text(Path(f"{cell.id}.capabilities.json"), json.dumps(probed, indent=1) + "\n")
+    if control := samples.control_times(collected):
+        write_text(Path(f"{cell.id}.control.json"), control.to_json() + "\n")
 
 
-@one_sentence
-def measure(*names: str) -> None:
-    """Check and time the named variants at this machine's workloads, print their times, and write `<cell>.jsonl`.
-
-    Ends the cell with one sentence where a name is unknown or the cell's header is malformed; anything else that goes
-    wrong is a status in the records.
-    """
-    started = time.monotonic()
-    settings = Settings.load()
-    this = cell.current()
-    chosen = _known(variants.find, names)
-    device = hardware.detect()
-    observed = Observations()
-    found = measure_cell(this, list(chosen), device, settings, deadline_of(started, settings), observed)
-    records.write(Path(f"{this.id}.jsonl"), found)
-    records.write_text(Path(f"{this.id}.samples.json"), to_samples(observed))
-    if observed.probed:
-        probed = {"schema": records.SCHEMA, "variants": observed.probed}
-        records.write_text(Path(f"{this.id}.capabilities.json"), json.dumps(probed, indent=1) + "\n")
-    if sentinel := to_sentinel(observed):
-        records.write_text(Path(f"{this.id}.sentinel.json"), sentinel.to_json() + "\n")
-    if observed.others:
-        print(f"Another process was using the device: {'; '.join(observed.others)}. Times may be too long.\n")
-    print(tables.timing_table(found), tables.method_note(found), sep="\n\n")
-
-
-@one_sentence
-def ceilings() -> None:
-    """Measure what this device reaches at most, print it beside the data sheet, and write `ceilings.json`.
-
-    The file holds the medians over the processes, see `fluxbench.ceilings` for the keys, or a `reason` where they could
-    not be measured.
-    """
-    settings = Settings.load()
-    deadline = deadline_of(time.monotonic(), settings)
-    this = cell.current()
-    device = hardware.detect()
-    observed = Observations()
-    try:
-        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
-        request = Request(
-            device=device.worker_kind,
-            workloads=(),
-            variants=(),
-            references=(),
-            ceilings=True,
-            clock_mhz=device.sm_clock_max_mhz,
-        )
-        with contextlib.ExitStack() as stack:
-            folder = Path(stack.enter_context(_scratch(this, settings)))
-            waiting = stack.enter_context(contextlib.closing(Waiting(folder, environment, device, (), PROCESSES)))
-            for _ in range(PROCESSES):
-                death = run_one(folder, environment, request, observed, deadline, waiting.next())
-                if death:
-                    raise SetupError(death.reason)
-        if not observed.ceilings:
-            raise SetupError("torch cannot use this device")
-        rates = {key: statistics.median(seen[key] for seen in observed.ceilings) for key in observed.ceilings[0]}
-        found: dict[str, object] = {**rates}
-        print(_against_peak(rates, peak(device)))
-    except SetupError as error:
-        found = {"reason": str(error)}
-        print(f"The device's own rates could not be measured: {error}.")
-    marks = {**found, "fingerprint": dict(dependencies.of(this, (), device, settings))}
-    records.write_text(Path("ceilings.json"), json.dumps(marks, indent=1) + "\n")
-
-
-def _against_peak(found: dict[str, float], sheet: Peak | None) -> str:
-    """Say what was reached, and which share of the data sheet's rate that is, where there is a data sheet."""
-    rates = (
-        (f"bfloat16 matrix product, n = {found['matmul_size']:.0f}", found["matmul_tflops"], "TFLOP/s", "bf16_tflops"),
-        ("copy within the device's memory", found["copy_gb_s"], "GB/s", "memory_gb_s"),
-    )
-    lines = []
-    for what, rate, unit, name in rates:
-        limit = getattr(sheet, name, None)
-        share = f"{rate / limit:.0%} of the data sheet's {limit:,g}" if limit else "peak unknown"
-        lines.append(f"{what:<36}{rate:>10,.1f} {unit:<8} {share}")
-    lines.append(f"{'between two events, nothing in it':<36}{found['event_us']:>10,.2f} µs")
-    return "\n".join([f"Medians over {PROCESSES} fresh processes, rates under load.", *lines])
-
-
-def measure_cell(
-    this: Cell,
-    names: list[str],
+def measure(
+    cell: Cell,
+    names: Iterable[str],
     device: Device,
     settings: Settings,
     deadline: float,
-    observed: Observations,
-    *,
-    sustained: bool = True,
+    collected: Collected,
 ) -> list[Record]:
-    """Return one record for every variant and workload, in that order; what was seen goes to `observed`.
+    """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
-    `deadline` is a monotonic time in seconds. Without `sustained` there are burst times alone.
+    `deadline` is a monotonic time in seconds. Raises `SetupError` where a study, a variant or a workload is unknown.
     """
-    shapes = dependencies.default_workloads(device, settings)
-    target = targets.of(device, settings.root)
-    left_out = () if settings.all else target.leaves_out
-    wanted = []
-    marks = dependencies.of(this, names, device, settings)
-    for name in names:
-        variant, _ = variants.find(name)
-        for shape in shapes:
-            reason = variant.supports(device, shape)
-            if not reason and any(fnmatch.fnmatch(name, pattern) for pattern in left_out):
-                reason = f"left out of the page of target {target.name!r} for its time; FLUXBENCH_ALL=1 measures it"
-            if reason:
-                observed.fail(name, shape.name, Status.UNSUPPORTED, reason)
-            elif name not in wanted:
-                wanted.append(name)
+    names = _known(names)
+    study = studies.find(cell.study)
+    workloads = study.workloads_on(device, settings)
+    depends = dependencies.of(cell, device, settings)
+    wanted = _gate(names, workloads, device, settings, collected)
     if wanted:
-        observed.others = list(hardware.other_processes(device))
-        _run(this, wanted, shapes, device, settings, deadline, observed, sustained=sustained)
-        observed.others = list(dict.fromkeys([*observed.others, *hardware.other_processes(device)]))
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return [
-        to_record(observed, this, name, shape, fingerprint=marks, measured_at=now, processes=PROCESSES, device=device)
-        for name in names
-        for shape in shapes
-    ]
-
-
-def _run(
-    this: Cell,
-    wanted: list[str],
-    shapes: tuple[Workload, ...],
-    device: Device,
-    settings: Settings,
-    deadline: float,
-    observed: Observations,
-    *,
-    sustained: bool,
-) -> None:
-    references = tuple(
-        name for name in variants.REFERENCES if not any(variants.find(name)[0].supports(device, s) for s in shapes)
+        collected.others = list(detection.other_processes(device))
+        _run(cell, wanted, workloads, device, settings, deadline, collected)
+        collected.others = list(dict.fromkeys([*collected.others, *detection.other_processes(device)]))
+    context = Context(
+        cell=cell,
+        device=device,
+        processes=PROCESSES,
+        fingerprint=depends,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        powers=_powers(collected),
     )
-    try:
-        environment = environments.prepare(this.packages, targets.of(device, settings.root), settings, this.lock)
-    except SetupError as error:
-        for name in wanted:
-            for shape in shapes:
-                observed.fail(name, shape.name, Status.UNAVAILABLE, str(error))
-        return
-    progress.say(steps=PROCESSES * len(shapes) * len(wanted))
-    groups: dict[tuple[tuple[str, str], ...], list[str]] = {}  # by variables, which a library reads at its import
-    for name in wanted:
-        groups.setdefault(tuple(sorted(variants.find(name)[0].variables.items())), []).append(name)
-    with contextlib.ExitStack() as stack:
-        several = []
-        for variables, names in groups.items():  # those of all groups import at once: it takes longer than measuring
-            folder = Path(stack.enter_context(_scratch(this, settings)))
-            its = dataclasses.replace(environment, variables={**environment.variables, **dict(variables)})
-            waiting = stack.enter_context(contextlib.closing(Waiting(folder, its, device, names, PROCESSES)))
-            several.append((folder, its, tuple(names), waiting))
-        for folder, its, chosen, waiting in several:
-            run_variants(
-                folder,
-                its,
-                device,
-                shapes,
-                chosen,
-                references,
-                observed,
-                waiting,
-                processes=PROCESSES,
-                deadline=deadline,
-                sustained=sustained,
-            )
-            waiting.close()
+    return [record for name in names for record in recording.of_variant(collected, name, workloads, context)]
 
 
-def _scratch(this: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
+def scratch(cell: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
     """Return a folder for requests, events and compiled kernels that is gone after the cell."""
     runs = settings.cache / "runs"
     runs.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(dir=runs, prefix=f"{this.id}-", ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(dir=runs, prefix=f"{cell.id}-", ignore_cleanup_errors=True)
 
 
-def _known(find: Callable[[str], object], names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        raise SetupError("a measuring cell must name at least one variant, got none")
-    for name in names:
+def _known(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the names. Raises `SetupError` where one is no variant's."""
+    found = tuple(dict.fromkeys(names))
+    for name in found:
         try:
-            find(name)
-        except KeyError as error:
-            raise SetupError(str(error.args[0])) from error
-    return tuple(dict.fromkeys(names))
+            variants.find(name)
+        except ValueError as error:
+            raise SetupError(str(error)) from error
+    return found
+
+
+def _gate(
+    names: Iterable[str], workloads: Iterable[Workload], device: Device, settings: Settings, collected: Collected
+) -> list[str]:
+    """Return the variants that can run at some workload; those that cannot, or are left out, are UNSUPPORTED there."""
+    target = targets.of(device, settings.root)
+    excluded = () if settings.all else target.leaves_out
+    wanted = []
+    for name in names:
+        for workload in workloads:
+            reason = _unsupported(name, device, workload)
+            if not reason and any(fnmatch.fnmatch(name, pattern) for pattern in excluded):
+                reason = f"left out of the page of target {target.name!r} for its time; FLUXBENCH_ALL=1 measures it"
+            if reason:
+                collected.fail(name, workload.name, Status.UNSUPPORTED, reason)
+            elif name not in wanted:
+                wanted.append(name)
+    return wanted
+
+
+def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
+    """Return why a variant cannot run at a workload, or None. Raises `SetupError` where the operation is unknown."""
+    try:
+        asked = operations.find(workload.operation).attention(workload.shape)
+    except ValueError as error:
+        raise SetupError(f"workload {workload.name!r}: {error}") from error
+    return variants.find(name).variant.supports(device, asked)
+
+
+def _run(
+    cell: Cell,
+    wanted: list[str],
+    workloads: tuple[Workload, ...],
+    device: Device,
+    settings: Settings,
+    deadline: float,
+    collected: Collected,
+) -> None:
+    """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had."""
+    study = studies.find(cell.study)
+    try:
+        environment = environments.prepare(cell.packages, targets.of(device, settings.root), settings, cell.lock)
+    except SetupError as error:
+        for name in wanted:
+            for workload in workloads:
+                collected.fail(name, workload.name, Status.UNAVAILABLE, str(error))
+        return
+    progress.say(steps=PROCESSES * len(workloads) * len(wanted))
+    with contextlib.ExitStack() as stack:
+        batches = []
+        for at in _by_operation(workloads):
+            references = tuple(
+                name for name in study.references if not any(_unsupported(name, device, each) for each in at)
+            )
+            for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
+                folder = Path(stack.enter_context(scratch(cell, settings)))
+                its = dataclasses.replace(environment, variables={**environment.variables, **dict(variables)})
+                pool = stack.enter_context(contextlib.closing(Pool(folder, its, device, names, PROCESSES)))
+                batch = Batch(
+                    folder=folder,
+                    environment=its,
+                    device=device,
+                    workloads=at,
+                    variants=tuple(names),
+                    references=references,
+                    processes=PROCESSES,
+                    sustained=SUSTAINED in study.measures,
+                    probe=SUSTAINED in study.measures,
+                )
+                batches.append((batch, pool))
+        for batch, pool in batches:
+            batch.measure(collected, pool, deadline)
+            pool.close()
+
+
+def _by_operation(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:
+    """Return the workloads of each operation, which do not share processes."""
+    found: dict[str, list[Workload]] = {}
+    for workload in workloads:
+        found.setdefault(workload.operation, []).append(workload)
+    return [tuple(its) for its in found.values()]
+
+
+def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], list[str]]:
+    """Return the variants by the variables of their processes, which a library reads when it is imported."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for name in names:
+        found.setdefault(tuple(sorted(variants.find(name).variant.variables.items())), []).append(name)
+    return found
+
+
+def _powers(collected: Collected) -> dict[str, tuple[float, float]]:
+    """Return the power in W of each variant over its ranked windows, all workloads together, with half its interval."""
+    blocks: dict[str, list[tuple[float, float]]] = {}
+    for trial in collected.trials:
+        for block in trial.blocks:
+            windows = block.windows[block.warm_up :]
+            blocks.setdefault(trial.timed.variant, []).append((windows[0][0], windows[-1][1]))
+    return energy.powers(collected.readings, blocks)

@@ -1,4 +1,4 @@
-"""Where things are, and what a person may set, in environment variables and never in a notebook.
+"""What a user may set, in environment variables and never in a notebook.
 
 | variable | meaning |
 |---|---|
@@ -12,20 +12,17 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-
-class SetupError(Exception):
-    """Something about this machine or request is not as it must be; the message is one sentence with what to do."""
+from fluxbench.core.errors import SetupError
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the environment variables say."""
+    """The settings, from the environment variables."""
 
     root: Path  # of the repository
     cache: Path
@@ -63,12 +60,3 @@ class Settings:
                 name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
             ),
         )
-
-
-def full_disk(error: OSError) -> str | None:
-    """Return the sentence for an error that is a full disk, or None."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return None
-    name = error.filename2 or error.filename  # of a copy, the second is what is written
-    where = f" ({name})" if name else ""
-    return f"the disk is full{where}; free some space and run it again"

@@ -1,106 +1,88 @@
-"""Output and reference to errors and a verdict."""
+"""Outputs and a case to errors and a verdict."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 
-from fluxbench.correctness import reference
-from fluxbench.operations.inputs import Inputs
-from fluxbench.records.schema import Correctness
-
-# Rounding a number to nearest once errs by u / sqrt(6), relative and root-mean-square, with the unit roundoff u
-# (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.1): the absolute error is uniform within
-# half a unit in the last place, and relative to a significand x uniform in [1, 2) that is
-# u / sqrt(3) * sqrt(mean of 1/x^2).
-# A fused kernel rounds the probabilities to the inputs' dtype before the second product; math attention does not.
-UNIT_ROUNDOFF = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-24}
+from fluxbench.correctness.case import Case, relative_l2
 
 
-@dataclass(frozen=True)
-class Case:
-    """Inputs with their reference, against which any number of outputs can be judged."""
+@dataclass(frozen=True, kw_only=True)
+class Errors:
+    """Errors of one output, with the fields of a record's (`records.schema.Errors`)."""
 
-    inputs: Inputs
-    expected: torch.Tensor  # [batch, seq_len, heads, head_dim], float64
-    math_rel_l2: float  # the error of same-precision math attention
-
-    @classmethod
-    def of(cls, inputs: Inputs, *, causal: bool = False) -> Case:
-        """Compute the reference of these inputs."""
-        expected = reference.attention(inputs, causal=causal)
-        math_out = reference.math_attention(inputs, causal=causal)
-        return cls(inputs, expected, _relative_l2(math_out, expected))
-
-    def save(self, path: Path) -> None:
-        """Keep the case in a file."""
-        torch.save((self.inputs, self.expected, self.math_rel_l2), path)
-
-    @classmethod
-    def load(cls, path: Path) -> Case:
-        """Return the case that `save` kept."""
-        inputs, expected, math_rel_l2 = torch.load(path)
-        return cls(tuple(inputs), expected, math_rel_l2)
+    rel_l2: float | None  # None where the output is not finite
+    max_abs: float | None
+    mean_abs: float | None
+    mse: float | None
+    cosine: float | None
+    nan_count: int
+    budget_rel_l2: float
+    rel_l2_by_inputs: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
-    def exact_budget(self) -> float:
-        """Relative L2 error that an exact kernel may make: twice that of math attention, plus rounding noise."""
-        return 2 * self.math_rel_l2 + UNIT_ROUNDOFF[self.inputs[0].dtype] / math.sqrt(6)
+    def budget_share(self) -> float:
+        """The share of its budget that the output takes; infinite where it is not finite."""
+        return math.inf if self.rel_l2 is None else self.rel_l2 / self.budget_rel_l2
 
 
 def judge(
-    out: object, case: Case, *, precision_class: str = "exact", quantized_budget: float | None = None
-) -> tuple[Correctness | None, str | None]:
-    """Return the errors of `out` and why it is wrong, or None where it is right.
+    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None
+) -> tuple[dict[str, Errors], str | None]:
+    """Return the errors of each output and why the outputs are wrong, or None where they are right.
 
-    The errors are None where `out` is not even of the right kind, shape, dtype or layout.
+    There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout.
     """
-    wrong_kind = _wrong_kind(out, case)
-    if wrong_kind:
-        return None, wrong_kind
-    assert isinstance(out, torch.Tensor)
-    budget = _budget(case, precision_class, quantized_budget)
+    if wrong := _wrong_kind(outputs, case):
+        return {}, wrong
+    errors: dict[str, Errors] = {}
+    wrong = None
+    for name, expected in case.expected.items():
+        out = outputs[name]
+        assert isinstance(out, torch.Tensor)
+        errors[name] = _errors(out, expected, case.budget(name, quantized_budget))
+        if errors[name].nan_count:
+            said = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
+        else:
+            said = _over(errors[name].rel_l2 or 0.0, errors[name].budget_rel_l2)
+        wrong = wrong or (said and _named(name, said))
+    return errors, wrong
+
+
+def verdict(outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None) -> str | None:
+    """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
+    if wrong := _wrong_kind(outputs, case):
+        return wrong
+    for name, expected in case.expected.items():
+        out = outputs[name]
+        assert isinstance(out, torch.Tensor)
+        if wrong := _over(relative_l2(out, expected), case.budget(name, quantized_budget)):
+            return _named(name, wrong)
+    return None
+
+
+def _errors(out: torch.Tensor, expected: torch.Tensor, budget: float) -> Errors:
     nan_count = int((~torch.isfinite(out)).sum())
     if nan_count:
-        errors = Correctness(
-            rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None,
-            nan_count=nan_count, budget_rel_l2=budget, precision_class=precision_class,
-        )  # fmt: skip
-        return errors, f"{nan_count} of {out.numel()} output elements are NaN or infinite"
-    precise = out.to(case.expected.dtype)
-    difference = (precise - case.expected).abs_()
-    rel_l2 = _relative_l2(out, case.expected)
-    norms = float(precise.norm()) * float(case.expected.norm())
-    errors = Correctness(
-        rel_l2=rel_l2,
+        return Errors(
+            rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None, nan_count=nan_count, budget_rel_l2=budget
+        )
+    precise = out.to(expected.dtype)
+    difference = (precise - expected).abs_()
+    norms = float(precise.norm()) * float(expected.norm())
+    return Errors(
+        rel_l2=relative_l2(out, expected),
         max_abs=float(difference.max()),
         mean_abs=float(difference.mean()),
         mse=float(difference.square_().mean()),
-        cosine=float((precise * case.expected).sum()) / norms if norms else None,
+        cosine=float((precise * expected).sum()) / norms if norms else None,
         nan_count=0,
         budget_rel_l2=budget,
-        precision_class=precision_class,
     )
-    return errors, _over(rel_l2, budget)
-
-
-def refusal(
-    out: object, case: Case, *, precision_class: str = "exact", quantized_budget: float | None = None
-) -> str | None:
-    """Return why `out` is wrong, or None: the verdict of `judge`, in a fraction of its time."""
-    if wrong_kind := _wrong_kind(out, case):
-        return wrong_kind
-    assert isinstance(out, torch.Tensor)
-    return _over(_relative_l2(out, case.expected), _budget(case, precision_class, quantized_budget))
-
-
-def _budget(case: Case, precision_class: str, quantized_budget: float | None) -> float:
-    budget = quantized_budget if precision_class == "quantized" else case.exact_budget
-    assert budget is not None, "a quantized variant must declare its budget"
-    return budget
 
 
 def _over(rel_l2: float, budget: float) -> str | None:
@@ -111,40 +93,31 @@ def _over(rel_l2: float, budget: float) -> str | None:
     return f"relative L2 error {rel_l2:.2e} is over the budget {budget:.2e}"
 
 
-def poison(like: torch.Tensor) -> None:
-    """Fill memory that a caching allocator is about to hand out with NaN, so that an element never written shows.
-
-    The CPU's allocator returns large blocks to the system, where they come back as zeros: there, what is never
-    written shows as an error instead.
-    """
-    blocks = [torch.full(like.shape, float("nan"), dtype=like.dtype, device=like.device) for _ in range(2)]
-    del blocks
+def _named(output: str, said: str) -> str:
+    """Return a sentence with the output's name before it, unless it is the only one there ever is."""
+    return said if output == "out" else f"{output}: {said}"
 
 
-def restore(inputs: Inputs, kept: tuple[torch.Tensor, ...]) -> str | None:
-    """Put back what a call changed of its inputs, which the next variant gets; return why it is wrong, or None."""
-    changed = [(name, x, before) for name, x, before in zip("qkv", inputs, kept, strict=True) if not x.equal(before)]
-    for _, x, before in changed:
-        x.copy_(before)
-    return f"the kernel changes its inputs: {', '.join(name for name, _, _ in changed)}" if changed else None
+def _wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
+    if outputs.keys() != case.expected.keys():
+        return f"the outputs must be {', '.join(case.expected)}, got {', '.join(outputs) or 'none'}"
+    for name, expected in case.expected.items():
+        if wrong := _wrong_tensor(outputs[name], expected, case.dtype):
+            return _named(name, wrong)
+    return None
 
 
-def _wrong_kind(out: object, case: Case) -> str | None:
-    q = case.inputs[0]
+def _wrong_tensor(out: object, expected: torch.Tensor, dtype: torch.dtype) -> str | None:
     if not isinstance(out, torch.Tensor):
         return f"the output must be one tensor, got {type(out).__name__}"
     if type(out) is not torch.Tensor:  # whose values a subclass may compute when they are first asked for
         return f"the output must be a plain torch.Tensor, got {type(out).__name__}"
-    if out.shape != q.shape:
-        return f"the output must have shape {list(q.shape)}, got {list(out.shape)}"
-    if out.dtype != q.dtype:
-        return f"the output must be {q.dtype}, got {out.dtype}"
-    if out.device != q.device:
-        return f"the output must be on {q.device}, got {out.device}"
+    if out.shape != expected.shape:
+        return f"the output must have shape {list(expected.shape)}, got {list(out.shape)}"
+    if out.dtype != dtype:
+        return f"the output must be {dtype}, got {out.dtype}"
+    if out.device != expected.device:
+        return f"the output must be on {expected.device}, got {out.device}"
     if not out.is_contiguous():
-        return f"the output must be contiguous as [batch, seq_len, heads, head_dim], got strides {list(out.stride())}"
+        return f"the output must be contiguous, got strides {list(out.stride())} of shape {list(out.shape)}"
     return None
-
-
-def _relative_l2(out: torch.Tensor, expected: torch.Tensor) -> float:
-    return float((out.to(expected.dtype) - expected).norm() / expected.norm())

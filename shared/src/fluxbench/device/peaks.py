@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 
 _MIB = 2**20
 _GIB = 2**30

@@ -6,7 +6,8 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench.device.detection import Device, target_name
+from fluxbench.device.detection import target_name
+from fluxbench.device.model import Device
 
 FALLBACK = "any"
 

@@ -1,8 +1,7 @@
-"""What a notebook's cell says of itself: its PEP 723 header, and which cell of which notebook it is."""
+"""A cell's PEP 723 header, and which cell of which notebook is running."""
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import re
 import sys
@@ -11,19 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 
 # The reference expression of the inline script metadata specification (PEP 723), which fixes this syntax.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
 
 
+_KEYS = ("notebook", "study", "packages", "variants", "measures", "lock", "reads")
+MEASURES = ("variants", "rates", "trials")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A measuring cell, as its source says."""
+    """A measuring cell, as the `[tool.fluxbench]` table of its header has it."""
 
     notebook: str
     id: str
+    study: str  # a name of `studies.NAMES`, or module:attribute
     packages: tuple[str, ...]  # the measured packages, each with an exact pin
+    variants: tuple[str, ...] = ()
+    measures: str = "variants"  # "rates": the device's own; "trials": slowed forms of the variants, in several runs
     source_sha256: str
     lock: str | None = None  # the library's own, a file of environment/locks without its .txt
 
@@ -55,14 +61,36 @@ def tool_table(source: str) -> dict[str, Any] | None:
     return table if isinstance(table, dict) else None
 
 
+def is_measuring(source: str) -> bool:
+    """Whether a cell measures: whether its `[tool.fluxbench]` table lists packages. Raises as `tool_table` does."""
+    table = tool_table(source)
+    return table is not None and "packages" in table
+
+
+def reads(source: str) -> tuple[str, ...]:
+    """Return the other notebooks whose results a showing cell reads, which no `needs=` can name."""
+    found = (tool_table(source) or {}).get("reads", [])
+    if not isinstance(found, list) or not all(
+        isinstance(name, str) and re.fullmatch(r"[\w-]+", name) for name in found
+    ):
+        raise SetupError(f"reads of a cell must list names of notebooks, got {found!r}")
+    return tuple(found)
+
+
 def parse(source: str, cell_id: str) -> Cell:
-    """Return what a measuring cell's source says. Raises `SetupError` where its `[tool.fluxbench]` is not right."""
+    """Return what a measuring cell's header says. Raises `SetupError` where its `[tool.fluxbench]` is not right."""
     table = tool_table(source)
     if table is None:
         raise SetupError(f"cell {cell_id!r} must have a [tool.fluxbench] table in its PEP 723 header, got none")
     notebook, packages, lock = table.get("notebook"), table.get("packages"), table.get("lock")
+    variants, measures = table.get("variants", []), table.get("measures", "variants")
+    study = table.get("study", notebook)
+    if unknown := sorted(table.keys() - _KEYS):
+        raise SetupError(f"[tool.fluxbench] of cell {cell_id!r} has no {', '.join(unknown)}; it has {', '.join(_KEYS)}")
     if not isinstance(notebook, str) or not re.fullmatch(r"[\w-]+", notebook):
         raise SetupError(f"[tool.fluxbench] of cell {cell_id!r} must name its notebook, got {notebook!r}")
+    if not isinstance(study, str):
+        raise SetupError(f"the study of cell {cell_id!r} must be a name or module:attribute, got {study!r}")
     if not isinstance(packages, list) or not packages:
         raise SetupError(f"[tool.fluxbench] of cell {cell_id!r} must list the measured packages, got {packages!r}")
     for package in packages:
@@ -70,32 +98,21 @@ def parse(source: str, cell_id: str) -> Cell:
             raise SetupError(f"a measured package must have an exact pin such as torch==2.13.0, got {package!r}")
     if lock is not None and (not isinstance(lock, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", lock)):
         raise SetupError(f"the lock of cell {cell_id!r} must be a name such as flash-attn-2, got {lock!r}")
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    return Cell(notebook=notebook, id=cell_id, packages=tuple(packages), source_sha256=digest, lock=lock)
-
-
-def calls(source: str, function: str) -> bool:
-    """Whether a cell calls a function, as it is written: `certificate_trials.measure`."""
-    return any(ast.unparse(call.func) == function for call in _calls(source))
-
-
-def _calls(source: str) -> list[ast.Call]:
-    try:
-        tree = ast.parse(source)
-    except SyntaxError:
-        return []
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-
-
-def measured(source: str) -> tuple[str, ...]:
-    """Return the variants that a cell's `bench.measure(...)` names, in order; none where it has no such call."""
-    return tuple(
-        value.value
-        for call in _calls(source)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "measure"
-        for argument in call.args
-        for value in ast.walk(argument)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str)
+    if measures not in MEASURES:
+        raise SetupError(f"measures of cell {cell_id!r} must be one of {', '.join(MEASURES)}, got {measures!r}")
+    if not isinstance(variants, list) or not all(isinstance(name, str) for name in variants):
+        raise SetupError(f"variants of cell {cell_id!r} must be a list of names, got {variants!r}")
+    if bool(variants) != (measures != "rates"):
+        raise SetupError(f"cell {cell_id!r} must list variants unless it measures rates, got {variants!r}")
+    return Cell(
+        notebook=notebook,
+        id=cell_id,
+        study=study,
+        packages=tuple(packages),
+        variants=tuple(dict.fromkeys(variants)),
+        measures=measures,
+        source_sha256=hashlib.sha256(source.encode()).hexdigest(),
+        lock=lock,
     )
 
 

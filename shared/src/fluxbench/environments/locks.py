@@ -8,7 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device.targets import Target
 
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxbench.core import progress
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device.targets import Target
 from fluxbench.environments import locks
 from fluxbench.environments.locks import Locks

@@ -17,10 +17,11 @@ from typing import Protocol
 from uvnote.parser import CodeCell
 
 from fluxbench.core.progress import Progress
-from fluxbench.core.settings import Settings, SetupError, full_disk
+from fluxbench.core.errors import SetupError, full_disk
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.device import targets
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.device.targets import Target
 from fluxbench.environments.cell import measured
 from fluxbench.notebook.document import Document, load

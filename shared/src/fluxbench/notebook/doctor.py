@@ -17,7 +17,7 @@ from fluxbench import variants
 from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.device import targets
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.notebook import doctor_looks
 from fluxbench.notebook.doctor_looks import SOME_GB, TORCH_GB, Packages, Place, Tool, grouped, held

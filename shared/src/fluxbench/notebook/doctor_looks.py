@@ -22,8 +22,9 @@ from typing import TypeVar
 
 from fluxbench import variants
 from fluxbench.bench import dependencies
-from fluxbench.core.settings import Settings, SetupError
-from fluxbench.device.detection import Device
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+from fluxbench.device.model import Device
 from fluxbench.device.targets import Target
 from fluxbench.environments import cell
 from fluxbench.environments import prepare as environments

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fluxbench import variants
 from fluxbench.core.settings import Settings
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.device.targets import Target
 from fluxbench.notebook.doctor_looks import Packages, Tool
 from fluxbench.operations.workloads import Workload

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from pygments.styles import get_style_by_name
 from uvnote.parser import CodeCell, DocumentConfig, parse_markdown, validate_cells
 
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.environments import cell
 
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")

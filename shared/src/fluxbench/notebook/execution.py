@@ -19,7 +19,8 @@ from uvnote.parser import CodeCell
 
 from fluxbench.analysis import history
 from fluxbench.core import progress
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.environments import prepare as environments
 from fluxbench.notebook import runner
 from fluxbench.notebook.document import Document, attributes_sha256, unsafe_artifact

@@ -20,7 +20,7 @@ from uvnote.parser import CodeCell
 
 from fluxbench.bench import dependencies
 from fluxbench.core.settings import Settings
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, attributes_sha256
 from fluxbench.notebook.store import Result, Store

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fluxbench.analysis.history import moment
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.notebook.build import Built
 from fluxbench.records.schema import write_text
 

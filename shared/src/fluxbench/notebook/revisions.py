@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fluxbench.analysis.comparison import CellKey, Measured
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.records import schema as records
 from fluxbench.records.schema import Record, RecordError, Sentinel
 

@@ -12,7 +12,7 @@ from fluxbench.core.formatting import utc
 from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.device import targets
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.document import load
 from fluxbench.notebook.freshness import Freshness, check

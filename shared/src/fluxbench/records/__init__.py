@@ -1,1 +1,1 @@
-"""records"""
+"""Records, all that crosses from measuring to showing: their schema, their files, and what they depend on."""

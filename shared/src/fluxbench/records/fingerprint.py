@@ -1,34 +1,34 @@
-"""What a result depends on, as a flat object; in what two of them differ, and whether their times can be compared."""
+"""What a result depends on, as a flat object, in what two of them differ, and which times may be compared."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
+from fluxbench.records.method import UNKNOWN, VERSIONS
 
 Fingerprint = Mapping[str, str | int | float | bool | None]
 
-# A change to one of these can change a number. What only shows numbers is not here.
+# A change to one of these can change a number: folders of this package, or files in it.
 MEASURING = (
-    "bench/measuring.py", "correctness/capabilities.py", "worker/checking.py", "correctness/judging.py",
-    "timing/energy.py", "worker/failures.py", "operations/roofline.py", "operations/inputs.py",
-    "bench/observations.py", "device/peaks.py", "bench/processes.py", "timing/profiler.py", "bench/recording.py",
-    "correctness/reference.py", "worker/trial.py", "worker/request.py", "bench/series.py", "timing/control_kernel.py",
-    "stats/intervals.py", "timing/stopwatch.py", "timing/telemetry.py", "timing/regimes.py", "worker/__main__.py",
-    "operations/workloads.py", "kernels/sentinel.fatbin", "variants/_base.py",
-)  # fmt: skip
-# A change to one of these changes what a time means.
-METHOD = (
-    "worker/checking.py", "operations/inputs.py", "worker/trial.py", "bench/series.py", "timing/stopwatch.py",
-    "timing/regimes.py", "worker/__main__.py",
-)  # fmt: skip
-_ALIKE: dict[str, str] = {}
-_CODE, _PACKAGE = "code.", "package."
-_PACKAGE_ROOT = Path(__file__).parents[1]
-_WORDS = {
-    "driver": "driver",
+    *("stats", "correctness", "timing", "worker", "bench"),
+    *("operations/protocol.py", "operations/roofline.py", "operations/workload.py", "variants/_base.py"),
+    *("variants/forms.py", "kernels/control.fatbin"),
+)
+# A change to one of these can change a page, and no number.
+SHOWING = ("core", "records", "variants", "analysis", "report", "studies", "show.py")
+
+CODE, PACKAGE = "code.", "package."
+_DEVICE_KEYS = {
+    *("device", "device_kind", "compute_capability", "mig", "card", "driver", "cuda_driver", "power_limit_w"),
+    *("compute_mode", "ecc", "cpu", "cpu_cores"),
+}
+_LOCKS = ("lock", "library_lock")
+_ROOT = Path(__file__).parents[1]
+_NAMES = {
     "card": "card of this model",
     "cuda_driver": "CUDA of the driver",
     "power_limit_w": "power limit in W",
@@ -39,11 +39,36 @@ _WORDS = {
     "python": "Python",
     "way": "environment by",
     "hub": "revisions of the hub's kernels",
-    "workloads": "workloads",
     "left_out": "left out",
     "references": "references of ratios",
-    "reruns": "runs of flux",
+    "other_results": "results of other notebooks",
 }
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One key in which two fingerprints differ. `key` is "device" where the model of device is another."""
+
+    key: str
+    before: str | int | float | bool | None
+    now: str | int | float | bool | None
+
+    def __str__(self) -> str:
+        """Return it as a phrase: `driver 580.65.06 -> 580.159.04`, `timing changed`."""
+        if self.key == "device":
+            return f"measured on another device: {_shown(self.before)} -> {_shown(self.now)}"
+        if self.key == "code":
+            return "measured by an older fluxbench"
+        if self.key == "cell":
+            return "the cell's source changed"
+        if self.key.startswith(CODE):
+            how = "changed" if self.before and self.now else "takes part now" if self.now else "takes no part any more"
+            return f"{self.key.removeprefix(CODE)} {how}"
+        if self.key in _LOCKS:
+            was, now = (_shown(value).split()[0] for value in (self.before, self.now))  # without the hash
+            return f"lock {was} changed" if was == now else f"lock {was} -> {now}"
+        name = self.key.removeprefix(PACKAGE)
+        return f"{_NAMES.get(name, name)} {_shown(self.before)} -> {_shown(self.now)}"
 
 
 def of_device(device: Device) -> Fingerprint:
@@ -65,82 +90,84 @@ def of_device(device: Device) -> Fingerprint:
     }
 
 
-def of_code(files: Iterable[str]) -> Fingerprint:
-    """Return the hashes of files of this package, by their path in it: `code.timing.py`."""
-    return {f"{_CODE}{file}": _hash((_PACKAGE_ROOT / file).read_bytes()) for file in files}
+def of_code(paths: Iterable[str]) -> Fingerprint:
+    """Return the hashes of files and folders of this package, by their path in it: `code.timing`."""
+    return {f"{CODE}{path}": hash_of(_ROOT / path) for path in sorted(set(paths))}
 
 
-def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
-    """Return what differs, a phrase each: `driver 580.65.06 -> 580.159.04`, `timing.py changed`. Empty: nothing.
-
-    Of another device nothing else is said of the device.
-    """
+def differences(before: Fingerprint, now: Fingerprint) -> list[Difference]:
+    """Return in what two fingerprints differ. Of another device nothing else is said of the device."""
     found = []
-    device = another_device(before, now)
-    if device:
-        found.append(f"measured on another device: {device}")
-    if not any(key.startswith(_CODE) for key in before) and any(key.startswith(_CODE) for key in now):
-        return [*found, "measured by an older fluxbench"]
-    of_devices = {"device", "device_kind", "compute_capability", "mig", "card", "driver", "cuda_driver",
-                  "power_limit_w", "compute_mode", "ecc", "cpu", "cpu_cores"}  # fmt: skip
-    lock = None
+    if other := another_device(before, now):
+        found.append(Difference("device", *other))
+    old_code = not any(key.startswith(CODE + "timing") for key in before)
+    if old_code and any(key.startswith(CODE + "timing") for key in now):
+        return [*found, Difference("code", None, None)]
     for key in {**before, **now}:
-        old, new = before.get(key), now.get(key)
-        if old == new or (device and key in of_devices):
+        if before.get(key) == now.get(key) or (other and key in _DEVICE_KEYS):
             continue
-        if key == "card" and not (old and new):  # of results that do not say which
+        if key == "card" and not (before.get(key) and now.get(key)):  # of results that do not say which
             continue
-        if key.startswith(_CODE):
-            how = "changed" if old and new else "takes part now" if new else "takes no part any more"
-            found.append(f"{key.removeprefix(_CODE)} {how}")
-        elif key == "cell":
-            found.append("the cell's source changed")
-        elif key in ("lock", "library_lock"):
-            was, is_now = (_shown(value).split()[0] for value in (old, new))  # without the hash
-            lock = f"lock {was} changed" if was == is_now else f"lock {was} -> {is_now}"
-        else:
-            name = key.removeprefix(_PACKAGE)
-            found.append(f"{_WORDS.get(name, name)} {_shown(old)} -> {_shown(new)}")
-    if lock and not any(key.startswith(_PACKAGE) and before.get(key) != now.get(key) for key in {**before, **now}):
-        found.append(lock)  # of a package that is not named above
-    return found
+        found.append(Difference(key, before.get(key), now.get(key)))
+    packages = any(each.key.startswith(PACKAGE) for each in found)
+    return [each for each in found if not (packages and each.key in _LOCKS)]  # the packages say more than their lock
 
 
-def another_device(before: Fingerprint, now: Fingerprint) -> str | None:
-    """Say `A -> B` where two fingerprints are of different models of device (or parts of one), or None."""
+def another_device(before: Fingerprint, now: Fingerprint) -> tuple[str, str] | None:
+    """Return two models of device (or parts of one) where the fingerprints are of different ones, else None."""
     identity = ["device", "device_kind", "compute_capability", "mig"]
     if now.get("device_kind") == "cpu":
         identity.append("cpu_cores")
-    if all(before.get(key) == now.get(key) for key in identity):
-        return None
-    if before.get("device") != now.get("device"):
-        return f"{_shown(before.get('device'))} -> {_shown(now.get('device'))}"
     differing = [key for key in identity if before.get(key) != now.get(key)]
-    return ", ".join(f"{key} {_shown(before.get(key))} -> {_shown(now.get(key))}" for key in differing)
+    if not differing:
+        return None
+    if "device" in differing:
+        return _shown(before.get("device")), _shown(now.get("device"))
+    sides = (", ".join(f"{key} {_shown(side.get(key))}" for key in differing) for side in (before, now))
+    return next(sides), next(sides)
 
 
-def not_comparable(before: Fingerprint, now: Fingerprint) -> str | None:
-    """Say why times under these two fingerprints must not be compared, or None where they may."""
-    if device := another_device(before, now):
-        return f"they were measured on different devices: {device}"
-    if before.get("measuring_sha256") != now.get("measuring_sha256"):  # of records that were made before November 2026
-        return "they were not measured by the same version of fluxbench, and one of them does not say what differs"
-    taken = method(now)
-    changed = [file for file, content in method(before).items() if content != taken[file]]
-    if changed:
-        return f"they were not measured in the same way: {' and '.join(changed)} changed between them"
+@dataclass(frozen=True)
+class Incomparable:
+    """Why two times must not be compared: "device", "method", "shape" or "regime", and both sides of it."""
+
+    why: str
+    before: str
+    now: str
+
+    def __str__(self) -> str:
+        """Return it as a clause."""
+        return {
+            "device": "they were measured on different devices: {} -> {}",
+            "method": "they were not measured in the same way: method version {} and {}",
+            "shape": "the workload has another shape",
+            "regime": "the regime was {} and is {}",
+        }[self.why].format(self.before, self.now)
+
+
+def not_comparable(before: tuple[Fingerprint, int], now: tuple[Fingerprint, int]) -> Incomparable | None:
+    """Return why times under two fingerprints, each with its method version, must not be compared, or None."""
+    if other := another_device(before[0], now[0]):
+        return Incomparable("device", *other)
+    if before[1] != now[1] or before[1] == UNKNOWN:
+        return Incomparable("method", _version(before[1]), _version(now[1]))
     return None
 
 
-def method(found: Fingerprint) -> dict[str, object]:
-    """Return what stands for the way in which times were taken: of each file of `METHOD` a hash, None where unknown."""
-    contents = {file: found.get(_CODE + file) for file in METHOD}
-    return {file: _ALIKE.get(str(content), content) for file, content in contents.items()}
+def _version(version: int) -> str:
+    return f"{version} ({VERSIONS[version]})" if version in VERSIONS else "unknown"
 
 
 def _shown(value: object) -> str:
     return "none" if value in (None, "") else str(value)
 
 
-def _hash(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
+def hash_of(path: Path) -> str:
+    """Return the hash of a file, or of a folder's Python files and machine code by name."""
+    if path.is_file():
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    files = sorted(file for pattern in ("*.py", "*.fatbin") for file in path.rglob(pattern))
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.relative_to(path).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]

@@ -1,1 +1,1 @@
-"""report"""
+"""Typed tables, figures and sentences of a page, from records alone."""

@@ -17,7 +17,8 @@ from fluxbench.analysis.certificate import summary as certificate_summary
 from fluxbench.analysis.certificate.runs import Tally, Trials
 from fluxbench.analysis.comparison import Row
 from fluxbench.core.formatting import percent, utc
-from fluxbench.core.settings import Settings, SetupError
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
 from fluxbench.device import detection as hardware
 from fluxbench.records import schema as records
 from fluxbench.records.schema import RecordError

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fluxbench.analysis.ranking import Group, groups
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
 from fluxbench.records import schema as records
 from fluxbench.records.schema import Record, RecordError

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench import variants
-from fluxbench.core.settings import SetupError
+from fluxbench.core.errors import SetupError
 from fluxbench.site import compare, index
 from fluxbench.site.collect import Target, collect
 

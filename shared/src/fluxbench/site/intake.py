@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from fluxbench.core.settings import SetupError
-from fluxbench.device.detection import Device, target_name
+from fluxbench.core.errors import SetupError
+from fluxbench.device.detection import target_name
+from fluxbench.device.model import Device
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workloads import BY_NAME
 from fluxbench.records import fingerprint

@@ -1,1 +1,1 @@
-"""stats"""
+"""Intervals of medians and ratios, and what changed between two measurements."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fluxbench.stats.intervals import CONFIDENCE, Samples, chance, critical
+from fluxbench.stats.intervals import CONFIDENCE, Samples
+from fluxbench.stats.student import chance, critical
 
 FALSE_DISCOVERY_RATE = 0.05  # of the changes that are called in one family, the share expected to be none
 SAME_WITHIN = 0.01  # an equivalence margin: a change for which no reader would choose another kernel

@@ -1,4 +1,4 @@
-"""What this very device reaches at most, its matrix rate and its memory rate, and what the stopwatch itself costs."""
+"""The rates that this very device reaches, of a matrix product and of a copy, and what an event costs."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from collections.abc import Callable
 
 import torch
 
-from fluxbench.timing.regimes import Plan, sustain
+from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.sustained import sustain
 
 EVENTS = 401
-_HELD = 120  # calls' worth of a head start, 12 ms: longer than the host takes to queue all events
+_SPIN = 120  # calls' worth, 12 ms: longer than the host takes to queue all events
 
 
-def measure_ceilings(device: torch.device, stopwatch: Stopwatch) -> dict[str, float | int]:
+def measure_rates(device: torch.device, stopwatch: Stopwatch) -> dict[str, float | int]:
     """Return the median rates of a bfloat16 matrix product and of a copy, under load, and what an event costs.
 
     `matmul_tflops` is of an n x n x n product, 2 n^3 operations, on random normal inputs; `copy_gb_s` counts the bytes
     read and written. `matmul_size` is n. `event_us` is the time in µs between two events in a row with nothing between
-    them, which every sample of a single call has in it: on a GPU of a queue that is held until all are in it, on a CPU
+    them, which every sample of a single call has in it: on a GPU in a queue behind a spin, on a CPU
     between two readings of `time.perf_counter`.
     """
     n = 8192 if device.type == "cuda" else 2048
@@ -40,21 +41,21 @@ def measure_ceilings(device: torch.device, stopwatch: Stopwatch) -> dict[str, fl
 
 
 def _event_us(stopwatch: Stopwatch) -> float:
-    stopwatch.hold(0.0, _HELD)
+    stopwatch.spin(0.0, _SPIN)
     for _ in range(EVENTS):
-        stopwatch.mark()
+        stopwatch.record()
     return 1e3 * statistics.median(stopwatch.between_ms())
 
 
 def _median_ms(stopwatch: Stopwatch, call: Callable[[], torch.Tensor]) -> float:
     """Return the median time of a call in ms, back to back under its own load; its operands exceed the cache."""
-    stopwatch.mark()
+    stopwatch.record()
     call()
-    stopwatch.mark()
+    stopwatch.record()
     first_ms = stopwatch.between_ms()[0]
-    stopwatch.mark()
+    stopwatch.record()
     call()
-    stopwatch.mark()
+    stopwatch.record()
     call_s = min(first_ms, *stopwatch.between_ms()) / 1e3
     block = sustain(stopwatch, {"": lambda _: call()}, {"": call_s}, {"": [None]}, Plan.on(stopwatch.device))
-    return statistics.median(block.samples_ms[""][block.lead :])
+    return statistics.median(block.samples_ms[""][block.warm_up :])

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fluxbench.stats.intervals import critical
+from fluxbench.stats.student import critical
 from fluxbench.timing.telemetry import Reading
 
 Span = tuple[float, float]  # begin and end, monotonic seconds

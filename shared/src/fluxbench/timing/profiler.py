@@ -13,34 +13,36 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from fluxbench.operations.inputs import Inputs
+from fluxbench.operations.protocol import Bound, Tensors
 
 TOP_KERNELS = 6
 _PROFILED_CALLS = 7
-Call = Callable[[Inputs], torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
-    """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler's clock and by ours."""
+    """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler and by our clock."""
 
     kernels: list[dict[str, Any]]  # {"name", "share", "part"}, the largest share first; on a CPU torch's operators
     profiler_ms: float
     wall_ms: float
 
 
-PartOf = Callable[[str], str]  # a kernel's name to what it does, one of `records.PARTS`
+PartOf = Callable[[str], str]  # a kernel's name to what it does, one of the operation's parts
 KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
 
 
-def profile_call(call: Call, inputs: Inputs, part_of: PartOf) -> tuple[torch.Tensor, Profile]:
-    """Profile one warm call; return its output and what was seen. A share is of the call's device time, 0 to 1."""
-    on_gpu = inputs[0].is_cuda
+def profile_call(
+    bound: Bound, inputs: Tensors, device: torch.device, part_of: PartOf
+) -> tuple[Mapping[str, object], Profile]:
+    """Profile one warm call; return its outputs and what was seen. A share is of the call's device time, 0 to 1."""
+    on_gpu = device.type == "cuda"
+    prepared = bound.prepared(inputs)
     with profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU]) as profiled:
         started = time.perf_counter()
-        out = call(inputs)
+        out = bound.call(prepared)
         if on_gpu:
-            torch.cuda.synchronize(inputs[0].device)
+            torch.cuda.synchronize(device)
         wall_ms = 1e3 * (time.perf_counter() - started)
     time_us: dict[str, float] = {}
     for event in profiled.key_averages():
@@ -59,10 +61,10 @@ def profile_call(call: Call, inputs: Inputs, part_of: PartOf) -> tuple[torch.Ten
 def kernel_times(
     calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None], part_of: PartOf
 ) -> dict[str, KernelTimes]:
-    """Return what the kernels of each callable take by the profiler's clock, medians of a few calls.
+    """Return what the kernels of each callable take by the profiler, medians of a few calls.
 
     The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
-    The one kernel of `clear_cache` runs before each call and tells them apart.
+    The one kernel of `clear_cache` runs before each call and separates them.
     """
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
@@ -102,18 +104,18 @@ def kernel_times(
     return found
 
 
-def peak_memory_of(call: Call, inputs: Inputs) -> int | None:
-    """Return the bytes that one warm call allocates at its peak, output included.
+def peak_memory_of(bound: Bound, inputs: Tensors, device: torch.device) -> int | None:
+    """Return the bytes that one warm call allocates at its peak, outputs included, preparation not.
 
     None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured.
     """
-    if not inputs[0].is_cuda:
+    if device.type != "cuda":
         return None
-    device = inputs[0].device
+    prepared = bound.prepared(inputs)
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
     before = torch.cuda.memory_allocated(device)
-    call(inputs)
+    bound.call(prepared)
     torch.cuda.synchronize(device)
     return int(torch.cuda.max_memory_allocated(device) - before) or None
 

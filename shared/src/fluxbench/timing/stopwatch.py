@@ -1,4 +1,4 @@
-"""Marks in a device's queue to the times between them, and what holds the device and its cache in a known state."""
+"""Events in a device's queue to the times between them, and what brings device and cache into a known state."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 import torch
 
-_HEAD_START_S = 1e-4  # at least, for each call of a round: the host is ahead of the device from the first one on
-_HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not tell its own
+_LEAST_SPIN_S = 1e-4  # for each call of a round: the host is ahead of the device from the first one on
+_HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not report its own
 _FALLBACK_CACHE_BYTES = 64 << 20
 
 
 class Stopwatch:
     """Times calls on one device with the device's own events, or with the monotonic clock on a CPU.
 
-    `clock_mhz` is the highest clock of a GPU, by its driver; None where it does not say.
+    `clock_mhz` is the highest clock of a GPU, by its driver; None where it does not report it.
     """
 
     def __init__(self, device: torch.device, clock_mhz: int | None = None) -> None:
         self.device = device
         self.on_cpu = device.type == "cpu"
-        # The fill of int8 is told apart from all that a variant runs, which the second clock relies on.
+        # The fill of int8 differs from all that a variant runs, which the CUPTI cross-check relies on.
         self._flush = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
         self._clock_hz = 1e6 * (clock_mhz or _HIGHEST_CLOCK_MHZ)
-        self._marks: list[Any] = []
+        self._events: list[Any] = []
 
     def wait(self) -> None:
         """Wait for the device."""
@@ -37,34 +37,34 @@ class Stopwatch:
         """Write over twice the last-level cache."""
         self._flush.fill_(1)
 
-    def hold(self, launch_s: float, calls: int) -> None:
-        """Keep the device busy at little power while the host gets ahead of it by calls that it launches in `launch_s`.
+    def spin(self, launch_s: float, calls: int) -> None:
+        """Keep the device busy at little power while the host gets ahead of it by calls that take `launch_s` to launch.
 
         For the longer of a quarter more, and 0.1 ms a call, at the highest clock of the card.
         """
         if not self.on_cpu:
-            torch.cuda._sleep(round(max(1.25 * launch_s, _HEAD_START_S * calls) * self._clock_hz))
+            torch.cuda._sleep(round(max(1.25 * launch_s, _LEAST_SPIN_S * calls) * self._clock_hz))
 
-    def mark(self) -> None:
-        """Put an event into the device's queue; a CPU's is now."""
+    def record(self) -> None:
+        """Put an event into the device's queue; on a CPU it is now."""
         if self.on_cpu:
-            self._marks.append(time.perf_counter())
+            self._events.append(time.perf_counter())
             return
         event = torch.cuda.Event(enable_timing=True)
         event.record()
-        self._marks.append(event)
+        self._events.append(event)
 
-    def forget(self) -> None:
-        """Drop the marks that a call which raised has left."""
-        self._marks = []
+    def discard(self) -> None:
+        """Drop the events that a call which raised has left."""
+        self._events = []
 
     def between_ms(self) -> list[float]:
-        """Wait for the device, and return the times between the marks since the last call of this, in milliseconds."""
-        marks, self._marks = self._marks, []
+        """Wait for the device, and return the times between the events since the last call of this, in milliseconds."""
+        events, self._events = self._events, []
         if self.on_cpu:
-            return [1e3 * (end - begin) for begin, end in itertools.pairwise(marks)]
+            return [1e3 * (end - begin) for begin, end in itertools.pairwise(events)]
         self.wait()
-        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)]
+        return [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
 
 
 def last_level_cache_bytes(device: torch.device) -> int:
@@ -73,5 +73,5 @@ def last_level_cache_bytes(device: torch.device) -> int:
         return int(torch.cuda.get_device_properties(device).L2_cache_size) or _FALLBACK_CACHE_BYTES
     try:
         return max(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 0) or _FALLBACK_CACHE_BYTES
-    except (ValueError, OSError):  # a system that does not say
+    except (ValueError, OSError):  # a system that does not report it
         return _FALLBACK_CACHE_BYTES

@@ -22,7 +22,8 @@ from fluxbench.variants import (
     triton_flash,
     xformers,
 )
-from fluxbench.variants._base import Form, Variant
+from fluxbench.variants._base import Variant
+from fluxbench.variants.forms import FormedVariant
 
 REGISTRY: tuple[Variant, ...] = (
     torch_flash.VARIANT,
@@ -53,9 +54,6 @@ REGISTRY: tuple[Variant, ...] = (
     hf_kernels.FLASH_3,
     hf_kernels.SAGE_ATTENTION,
 )
-# The first of these that runs on a device is what its ratios are against.
-REFERENCES = ("torch_flash", "torch_efficient", "torch_math")
-
 # Slower on purpose: the certificate measures them, and no page lists them.
 CERTIFICATE: tuple[Variant, ...] = tuple(
     form
@@ -71,21 +69,12 @@ def notes() -> dict[str, str]:
     return {variant.name: variant.note for variant in REGISTRY if variant.note}
 
 
-def compiles_something(name: str) -> bool:
-    """Whether a name stands for something that torch.compile takes part in, as far as it is known."""
-    return any(
-        name == variant.name + form.value and (variant.compiles or form.compile_mode is not None)
-        for variant in REGISTRY
-        for form in variant.forms
-    )
-
-
-def find(name: str) -> tuple[Variant, Form]:
-    """Return the variant and the form that a name stands for. Raises `KeyError` with the nearest name."""
+def find(name: str) -> FormedVariant:
+    """Return the variant and the form that a name stands for. Raises `ValueError` with the nearest name."""
     for variant in (*REGISTRY, *CERTIFICATE):
         for form in variant.forms:
-            if variant.name + form.value == name:
-                return variant, form
+            if variant.name + form.suffix == name:
+                return FormedVariant(variant, form)
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"the variants are {', '.join(NAMES)}"
-    raise KeyError(f"variant must be a registered name, got {name!r}; {hint}")
+    raise ValueError(f"variant must be a registered name, got {name!r}; {hint}")

@@ -1,4 +1,4 @@
-"""What a variant is, and the forms that it takes: as written, compiled, or with copied inputs."""
+"""What a variant is: one library's attention, what it declares to be capable of, and why it cannot run somewhere."""
 
 from __future__ import annotations
 
@@ -9,74 +9,66 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.device.detection import Device
-from fluxbench.operations.workloads import Workload
+from fluxbench.device.model import Device
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants.forms import EAGER, Form
 
 if TYPE_CHECKING:
     import torch
 
-# attention(q, k, v) -> out, each [batch, seq_len, heads, head_dim] (k and v with kv_heads), contiguous, of one dtype.
-Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+HEAD_DIMS = (64, 96, 128, 192, 256)
+_UNTRIED = {"rocm": "AMD GPUs (ROCm)", "xpu": "Intel GPUs (XPU)", "mps": "Apple GPUs (Metal)"}
 
 
-class Form(enum.StrEnum):
-    """How a variant is called; the value is what it adds to the variant's name."""
+class Support(enum.Enum):
+    """What a library offers of a capability."""
 
-    EAGER = ""
-    COPY = "_copy"
-    COMPILE_DEFAULT = "_compile_d"
-    COMPILE_MAX_AUTOTUNE = "_compile_ma"
-
-    @property
-    def compile_mode(self) -> str | None:
-        """The `mode` of torch.compile, or None where the form is not compiled."""
-        return {Form.COMPILE_DEFAULT: "default", Form.COMPILE_MAX_AUTOTUNE: "max-autotune"}.get(self)
+    NO = "no"
+    DOCUMENTED = "documented"  # by another call than the one here, so that it is not tried
+    YES = "yes"  # by `Variant.load`; tried on the device
 
 
-def everywhere(device: Device, workload: Workload) -> str | None:
-    """Say that a variant runs on every device and shape."""
-    return None
+NO, DOCUMENTED, YES = Support.NO, Support.DOCUMENTED, Support.YES
 
 
 @dataclass(frozen=True, kw_only=True)
 class Capabilities:
-    """What a library's attention can do beyond what is measured; a page's capability table is drawn from it.
+    """What a library's attention can do; `supports` and a page's capability table follow from it."""
 
-    What can be tried says how it is called, and is tried on the device: a loader of an attention with a causal mask
-    (query i sees keys 0 to i), of one for grouped query heads, of one that can be differentiated, and of one over
-    several sequences in one batch entry, q, k and v `[1, sum(lengths), heads, head_dim]`. True: it is so by the
-    library's documentation, and is not tried.
-    """
-
-    dtypes: tuple[str, ...]  # of q, k and v; "float8_e4m3fn" and "int8" are quantized from 16 bits within the call
-    head_dims: tuple[int, ...]  # those of HEAD_DIMS that it takes
-    minimum: tuple[int, int] | None  # compute capability; None: it runs on a CPU too
-    causal: Callable[[], Attention] | bool = False
-    gqa: Callable[[], Attention] | bool = False
-    backward: Callable[[], Attention] | bool = False
-    varlen: Callable[[tuple[int, ...]], Attention] | bool = False
-
-
-HEAD_DIMS = (64, 96, 128, 192, 256)
+    dtypes: tuple[str, ...]  # of q, k and v
+    computes_in: tuple[str, ...] = ()  # what q, k and v are quantized to within the call: "int8", "float8_e4m3fn"
+    head_dims: tuple[int, ...] = HEAD_DIMS  # those of `HEAD_DIMS` that it takes
+    minimum: tuple[int, int]  # compute capability
+    majors: tuple[int, ...] | None = None  # the only major versions of it that there are kernels for; None: all
+    cpu: bool = False  # it runs on a CPU too
+    causal: Support = NO
+    causal_rectangular: bool = False  # its causal mask is aligned to the end where there are fewer queries than keys
+    gqa: Support = NO
+    backward: Support = NO
+    varlen: Support = NO
+    separate_head_dims: bool = False  # v may have another head_dim than q and k
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
     """One library's attention.
 
-    `supports` returns why the variant cannot run, or None; it needs no torch. `load` imports the library, and
-    nothing else may. `kernel_pattern` is a regular expression that the names of its attention kernels on a CUDA device
-    match (`re.search`): a library that quietly runs another kernel is an error, not a result.
+    `load` imports the library, and nothing else may; it returns `attention(q, k, v)` for such calls. `refuses` says
+    what the library cannot do beyond what `capabilities` tell. The kernel patterns are regular expressions that the
+    names of its attention kernels on a CUDA device match (`re.search`): a library that quietly runs another kernel is
+    an error, not a result.
     """
 
     name: str
-    load: Callable[[], Attention]
-    capabilities: Capabilities | None = None  # every registered variant declares them
-    supports: Callable[[Device, Workload], str | None] = everywhere
-    forms: tuple[Form, ...] = (Form.EAGER,)
+    load: Callable[[AttentionCall], Attention]
+    capabilities: Capabilities
+    refuses: Callable[[Device, AttentionCall], str | None] = lambda device, call: None
+    forms: tuple[Form, ...] = (EAGER,)
     precision_class: str = "exact"
     quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
     kernel_pattern: str | None = None
+    backward_kernel_pattern: str | None = None
     quantization_pattern: str | None = None  # of the kernels that quantize its inputs
     compiles: bool = False  # calls torch.compile in its eager form too
     jit: bool = False  # compiles its kernels at their first call, without torch.compile
@@ -85,17 +77,65 @@ class Variant:
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
+    base: Variant | None = None  # of a slowed form: what it slows
 
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all its forms, as records and notebooks use them."""
-        return tuple(self.name + form.value for form in self.forms)
+        return tuple(self.name + form.suffix for form in self.forms)
+
+    def supports(self, device: Device, call: AttentionCall) -> str | None:
+        """Return why it cannot run such calls on a device, or None. Needs no torch."""
+        return _of_device(self.capabilities, device, call) or _of_call(self, call) or self.refuses(device, call)
+
+    def pattern(self, call: AttentionCall) -> str | None:
+        """Return the pattern of the kernels that such a call must run."""
+        return self.backward_kernel_pattern if call.backward else self.kernel_pattern
 
 
-def sdpa(backend: str | None, **options: bool) -> Attention:
+def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> str | None:
+    minimum = (8, 0) if call.dtype == "bfloat16" else (5, 0)
+    minimum = max(minimum, declared.minimum)
+    if device.kind == "cpu":
+        needs = f"needs an NVIDIA GPU of compute capability {_dotted(declared.minimum)} or newer; this is a CPU"
+        return None if declared.cpu else needs
+    if device.kind in _UNTRIED:
+        return f"no variant has been checked on {_UNTRIED[device.kind]} yet; this is {device.name}"
+    if device.compute_capability is None:
+        return f"needs compute capability {_dotted(minimum)} or newer; that of {device.name} is unknown"
+    have = _dotted(device.compute_capability)
+    if device.compute_capability < minimum:
+        return f"needs compute capability {_dotted(minimum)} or newer; {device.name} has {have}"
+    if declared.majors and device.compute_capability[0] not in declared.majors:
+        known = " and ".join(f"{major}.x" for major in declared.majors)
+        return f"has kernels for compute capability {known} only; {device.name} has {have}"
+    return None
+
+
+def _of_call(variant: Variant, call: AttentionCall) -> str | None:
+    declared, name = variant.capabilities, variant.name
+    if call.dtype not in declared.dtypes:
+        return f"{name} takes {' and '.join(declared.dtypes)}, got {call.dtype}"
+    for head_dim in {call.head_dim_qk, call.head_dim_v}:
+        if head_dim > max(declared.head_dims) or (head_dim in HEAD_DIMS and head_dim not in declared.head_dims):
+            return f"{name} takes head_dim {', '.join(map(str, declared.head_dims))}, got {head_dim}"
+    if call.head_dim_qk != call.head_dim_v and not declared.separate_head_dims:
+        return f"{name} needs one head_dim, got {call.head_dim_qk} of q and k and {call.head_dim_v} of v"
+    for asked, support, what in (
+        (call.causal, declared.causal, "a causal mask"),
+        (call.grouped, declared.gqa, f"{call.heads} heads of q on {call.kv_heads} of k and v"),
+        (call.backward, declared.backward, "a backward pass"),
+        (bool(call.lengths), declared.varlen, "several sequences in one call"),
+    ):
+        if asked and support is not YES:
+            return f"{name} has no {what}" if support is NO else f"{name} is measured without {what}"
+    if call.causal and call.seq_len_q != call.seq_len_k and not declared.causal_rectangular:
+        return f"the causal mask of {name} needs as many queries as keys, got {call.seq_len_q} and {call.seq_len_k}"
+    return None
+
+
+def sdpa(backend: str | None, call: AttentionCall) -> Attention:
     """Return torch's scaled_dot_product_attention, on one backend of `torch.nn.attention.SDPBackend` or by choice.
-
-    `options` are its own keywords, such as `is_causal` and `enable_gqa`.
 
     The inputs are passed as transposed views, as diffusers does. The output is contiguous in
     [batch, seq_len, heads, head_dim], which the next layer's flatten of heads and head_dim needs: a copy only where
@@ -103,6 +143,9 @@ def sdpa(backend: str | None, **options: bool) -> Attention:
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
+
+    options = {"is_causal": True} if call.causal else {}
+    options |= {"enable_gqa": True} if call.grouped else {}
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
@@ -126,89 +169,16 @@ def bounds(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
     return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
 
 
-EVERY_FORM = (Form.EAGER, Form.COPY, Form.COMPILE_DEFAULT, Form.COMPILE_MAX_AUTOTUNE)
-_UNTRIED = {"rocm": "AMD GPUs (ROCm)", "xpu": "Intel GPUs (XPU)", "mps": "Apple GPUs (Metal)"}
+def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], kernel: str) -> str:
+    """Return what a kernel of a variant's call does, by its name: "quantization", "attention", or a part of `parts`.
 
-
-def needs(
-    device: Device,
-    workload: Workload,
-    *,
-    minimum: tuple[int, int],
-    majors: tuple[int, ...] | None = None,
-    dtypes: tuple[str, ...] | None = None,
-    cpu: bool = False,
-) -> str | None:
-    """Say why a forward attention that needs this compute capability and these dtypes cannot run here, or None.
-
-    `majors` are the only major versions of it that the library has kernels for; None: any from the minimum on.
+    `parts` are an operation's. Where the variant names no attention kernels, all that has no part is the attention.
     """
-    if workload.direction != "forward":
-        return f"only the forward pass is measured, got {workload.direction}"
-    if dtypes and workload.dtype not in dtypes:
-        return f"needs {' or '.join(dtypes)}, got {workload.dtype}"
-    if device.kind == "cpu":
-        return None if cpu else f"needs an NVIDIA GPU of compute capability {_dotted(minimum)} or newer; this is a CPU"
-    if device.kind in _UNTRIED:
-        return f"no variant has been checked on {_UNTRIED[device.kind]} yet; this is {device.name}"
-    if device.compute_capability is None:
-        return f"needs compute capability {_dotted(minimum)} or newer; that of {device.name} is unknown"
-    if device.compute_capability < minimum:
-        have = _dotted(device.compute_capability)
-        return f"needs compute capability {_dotted(minimum)} or newer; {device.name} has {have}"
-    if majors and device.compute_capability[0] not in majors:
-        have = _dotted(device.compute_capability)
-        known = " and ".join(f"{major}.x" for major in majors)
-        return f"has kernels for compute capability {known} only; {device.name} has {have}"
-    return None
-
-
-_MOST_LENGTHS = 64  # that a compiled form is compiled for
-_FILLS = r"Memset|FillFunctor"
-_COPIES = r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray"
-
-
-def part_of(variant: Variant, kernel: str) -> str:
-    """Return what a kernel of a variant's call does, one of `records.PARTS`, by its name.
-
-    Where the variant names no attention kernels, all that neither quantizes nor copies is the attention.
-    """
-    for part, pattern in (
-        ("quantization", variant.quantization_pattern),
-        ("attention", variant.kernel_pattern or "softmax"),
-        ("copies", _COPIES),
-        ("other", _FILLS),
-    ):
-        if pattern and re.search(pattern, kernel):
-            return part
-    return "other" if variant.kernel_pattern else "attention"
+    pattern = variant.pattern(call)
+    named = {"quantization": variant.quantization_pattern, "attention": pattern or "softmax", **parts}
+    found = next((part for part, each in named.items() if each and re.search(each, kernel)), None)
+    return found or ("other" if pattern else "attention")
 
 
 def _dotted(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"
-
-
-def build(variant: Variant, form: Form) -> Attention:
-    """Load a variant in one of its forms. A compiled form compiles at its first call, in one graph where it can."""
-    attention = variant.load()
-    if form is Form.COPY:
-
-        def attend_on_copies(q: Any, k: Any, v: Any) -> Any:
-            # The same values, stored as [batch, heads, seq_len, head_dim].
-            return attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
-
-        return attend_on_copies
-    if form.compile_mode is None:
-        return attention
-    import torch._dynamo.config
-
-    # Each length is compiled by itself, and all share one code object.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
-    compiled = torch.compile(attention, mode=form.compile_mode, fullgraph=variant.fullgraph, dynamic=False)
-
-    def attend_compiled(q: Any, k: Any, v: Any) -> Any:
-        # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.
-        torch.compiler.cudagraph_mark_step_begin()
-        return compiled(q, k, v)
-
-    return attend_compiled

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

@@ -14,7 +14,7 @@ import functools
 import importlib
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

@@ -7,7 +7,7 @@ forgetting it. Exact. Runs on compute capability 8.0 or newer and, where a C++ c
 
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

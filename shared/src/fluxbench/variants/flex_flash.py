@@ -7,7 +7,7 @@ code, as `flex` is. Runs on compute capability 9.0 or newer.
 import importlib
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

@@ -7,7 +7,7 @@ compute capability 8.9 and newer. Versions and calls: the repositories' own buil
 import functools
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.kernels import hub
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base

@@ -10,7 +10,7 @@ they count among the weights, and the output is too small (by 5% at 353 tokens o
 
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

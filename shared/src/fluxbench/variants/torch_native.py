@@ -3,27 +3,19 @@
 Exact. Runs everywhere. Which kernel it ran is in its record: that depends on the versions of torch and cuDNN.
 """
 
-from fluxbench.device.detection import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.variants import _base
-
-
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    return _base.needs(device, workload, minimum=(5, 0), cpu=True)
-
+from fluxbench.variants import _base, forms
 
 VARIANT = _base.Variant(
     name="torch_native",
-    load=lambda: _base.sdpa(None),
-    supports=supports,
+    load=lambda call: _base.sdpa(None, call),
     capabilities=_base.Capabilities(
-        dtypes=("bfloat16", "float16", "float32", "float64"),
-        head_dims=_base.HEAD_DIMS,
-        minimum=None,
-        causal=lambda: _base.sdpa(None, is_causal=True),
-        gqa=lambda: _base.sdpa(None, enable_gqa=True),
-        backward=lambda: _base.sdpa(None),
+        dtypes=("bfloat16", "float16", "float32"),
+        minimum=(5, 0),
+        cpu=True,
+        causal=_base.YES,
+        gqa=_base.YES,
+        backward=_base.YES,
+        separate_head_dims=True,
     ),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    forms=forms.COMPILED,
 )

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

@@ -7,7 +7,7 @@ Runs on NVIDIA GPUs of compute capability 8.0 and newer, bfloat16 and float16, h
 
 from __future__ import annotations
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants._base import Attention, Capabilities, Variant
 

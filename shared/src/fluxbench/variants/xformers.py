@@ -8,7 +8,7 @@ Runs on compute capability 8.0 or newer, where its C++ extension was built for t
 import re
 from typing import Any
 
-from fluxbench.device.detection import Device
+from fluxbench.device.model import Device
 from fluxbench.operations.workloads import Workload
 from fluxbench.variants import _base
 

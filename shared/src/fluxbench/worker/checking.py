@@ -7,18 +7,22 @@ import functools
 import re
 import time
 import traceback
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from fluxbench.correctness.judging import Case, judge, poison, restore
-from fluxbench.operations.inputs import Inputs
-from fluxbench.records.schema import INPUTS, Correctness, Status
+from fluxbench import operations
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.guards import poison, restore
+from fluxbench.correctness.judging import Errors, judge
+from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.workload import Workload
+from fluxbench.records.status import Status
 from fluxbench.timing.profiler import Profile, compile_counters, peak_memory_of, profile_call
-from fluxbench.timing.regimes import Call
-from fluxbench.variants._base import Form, Variant, build, part_of
+from fluxbench.variants._base import Variant, part_of
+from fluxbench.variants.forms import FormedVariant
 
 _LEAST_COMPILE_S = 0.05  # by which a first call is longer where a library compiled a kernel in it
 
@@ -27,8 +31,8 @@ _LEAST_COMPILE_S = 0.05  # by which a first call is longer where a library compi
 class Checked:
     """A variant that was right."""
 
-    call: Call
-    seen: Mapping[str, Any]  # what the event "checked" says of it
+    bound: Bound
+    seen: Mapping[str, Any]  # the fields of the event "checked"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,65 +41,68 @@ class Failed:
 
     status: Status
     reason: str
-    errors: Correctness | None
+    errors: Mapping[str, Errors]
 
 
-def check(variant: Variant, form: Form, device: torch.device, cases: Sequence[Case]) -> Checked | Failed:
-    """Build a variant and check it on each case, under the profiler from the second on; what it raises gets through.
+def check(
+    formed: FormedVariant, workload: Workload, device: torch.device, cases: Mapping[str, Case]
+) -> Checked | Failed:
+    """Build a variant and check it on each case, by kind of inputs, under the profiler from the second on.
 
-    `cases` are of the kinds of inputs in `records.INPUTS`, in that order; there may be fewer.
+    What it raises gets through.
     """
-    attention = build(variant, form)
-
-    def call(inputs: Inputs) -> torch.Tensor:
-        return attention(*inputs)
-
+    variant, operation = formed.variant, operations.find(workload.operation)
+    asked = operation.attention(workload.shape)
+    parts = functools.partial(part_of, variant, asked, operation.parts)
     before = compile_counters()
-    worst: Correctness | None = None
-    by_inputs: dict[str, float | None] = {}
+    bound = operation.bind(formed, workload.shape)
+    worst: dict[str, Errors] = {}
+    by_inputs: dict[str, dict[str, float | None]] = {}
     profile: Profile | None = None
+    first = next(iter(cases.values()))
     durations = []
-    for kind, case in zip(INPUTS[: len(cases)], cases, strict=True):
-        kept = tuple(x.clone() for x in case.inputs)
-        poison(case.inputs[0])
+    for kind, case in cases.items():
+        kept = {name: x.clone() for name, x in case.inputs.items()}
+        poison(case.expected.values(), case.dtype)
         started = time.perf_counter()
-        if case is cases[0]:
-            out = _finished(call, case.inputs, device)
+        if case is first:
+            out = _finished(bound, case.inputs, device)
         else:
-            out, profile = profile_call(call, case.inputs, functools.partial(part_of, variant))
+            out, profile = profile_call(bound, case.inputs, device, parts)
         durations.append(time.perf_counter() - started)
         changed = restore(case.inputs, kept)
-        errors, wrong = judge(
-            out, case, precision_class=variant.precision_class, quantized_budget=variant.quantized_budget_rel_l2
-        )
-        if errors:
-            by_inputs[kind] = errors.rel_l2
+        errors, wrong = judge(out, case, variant.quantized_budget_rel_l2)
+        for name, found in errors.items():
+            by_inputs.setdefault(name, {})[kind] = found.rel_l2
         if wrong := wrong or changed:
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
-        worst = _worse(worst, errors)
+        worst = {
+            name: max(found, worst.get(name, found), key=lambda each: each.budget_share)
+            for name, found in errors.items()
+        }
     worst = _on_all(worst, by_inputs)
     if device.type == "cuda":  # the profiler's own start would count as the call's
         started = time.perf_counter()
-        _finished(call, cases[0].inputs, device)
+        _finished(bound, first.inputs, device)
         durations.append(time.perf_counter() - started)
     compiled = compile_counters() - before
-    if fallback := _fallback(variant, device, profile.kernels if profile else []):
+    if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     seen = {
-        "correctness": dataclasses.asdict(worst) if worst else None,
+        "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
         "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
-        "peak_memory_bytes": peak_memory_of(call, cases[0].inputs),
+        "peak_memory_bytes": peak_memory_of(bound, first.inputs, device),
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
-        "detail": _said_by(variant),
+        "detail": _detail(variant),
     }
-    return Checked(call=call, seen=seen)
+    return Checked(bound=bound, seen=seen)
 
 
-def _finished(call: Call, inputs: Inputs, device: torch.device) -> torch.Tensor:
+def _finished(bound: Bound, inputs: Tensors, device: torch.device) -> Mapping[str, object]:
     """Return what a call gives, once the device is done with it."""
-    out = call(inputs)
+    out = bound(inputs)
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return out
@@ -107,8 +114,8 @@ def _compile_s(durations: list[float], jit: bool, graphs: int) -> float | None:
     return longer_s if graphs or (jit and longer_s > _LEAST_COMPILE_S) else None
 
 
-def _said_by(variant: Variant) -> str | None:
-    """Return what the library says that it chose; where it is asked by private names, another version may not say."""
+def _detail(variant: Variant) -> str | None:
+    """Return what the library says that it chose; another version may not have the private names it is asked by."""
     try:
         return variant.detail() if variant.detail else None
     except Exception:  # noqa: BLE001 - what it says decides nothing
@@ -116,22 +123,15 @@ def _said_by(variant: Variant) -> str | None:
         return None
 
 
-def _worse(first: Correctness | None, second: Correctness | None) -> Correctness | None:
-    """Return the errors that use up more of their budget."""
-    if first is None or second is None:
-        return first or second
-    return max(first, second, key=lambda errors: (errors.rel_l2 or 0) / errors.budget_rel_l2)
-
-
-def _on_all(errors: Correctness | None, by_inputs: Mapping[str, float | None]) -> Correctness | None:
+def _on_all(errors: Mapping[str, Errors], by_inputs: Mapping[str, Mapping[str, float | None]]) -> dict[str, Errors]:
     """Return errors with what is known of all kinds of inputs."""
-    return dataclasses.replace(errors, rel_l2_by_inputs=dict(by_inputs)) if errors else None
+    return {name: replace(found, rel_l2_by_inputs=dict(by_inputs[name])) for name, found in errors.items()}
 
 
-def _fallback(variant: Variant, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:
-    """Say which other kernel ran in place of the one that the variant's name promises, or None."""
-    if device.type != "cuda" or variant.kernel_pattern is None or not kernels:
+def _fallback(variant: Variant, pattern: str | None, device: torch.device, kernels: list[dict[str, Any]]) -> str | None:
+    """Return which other kernel ran in place of the one that the variant's name promises, or None."""
+    if device.type != "cuda" or pattern is None or not kernels:
         return None
-    if any(re.search(variant.kernel_pattern, kernel["name"]) for kernel in kernels):
+    if any(re.search(pattern, kernel["name"]) for kernel in kernels):
         return None
     return f"another kernel ran than {variant.name} stands for: {kernels[0]['name']}"

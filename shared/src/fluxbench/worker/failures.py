@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from fluxbench.records.schema import Status
+from fluxbench.records.status import Status
 
 
 def classify(error: Exception) -> tuple[Status, str]:

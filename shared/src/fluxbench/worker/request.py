@@ -1,4 +1,4 @@
-"""What a worker is asked to do. No torch: whoever asks does not have it."""
+"""What a worker is asked to do. Without torch: the process that asks does not have it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import json
 from dataclasses import dataclass
 
-from fluxbench.operations.workloads import Workload
+from fluxbench.operations.workload import Cost, Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,14 +14,14 @@ class Request:
     """What one process is to do. `skip` holds (variant, workload) pairs that an earlier process failed at."""
 
     device: str  # "cuda" or "cpu"
-    workloads: tuple[Workload, ...]
+    workloads: tuple[Workload, ...]  # of one operation
     variants: tuple[str, ...]
     references: tuple[str, ...]
-    process: int = 0  # the first one also checks on both kinds of inputs and looks at kernels, memory and clocks
-    sustained: bool = True  # false: burst samples alone
+    process: int = 0  # the first one also checks on all kinds of inputs and looks at kernels, memory and CUPTI's times
+    sustained: bool = True  # False: burst samples alone
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
-    ceilings: bool = False  # measure the device's own matrix and copy rates instead
+    rates: bool = False  # measure the device's own matrix and copy rates instead
     clock_mhz: int | None = None  # the highest of a GPU, by its driver
 
     def to_json(self) -> str:
@@ -32,7 +32,9 @@ class Request:
     def from_json(cls, text: str) -> Request:
         """Return the request that `to_json` wrote."""
         data = json.loads(text)
-        data["workloads"] = tuple(Workload(**workload) for workload in data["workloads"])
+        data["workloads"] = tuple(
+            Workload(**{**workload, "cost": Cost(**workload["cost"])}) for workload in data["workloads"]
+        )
         for name in ("variants", "references"):
             data[name] = tuple(data[name])
         data["skip"] = tuple((variant, workload) for variant, workload in data["skip"])

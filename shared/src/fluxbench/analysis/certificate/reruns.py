@@ -19,7 +19,8 @@ from typing import Any
 from fluxbench.analysis.comparison import Comparison, Measured, compare
 from fluxbench.analysis.history import moment
 from fluxbench.analysis.ranking import launch_bound
-from fluxbench.device.detection import Device, target_name
+from fluxbench.device.detection import target_name
+from fluxbench.device.model import Device
 from fluxbench.records import fingerprint
 from fluxbench.records import schema as records
 from fluxbench.records.schema import Record, RecordError, Sentinel

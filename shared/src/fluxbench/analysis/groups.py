@@ -1,0 +1,126 @@
+"""Which records are compared with which: those of one operation and one group of workloads, a curve over x."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Record, Timing
+from fluxbench.records.status import FlagKind, Status
+
+EAGER = "eager"
+# What disqualifies a variant at every length: a wrong answer, or a time that cannot be believed.
+_NOT_BELIEVED = (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records whose workloads form a curve."""
+
+    name: str
+    workloads: tuple[Workload, ...]  # by x, smallest first
+    records: tuple[Record, ...]  # of every status, one per variant and workload
+
+    @property
+    def operation(self) -> str:
+        """The operation of all its workloads."""
+        return self.workloads[0].operation
+
+    @property
+    def axis(self) -> str:
+        """The unit of x."""
+        return self.workloads[0].x_unit
+
+    @property
+    def longest(self) -> Workload:
+        """The workload at which variants are ranked: the last of the curve."""
+        return self.workloads[-1]
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant with a record, in the order of the records."""
+        return tuple(dict.fromkeys(record.variant for record in self.records))
+
+    @cached_property
+    def records_at(self) -> Mapping[str, Mapping[str, Record]]:
+        """The records at each workload, by its name and by variant."""
+        by_workload: dict[str, dict[str, Record]] = {workload.name: {} for workload in self.workloads}
+        for record in self.records:
+            by_workload[record.workload.name].setdefault(record.variant, record)
+        return by_workload
+
+    @cached_property
+    def distrusted(self) -> frozenset[str]:
+        """The variants that have no rank, since one of their records is wrong or cannot be believed."""
+        return frozenset(record.variant for record in self.records if is_distrusted(record))
+
+    def find(self, variant: str, workload: Workload) -> Record | None:
+        """Return the record of one variant at one workload, if there is one."""
+        return self.records_at.get(workload.name, {}).get(variant)
+
+    def curve(self, variant: str) -> list[Record]:
+        """Return a variant's PASSED records, smallest x first."""
+        records = (self.find(variant, workload) for workload in self.workloads)
+        return [record for record in records if record and record.status is Status.PASSED]
+
+
+def groups(records: Iterable[Record]) -> list[Group]:
+    """Return the groups, in the order of the records; of two records of the same thing the newer one counts."""
+    newest: dict[tuple[str, str], Record] = {}
+    for record in records:
+        key = (record.variant, record.workload.name)
+        if key not in newest or newest[key].measured_at <= record.measured_at:
+            newest[key] = record
+    members: dict[tuple[str, str], list[Record]] = {}
+    for record in newest.values():
+        members.setdefault((record.workload.operation, record.workload.group), []).append(record)
+    return [_group(name, of_group) for (_, name), of_group in members.items()]
+
+
+def _group(name: str, records: Sequence[Record]) -> Group:
+    workloads = {record.workload.name: record.workload for record in records}
+    ordered = sorted(workloads.values(), key=lambda workload: (workload.x, workload.name))
+    return Group(name, tuple(ordered), tuple(records))
+
+
+def timing_of(record: Record) -> Timing:
+    """Return the timing that ranks, which every PASSED record has."""
+    assert record.timing is not None
+    return record.timing
+
+
+def tflops(record: Record) -> float:
+    """Return a PASSED record's throughput in TFLOP/s, of its workload's operations and the time that ranks."""
+    return record.workload.cost.flops / timing_of(record).median_ms / 1e9
+
+
+def gb_s(record: Record) -> float:
+    """Return a PASSED record's bandwidth in GB/s, of the fewest bytes of its workload and the time that ranks."""
+    return record.workload.cost.min_bytes / timing_of(record).median_ms / 1e6
+
+
+def reference_variant(records: Iterable[Record]) -> str | None:
+    """Return the variant that the ratios are against; None where nothing passed."""
+    return next((record.timing.reference_variant for record in records if record.timing), None)
+
+
+def is_distrusted(record: Record) -> bool:
+    """Whether a variant gave a wrong answer, or a time that cannot be believed: no record of it is ranked then."""
+    return record.status is Status.INCORRECT or record.flagged(*_NOT_BELIEVED) is not None
+
+
+def is_launch_bound(record: Record) -> bool:
+    """Whether the device waited for the host in some process, so that its sustained time is one of launching."""
+    return record.flagged(FlagKind.LAUNCH_BOUND) is not None
+
+
+def not_launch_bound(records: Sequence[Record]) -> Sequence[Record]:
+    """Return the records whose sustained time is the device's; all of them where each one's is of launching."""
+    return [record for record in records if not is_launch_bound(record)] or records
+
+
+def capped_regimes(record: Record) -> tuple[str, ...]:
+    """Return the regimes in which the caps of time and processes came before the precision that is asked for."""
+    return tuple(regime for regime, timing in record.timings.items() if timing.converged is False)

@@ -1,0 +1,110 @@
+"""What the workers of a cell wrote: collected event by event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from fluxbench.bench import events
+from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Timed
+from fluxbench.records.schema import Flag
+from fluxbench.records.status import Status
+from fluxbench.timing.telemetry import Log, Reading
+
+Pair = tuple[str, str]  # variant, workload
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What one process took of one variant, and in which of all workers: one may take over from another that died."""
+
+    timed: Timed
+    worker: int
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is one of the reference itself."""
+        return self.timed.variant == self.timed.reference
+
+    @property
+    def rounds(self) -> BurstSamples:
+        """The burst samples of a trial that has some."""
+        assert self.timed.burst is not None
+        return self.timed.burst
+
+    @property
+    def blocks(self) -> list[BlockSamples]:
+        """The sustained block, where it has one."""
+        return [self.timed.block] if self.timed.block else []
+
+
+@dataclass
+class Collected:
+    """What has been collected so far of a cell's variants and workloads."""
+
+    checked: dict[Pair, Checked] = field(default_factory=dict)
+    failed: dict[Pair, Failed] = field(default_factory=dict)
+    trials: list[Trial] = field(default_factory=list)  # in order
+    readings: list[Reading] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+    control: str | None = None  # what the control kernel is, where the device has one
+    probed: dict[str, dict[str, str]] = field(default_factory=dict)  # by variant
+    workers: int = 0  # that have begun
+    rates: list[dict[str, float]] = field(default_factory=list)  # one a process
+    others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
+
+    @cached_property
+    def log(self) -> Log:
+        """What the device was doing, by time. To be asked for once all is collected."""
+        return Log(list(self.readings))
+
+    def fail(self, variant: str, workload: str, status: Status, reason: str, flag: Flag | None = None) -> None:
+        """Note that a pair failed; the first failure of a pair stands."""
+        self.add(Failed(variant=variant, workload=workload, status=status, reason=reason, flag=flag))
+
+    def add(self, event: Event) -> None:
+        """Take in one event of a worker."""
+        match event:
+            case events.Ready():
+                self.workers += 1
+                self.versions = event.versions
+            case events.ControlKernel():  # one process without it costs its own samples
+                self.control = event.description or self.control
+            case events.Rates():
+                self.rates.append(event.rates)
+            case events.Checked():
+                self.checked.setdefault((event.variant, event.workload), event)
+            case events.Failed():
+                self.failed.setdefault((event.variant, event.workload), event)
+            case events.Probed():
+                self.probed[event.variant] = event.found
+            case events.Timed():
+                self.trials.append(Trial(event, self.workers))
+
+    def taken(self, variant: str, workload: str) -> list[Trial]:
+        """Return the trial in which each process measured a variant at a workload."""
+        found = {
+            trial.timed.process: trial
+            for trial in self.trials
+            if trial.timed.variant == variant and workload in trial.timed.workloads and trial.timed.burst
+        }
+        return [found[process] for process in sorted(found)]
+
+    def beside(self, trial: Trial, workload: str) -> list[Trial]:
+        """Return the reference's trials just before and after one, in the same worker; of its own, all of them.
+
+        Only those in which it was right at this workload and had a block.
+        """
+        of_worker = [each for each in self.trials if each.worker == trial.worker]
+        name = trial.timed.reference
+        references = [
+            each
+            for each in of_worker
+            if each.timed.variant == name and workload in each.timed.workloads and each.timed.block
+        ]
+        if trial.is_reference:
+            return references
+        at = of_worker.index(trial)
+        before = [each for each in references if of_worker.index(each) < at]
+        after = [each for each in references if of_worker.index(each) > at]
+        return [*before[-1:], *after[:1]]

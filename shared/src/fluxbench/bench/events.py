@@ -1,0 +1,156 @@
+"""What a worker writes, event by event: read strictly, so that a worker that writes something else is found out."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fluxbench.records.schema import Errors, Flag, KernelShare, RecordError
+from fluxbench.records.status import Status
+
+Ms = Annotated[float, Meta(gt=0)]
+Span = tuple[float, float]  # begin and end, monotonic seconds
+KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
+
+
+class _Event(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event"):
+    """One line of a worker."""
+
+
+class Ready(_Event, kw_only=True, tag="ready"):
+    """The process has begun."""
+
+    versions: dict[str, str]
+    cpu_threads: int
+
+
+class ControlKernel(_Event, kw_only=True, tag="control_kernel"):
+    """What the control kernel is, or why there is none."""
+
+    description: str | None = None
+    reason: str | None = None
+
+
+class Begin(_Event, kw_only=True, tag="begin"):
+    """A variant is built and checked at a workload; without a variant, inputs are made."""
+
+    variant: str | None
+    workload: str
+
+
+class Checked(_Event, kw_only=True, tag="checked"):
+    """A variant was right at a workload."""
+
+    variant: str
+    workload: str
+    errors: dict[str, Errors]
+    kernels: tuple[KernelShare, ...]
+    clocks: tuple[float, float] | None  # of a CPU: one call by our clock and by the profiler, in ms
+    peak_memory_bytes: int | None
+    compile_s: float | None
+    graph_breaks: int | None
+    detail: str | None
+
+
+class Failed(_Event, kw_only=True, tag="failed"):
+    """A variant failed at a workload."""
+
+    variant: str
+    workload: str
+    status: Status
+    reason: str
+    errors: dict[str, Errors] = {}
+    flag: Flag | None = None
+
+
+class TrialBegan(_Event, kw_only=True, tag="trial"):
+    """A variant is timed."""
+
+    variant: str
+
+
+class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Burst samples, one a round; those of the reference and the control kernel are of the same rounds."""
+
+    samples_ms: dict[str, list[Ms]]  # by workload
+    reference_ms: dict[str, list[Ms]]
+    control_ms: list[Ms]  # empty where there is no control kernel
+    launch_ms: dict[str, float]  # of the host, median
+    places: dict[str, list[int]]  # in the order of the round
+    times: list[Span]  # of the rounds
+
+
+class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sustained block: see `timing.sustained.Block`."""
+
+    samples_ms: dict[str, list[Ms]]  # by workload
+    calls: dict[str, int]
+    windows: list[Span]
+    warm_up: int
+    windows_a_sample: int
+    settled: bool
+    ahead_ms: float
+
+
+class Timed(_Event, kw_only=True, tag="timed"):
+    """What one process took of one variant."""
+
+    variant: str
+    reference: str
+    process: int
+    workloads: tuple[str, ...]  # at which it counts
+    burst: BurstSamples | None = None  # None: a later trial of the reference
+    block: BlockSamples | None = None  # None: burst samples alone were asked for
+    cupti: dict[str, KernelTimes] = {}  # by workload; first process
+    repeated_over_new: dict[str, float] = {}  # by workload; first process, on a GPU
+    began: float
+    ended: float
+    slept_s: float
+
+    @property
+    def busy_s(self) -> float:
+        """How long the device was busy with measured calls."""
+        found = 0.0
+        if self.burst:
+            found += sum(map(sum, self.burst.samples_ms.values())) + sum(self.burst.control_ms)
+            if self.variant != self.reference:
+                found += sum(map(sum, self.burst.reference_ms.values()))
+        if self.block:
+            calls = self.block.calls
+            found += sum(calls[workload] * sum(its) for workload, its in self.block.samples_ms.items())
+        return found / 1e3
+
+
+class Probing(_Event, kw_only=True, tag="probing"):
+    """All is measured; a capability is tried."""
+
+
+class Probed(_Event, kw_only=True, tag="probed"):
+    """What came of trying a variant's capabilities."""
+
+    variant: str
+    found: dict[str, str]
+
+
+class Rates(_Event, kw_only=True, tag="rates"):
+    """The device's own rates: see `timing.device_rates`."""
+
+    rates: dict[str, float]
+
+
+class Done(_Event, kw_only=True, tag="done"):
+    """The process has done all."""
+
+
+Event = Ready | ControlKernel | Begin | Checked | Failed | TrialBegan | Timed | Probing | Probed | Rates | Done
+_DECODER = msgspec.json.Decoder(Event)
+
+
+def parse(line: str | bytes) -> Event:
+    """Return the event of a line. Raises `RecordError` where it is none."""
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+        raise RecordError(f"a worker must write events, got something else: {error}") from error

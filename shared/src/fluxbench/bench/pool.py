@@ -1,0 +1,214 @@
+"""Worker processes: started, listened to and ended. What became of one that did not finish is an `Exit`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from fluxbench.bench import events
+from fluxbench.bench.collected import Collected
+from fluxbench.core import progress
+from fluxbench.device.model import Device
+from fluxbench.environments.prepare import Environment
+from fluxbench.records.schema import RecordError
+from fluxbench.records.status import Status
+from fluxbench.worker.request import Request
+
+# A worker that is silent for this long hangs: the longest silent step is the compilation of one variant.
+SILENCE_LIMIT_S = 150.0
+WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured environment is started with
+_POLL_S = 0.02
+_PACKAGE_ROOT = Path(__file__).resolve().parents[2]
+
+
+class Pool:
+    """Workers of a GPU that import what the named variants need, all at once, and wait for a request.
+
+    None on a CPU, where what one imports another would be timed beside.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Environment, device: Device, names: Sequence[str], processes: int
+    ) -> None:
+        count = 0 if device.worker_kind == "cpu" else processes
+        with contextlib.ExitStack() as stack:
+            self._workers = [_start(folder, environment, names, stack) for _ in range(count)]
+            self._stack = stack.pop_all()
+
+    def next(self) -> subprocess.Popen[str] | None:
+        """Return one that has had no request, or None."""
+        return self._workers.pop() if self._workers else None
+
+    def close(self) -> None:
+        """End them all, those too that have had a request."""
+        self._workers.clear()
+        self._stack.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exit:
+    """How a worker died or had to be ended, and what it was at."""
+
+    variant: str | None  # None where all variants were concerned
+    workload: str | None  # None where all workloads were
+    status: Status
+    reason: str
+    wrote: bool = True  # whether it had written any event
+
+
+def run_worker(
+    folder: Path,
+    environment: Environment,
+    request: Request,
+    collected: Collected,
+    deadline: float,
+    worker: subprocess.Popen[str] | None = None,
+) -> Exit | None:
+    """Carry out a request in one worker, of a pool where it is given; return None where it finished."""
+    number = len(list(folder.glob("request-*.json")))
+    request_path, events_path = folder / f"request-{number}.json", folder / f"events-{number}.jsonl"
+    request_path.write_text(request.to_json(), encoding="utf-8")
+    events_path.touch()
+    with contextlib.ExitStack() as stack:
+        if worker is None or worker.poll() is not None:
+            worker = _start(folder, environment, (), stack)
+        stack.callback(_end, worker)
+        assert worker.stdin
+        with contextlib.suppress(BrokenPipeError):  # it is gone already, and what it printed says why
+            worker.stdin.write(json.dumps([str(request_path), str(events_path)]) + "\n")
+            worker.stdin.flush()
+        with events_path.open(encoding="utf-8") as file:
+            return _collect(worker, file, collected, deadline)
+
+
+def _start(
+    folder: Path, environment: Environment, names: Sequence[str], stack: contextlib.ExitStack
+) -> subprocess.Popen[str]:
+    """Start a worker that imports what the named variants need and waits; the stack ends it.
+
+    What it prints goes to `log-PID.txt`. One that takes over from a dead one imports nothing before it writes what it
+    is at: a library may take a process down at its import.
+    """
+    paths = [environment.variables.get("PYTHONPATH", ""), str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
+    variables = {
+        **os.environ,
+        **environment.variables,
+        "PYTHONPATH": os.pathsep.join(path for path in paths if path),
+        "PYTHONWARNINGS": "ignore",
+        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
+        "TRITON_CACHE_DIR": str(folder / "triton"),
+        # max-autotune would compile float32 matrix products in Triton for a minute at each length of torch_math, and
+        # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
+        "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",
+    }
+    with tempfile.NamedTemporaryFile("w", dir=folder, prefix="log-", suffix=".txt", delete=False) as log:
+        worker = subprocess.Popen(
+            [environment.python, *WORKER, "-", ",".join(names)],
+            env=variables,
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            text=True,
+        )
+    Path(log.name).rename(folder / f"log-{worker.pid}.txt")
+    stack.callback(_end, worker)
+    return worker
+
+
+class _Position:
+    """What a worker is at, by its latest event."""
+
+    def __init__(self) -> None:
+        self.variant: str | None = None
+        self.workload: str | None = None
+        self.doing = ""
+        self.wrote = False
+        self.probing = False
+
+    def update(self, event: events.Event) -> None:
+        """Take in an event."""
+        self.wrote = True
+        match event:
+            case events.Begin():
+                self.variant, self.workload = event.variant, event.workload
+                self.doing = "" if event.variant else "while inputs were made, "
+            case events.TrialBegan():
+                self.variant, self.workload, self.doing = event.variant, None, "while it was timed, "
+            case events.Timed():
+                self.variant, self.workload, self.doing = None, None, f"after {event.variant} was timed, "
+            case events.Probing():
+                self.probing = True
+
+    def exit(self, status: Status, reason: str) -> Exit | None:
+        """Return how the worker ended; None while it probes capabilities: then all is measured."""
+        if self.probing:
+            return None
+        return Exit(
+            variant=self.variant, workload=self.workload, status=status, reason=self.doing + reason, wrote=self.wrote
+        )
+
+
+def _collect(worker: subprocess.Popen[str], file: TextIO, collected: Collected, deadline: float) -> Exit | None:
+    """Collect what a worker writes until it is done, dead, silent for too long or late."""
+    position = _Position()
+    latest = time.monotonic()
+    try:
+        for event in _events(worker, file):
+            now = time.monotonic()
+            if event is None:
+                if now < deadline and now - latest < SILENCE_LIMIT_S:
+                    continue
+                late = "the cell's time was up" if now >= deadline else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
+                return position.exit(Status.TIMEOUT, f"{late}; the process was ended")
+            latest = now
+            collected.add(event)
+            position.update(event)
+            if isinstance(event, events.Begin):
+                progress.say(variant=event.variant, workload=event.workload)
+            if isinstance(event, events.Done):
+                return None
+    except RecordError as error:
+        return position.exit(Status.ERROR, str(error))
+    _end(worker)
+    return position.exit(Status.CRASHED, _how_it_ended(worker, file))
+
+
+def _events(worker: subprocess.Popen[str], file: TextIO) -> Iterator[events.Event | None]:
+    """Yield each event of a worker, and None while there is none, until it is gone and all is read."""
+    part = ""
+    while True:
+        gone = worker.poll() is not None
+        part += file.read()
+        *lines, part = part.split("\n")
+        yield from (events.parse(line) for line in lines)
+        if gone:
+            return
+        yield None
+        time.sleep(_POLL_S)
+
+
+def _end(worker: subprocess.Popen[str]) -> None:
+    """Kill a worker with every process that it started, and wait for it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(worker.pid, signal.SIGKILL)
+    worker.wait()
+
+
+def _how_it_ended(worker: subprocess.Popen[str], file: TextIO) -> str:
+    """Return how a worker ended, with the last line that it printed."""
+    returncode, log_path = worker.returncode, Path(file.name).parent / f"log-{worker.pid}.txt"
+    how = f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"exit code {returncode}"
+    lines = [line for line in log_path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    last = f": {lines[-1].strip()[:160]}" if lines else ""
+    return f"the process ended with {how}{last}"

@@ -1,0 +1,63 @@
+"""Every sample of a cell, ranked or not, and the control kernel's: what is kept beside the records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from fluxbench.bench import series
+from fluxbench.bench.collected import Collected, Trial
+from fluxbench.records.files import ControlTimes
+from fluxbench.timing.telemetry import Log
+
+
+def control_times(collected: Collected) -> ControlTimes | None:
+    """Return the control kernel's burst times beside each variant; None where the device has none."""
+    if collected.control is None:
+        return None
+    found: dict[str, dict[int, tuple[float, ...]]] = {}
+    taken = (trial for trial in collected.trials if trial.timed.burst)
+    for trial in sorted(taken, key=lambda trial: trial.timed.process):
+        beside = trial.rounds.control_ms
+        rounds = series.burst(trial, trial.timed.workloads[0], collected.log)
+        kept = rounds.ranked(beside) if beside else []
+        # Where a worker died, the reference has another trial in the one that went on: the later one, as in its record.
+        of_variant = found.setdefault(trial.timed.variant, {})
+        of_variant[trial.timed.process] = tuple(round(sample, 6) for sample in kept)
+    samples_ms = {name: tuple(parts.values()) for name, parts in found.items()}
+    return ControlTimes(kernel=collected.control, samples_ms=samples_ms)
+
+
+def to_json(collected: Collected) -> str:
+    """Return every sample that was taken, with what the device was doing at each, as JSON.
+
+    `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line.
+    """
+    lines = [
+        json.dumps(each, allow_nan=False) for trial in collected.trials for each in _of_trial(trial, collected.log)
+    ]
+    measuring_s = sum(trial.timed.ended - trial.timed.began for trial in collected.trials)
+    busy_s = sum(trial.timed.busy_s for trial in collected.trials)
+    head = f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "series": [\n'
+    return head + ",\n".join(lines) + "\n]}\n"
+
+
+def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
+    """Yield all samples of a trial: by workload those of burst and of the block, then the control kernel's."""
+    timed = trial.timed
+    who = {"process": timed.process, "variant": timed.variant}
+    for workload in timed.workloads:
+        if timed.burst:
+            rounds = series.burst(trial, workload, log)
+            places = {
+                "place_in_round": timed.burst.places[workload],
+                "repeated_over_new": timed.repeated_over_new.get(workload),
+                "reference_ms": [round(sample, 6) for sample in timed.burst.reference_ms[workload]],
+            }
+            yield {**who, "workload": workload, **rounds.to_json(), **places}
+        if timed.block:
+            yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json()}
+    if timed.burst and timed.burst.control_ms:
+        found = [round(sample, 6) for sample in timed.burst.control_ms]
+        yield {**who, "variant": "control_kernel", "beside": timed.variant, "regime": "burst", "samples_ms": found}

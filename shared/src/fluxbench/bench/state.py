@@ -1,0 +1,116 @@
+"""What a record says of the device while it was measured, and what was not as it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+
+import msgspec
+
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.events import Checked
+from fluxbench.bench.series import ProcessSeries, against_one
+from fluxbench.device.model import Device
+from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Cupti, Flag, Record
+from fluxbench.records.status import FlagKind
+from fluxbench.timing.telemetry import summarize
+
+SLEPT_S = 0.1
+
+
+def with_state(
+    record: Record,
+    collected: Collected,
+    taken: Sequence[ProcessSeries],
+    checked: Checked | None,
+    powers: Mapping[str, tuple[float, float]],
+    device: Device,
+) -> Record:
+    """Return a PASSED record with what the device was doing while it was measured, and its flags."""
+    log, name = collected.log, record.workload.name
+    loaded = [each.sustained for each in taken if each.sustained]
+    telemetry = {BURST: summarize(reading for each in taken for reading in each.burst.readings(log))}
+    if loaded:
+        telemetry[SUSTAINED] = summarize(reading for each in loaded for reading in each.readings(log))
+    energy_mj = energy_ci95_mj = None
+    if record.sustained and (power := powers.get(record.variant)):
+        watts, half = power
+        call_ms = record.sustained.median_ms
+        state = telemetry[SUSTAINED]
+        telemetry[SUSTAINED] = msgspec.structs.replace(state, power_w=watts)  # NVML's is a mean over the second before
+        energy_mj = watts * call_ms
+        energy_ci95_mj = (max(0.0, watts - half) * call_ms, (watts + half) * call_ms)
+    cupti = _cupti(checked, name, taken[0])
+    on_gpu = device.kind != "cpu"
+    launch_ms = median(each.trial.rounds.launch_ms[name] for each in taken) if on_gpu else None
+    record = msgspec.structs.replace(
+        record,
+        telemetry=telemetry,
+        energy_mj=energy_mj,
+        energy_ci95_mj=energy_ci95_mj,
+        launch_ms=launch_ms,
+        cupti=cupti,
+        device_s=round(_device_s(collected, taken), 3),
+    )
+    return msgspec.structs.replace(record, flags=tuple(_flags(record, collected, taken, on_gpu)))
+
+
+def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
+    """Return what one workload's share of these trials took of the device, with that of the reference's own trials."""
+    found = 0.0
+    for each in taken:
+        timed = each.trial.timed
+        of_worker = [other for other in collected.trials if other.worker == each.trial.worker]
+        found += (timed.ended - timed.began) / len(timed.workloads)
+        if not each.trial.is_reference:
+            anchors_s = sum(other.timed.ended - other.timed.began for other in of_worker if other.is_reference)
+            measured = {other.timed.variant for other in of_worker}
+            found += anchors_s / len(timed.workloads) / max(1, len(measured) - 1)
+    return found
+
+
+def _cupti(checked: Checked | None, workload: str, first: ProcessSeries) -> Cupti | None:
+    if checked and checked.clocks:  # of a CPU: one call by both
+        wall_ms, profiler_ms = checked.clocks
+        return Cupti(events_ms=wall_ms, kernels_ms=profiler_ms, span_ms=profiler_ms) if profiler_ms else None
+    if workload not in first.trial.timed.cupti:
+        return None
+    kernels_ms, span_ms, parts_ms = first.trial.timed.cupti[workload]
+    events_ms = median(first.trial.rounds.samples_ms[workload])
+    return Cupti(events_ms=events_ms, kernels_ms=kernels_ms, span_ms=span_ms, parts_ms=parts_ms)
+
+
+def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries], on_gpu: bool) -> Iterator[Flag]:
+    """Yield what was not as it should be, or could not be known."""
+    workload = record.workload.name
+    loaded = [each.sustained for each in taken if each.sustained]
+    if unsettled := sum(not each.settled for each in loaded):
+        yield Flag(kind=FlagKind.NOT_SETTLED, regime=SUSTAINED, value=unsettled)
+    for regime, several in ((BURST, [each.burst for each in taken]), (SUSTAINED, loaded)):
+        for kept, kind in ((False, FlagKind.DISCARDED), (True, FlagKind.KEPT_OUT_OF_REGIME)):
+            if its := [each for each in several if each.off_regime and each.kept_off is kept]:
+                share = sum(each.off_regime for each in its) / sum(len(each.off) for each in its)
+                reasons = ", ".join(sorted({reason for each in its for reason in each.reasons}))
+                yield Flag(kind=kind, regime=regime, value=round(share, 4), detail=reasons)
+    if not record.cupti:
+        yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
+    elif abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
+        yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
+    if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
+        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
+    if others := len(taken) - len(against_one(taken)):
+        yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
+    if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > SLEPT_S:
+        yield Flag(kind=FlagKind.SLEPT, value=round(slept, 1))
+    state = record.telemetry.get(SUSTAINED) or record.telemetry[BURST]
+    if on_gpu and state.sm_clock_mhz is None:
+        yield Flag(kind=FlagKind.NO_TELEMETRY)
+    if on_gpu and record.energy_mj is None and loaded:
+        yield Flag(kind=FlagKind.NO_ENERGY, regime=SUSTAINED)
+    if collected.others:
+        yield Flag(kind=FlagKind.SHARED_DEVICE, detail="; ".join(collected.others))
+
+
+def _starved(each: ProcessSeries, workload: str) -> bool:
+    """Whether the device had less than one call left to do when the host had launched a window of a block."""
+    return any(block.ahead_ms < median(block.samples_ms[workload]) for block in each.trial.blocks)

@@ -1,0 +1,27 @@
+"""What keeps a wrong kernel from looking right: poisoned memory, and inputs that must stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from fluxbench.operations.protocol import Tensors
+
+
+def poison(like: Iterable[torch.Tensor], dtype: torch.dtype) -> None:
+    """Fill memory that a caching allocator is about to hand out with NaN, so that an element never written shows.
+
+    The CPU's allocator returns large blocks to the system, where they come back as zeros: there, what is never
+    written shows as an error instead.
+    """
+    blocks = [torch.full(each.shape, float("nan"), dtype=dtype, device=each.device) for each in like for _ in range(2)]
+    del blocks
+
+
+def restore(inputs: Tensors, kept: Tensors) -> str | None:
+    """Put back what a call changed of its inputs, which the next variant gets; return why it is wrong, or None."""
+    changed = [name for name, x in inputs.items() if not x.equal(kept[name])]
+    for name in changed:
+        inputs[name].copy_(kept[name])
+    return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None

@@ -1,0 +1,97 @@
+"""What an operation is: the thing that is measured, as data and a few functions.
+
+An operation says what a call costs, makes its inputs, knows the right answer, and binds a kernel to a call. Everything
+after it (checking, timing, recording, ranking, drawing) is the same for all operations. Modules of operations import
+torch inside functions alone: the processes that have no torch ask them for shapes and costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from fluxbench.operations.workload import Cost, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+    from fluxbench.operations.shapes import AttentionCall
+
+Tensors = dict[str, "torch.Tensor"]
+# attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
+# v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; contiguous, of one dtype.
+Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+
+
+class Kernel(Protocol):
+    """What a variant offers to an operation."""
+
+    def attention(self, call: AttentionCall) -> Attention:
+        """Return the attention of this variant, in its form, for such calls."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A kernel bound to an operation.
+
+    `call` is timed. It gets what `prepare` returned for the inputs, or the inputs where there is no `prepare`, which
+    is not timed. What `prepare` returned may be used for several calls. `call` returns the outputs by name.
+    """
+
+    call: Callable[[Any], Mapping[str, object]]
+    prepare: Callable[[Tensors], Any] | None = None
+
+    def prepared(self, inputs: Tensors) -> Any:
+        """Return what `call` takes for these inputs."""
+        return self.prepare(inputs) if self.prepare else inputs
+
+    def __call__(self, inputs: Tensors) -> Mapping[str, object]:
+        """Return the outputs for these inputs, preparation included."""
+        return self.call(self.prepared(inputs))
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """Other inputs, whose right outputs follow exactly from those of the first inputs."""
+
+    inputs: Tensors
+    expected: Callable[[Tensors], Tensors]  # reference outputs for the first inputs -> for these
+
+
+class Operation(Protocol):
+    """What is measured. `parts` maps what a call's time is split into to a pattern of kernel names (`re.search`).
+
+    A kernel belongs to the first part whose pattern its name matches; "quantization" and "attention" come before these
+    and are the variant's own patterns, see `variants.part_of`.
+    """
+
+    name: str
+    input_kinds: tuple[str, ...]  # each is checked; the first is timed
+    parts: Mapping[str, str]
+    differentiates: bool  # whether autograd takes part in a call
+
+    def cost(self, shape: Shape) -> Cost:
+        """Return operations and bytes of a call. Raises `ValueError` where the operation has no such shape."""
+
+    def attention(self, shape: Shape) -> AttentionCall:
+        """Return the attention that a kernel is asked for. Raises `ValueError` as `cost` does."""
+
+    def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
+        """Return the inputs of a call: the same for the same arguments on the same kind of device."""
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+        """Return the outputs by plain torch operations computed in a dtype.
+
+        In float64 this is the answer. In the inputs' own dtype it is unfused, and its error against the answer is what
+        this precision costs. Outputs have the dtype, and the names, shapes and layout that a call must return.
+        """
+
+    def bind(self, kernel: Kernel, shape: Shape) -> Bound:
+        """Return a call of this operation by a kernel."""
+
+    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> Iterator[Perturbation] | None:
+        """Return endless exact perturbations of these inputs, no two in succession alike; None where it knows none.
+
+        Where there is none, timed calls get other inputs with references of their own.
+        """

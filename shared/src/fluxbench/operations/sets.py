@@ -1,0 +1,110 @@
+"""Named workloads: what a notebook measures, and what `FLUXBENCH_WORKLOADS` may name."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Iterable, Mapping
+
+from fluxbench.operations import workload
+from fluxbench.operations.workload import Workload
+
+FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
+# A latent of FLUX, Qwen-Image and their kin is the image over 8, packed in patches of 2 x 2: (pixels / 16)**2 tokens.
+_PIXELS_PER_TOKEN = 16
+# Prompts of Qwen-Image have no fixed length, so these are ragged on purpose: not one is a multiple of 16.
+QWEN_TEXT_TOKENS = (33, 77, 123, 213, 319, 511)
+_CAUSAL_TOKENS = (4096, 16384)
+_CACHED_TOKENS = (512, 4096, 32768, 131072)
+_BACKWARD = "attention_backward"
+
+# Heads and head_dim of the models' published configurations: FLUX.1 24 x 128, FLUX.2 48 x 128, Qwen-Image 24 x 128,
+# Wan 2.1 14B 40 x 128, Llama-3 8B 32 query heads on 8 of k and v. Wan 14B attends over 32,760 tokens at 480p and 75,600
+# at 720p, 81 frames.
+
+
+@functools.cache
+def sets() -> Mapping[str, tuple[Workload, ...]]:
+    """Return the sets by name."""
+    found: dict[str, tuple[Workload, ...]] = {}
+    for operation, suffix in (("attention", ""), (_BACKWARD, "-backward")):
+        for pixels in (512, 768, 1024, 1536, 2048):
+            found[f"flux1-{pixels}px{suffix}"] = _joint("flux1", pixels, 24, FLUX_TEXT_TOKENS, operation, suffix)
+        found[f"llama3-8b{suffix}"] = tuple(
+            workload(
+                operation, f"llama3-8b-{tokens}{suffix}", group=f"llama3-8b{suffix}", x=tokens, x_unit="tokens",
+                **_square(tokens, 32, kv_heads=8, causal=True),
+            )
+            for tokens in _CAUSAL_TOKENS
+        )  # fmt: skip
+    for pixels in (512, 1024, 2048):
+        tokens = (pixels // _PIXELS_PER_TOKEN) ** 2 + 512
+        name = f"flux2-{pixels}px"
+        one = workload("attention", f"{name}-t512", group="flux2", x=tokens, x_unit="tokens", **_square(tokens, 48))
+        found[name] = (one,)
+    found["qwen-image-1024px"] = _joint("qwen-image", 1024, 24, QWEN_TEXT_TOKENS)
+    for name, tokens in (("wan-480p", 32_760), ("wan-720p", 75_600)):
+        found[name] = (workload("attention", name, group="wan", x=tokens, x_unit="tokens", **_square(tokens, 40)),)
+    found["llama3-8b-decode"] = tuple(
+        workload(
+            "decode", f"llama3-8b-decode-{tokens}", group="llama3-8b-decode", x=tokens, x_unit="cached tokens",
+            batch=1, seq_len_q=1, seq_len_k=tokens, heads=32, kv_heads=8, head_dim_qk=128, head_dim_v=128,
+            dtype="bfloat16", causal=False,
+        )
+        for tokens in _CACHED_TOKENS
+    )  # fmt: skip
+    return found
+
+
+@functools.cache
+def by_name() -> Mapping[str, Workload]:
+    """Return each workload by its name, which no two share."""
+    return {each.name: each for group in sets().values() for each in group}
+
+
+def named(names: Iterable[str]) -> tuple[Workload, ...]:
+    """Return the workloads that each name stands for: a set (`flux1-1024px`) or one workload (`wan-720p`).
+
+    Raises `ValueError` with the nearest name where one is unknown.
+    """
+    found: list[Workload] = []
+    for name in names:
+        if name in sets():
+            found.extend(sets()[name])
+        elif name in by_name():
+            found.append(by_name()[name])
+        else:
+            near = difflib.get_close_matches(name, [*sets(), *by_name()], n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"the sets are {', '.join(sets())}"
+            raise ValueError(f"workload must be a known name, got {name!r}; {hint}")
+    return tuple(dict.fromkeys(found))
+
+
+def _joint(
+    model: str, pixels: int, heads: int, text_tokens: Iterable[int], operation: str = "attention", suffix: str = ""
+) -> tuple[Workload, ...]:
+    """Return workloads over text lengths beside one image, whose tokens attend together."""
+    image_tokens = (pixels // _PIXELS_PER_TOKEN) ** 2
+    name = f"{model}-{pixels}px"
+    return tuple(
+        workload(
+            operation, f"{name}-t{text}{suffix}", group=f"{name}{suffix}", x=text, x_unit="text tokens",
+            **_square(image_tokens + text, heads),
+        )
+        for text in text_tokens
+    )  # fmt: skip
+
+
+def _square(tokens: int, heads: int, kv_heads: int | None = None, causal: bool = False) -> dict[str, int | bool | str]:
+    """Return the shape of an attention of tokens to themselves: batch 1, heads of 128, bfloat16."""
+    return {
+        "batch": 1,
+        "seq_len_q": tokens,
+        "seq_len_k": tokens,
+        "heads": heads,
+        "kv_heads": kv_heads or heads,
+        "head_dim_qk": 128,
+        "head_dim_v": 128,
+        "dtype": "bfloat16",
+        "causal": causal,
+    }

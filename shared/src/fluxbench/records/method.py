@@ -1,0 +1,40 @@
+"""Which times may be compared: an explicit version of the way in which they are taken.
+
+Staleness follows the hashes of the measuring code (`records.fingerprint`): whatever changes there is measured again.
+Whether two times may be compared follows this number alone. It is raised by hand when a change moves times, so that
+moving or renaming a file loses no history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+METHOD_VERSION = 6
+
+VERSIONS = {
+    1: "single calls under load, all variants of a cell in turn",
+    2: "the control kernel beside them",
+    3: "burst and sustained apart, each variant by itself",
+    4: "contents of inputs change, rolls and powers of two; one sustained block through all workloads",
+    5: "48 burst rounds, rests of half a round; workers wait while others measure",
+    6: "rests of a quarter of a round, the spin by the card's own highest clock",
+}
+UNKNOWN = 0  # of records that do not say; comparable with nothing
+
+# Records of schema 1 have the hashes of the files that made their times, here of timing.py, by version.
+_TIMING_HASH = {
+    "8ffb79f31508": 2,
+    "e38a3ef67733": 3,
+    "981803ca78ce": 4,
+    "51daee6578ae": 5,
+    "32fa18e15cde": 6,
+    "d8cdf50cde0e": 6,
+}
+_FIRST_MEASURING_HASH = "23b14264b57d6b90aa26899686fb4b806d4f8282ddec2b25a5195f65c8f1c72f"  # one hash of all files
+
+
+def of_schema_1(fingerprint: Mapping[str, object]) -> int:
+    """Return the version by which a record of schema 1 was measured, from its hashes; `UNKNOWN` where it has none."""
+    if fingerprint.get("measuring_sha256") == _FIRST_MEASURING_HASH:
+        return 1
+    return _TIMING_HASH.get(str(fingerprint.get("code.timing.py")), UNKNOWN)

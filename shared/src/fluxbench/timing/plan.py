@@ -1,0 +1,46 @@
+"""How long a process measures each variant. Why these numbers: docs/methodology.md."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How long a process measures each variant; all durations in seconds."""
+
+    max_rounds: int  # of burst
+    min_rounds: int
+    burst_budget_s: float  # of burst calls at one workload
+    first_rest_s: float  # before the first round: a card that was at its power limit takes so long to its full clock
+    min_rest_s: float  # between two rounds
+    chunk_s: float  # of sustained calls at one workload, before the next one's
+    warm_up_s: float  # of a block, always discarded
+    max_warm_up_s: float  # after which a speed that has not settled is taken all the same
+    min_block_s: float  # after the warm-up
+    max_block_s: float
+    stretch_s: float  # two of which in succession tell whether a speed has settled
+    settled_within: float  # by which share their means may differ
+    sample_s: float  # that a sustained sample is the mean of
+
+    @classmethod
+    def on(cls, device: torch.device) -> Plan:
+        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
+        if device.type == "cpu":
+            return cls(
+                max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.005,
+                warm_up_s=0.1, max_warm_up_s=1.0, min_block_s=0.4, max_block_s=0.6, stretch_s=0.02,
+                settled_within=0.05, sample_s=0.02,
+            )  # fmt: skip
+        return cls(
+            max_rounds=48, min_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
+            warm_up_s=0.4, max_warm_up_s=0.8, min_block_s=0.5, max_block_s=0.8, stretch_s=0.25, settled_within=0.01,
+            sample_s=0.1,
+        )  # fmt: skip
+
+    def rounds(self, call_s: float) -> int:
+        """Return how many burst samples to take of a call that lasts `call_s` seconds."""
+        return max(self.min_rounds, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))

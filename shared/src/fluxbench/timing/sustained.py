@@ -1,0 +1,129 @@
+"""Sustained: one variant at a time, back to back, until its speed has settled and is known."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fluxbench.stats.student import critical
+from fluxbench.timing.burst import copies
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.stopwatch import Stopwatch
+
+CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One variant, back to back, its workloads in turn.
+
+    A window is one turn of all workloads, `calls[workload]` calls of each; `samples_ms` are their mean times, one a
+    window. The first `warm_up` windows are from before its speed had settled.
+    """
+
+    samples_ms: Mapping[str, list[float]]  # by workload
+    calls: Mapping[str, int]
+    windows: list[tuple[float, float]]  # begin and end of each, monotonic seconds
+    warm_up: int
+    windows_a_sample: int
+    settled: bool
+    ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
+
+
+def sustain(
+    stopwatch: Stopwatch,
+    calls: Mapping[str, Callable[[Any], Any]],
+    call_s: Mapping[str, float],
+    rotation: Mapping[str, Sequence[Any]],
+    plan: Plan,
+    max_s: float | None = None,
+    outputs: dict[str, Mapping[str, object]] | None = None,
+) -> Block:
+    """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
+
+    It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
+    stretches in succession whose means agree within `settled_within`. What is called with rotates; together it exceeds
+    the cache. `outputs` is given, by workload, what a timed call returned for the last of its rotation. All durations
+    are those that were measured.
+    """
+    counts = {workload: max(1, round(plan.chunk_s / call_s[workload])) for workload in calls}
+    names = list(calls)
+    cap_s = max_s or plan.max_block_s
+    warm_up = 0
+    means: list[float] = []  # milliseconds of all calls of a window
+    samples: dict[str, list[float]] = {workload: [] for workload in calls}
+    windows: list[tuple[float, float]] = []
+    ahead_s: list[float] = []
+    done = dict.fromkeys(calls, 0)
+    while True:
+        began = time.monotonic()
+        chosen = names[len(windows) % len(names)]
+        if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
+            calls[chosen](rotation[chosen][-1])
+        for workload, call in calls.items():
+            inputs = rotation[workload]
+            stopwatch.record()
+            for _ in range(counts[workload]):
+                place = done[workload] % len(inputs)
+                out = call(inputs[place])
+                done[workload] += 1
+            stopwatch.record()
+            # Copied before another call may overwrite it. A short block has one turn of each workload.
+            if outputs is not None and place == len(inputs) - 1 and (workload == chosen or workload not in outputs):
+                outputs[workload] = copies(out)
+            del out
+        launched = time.monotonic()
+        found = stopwatch.between_ms()[::2]
+        ahead_s.append(time.monotonic() - launched)
+        windows.append((began, time.monotonic()))
+        for workload, total in zip(calls, found, strict=True):
+            samples[workload].append(total / counts[workload])
+        means.append(sum(found))
+        if not warm_up:
+            warm_up = len(means) if sum(means) >= 1e3 * plan.warm_up_s else 0
+            continue
+        counted = means[warm_up:]
+        stretch = _windows(plan.stretch_s, means)
+        if len(counted) < 2 * stretch:
+            continue
+        if not _agree(counted, stretch, plan) and sum(means[: warm_up + 1]) <= 1e3 * plan.max_warm_up_s:
+            warm_up += 1  # its speed still moves
+            continue
+        busy_s = sum(counted) / 1e3
+        known = _half_interval(counted, _windows(plan.sample_s, means)) <= CONVERGED_WITHIN
+        if (busy_s >= plan.min_block_s and known) or busy_s >= cap_s:
+            break
+    return Block(
+        samples_ms=samples,
+        calls=counts,
+        windows=windows,
+        warm_up=warm_up,
+        windows_a_sample=_windows(plan.sample_s, means),
+        settled=_agree(means[warm_up:], stretch, plan),
+        ahead_ms=0.0 if stopwatch.on_cpu else 1e3 * statistics.median(ahead_s[warm_up:]),
+    )
+
+
+def _windows(seconds: float, means: Sequence[float]) -> int:
+    """Return how many windows, of which these are the milliseconds, last about so long."""
+    return max(1, round(1e3 * seconds / statistics.fmean(means)))
+
+
+def _agree(means: Sequence[float], stretch: int, plan: Plan) -> bool:
+    first, second = (statistics.fmean(means[start : start + stretch]) for start in (0, stretch))
+    return abs(first / second - 1) <= plan.settled_within
+
+
+def _half_interval(means: Sequence[float], stretch: int) -> float:
+    """Return half the 95% interval (Student's t) of the mean of all windows, as a share, from means of stretches."""
+    stretches = [
+        statistics.fmean(means[start : start + stretch]) for start in range(0, len(means) - stretch + 1, stretch)
+    ]
+    if len(stretches) < 2:
+        return math.inf
+    error = statistics.stdev(stretches) / math.sqrt(len(stretches)) / statistics.fmean(stretches)
+    return critical(0.05, len(stretches) - 1) * error

@@ -1,0 +1,71 @@
+"""The forms that a variant takes: as written, compiled, or with copied inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+
+if TYPE_CHECKING:
+    from fluxbench.variants._base import Variant
+
+_MOST_LENGTHS = 64  # that a compiled form is compiled for
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a variant is called, and what that adds to its name."""
+
+    name: str
+    suffix: str
+    compile_mode: str | None = None  # of torch.compile; None where the form is not compiled
+
+
+EAGER = Form("eager", "")
+COPY = Form("copy", "_copy")
+COMPILE_DEFAULT = Form("compile_d", "_compile_d", "default")
+COMPILE_MAX_AUTOTUNE = Form("compile_ma", "_compile_ma", "max-autotune")
+COMPILED = (EAGER, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
+EVERY_FORM = (EAGER, COPY, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
+
+
+@dataclass(frozen=True)
+class FormedVariant:
+    """A variant in one of its forms: what an operation binds (`operations.protocol.Kernel`)."""
+
+    variant: Variant
+    form: Form
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile takes part in a call."""
+        return self.variant.compiles or self.form.compile_mode is not None
+
+    def attention(self, call: AttentionCall) -> Attention:
+        """Load the variant's attention. A compiled form compiles at its first call, in one graph where it can."""
+        attention = self.variant.load(call)
+        if self.form == COPY:
+
+            def attend_on_copies(q: Any, k: Any, v: Any) -> Any:
+                # The same values, stored as [batch, heads, seq_len, head_dim].
+                return attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
+
+            return attend_on_copies
+        if self.form.compile_mode is None:
+            return attention
+        import torch._dynamo.config
+
+        # Each length is compiled by itself, and all share one code object.
+        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
+        compiled = torch.compile(
+            attention, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False
+        )
+
+        def attend_compiled(q: Any, k: Any, v: Any) -> Any:
+            # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.
+            torch.compiler.cudagraph_mark_step_begin()
+            return compiled(q, k, v)
+
+        return attend_compiled

@@ -1,0 +1,267 @@
+"""Check and time variants in one fresh process of the measured environment, and write down what was seen.
+
+It writes one JSON object a line and flushes each, so that whoever started it knows what was under way if it dies;
+`bench.events` has their fields:
+
+    {"event": "ready", "versions": {...}}
+    {"event": "control_kernel", "description": ...}                       or "reason": why there is none
+    {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
+    {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
+    {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, "flag": ...}
+    {"event": "trial", "variant": ...}                                    before it is timed
+    {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "cupti": {...}, ...}
+    {"event": "probing"}                                                  all is measured; what dies now costs nothing
+    {"event": "probed", "variant": ..., "found": {...}}                   what `capabilities.probe` returns
+    {"event": "rates", "rates": {...}}
+    {"event": "done"}
+
+"timed" holds what `Trial` returns, by workload; of the reference there are several trials beside several variants, the
+later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
+`slept_s` is how long the machine slept between the two.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import importlib.metadata
+import json
+import random
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+import torch
+
+from fluxbench import operations, variants
+from fluxbench.correctness import capabilities
+from fluxbench.correctness.judging import Errors
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing import control_kernel
+from fluxbench.timing.device_rates import measure_rates
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.variants.forms import EAGER
+from fluxbench.worker.checking import Checked, check
+from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.request import Request
+from fluxbench.worker.trial import Trial, Wrong, slept_s
+
+REFERENCE_EVERY = 5  # variants between two trials of the reference
+
+
+class Worker:
+    """The state of one process: its device, its stopwatch and its event file."""
+
+    def __init__(self, request: Request, events: TextIO) -> None:
+        self.request = request
+        self.events = events
+        self.device = torch.device(request.device)
+        self.plan = Plan.on(self.device)
+        self.control: control_kernel.ControlKernel | None = None
+        self.right: set[str] = set()  # variants that were right at some workload
+
+    def emit(self, event: str, **fields: Any) -> None:
+        """Write one event and flush it."""
+        self.events.write(json.dumps({"event": event, **fields}) + "\n")
+        self.events.flush()
+
+    def run(self) -> None:
+        """Do all that the request asks for."""
+        self.emit("ready", versions=versions(self.device), cpu_threads=torch.get_num_threads())
+        if refused := unusable(self.device):
+            for workload in self.request.workloads:
+                for name in dict.fromkeys((*self.request.references, *self.request.variants)):
+                    self._fail(name, workload.name, Wrong(*refused))
+            self.emit("done")
+            return
+        stopwatch = Stopwatch(self.device, self.request.clock_mhz)
+        if self.request.rates:
+            with torch.inference_mode():
+                self.emit("rates", rates=measure_rates(self.device, stopwatch))
+        if self.request.workloads:
+            operation = operations.find(self.request.workloads[0].operation)
+            with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
+                self._load_control()
+                self._measure(stopwatch)
+            self._probe()
+        self.emit("done")
+
+    def _load_control(self) -> None:
+        try:
+            self.control = control_kernel.load(self.device)
+            self.emit("control_kernel", description=self.control.description)
+        except (OSError, RuntimeError) as error:  # a device without a driver API that we know
+            self.emit("control_kernel", reason=first_sentence(error))
+
+    def _measure(self, stopwatch: Stopwatch) -> None:
+        """Give every variant its trial, and the reference one before the first, after every few and after the last."""
+        workloads = {}
+        for workload in self.request.workloads:
+            self.emit("begin", variant=None, workload=workload.name)
+            workloads[workload.name] = PreparedWorkload.make(workload, self.device, self.request.process)
+        order = random.Random(self.request.process)
+        found = self._reference(workloads)
+        if found is None:
+            return
+        reference, reference_calls = found
+        names = [name for name in self.request.variants if name != reference]
+        rotated = self.request.process % max(1, len(names))
+        names = names[rotated:] + names[:rotated]
+        if self.request.process % 2:
+            names.reverse()
+
+        def trial(name: str, calls: Mapping[str, Bound], anchor: Trial | None = None) -> Trial:
+            return Trial(
+                name, variants.find(name).variant, calls, (reference, reference_calls), workloads, self.control,
+                stopwatch, self.plan, order, anchor,
+            )  # fmt: skip
+
+        anchor = trial(reference, reference_calls)
+        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well.
+        usable = self._take(anchor, burst=reference in self.request.variants or not self.request.sustained)
+        measured = since = 0
+        for name in names:
+            calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
+            if calls and self._take(trial(name, calls, anchor), burst=True):
+                measured += 1
+                since += 1
+            if since == REFERENCE_EVERY:
+                self._take(anchor, burst=False)
+                since = 0
+            del calls
+            if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
+                torch.compiler.reset()
+        if since and measured > 1:  # beside a single one, the block before it is enough
+            self._take(anchor, burst=False)
+
+    def _probe(self) -> None:
+        """Try what the variants declare to be capable of, after all was measured."""
+        if not self.request.probe:
+            return
+        for name in self.request.variants:
+            formed = variants.find(name)
+            if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
+                continue
+            if formed.form == EAGER and name in self.right:
+                found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
+                self.emit("probed", variant=name, found=found)
+
+    def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
+        """Return the first of the references that is right at every workload, or the one that is at most of them."""
+        best: tuple[str, dict[str, Bound]] | None = None
+        for name in self.request.references:
+            calls = self._right_calls(name, workloads)
+            if calls and (best is None or len(calls) > len(best[1])):
+                best = name, calls
+            if len(calls) == len(workloads):
+                break
+        return best
+
+    def _right_calls(self, name: str, workloads: Mapping[str, PreparedWorkload]) -> dict[str, Bound]:
+        """Build and check a variant at each workload; return it where it was right."""
+        calls = {}
+        for workload, prepared in workloads.items():
+            if (name, workload) in self.request.skip:
+                continue
+            if bound := self._check(name, prepared):
+                calls[workload] = bound
+                self.right.add(name)
+        return calls
+
+    def _take(self, trial: Trial, *, burst: bool) -> list[str]:
+        """Measure one trial and write what it gave; return the workloads at which it counts."""
+        self.emit("trial", variant=trial.name)
+        asleep, began = slept_s(), time.monotonic()
+        taken: dict[str, Any] = {}
+        broken = False
+        trial.stopwatch.discard()
+        gc.collect(1)
+        gc.disable()  # a collection in the midst of a call would take as long as several calls
+        try:
+            if burst:
+                taken["burst"] = trial.burst()
+            if burst and not self.request.process:
+                taken["cupti"] = trial.cupti()
+                taken["repeated_over_new"] = trial.repeat()
+            if self.request.sustained:
+                taken["block"] = trial.sustain()
+            ended = time.monotonic()
+            trial.check()
+        except Exception as error:
+            if "CUDA error" in str(error):  # the context is gone, and all others with it
+                raise
+            traceback.print_exc()
+            status, reason = classify(error)
+            for workload in trial.calls:
+                trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
+            broken = True
+        finally:
+            gc.enable()
+        if broken:  # it left the inputs as they were in the midst of it, which the next variant is checked on
+            for workload in trial.calls:
+                trial.workloads[workload].restore()
+        for workload, wrong in trial.wrong.items():
+            self._fail(trial.name, workload, wrong)
+        left = [workload for workload in trial.calls if workload not in trial.wrong]
+        if left:
+            self.emit(
+                "timed",
+                variant=trial.name,
+                reference=trial.reference,
+                process=self.request.process,
+                workloads=left,
+                **taken,
+                began=began,
+                ended=ended,
+                slept_s=slept_s() - asleep,
+            )
+        return left
+
+    def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
+        """Build and check a variant at one workload, write what came of it, and return it where it was right."""
+        workload = prepared.workload
+        self.emit("begin", variant=name, workload=workload.name)
+        try:
+            found = check(variants.find(name), workload, self.device, prepared.cases)
+            if isinstance(found, Checked):
+                self.emit("checked", variant=name, workload=workload.name, **found.seen)
+                return found.bound
+            self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
+            return None
+        except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
+            traceback.print_exc()
+            self._fail(name, workload.name, Wrong(*classify(error)))
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        return None
+
+    def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
+        self.emit(
+            "failed",
+            variant=name,
+            workload=workload,
+            status=wrong.status,
+            reason=wrong.reason,
+            errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
+            flag=wrong.flag,
+        )
+
+
+def versions(device: torch.device) -> dict[str, str]:
+    """Return the versions of everything that takes part in a measurement here."""
+    found = {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__}
+    packages = {package for variant in variants.REGISTRY for package in variant.packages} - {"torch"}
+    for package in sorted(packages | {"triton"}):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    if device.type == "cuda" and torch.backends.cudnn.is_available():
+        found["cudnn"] = str(torch.backends.cudnn.version())
+    return found
