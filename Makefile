@@ -1,6 +1,6 @@
 # `make help` lists the targets. PYTHON is the interpreter that everything is built on; WHEELS, a folder of wheels that
 # takes the place of the network; AMBIENT, an interpreter that already holds torch, to measure with as it is. ALL=1
-# measures also what environment/targets.toml leaves out of this machine's page. CELL names the cells of `make rerun`.
+# measures also what environment/targets.toml excludes from this machine's page. CELL names the cells of `make rerun`.
 # TARGET is a table of environment/targets.toml; WHEELHOUSE, a folder of wheels that no registry has. `make serve` listens
 # at PORT of this machine.
 PYTHON ?= python3
@@ -30,21 +30,21 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test check bench setup format style screenshots lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test check bench setup format screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
 
-report: .venv/ready  ## build the Flux page for this machine and say where it is
+report: .venv/ready  ## build the Flux page for this machine
 	@$(BIN)/fluxbench build $(NOTEBOOK)
 
 publish: .venv/ready  ## build it, and take it into reports/<target>/
 	@$(BIN)/fluxbench publish $(NOTEBOOK)
 
-status: .venv/ready  ## say which results hold on this machine as it is now, and what differs for the others
+status: .venv/ready  ## list which results hold on this machine as it is now, and what differs for the others
 	@$(BIN)/fluxbench status $(NOTEBOOK)
 
-rerun: .venv/ready  ## run CELL=... again with what depends on it, and say what changed
+rerun: .venv/ready  ## run CELL=... again with what depends on it, and print what changed
 	@$(BIN)/fluxbench rerun $(NOTEBOOK) $(or $(CELL),$(error name a cell: make rerun CELL=sdpa))
 
 site: .venv/ready  ## draw reports/index.html and reports/compare.html from all records there
@@ -53,15 +53,15 @@ site: .venv/ready  ## draw reports/index.html and reports/compare.html from all 
 serve: site  ## show reports/ at http://127.0.0.1:8000/ until interrupted (PORT=...)
 	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory reports $(PORT)
 
-doctor: .venv/ready  ## say what this machine has and lacks, and which variants will run
+doctor: .venv/ready  ## list what this machine has and lacks, and which variants will run
 	@$(BIN)/fluxbench doctor
 
 test: .venv/dev  ## run the tests that need no GPU
 	cd shared && ../$(BIN)/python -m pytest -m "not gpu"
 
-check: .venv/dev  ## format, lint, types, import table and notebook lists; changes nothing
+check: .venv/dev  ## format, lint, types, import rule and what must agree across files; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
-	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_imports.py tests/test_lists.py
+	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/variants/test_lists.py
 
 bench: .venv/ready  ## print how long `make site` takes, and the command line with nothing to do (after `make report`)
 	@$(BIN)/python shared/benchmarks/site_times.py
@@ -81,9 +81,6 @@ setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
 
 format:  ## rewrite the sources in the house format
 	$(BIN)/ruff format shared && $(BIN)/ruff check --fix shared
-
-style: .venv/ready  ## write the pages' stylesheet, shared/src/fluxbench/assets/pages.css, into the notebooks
-	@$(BIN)/python -m fluxbench.notebook.style notebooks/*.md
 
 screenshots: .venv/dev  ## take pictures of the published pages into docs/screenshots; needs chromium and chromium-driver
 	@cd shared && ../$(BIN)/python tests/screenshots.py ../reports ../docs/screenshots

@@ -6,14 +6,18 @@ runs in seconds of wall time, each in a fresh process, and microseconds a record
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+
+import msgspec
+
+from fluxbench import operations
+from fluxbench.records import files
+from fluxbench.records.schema import Record
 
 _ROOT = Path(__file__).resolve().parents[2]
 _VARIANTS, _RUNS = 25, 3
@@ -21,8 +25,9 @@ _VARIANTS, _RUNS = 25, 3
 
 def main() -> int:
     """Print the times."""
-    lines = [json.loads(line) for file in _ROOT.glob("reports/*/*/records/*.jsonl") for line in file.open()]
-    record = next(line for line in lines if line["status"] == "PASSED" and line["burst"])
+    folders = _ROOT.glob("reports/*/*/records")
+    records = (record for folder in folders for file in files.paths(folder) for record in files.read(file))
+    record = next(record for record in records if record.burst and record.sustained)
     print(f"{'fluxbench site':<32}{'best':>9}{'median':>10}{'per record':>14}{'compare.html':>15}")
     for targets in (1, 16):
         for count in (1_250, 2_500, 5_000, 10_000, 20_000):
@@ -36,18 +41,21 @@ def main() -> int:
     return 0
 
 
-def _fill(reports: Path, record: dict[str, Any], targets: int, count: int) -> None:
+def _fill(reports: Path, record: Record, targets: int, count: int) -> None:
     """Write records with as many samples as a published one, each of a variant and length of its own."""
-    each = count // targets
+    of_target = count // targets
     for target in range(targets):
         folder = reports / f"target-{target}" / "flux" / "records"
         folder.mkdir(parents=True)
-        with (folder / "made_up.jsonl").open("w", encoding="utf-8") as file:
-            for number in range(each):
-                length = 1024 + number // _VARIANTS
-                workload = {**record["workload"], "name": f"made-up-t{length}", "seq_len": length}
-                line = {**record, "variant": f"variant_{number % _VARIANTS}", "workload": workload}
-                file.write(json.dumps(line) + "\n")
+        files.write(folder / "made_up.jsonl", (_made_up(record, number) for number in range(of_target)))
+
+
+def _made_up(record: Record, number: int) -> Record:
+    variant, length = f"variant_{number % _VARIANTS}", 1024 + number // _VARIANTS
+    old = record.workload
+    shape = {**old.shape, "seq_len_q": length, "seq_len_k": length}
+    workload = operations.at(old.operation, f"made-up-{length}", shape, group="made-up", x=length, x_unit="tokens")
+    return msgspec.structs.replace(record, variant=variant, kernel=variant, form="eager", workload=workload)
 
 
 def _time(reports: str) -> float:

@@ -1,27 +1,31 @@
-"""Made-up runs of the certificate's trials, with a truth that the tests put in."""
+"""Made-up trials of the certificate, with a truth that the tests set; and `trials.json` as measuring writes it."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-from sample_records import make_record
+import numpy as np
+from sample_records import record, timing
 
-from fluxbench.analysis.certificate.runs import Form, Run, Trials
-from fluxbench.records.schema import Record, SecondClock, Sentinel
+from fluxbench.analysis.certificate.trials import Form, Place, Run, Trials
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import BURST, Cupti, Record, Telemetry
 from fluxbench.variants import slowed
 
 BASES = ("torch_flash", "triton_flash")
 WORKLOADS = {"flux1-1024px-t128": 0.4, "flux1-1024px-t256": 0.42, "flux1-1024px-t512": 0.47}  # ms of a call
 PROCESSES, ROUNDS, CALLS = 3, 12, 7
+FINGERPRINT = {"device": "NVIDIA Made Up", "device_kind": "cuda"}
 FORMS = {
     f"{base}_{form}": Form(base=base, percent=percent, twin=form.endswith("_twin"))
     for form, percent in slowed.FORMS.items()
     for base in BASES
 }
-Moves = Callable[[int, float], float]  # place or turn as a share of the order, to a factor
+UNSLOWED = [name for name, form in FORMS.items() if not form.percent]
+Parts = tuple[tuple[float, ...], ...]
 
 
 def made_up(
@@ -32,75 +36,92 @@ def made_up(
     of_run: float = 0.0,
     works: float = 1.0,
     by_place: Callable[[int], float] = lambda place: 0.0,
-    by_turn: Callable[[int], float] = lambda turn: 0.0,
-    seed: int = 0,
+    by_trial: Callable[[int], float] = lambda trial: 0.0,
+    **fields: Any,
 ) -> Trials:
     """Return trials of a harness that errs by these shares: of a variant in a process, of a sample, of it in a run.
 
-    `works` is how much of each slowdown was really put in. `by_place` and `by_turn` move a time by a share that its
-    place in the round or its turn in the process sets.
+    `works` is how much of each slowdown is really injected. `by_place` and `by_trial` move a time by a share that its
+    place in the round or its trial in the process sets.
     """
-    order = random.Random(seed)
-    return Trials(
-        runs=tuple(
-            _run(number, order, of_process, of_sample, of_run, works, by_place, by_turn) for number in range(runs)
-        ),
-        forms=FORMS,
-        asked=runs,
-        device="NVIDIA Made Up",
-        fingerprint={"device": "NVIDIA Made Up", "device_kind": "cuda"},
-    )
+    rng = random.Random(0)
+    made = [_run(n, rng, (of_process, of_sample, of_run), works, by_place, by_trial) for n in range(runs)]
+    whole: dict[str, Any] = {"asked": runs, "device": "NVIDIA Made Up", "fingerprint": FINGERPRINT, "variants": FORMS}
+    return Trials(runs=tuple(made), **(whole | fields))
 
 
 def _run(
     number: int,
-    order: random.Random,
-    of_process: float,
-    of_sample: float,
-    of_run: float,
+    rng: random.Random,
+    errors: tuple[float, float, float],
     works: float,
     by_place: Callable[[int], float],
-    by_turn: Callable[[int], float],
+    by_trial: Callable[[int], float],
 ) -> Run:
-    taken: dict[tuple[str, str], list[tuple[float, ...]]] = {}
-    beside: dict[str, list[tuple[float, ...]]] = {}
-    places: list[dict[str, Any]] = []
-    moved = {name: order.gauss(1, of_run) for name in FORMS}
+    of_process, of_sample, of_run = errors
+    samples: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+    control: dict[str, list[tuple[float, ...]]] = {}
+    places: list[Place] = []
+    moved = {name: rng.gauss(1, of_run) for name in FORMS}
     for process in range(PROCESSES):
         names = list(FORMS)
-        order.shuffle(names)
-        for turn, name in enumerate(names):
-            level = order.gauss(1, of_process) * moved[name] * (1 + works * FORMS[name].percent / 100)
-            level *= 1 + by_turn(turn)
-            beside.setdefault(name, []).append(tuple(0.4 * order.gauss(1, 0.0003) for _ in range(ROUNDS)))
+        rng.shuffle(names)
+        for trial, name in enumerate(names):
+            level = rng.gauss(1, of_process) * moved[name] * (1 + works * FORMS[name].percent / 100)
+            level *= 1 + by_trial(trial)
+            control.setdefault(name, []).append(tuple(0.4 * rng.gauss(1, 0.0003) for _ in range(ROUNDS)))
             for workload, call_ms in WORKLOADS.items():
-                at = [order.randrange(CALLS) for _ in range(ROUNDS)]
-                times = tuple(call_ms * level * order.gauss(1, of_sample) * (1 + by_place(place)) for place in at)
-                taken.setdefault((name, workload), []).append(times)
-                places.append({
-                    "process": process, "variant": name, "workload": workload, "turn": turn, "turns": len(names),
-                    "places": at, "of": CALLS, "samples_ms": list(times),
-                })  # fmt: skip
-    found = tuple(_record(number, name, workload, parts) for (name, workload), parts in taken.items())
-    sentinel = Sentinel(kernel="made up", samples_ms={name: tuple(parts) for name, parts in beside.items()})
-    return Run(records=found, sentinel=sentinel, places=tuple(places), seconds=38.0)
-
-
-def _record(number: int, variant: str, workload: str, parts: list[tuple[float, ...]]) -> Record:
-    record = make_record(variant, workload, measured_at=f"2026-01-31T12:{number:02}:00+00:00")
-    assert record.burst
-    burst = replace(
-        record.burst,
-        samples_ms=tuple(sample for part in parts for sample in part),
-        processes=len(parts),
-        split=tuple(map(len, parts)),
+                at = tuple(rng.randrange(CALLS) for _ in range(ROUNDS))
+                times = tuple(call_ms * level * rng.gauss(1, of_sample) * (1 + by_place(place)) for place in at)
+                samples.setdefault((name, workload), []).append(times)
+                places.append(
+                    Place(process=process, variant=name, workload=workload, trial=trial, trials=len(names), places=at,
+                          of=CALLS, samples_ms=times)
+                )  # fmt: skip
+    return Run(
+        records=tuple(_record(number, *key, tuple(parts)) for key, parts in samples.items()),
+        control=ControlTimes(kernel="made up", samples_ms={name: tuple(parts) for name, parts in control.items()}),
+        places=tuple(places),
+        seconds=38.0,
     )
-    return replace(
-        record,
+
+
+def _record(number: int, variant: str, workload: str, parts: Parts) -> Record:
+    middle = float(np.median(parts))
+    return record(
+        variant,
+        workload,
+        timings={BURST: timing(middle, variant, ratio=middle / WORKLOADS[workload], samples_ms=parts)},
+        telemetry={BURST: Telemetry(sm_clock_mhz=1980.0, power_w=150.0 + number, temperature_c=41.0)},
+        cupti=Cupti(events_ms=1.002, kernels_ms=0.99, span_ms=1.0),
+        energy_mj=None,
+        energy_ci95_mj=None,
         notebook="certificate",
         cell="trials",
-        burst=burst,
-        timing=burst,
-        fingerprint={"device": "NVIDIA Made Up", "device_kind": "cuda"},
-        second_clock=SecondClock(events_ms=1.002, kernels_ms=0.99, span_ms=1.0),
+        fingerprint=FINGERPRINT,
+        measured_at=f"2026-01-31T12:{number:02}:00+00:00",
     )
+
+
+def as_json(trials: Trials) -> dict[str, Any]:
+    """Return `trials.json` as `bench.trials` writes it: records without the fingerprint, which the file holds once."""
+
+    def of_record(one: Record) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(one.to_json())
+        return {key: value for key, value in fields.items() if key != "fingerprint"}
+
+    runs = [
+        {
+            "seconds": run.seconds,
+            "others": list(run.others),
+            "records": [of_record(one) for one in run.records],
+            "control": json.loads(run.control.to_json()) if run.control else None,
+            "places": [{key: getattr(place, key) for key in Place.__struct_fields__} for place in run.places],
+        }
+        for run in trials.runs
+    ]
+    forms = {name: {"base": f.base, "percent": f.percent, "twin": f.twin} for name, f in trials.variants.items()}
+    head = {"schema": 2, "asked": trials.asked, "device": trials.device, "fingerprint": trials.fingerprint}
+    reason = {"reason": trials.reason} if trials.reason else {}
+    found: dict[str, Any] = json.loads(json.dumps({**head, "variants": forms, **reason, "runs": runs}))
+    return found

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+# Small tensors on several threads take many times longer where other processes use the cores as well.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 if TYPE_CHECKING:  # which needs uvnote: a host that runs the GPU tests alone may have none
     from browser import Browser
+    from clocks import Clock
     from notebooks import Machine
 
 
@@ -38,3 +43,11 @@ def browser() -> Iterator[Browser]:
         pytest.skip(reason)
     with browsers.started() as found:
         yield found
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """A clock in the modules that take times, which a test moves by hand."""
+    from clocks import start_clock
+
+    return start_clock(monkeypatch)

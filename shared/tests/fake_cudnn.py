@@ -131,19 +131,3 @@ def install(monkeypatch: pytest.MonkeyPatch, *, refuse: str | None = None, handl
     )
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: types.SimpleNamespace(cuda_stream=STREAM))
     return log
-
-
-def quantize_per_head(*tensors: torch.Tensor, groups: int) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Do what `fluxbench.kernels.float8` does, where there is no Triton."""
-    quantized, descales = [], []
-    for x in tensors:
-        amax = x.float().abs().amax(dim=(1, 3)).unflatten(1, (groups, -1)).amax(dim=2)
-        scale = (448 / amax).repeat_interleave(x.shape[2] // groups, dim=1)
-        quantized.append((x.float() * scale[:, None, :, None]).to(torch.float8_e4m3fn))
-        descales.append(amax / 448)
-    return quantized, descales
-
-
-def dequantize(x8: torch.Tensor, descale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Do what `fluxbench.kernels.float8` does, where there is no Triton."""
-    return (x8.float() * descale.view(())).to(dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import textwrap
 import time
@@ -10,11 +11,12 @@ from pathlib import Path
 
 from fakes import CPU, TINIER, TINY, executable
 
-from fluxbench.bench.observations import Observations
-from fluxbench.bench.processes import Waiting, run_variants
-from fluxbench.device.detection import Device
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.pool import Pool
+from fluxbench.bench.processes import Batch
+from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
-from fluxbench.operations.workloads import Workload
+from fluxbench.operations.workload import Workload
 
 # A worker that measures what it is asked for in no time. A scenario redefines `before`, called at each of its steps.
 WORKER = """
@@ -26,6 +28,8 @@ request_path, events_path = json.loads(sys.stdin.readline())
 request = json.load(open(request_path))
 events = open(events_path, "a")
 process = request["process"]
+ERRORS = {"rel_l2": 1e-3, "max_abs": 1e-2, "mean_abs": 1e-3, "mse": 1e-6, "cosine": 1.0, "nan_count": 0,
+          "budget_rel_l2": 5e-3}
 shapes = [shape["name"] for shape in request["workloads"]]
 
 def emit(event, **fields):
@@ -38,22 +42,26 @@ def before(step, variant=None, workload=None):
 SCENARIO
 
 def take(name, workloads, burst=True):
-    emit("turn", variant=name)
+    emit("trial", variant=name)
     if before("time" if burst else "again", name) == "fails":
         return
     ms = {workload: [1.0, 1.1] for workload in workloads}
-    times = [[0.0, 0.1], [0.2, 0.3]]
-    taken = {"burst": {"samples_ms": ms, "reference_ms": ms, "sentinel_ms": [], "launch_ms": ms, "times": times}}
+    taken = {"samples_ms": ms, "reference_ms": ms, "control_ms": [0.5, 0.6],
+             "launch_ms": {each: 0.1 for each in workloads},
+             "places": {each: [0, 1] for each in workloads}, "times": [[0.0, 0.1], [0.2, 0.3]]}
     emit("timed", variant=name, reference=reference, process=process, workloads=workloads, began=0.0, ended=1.0,
-         **(taken if burst else {}))
+         slept_s=0.0, **({"burst": taken} if burst else {}))
 
 before("ready")
-emit("ready", versions={"torch": "made up"})
+emit("ready", versions={"torch": "made up"}, cpu_threads=1)
+emit("control_kernel", description="made up")
 for workload in shapes:
     emit("begin", variant=None, workload=workload)
     before("prepare", None, workload)
 reference = None
 for name in dict.fromkeys((*request["references"], *request["variants"])):
+    if reference and name not in request["variants"]:
+        continue
     workloads = []
     for workload in shapes:
         if [name, workload] not in request["skip"]:
@@ -61,7 +69,8 @@ for name in dict.fromkeys((*request["references"], *request["variants"])):
             if before("check", name, workload) == "fails":
                 emit("failed", variant=name, workload=workload, status="INCORRECT", reason="it is wrong")
             else:
-                emit("checked", variant=name, workload=workload)
+                emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
+                     detail=None, peak_memory_bytes=None, compile_s=None, graph_breaks=None)
                 workloads.append(workload)
     reference = reference or (name if workloads else None)
     if workloads:
@@ -70,12 +79,30 @@ for name in dict.fromkeys((*request["references"], *request["variants"])):
 if reference:
     take(reference, shapes, burst=False)
 for name in request["variants"] if request["probe"] else ():
-    emit("probing", variant=name)
+    emit("probing")
     before("probe", name)
-    emit("probed", variant=name, found={"causal": "yes"})
+    emit("probed", variant=name, found={"causal": {"status": "yes", "reason": None, "rel_l2": None, "budget": None}})
 before("done")
 emit("done")
 """
+
+
+def interpreter(path: Path, scenario: str = "", log: Path | None = None) -> Path:
+    """Write an interpreter that holds what cells need, and is a fake worker.
+
+    To `log` it adds a line of JSON for each worker: its request and the variables that libraries read.
+    """
+    have = {"torch": "2.13.0", "numpy": "2.4.6", "transformer-engine": "2.0"}
+    answer = json.dumps({"version": "3.12.3", "have": have, "folders": [str(path.parent)]})
+    body = WORKER.replace(
+        "if sys.argv[1:4]", f"if sys.argv[1] == '-c':\n    print({answer!r})\n    sys.exit()\nif sys.argv[1:4]"
+    )
+    noting = f"""
+with open({str(log)!r}, "a") as log:
+    variables = {{name: value for name, value in os.environ.items() if name.startswith("NVTE_")}}
+    log.write(json.dumps({{"request": request, "variables": variables, "folder": os.getcwd()}}) + "\\n")
+"""
+    return executable(path, body.replace("SCENARIO", textwrap.dedent(scenario) + (noting if log else "")))
 
 
 def played(
@@ -86,24 +113,27 @@ def played(
     deadline_s: float = 60.0,
     device: Device = CPU,
     worker: str = WORKER,
-) -> Observations:
-    """Run three processes of the fake worker in a scenario and return what was observed."""
+) -> Collected:
+    """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
-    observed = Observations()
+    collected = Collected()
     environment = Environment(python=str(python))
     deadline = time.monotonic() + deadline_s
-    with contextlib.closing(Waiting(folder, environment, device, names, 3)) as waiting:
-        run_variants(
-            folder, environment, device, shapes, names, names[:1], observed, waiting, processes=3, deadline=deadline
-        )
-    return observed
+    batch = Batch(
+        folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
+        processes=3, sustained=True, probe=True,
+    )  # fmt: skip
+    with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
+        batch.measure(collected, pool, deadline)
+    return collected
 
 
-def outcomes(observed: Observations) -> dict[str, str]:
+def outcomes(collected: Collected) -> dict[str, str]:
     """Return the number of processes that timed each pair, or the status of its failure: {"a at tiny": "3"}."""
-    pairs = {(turn.variant, workload) for turn in observed.turns for workload in turn.workloads}
-    found = {f"{name} at {workload}": str(len(observed.taken(name, workload))) for name, workload in pairs}
-    return found | {f"{name} at {workload}": status for (name, workload), (status, _, _) in observed.failed.items()}
+    pairs = {(trial.timed.variant, workload) for trial in collected.trials for workload in trial.timed.workloads}
+    timed = {f"{name} at {workload}": str(len(collected.taken(name, workload))) for name, workload in pairs}
+    failed = {f"{name} at {workload}": failed.status.value for (name, workload), failed in collected.failed.items()}
+    return timed | failed
 
 
 ALL_PASSED = {f"{name} at {shape.name}": "3" for name in "abc" for shape in (TINY, TINIER)}

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from fluxbench.device.detection import Device
-from fluxbench.operations.workloads import Workload
+from fluxbench import operations
+from fluxbench.device.model import Device
+from fluxbench.operations.workload import Workload
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CPU = Device(kind="cpu", name="made-up CPU", cpu="made-up CPU", cores=2)
@@ -29,8 +30,20 @@ GPU = Device(
     cores=2,
 )
 NEWER_DRIVER = dataclasses.replace(GPU, driver="580.159.04")
-TINY = Workload(name="tiny", seq_len=96, heads=2, head_dim=64)
-TINIER = Workload(name="tinier", seq_len=33, heads=2, head_dim=64)
+
+
+def tokens(name: str, seq_len: int, operation: str = "attention", **shape: int | bool | str) -> Workload:
+    """Return the attention of some tokens to themselves: two heads of 64, bfloat16, unless `shape` has others."""
+    heads = shape.get("heads", 2)
+    whole = {
+        "batch": 1, "seq_len_q": seq_len, "seq_len_k": seq_len, "heads": heads, "kv_heads": heads, "head_dim_qk": 64,
+        "head_dim_v": 64, "dtype": "bfloat16", "causal": False,
+    }  # fmt: skip
+    return operations.at(operation, name, {**whole, **shape}, group=name, x=seq_len, x_unit="tokens")
+
+
+TINY = tokens("tiny", 96)
+TINIER = tokens("tinier", 33)
 
 
 def executable(path: Path, body: str) -> Path:

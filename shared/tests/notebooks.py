@@ -1,7 +1,7 @@
 """A made-up machine for the tests of notebooks: a GPU behind NVML's module, a folder, settings, a notebook and a uv.
 
-Cells run for real, in processes of this interpreter. What they call `bench` copies the records that a test prepared, as
-measured on the machine as it is then, and shows them.
+Cells run for real, in processes of this interpreter. Their `bench` copies the records that a test prepared, as measured
+on the machine as it is then, and shows them.
 """
 
 from __future__ import annotations
@@ -15,69 +15,67 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import msgspec
 import pytest
+from fake_nvml import fake_nvml, gpu
 from fakes import REPOSITORY, clean
-from sample_records import make_record
+from sample_records import record
 
-from fluxbench.bench import dependencies
 from fluxbench.core.errors import SetupError
+from fluxbench.core.files import write_text
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection as hardware
-from fluxbench.environments import cell
-from fluxbench.notebook.build import Built, Listener, build
+from fluxbench.device import cpu, detect, system
+from fluxbench.notebook.build import Built, build
 from fluxbench.notebook.document import load
-from fluxbench.notebook.freshness import check
+from fluxbench.notebook.freshness import Freshness, check, depends_on
+from fluxbench.notebook.listeners import Listener
 from fluxbench.notebook.store import Result, Store
-from fluxbench.records import schema as records
-from fluxbench.records.schema import Record, Sentinel
+from fluxbench.records import files
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import Record
 
 DRIVER, NEWER = "580.65.06", "580.159.04"
-HEADER = """# /// script
-# requires-python = ">=3.11"
-#
+MEASURING = """# /// script
 # [tool.fluxbench]
 # notebook = "made_up"
+# study = "flux"
 # packages = ["torch==2.13.0"]
+# variants = ["{variant}"]
 # ///
 import os, sys
 sys.path.insert(0, os.environ["LABORATORY"])
 import bench
+bench.measure()
 """
-# Two measuring cells, and a showing one after each; a target that is not known expects torch_math and torch_native.
-NOTEBOOK = """# Made up
+SHOWING = """import os, sys
+sys.path.insert(0, os.environ["LABORATORY"])
+import bench
+bench.show("{needed}")
+"""
+# Two measuring cells and a showing one of each. A target that is not known requires torch_math and torch_native.
+NOTEBOOK = f"""# Made up
 
-```python id=first outputs=first.jsonl,first.sentinel.json
-{HEADER}bench.measure("torch_math")
-```
+```python id=first outputs=first.jsonl,first.control.json
+{MEASURING.format(variant="torch_math")}```
 
-```python id=second outputs=second.jsonl,second.sentinel.json
-{HEADER}bench.measure("torch_native")
-```
+```python id=second outputs=second.jsonl,second.control.json
+{MEASURING.format(variant="torch_native")}```
 
 ```python id=figure needs=first outputs=figure.svg,table.csv
-import os, sys
-sys.path.insert(0, os.environ["LABORATORY"])
-import bench
-bench.show("first")
-```
+{SHOWING.format(needed="first")}```
 
 ```python id=other needs=second
-import os, sys
-sys.path.insert(0, os.environ["LABORATORY"])
-import bench
-bench.show("second")
-```
-""".replace("{HEADER}", HEADER)
+{SHOWING.format(needed="second")}```
+"""
 ALL = ["first", "second", "figure", "other"]
 _BENCH = """
 import json, os, sys
 
-def measure(*names):
+def measure():
     cell = os.path.basename(sys.argv[0]).removesuffix(".py")
-    for name in (f"{cell}.jsonl", f"{cell}.sentinel.json"):
+    for name in (f"{cell}.jsonl", f"{cell}.control.json"):
         prepared = os.path.join(os.environ["LABORATORY"], name)
         if os.path.exists(prepared):
             with open(prepared) as source, open(name, "w") as copy:
@@ -85,17 +83,18 @@ def measure(*names):
     print("measured", *times(f"{cell}.jsonl"))
 
 def show(cell):
-    found = times(os.path.join(os.environ[f"UVNOTE_INPUT_{cell.upper()}"], f"{cell}.jsonl"))
-    print("shown", *found)
+    lines = times(os.path.join(os.environ[f"UVNOTE_INPUT_{cell.upper()}"], f"{cell}.jsonl"))
+    print("shown", *lines)
     if cell == "first":
         with open("figure.svg", "w") as figure, open("table.csv", "w") as table:
-            figure.write(f"<svg xmlns='http://www.w3.org/2000/svg'><text>drawn {' '.join(found)}</text></svg>")
-            table.write(",".join(found))
+            figure.write(f"<svg xmlns='http://www.w3.org/2000/svg'><text>drawn {' '.join(lines)}</text></svg>")
+            table.write(",".join(lines))
 
 def times(path):
     with open(path) as file:
-        lines = [json.loads(line) for line in file]
-    return [f"{each['variant']}: {each['timing']['median_ms']} ms" for each in lines if each["timing"]]
+        records = [json.loads(line) for line in file]
+    passed = [each for each in records if "timings" in each]
+    return [f"{each['variant']}: {each['timings']['sustained']['median_ms']} ms" for each in passed]
 """
 # A shell script, as it is run at every cell: Python would take as long to start as the cell itself.
 _UV = f"""#!/bin/sh
@@ -107,32 +106,17 @@ esac
 """
 
 
-def nvml(monkeypatch: pytest.MonkeyPatch, driver: str = DRIVER, name: str = "NVIDIA Made Up") -> None:
-    """Put a GPU where fluxbench asks for one: behind the module `pynvml`."""
-    fake: Any = ModuleType("pynvml")
-    fake.NVMLError = type("NVMLError", (Exception,), {})
-    fake.NVMLError_LibraryNotFound = fake.NVMLError_DriverNotLoaded = type("Absent", (fake.NVMLError,), {})
-    fake.NVML_CLOCK_SM, fake.NVML_CLOCK_MEM = 1, 2
-    fake.nvmlInit = fake.nvmlShutdown = lambda: None
-    fake.nvmlDeviceGetCount = lambda: 1
-    fake.nvmlDeviceGetHandleByIndex = lambda index: "gpu"
-    fake.nvmlDeviceGetName = lambda gpu: name
-    fake.nvmlSystemGetDriverVersion = lambda: driver
-    fake.nvmlSystemGetCudaDriverVersion_v2 = lambda: 13000
-    fake.nvmlDeviceGetCudaComputeCapability = lambda gpu: [9, 0]
-    fake.nvmlDeviceGetEnforcedPowerLimit = lambda gpu: 700_000
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-
-
 @dataclass
 class Machine:
-    """A folder that stands for a machine: its settings, its notebook and what its cells are to measure."""
+    """A folder that stands for a machine: its settings, its notebook and what its cells measure."""
 
     folder: Path
     settings: Settings
     notebook: Path
     monkeypatch: pytest.MonkeyPatch
-    _prepared: dict[str, tuple[tuple[Record, ...], Mapping[str, Any], Sentinel | None]] = field(default_factory=dict)
+    _prepared: dict[str, tuple[tuple[Record, ...], Mapping[str, Any], ControlTimes | None]] = field(
+        default_factory=dict
+    )
 
     @property
     def output(self) -> Path:
@@ -142,12 +126,8 @@ class Machine:
     def page(self) -> str:
         return (self.output / f"{self.notebook.stem}.html").read_text(encoding="utf-8")
 
-    @property
-    def store(self) -> Store:
-        return Store(load(self.notebook))
-
     def good(self, cell_id: str) -> Result:
-        result = self.store.last_good(cell_id)
+        result = Store(load(self.notebook)).last_good(cell_id)
         assert result
         return result
 
@@ -156,49 +136,62 @@ class Machine:
         return build(self.notebook, self.settings, self.output, only=only, listener=listener)
 
     def ran(self) -> list[str]:
-        """Return the cells that were run since this was asked the last time, in order."""
+        """Return the cells that were run since this was called the last time, in order."""
         log = self.folder / "uv.log"
         calls = log.read_text(encoding="utf-8").splitlines()
         log.write_text("", encoding="utf-8")
         return [Path(call).stem for call in calls if call.startswith("run ")]
 
+    def cells(self) -> dict[str, Freshness]:
+        """Return the freshness of every cell."""
+        document = load(self.notebook)
+        return check(document, Store(document), detect.detect(), self.settings)
+
     def states(self) -> dict[str, str]:
         """Return the state of every cell."""
-        document = load(self.notebook)
-        found = check(document, Store(document), hardware.detect(), self.settings)
-        return {cell_id: each.state.value for cell_id, each in found.items()}
+        return {cell_id: freshness.state.value for cell_id, freshness in self.cells().items()}
 
     def reasons(self, cell_id: str) -> tuple[str, ...]:
         """Return why a cell is in its state."""
-        document = load(self.notebook)
-        return check(document, Store(document), hardware.detect(), self.settings)[cell_id].reasons
+        return self.cells()[cell_id].reasons
 
     def html(self, cell_id: str) -> str:
         """Return a cell's part of the page."""
         parts = re.split(r'(?=<div class="cell[^"]*" id="cell-)', self.page)
-        [its] = [part for part in parts if re.match(rf'<div class="cell[^"]*" id="cell-{cell_id}"', part)]
-        return its
+        [part] = [part for part in parts if re.match(rf'<div class="cell[^"]*" id="cell-{cell_id}"', part)]
+        return part
 
     def shown(self, cell_id: str) -> str:
         """Return what a reader sees of a cell above its source, line breaks as spaces."""
-        _, _, its = (
-            self.html(cell_id).partition('<details class="cell-source"')[0].partition(f'<div id="output-{cell_id}"')
-        )
-        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", its.partition(">")[2])).split())
+        return visible(self.html(cell_id))
 
     def measures(
-        self, cell_id: str, *found: Record, marks: Mapping[str, Any] | None = None, sentinel: Sentinel | None = None
+        self,
+        cell_id: str,
+        *records: Record,
+        facts: Mapping[str, Any] | None = None,
+        control: ControlTimes | None = None,
     ) -> None:
-        """Say what a cell is to measure from now on; `marks` replace those that the machine would give."""
-        self._prepared[cell_id] = (found, marks or {}, sentinel)
+        """Set what a cell measures from now on; `facts` replace those of the fingerprint that the machine gives."""
+        self._prepared[cell_id] = (records, facts or {}, control)
+
+    def write(self, *cells: str) -> None:
+        """Make a notebook of these cells, each `ATTRIBUTES: CODE`."""
+        parts = (cell.partition(": ") for cell in cells)
+        text = "".join(f"```python {attributes}\n{code or 'print()'}\n```\n" for attributes, _, code in parts)
+        self.notebook.write_text(text, encoding="utf-8")
 
     def rewrite(self, old: str, new: str) -> None:
         text = self.notebook.read_text(encoding="utf-8")
         assert old in text
         self.notebook.write_text(text.replace(old, new), encoding="utf-8")
 
-    def driver(self, version: str) -> None:
-        nvml(self.monkeypatch, driver=version)
+    def has(self, **changes: Any) -> None:
+        """Give the machine another GPU or driver."""
+        driver = changes.pop("driver", DRIVER)
+        nvml = fake_nvml(gpu(**{"name": "NVIDIA Made Up", **changes}))
+        nvml.nvmlSystemGetDriverVersion = lambda: driver
+        self.monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
     def set(self, **changes: Any) -> None:
         """Change settings, as environment variables would."""
@@ -214,27 +207,30 @@ class Machine:
         return cli.main([name, str(self.notebook), *arguments, *where])
 
     def _prepare(self) -> None:
-        """Write what the cells are to measure, as of this machine now; what cannot be built needs nothing."""
+        """Write what the cells measure, as of this machine now; a notebook that cannot be built needs nothing."""
         with contextlib.suppress(SetupError):
-            for code in load(self.notebook).cells:
+            document = load(self.notebook)
+            for code in document.cells:
                 if code.id in self._prepared:
-                    found, changed, sentinel = self._prepared[code.id]
-                    this, names = cell.parse(code.code, code.id), cell.measured(code.code)
-                    marks = {**dependencies.of(this, names, hardware.detect(), self.settings), **changed}
-                    stamped = (
-                        dataclasses.replace(each, notebook="made_up", cell=code.id, fingerprint=marks) for each in found
-                    )
-                    records.write(self.folder / "laboratory" / f"{code.id}.jsonl", stamped)
-                    path = self.folder / "laboratory" / f"{code.id}.sentinel.json"
-                    path.unlink(missing_ok=True)
-                    if sentinel:
-                        records.write_text(path, sentinel.to_json())
+                    records, facts, control = self._prepared[code.id]
+                    depends = {**depends_on(code, document, detect.detect(), self.settings), **facts}
+                    changes = {"notebook": "made_up", "cell": code.id, "fingerprint": depends}
+                    path = self.folder / "laboratory" / f"{code.id}.jsonl"
+                    files.write(path, [msgspec.structs.replace(each, **changes) for each in records])
+                    path.with_suffix(".control.json").unlink(missing_ok=True)
+                    if control:
+                        write_text(path.with_suffix(".control.json"), control.to_json())
+
+
+def visible(markup: str) -> str:
+    """Return what a reader sees of a cell's markup above its source, line breaks as spaces."""
+    given = markup.partition('<details class="source"')[0]
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", given)).split())
 
 
 def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     """Return a machine whose two measuring cells measure torch_math and torch_native, 1 ms each."""
     clean(monkeypatch)
-    nvml(monkeypatch)
     uv = folder / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(_UV, encoding="utf-8")
@@ -243,8 +239,9 @@ def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setenv("UV", str(uv))
     monkeypatch.setenv("UV_LOG", str(folder / "uv.log"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    for name in ("SYS", "PROC"):
-        monkeypatch.setattr(hardware, name, folder / name.lower())
+    for module, name in ((system, "SYS"), (cpu, "PROC")):
+        if hasattr(module, name):
+            monkeypatch.setattr(module, name, folder / name.lower())
     (folder / "laboratory").mkdir()
     (folder / "laboratory" / "bench.py").write_text(_BENCH, encoding="utf-8")
     monkeypatch.setenv("LABORATORY", str(folder / "laboratory"))
@@ -253,11 +250,12 @@ def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     notebook = folder / "notebooks" / "made_up.md"
     notebook.parent.mkdir()
     notebook.write_text(NOTEBOOK, encoding="utf-8")
-    found = Machine(folder=folder, settings=settings, notebook=notebook, monkeypatch=monkeypatch)
-    monkeypatch.setattr(Settings, "load", lambda: found.settings)
-    found.measures("first", make_record("torch_math"))
-    found.measures("second", make_record("torch_native"))
-    return found
+    machine = Machine(folder=folder, settings=settings, notebook=notebook, monkeypatch=monkeypatch)
+    machine.has()
+    monkeypatch.setattr(Settings, "load", lambda: machine.settings)
+    machine.measures("first", record("torch_math"))
+    machine.measures("second", record("torch_native"))
+    return machine
 
 
 _built: list[Path] = []  # the folder of a machine on which everything was built, once for all tests
@@ -275,16 +273,14 @@ def with_results(machine: Machine, factory: pytest.TempPathFactory) -> Machine:
     return machine
 
 
-def tree(folder: Path) -> dict[str, str]:
-    """Return every file below a folder with its text."""
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder with its content."""
     return {
-        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
     }
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int]]:
     """Return everything below a folder with its size and time of change: what must be equal if nothing was written."""
-    found = {path: path.lstat() for path in sorted(folder.rglob("*"))}
-    return {path.relative_to(folder).as_posix(): (stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
+    stats = {path: path.lstat() for path in sorted(folder.rglob("*"))}
+    return {path.relative_to(folder).as_posix(): (stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}

@@ -1,4 +1,4 @@
-"""Libraries that run on a GPU alone, as fakes for the CPU: they take what the real ones take, and compute attention.
+"""Functions of libraries that run on a GPU alone, as fakes that take what the real ones take.
 
 `signatures/*.toml` holds the signatures, read from the packages' own sources: a table for each function, with the
 package, its version, and its parameters as Python writes them; a default that is no literal is written `...`.
@@ -16,15 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
-from fluxbench.correctness.judging import Case, judge
-from fluxbench.operations import inputs
-from fluxbench.operations.workloads import Workload
-from fluxbench.records.schema import INPUTS
-from fluxbench.variants._base import Attention, Variant
-
-SMALL = Workload(name="small", seq_len=123, heads=4, head_dim=64)
 RECORDED: dict[str, dict[str, str]] = {
     name: entry
     for path in sorted((Path(__file__).parent / "signatures").glob("*.toml"))
@@ -71,32 +63,3 @@ def module(monkeypatch: pytest.MonkeyPatch, name: str) -> types.ModuleType:
     if parent:
         setattr(module(monkeypatch, parent), child, found)
     return found
-
-
-def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
-    """Return attention of and in [batch, seq_len, heads, head_dim]; k and v may have fewer heads."""
-    swapped = (x.transpose(1, 2) for x in (q, k, v))
-    out = torch.nn.functional.scaled_dot_product_attention(*swapped, is_causal=causal, enable_gqa=True)
-    return out.transpose(1, 2).contiguous()
-
-
-def varlen(q: Any, k: Any, v: Any, bounds: Any) -> Any:
-    """Return attention within each of several sequences: `[sum(lengths), heads, head_dim]`, as q, k and v are."""
-    cuts = bounds[1:-1].tolist()
-    parts = zip(*(torch.tensor_split(x, cuts) for x in (q, k, v)), strict=True)
-    return torch.cat([attention(*(x[None] for x in part))[0] for part in parts])
-
-
-def wrong(attention: Attention, variant: Variant, workload: Workload = SMALL, *, causal: bool = False) -> str | None:
-    """Return why the outputs are wrong, or None, on both kinds of inputs."""
-    for kind in INPUTS:
-        case = Case.of(inputs.make(workload, kind, seed=0, device="cpu"), causal=causal)
-        reason = judge(
-            attention(*case.inputs),
-            case,
-            precision_class=variant.precision_class,
-            quantized_budget=variant.quantized_budget_rel_l2,
-        )[1]
-        if reason:
-            return reason
-    return None

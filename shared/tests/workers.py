@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -13,107 +11,102 @@ import torch
 from fakes import TINY
 
 from fluxbench import variants
-from fluxbench.bench.series import Turn
-from fluxbench.timing import stopwatch
-from fluxbench.timing.regimes import Plan
-from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.variants._base import Attention, Variant
-from fluxbench.worker import trial as regimes
-from fluxbench.worker.__main__ import Worker
+from fluxbench.bench import events
+from fluxbench.bench.events import Checked, Event, Failed, Timed
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.timing.plan import Plan
+from fluxbench.variants._base import YES, Capabilities, Variant
 from fluxbench.worker.request import Request
+from fluxbench.worker.worker import Worker
 
-# Two rounds of burst; of a block one window that is set aside and two that count, one call of each workload.
+Load = Callable[[AttentionCall], Attention]
+# Two rounds of burst; of a block one window of warm-up and two that count, one call of each workload.
 QUICK = Plan(
-    most_rounds=2,
-    least_rounds=2,
-    burst_budget_s=0.0,
-    first_rest_s=0.0,
-    rest_s=0.0,
-    chunk_s=0.0,
-    lead_s=0.0,
-    most_lead_s=0.0,
-    least_s=0.0,
-    most_s=0.0,
-    stretch_s=0.0,
-    settled_within=1e9,
-    sample_s=0.0,
-)
+    max_rounds=2, min_rounds=2, burst_budget_s=0.0, first_rest_s=0.0, min_rest_s=0.0, chunk_s=0.0, warm_up_s=0.0,
+    max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0, stretch_s=0.0, settled_within=1e9, sample_s=0.0,
+)  # fmt: skip
+ANYWHERE = Capabilities(
+    dtypes=("bfloat16", "float16", "float32"), minimum=(5, 0), cpu=True, causal=YES, gqa=YES, backward=YES,
+    separate_head_dims=True,
+)  # fmt: skip
+honest: Load = variants.find("torch_math").variant.load
 
 
-class LikeAGPU(Stopwatch):
-    """Marks as a CPU's, on the road of a GPU; it notes what it is asked to do."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.device("cpu"))
-        self.on_cpu = False
-        self.done: list[object] = []
-        self.held: list[float] = []
-        self._marks_of = Stopwatch(torch.device("cpu"))
-
-    def wait(self) -> None:
-        self.done.append("wait")
-
-    def clear_cache(self) -> None:
-        self.done.append("clear")
-
-    def hold(self, launch_s: float, calls: int) -> None:
-        self.done.append(("hold", calls))
-        self.held.append(launch_s)
-
-    def forget(self) -> None:
-        self._marks_of.forget()
-
-    def mark(self) -> None:
-        self._marks_of.mark()
-
-    def between_ms(self) -> list[float]:
-        return self._marks_of.between_ms()
+def variant(name: str, load: Load = honest, **fields: Any) -> Variant:
+    """Return a variant that runs everywhere."""
+    return Variant(name=name, load=load, **{"capabilities": ANYWHERE, **fields})
 
 
-def hurry(monkeypatch: pytest.MonkeyPatch, **changes: float) -> None:
-    """Let every plan be `QUICK`, with these changes, and the cache small."""
-    plan = dataclasses.replace(QUICK, **changes)  # type: ignore[arg-type]
-    monkeypatch.setattr(Plan, "on", classmethod(lambda cls, device: plan))
-    for module in (stopwatch, regimes):
-        monkeypatch.setattr(module, "last_level_cache_bytes", lambda device: 1 << 16)
+def register(monkeypatch: pytest.MonkeyPatch, *made: Variant) -> None:
+    monkeypatch.setattr(variants, "REGISTRY", (*variants.REGISTRY, *made))
 
 
-def events_of(request: Request) -> list[dict[str, Any]]:
-    """Return the events of a worker that carries out a request here.
+def events_of(request: Request, plan: Plan = QUICK) -> list[Event]:
+    """Return the events of a worker that carries out a request here, each read as strictly as those of a process.
 
     With one thread: several would wait for each other where the machine does something else, for 10 ms each time.
     """
     written = io.StringIO()
+    worker = Worker(request, written)
+    worker.plan = plan
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.inference_mode():
-            Worker(request, written).run()
+        worker.run()
     finally:
         torch.set_num_threads(threads)
-    return [json.loads(line) for line in written.getvalue().splitlines()]
+    return [events.parse(line) for line in written.getvalue().splitlines()]
 
 
 def given(
-    monkeypatch: pytest.MonkeyPatch, load: Callable[[], Attention], *, name: str = "made_up", **request: Any
-) -> list[dict[str, Any]]:
+    monkeypatch: pytest.MonkeyPatch, load: Load, *, name: str = "made_up", plan: Plan = QUICK, **request: Any
+) -> list[Event]:
     """Return the events of one worker that gets a variant with this `load`, and then torch_math."""
-    monkeypatch.setattr(variants, "REGISTRY", (*variants.REGISTRY, Variant(name=name, load=load)))
+    register(monkeypatch, variant(name, load))
     asked = {"variants": (name, "torch_math"), "references": ("torch_math",), "workloads": (TINY,), **request}
-    asked.setdefault("device", "cpu")
-    return events_of(Request(**asked))
+    return events_of(Request(**{"device": "cpu", **asked}), plan)
 
 
-def failures(events: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+def failures(seen: list[Event]) -> list[tuple[str, str, str]]:
     """Return who failed, how and why, in order."""
-    return [(event["variant"], event["status"], event["reason"]) for event in events if event["event"] == "failed"]
+    return [(event.variant, event.status, event.reason) for event in seen if isinstance(event, Failed)]
 
 
-def turns(events: list[dict[str, Any]]) -> list[Turn]:
-    """Return the turns that gave times, in order."""
-    return [Turn.of(event) for event in events if event["event"] == "timed"]
+def checks(seen: list[Event]) -> dict[str, Checked]:
+    """Return what is known of each variant that was right, at its last workload."""
+    return {event.variant: event for event in seen if isinstance(event, Checked)}
 
 
-def timed(events: list[dict[str, Any]]) -> set[str]:
+def trials(seen: list[Event]) -> list[Timed]:
+    """Return the trials that gave times, in order."""
+    return [event for event in seen if isinstance(event, Timed)]
+
+
+def timed(seen: list[Event]) -> set[str]:
     """Return the variants that were timed."""
-    return {turn.variant for turn in turns(events)}
+    return {trial.variant for trial in trials(seen)}
+
+
+def wrapped(change: Callable[[Attention, tuple[torch.Tensor, torch.Tensor, torch.Tensor]], torch.Tensor]) -> Load:
+    """Return a load of a kernel that gets the honest attention with q, k and v."""
+
+    def load(call: AttentionCall) -> Attention:
+        attend = honest(call)
+        return lambda q, k, v: change(attend, (q, k, v))
+
+    return load
+
+
+def raising(error: Exception, from_call: int = 1) -> Load:
+    """Return a load of an honest kernel that raises from a call on, counted from 1; two calls check it."""
+    made = 0
+
+    def change(attend: Attention, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        nonlocal made
+        made += 1
+        if made >= from_call:
+            raise error
+        return attend(*inputs)
+
+    return wrapped(change)

@@ -1,4 +1,4 @@
-"""What a showing cell calls: the records of the cells that it needs, drawn into its page.
+"""What cells call to show something: `measured()` in a measuring cell, the others in cells that need its results.
 
 uvnote names the folder of each needed cell's artifacts in `UVNOTE_INPUT_<ID>`. No torch, no measuring.
 """
@@ -8,201 +8,189 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import sys
-import textwrap
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
-from fluxbench import variants
-from fluxbench.analysis import history as past
-from fluxbench.core.formatting import utc
-from fluxbench.core.errors import SetupError
+import msgspec
+
+from fluxbench import studies, variants
+from fluxbench.analysis import history
+from fluxbench.core.errors import SetupError, one_sentence
+from fluxbench.core.files import write_rows, write_text
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection as hardware
+from fluxbench.device import detect, nvidia
+from fluxbench.device.describe import describe
+from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
-from fluxbench.records import schema as records
+from fluxbench.environments import cell
+from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
-from fluxbench.report.figures import figures as plots
-from fluxbench.report.tables import tables
+from fluxbench.records.status import FlagKind
+from fluxbench.report import figures, headline, tables, trial_runs
+from fluxbench.report import results as of_cells
+from fluxbench.report.basis import basis
+from fluxbench.report.blocks import Block, Facts, Paragraph, Verbatim
+from fluxbench.report.display import show
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import method
 
 
+@one_sentence
 def device() -> None:
-    """Print what this device is and its peak rates with their source, and write `device.json`."""
-    found = hardware.detect()
-    sheet = peak(found)
-    facts = {"device": dataclasses.asdict(found), "peak": dataclasses.asdict(sheet) if sheet else None}
-    records.write_text(Path("device.json"), json.dumps(facts, indent=1) + "\n")
-    print(hardware.describe(found))
+    """Show what this device is and its peak rates with their source, and write `device.json`."""
+    this_device = detect.detect()
+    sheet = peak(this_device)
+    content = {"device": dataclasses.asdict(this_device), "peak": dataclasses.asdict(sheet) if sheet else None}
+    write_text(Path(of_cells.DEVICE), json.dumps(content, indent=1) + "\n")
     if sheet:
-        print(f"\npeak, dense         {sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s")
-        print(textwrap.fill(sheet.source, 110, initial_indent="source              ", subsequent_indent=" " * 20))
+        rates = f"{sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s"
+        peaks = [("peak, dense", rates), ("source", sheet.source)]
     else:
-        print("\npeak                unknown: this device is not in fluxbench's table of data sheets")
-    others = hardware.other_processes(found)
-    if others:
-        print(f"\nin use by           {'; '.join(others)}")
-    if text := hardware.nvidia_smi():
-        print(f"\n{text}")
+        peaks = [("peak", "unknown: this device is not in fluxbench's table of data sheets")]
+    others = nvidia.other_processes(this_device)
+    in_use = [("in use by", "; ".join(others))] if others else []
+    text = nvidia.nvidia_smi()
+    show(Facts([*describe(this_device), *peaks, *in_use]), *([Verbatim(text)] if text else []))
 
 
-def answer() -> None:
-    """Print the page's answer, what must be known of the kernels in it, and on what it holds."""
-    found, device = measured(), _facts()["device"]
-    print(*tables.answer(found, str(device["name"]), variants.notes()), _holds_on(device, found), sep="\n\n")
+@one_sentence
+def results(study: str = "") -> None:
+    """Gather what the needed cells measured, with earlier records, for the cells that show it.
 
-
-def correctness() -> None:
-    """Print every variant's errors and verdicts, and write `correctness.csv`."""
-    found = measured()
-    tables.write_csv(found, Path("correctness.csv"))
-    print(tables.correctness_table(found))
-
-
-def state() -> None:
-    """Print what the device was doing while it was measured, what a call costs beside its time, and all marks."""
-    print(tables.state_table(measured()))
-
-
-def kernels() -> None:
-    """Print what a call of each variant consists of and the kernels that ran, and write `kernels.csv`."""
-    found = measured()
-    tables.write_kernels_csv(found, Path("kernels.csv"))
-    print(tables.kernels_table(found, variants.notes()))
-
-
-def capabilities() -> None:
-    """Print what each variant declares and what came of trying it here, and write `capabilities.csv`."""
-    found, tried = measured(), _tried()
-    tables.write_capabilities_csv(variants.REGISTRY, found, tried, Path("capabilities.csv"))
-    print(tables.capabilities_table(variants.REGISTRY, found, tried))
-
-
-def latency() -> None:
-    """Draw `latency.svg` with `latency.csv`."""
-    plots.latency(measured(), Path("latency.svg"))
-
-
-def throughput() -> None:
-    """Draw `throughput.svg` with `throughput.csv`: against the data sheet's peak and the measured matrix rate."""
-    sheet = _facts()["peak"]
-    rates = input_json("ceilings.json")
-    plots.throughput(
-        measured(),
-        Path("throughput.svg"),
-        peak_tflops=sheet["bf16_tflops"] if sheet else None,
-        matmul_tflops=rates.get("matmul_tflops") if rates else None,
+    `study` is the notebook's, where its name is another. Writes the files of `report.results.OUTPUTS`.
+    """
+    gathered = of_cells.gather(_inputs(), study=study)
+    earlier, notes = history.earlier(Settings.load().root, gathered.device, gathered.notebook)
+    gathered = dataclasses.replace(
+        gathered, reruns=_reruns(gathered.device), earlier=tuple(earlier), notes=(*gathered.notes, *notes)
     )
+    of_cells.write(gathered, Path())
+    counts = Counter(record.status.value for record in gathered.records)
+    rows = [
+        ("cells", ", ".join(dict.fromkeys(record.cell for record in gathered.records)) or "none has records"),
+        ("records", ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"),
+        ("earlier records", f"{len(earlier):,}"),
+    ]
+    show(Facts(rows), *_notes(gathered))
 
 
-def frontier() -> None:
-    """Draw `frontier.svg` with `frontier.csv`: error against time."""
-    plots.frontier(measured(), Path("frontier.svg"))
+@one_sentence
+def answer() -> None:
+    """Show the page's answer, what it holds on, and what could not be read."""
+    show(*_answer(_results()))
 
 
-def energy() -> None:
-    """Draw `energy.svg` with `energy.csv`."""
-    plots.energy(measured(), Path("energy.svg"))
+@one_sentence
+def table(name: str) -> None:
+    """Show a table of `report/tables/`, and write `<name>.csv` where it has one."""
+    _table(name, _results())
 
 
-def parts() -> None:
-    """Draw `parts.svg` with `parts.csv`: what one call's time is spent on."""
-    plots.parts(measured(), Path("parts.svg"))
+@one_sentence
+def figure(name: str) -> None:
+    """Write a figure of `report/figures/`, `<name>.svg`, with what it plots, `<name>.csv`."""
+    _figure(name, _results())
 
 
-def ranking() -> None:
-    """Print the ranking with its intervals and what its numbers are, and draw `ranking.svg` with `ranking.csv`."""
-    found = measured()
-    sheet = _facts()["peak"]
-    print(tables.ranking_table(found, peak_tflops=sheet["bf16_tflops"] if sheet else None))
-    print(f"\n{tables.method_note(found)}")
-    plots.ranking(found, Path("ranking.svg"))
+@one_sentence
+def study() -> None:
+    """Show all that the notebook's study lists: the answer, tables and figures."""
+    shown = _results()
+    listed = studies.find(shown.study or shown.notebook)
+    for name in listed.tables:
+        tables.find(name)  # an unknown name is refused before anything is shown
+    for name in listed.figures:
+        figures.find(name)
+    if listed.answer:
+        show(*_answer(shown))
+    for name in listed.tables:
+        _table(name, shown)
+    for name in listed.figures:
+        _figure(name, shown)
 
 
-def history() -> None:
-    """Print the times over drivers and libraries; of two revisions or more draw `history.svg` with `history.csv`."""
-    found = measured()
-    facts = _facts()["device"]
-    names = {field.name for field in dataclasses.fields(hardware.Device)}
-    device = hardware.Device(**{name: value for name, value in facts.items() if name in names})
+@one_sentence
+def measured() -> None:
+    """Show what the running measuring cell has measured: times, the device's own rates, or the runs of trials."""
+    this = cell.current()
+    if this.measures == "trials":
+        show(*trial_runs.blocks(Path("trials.json")))
+        return
+    shown = Results(notebook=this.notebook, study=this.study, device=detect.detect(), records=())
+    if this.measures == "rates":
+        shown = dataclasses.replace(shown, rates=_written(Path(of_cells.RATES)))
+        show(*tables.find("rates").blocks(shown))
+        return
     try:
-        root = Settings.load().root
-    except SetupError as error:
-        sys.exit(f"fluxbench: {error}")
-    folders = [past.published_folder(root, device, name) for name in dict.fromkeys(record.notebook for record in found)]
-    collected = past.revisions(found, device, folders, past.local_folders())
-    timelines = collected.timelines(found)
-    print(past.text(collected, timelines))
-    if any(len(timeline.revisions) > 1 for timeline in timelines):
-        plots.history(timelines, Path("history.svg"))
+        shown = dataclasses.replace(shown, records=tuple(files.read(Path(f"{this.id}.jsonl"))))
+    except (FileNotFoundError, RecordError) as error:
+        raise SetupError(f"the records of cell {this.id!r} must be whole, got {error}; measure them first") from error
+    paragraphs = [Paragraph(text) for text in method(shown.records)]
+    show(*_shared_device(shown.records), *tables.find("timing").blocks(shown), *paragraphs)
 
 
-def measured() -> list[Record]:
-    """Return all records of the cells that this cell needs. Ends the cell with one sentence where one is damaged."""
-    found: list[Record] = []
-    for folder in inputs():
-        for path in sorted(folder.glob("*.jsonl")):
-            try:
-                found += records.read(path)
-            except RecordError as error:
-                sys.exit(f"fluxbench: {error}; run the cell that wrote it again")
-    return found
+def _reruns(device: Device) -> dict[str, object]:
+    """Return how far fresh runs of the notebook that the running cell reads differ; empty where it reads none."""
+    for notebook in cell.reads_of_current():
+        from fluxbench.analysis.certificate import rerun_summary  # it loads numpy, which no other results cell needs
+
+        reruns: dict[str, object] = msgspec.to_builtins(
+            rerun_summary.of_notebook(Settings.load().root, device, notebook)
+        )
+        return reruns
+    return {}
 
 
-def _holds_on(device: dict[str, Any], found: list[Record]) -> str:
-    """Return the device, when it was measured and with what, as aligned rows."""
-    times = sorted(utc(record.measured_at) for record in found)
-    versions: dict[str, set[str]] = {}
-    for record in found:
-        for name, version in record.versions.items():
-            versions.setdefault(name, set()).add(version)
-    limit, driver = device.get("power_limit_w"), device.get("driver")
-    rows = {
-        "device": f"{device['name']}{f', power limit {limit:g} W' if limit else ''}",
-        "driver": f"{driver}{f', CUDA {cuda}' if (cuda := device.get('cuda')) else ''}" if driver else "",
-        "measured": " to ".join(dict.fromkeys((times[0], times[-1]))) if times else "never",
-        "environment": "; partly ".join(sorted({way for record in found if (way := _environment(record))})),
-        "with": ", ".join(f"{name} {' and '.join(sorted(its))}" for name, its in versions.items() if name != "driver"),
-    }
-    return "\n".join(f"{name:<13}{text}" for name, text in rows.items() if text)
+def _answer(shown: Results) -> list[Block]:
+    paragraphs = headline.answer(shown.records, shown.device.name, variants.notes())
+    return [*(Paragraph(text, kind="lead") for text in paragraphs), basis(shown), *_notes(shown)]
 
 
-def _environment(record: Record) -> str:
-    """Return where a record's packages came from; empty where it does not say."""
-    if record.fingerprint.get("way") == "ambient":
-        return "as found on the machine; the pins in the cells did not apply to what it had"
-    lock = str(record.fingerprint.get("lock") or "").split(" ")[0]  # its hash stands behind its name
-    return f"from the lock {lock}" if lock else ""
+def _table(name: str, shown: Results) -> None:
+    tabled = tables.find(name)
+    show(*tabled.blocks(shown))
+    if tabled.rows:
+        write_rows(Path(f"{name}.csv"), tabled.rows(shown))
+    for file, text in tabled.files(shown).items() if tabled.files else ():
+        write_text(Path(file), text)
 
 
-def _tried() -> dict[str, dict[str, str]]:
-    """Return what came of trying each variant's capabilities. Ends the cell where a file of it is damaged."""
-    found: dict[str, dict[str, str]] = {}
-    for folder in inputs():
-        for path in sorted(folder.glob("*.capabilities.json")):
-            try:
-                found |= {name: dict(its) for name, its in json.loads(path.read_bytes())["variants"].items()}
-            except (AttributeError, KeyError, TypeError, ValueError):
-                sys.exit(f"fluxbench: {path.name} is damaged; run the cell that wrote it again")
-    return found
+def _figure(name: str, shown: Results) -> None:
+    drawing = figures.find(name)(shown)
+    if drawing is None:
+        show(Paragraph("There is nothing to draw."))
+        return
+    write_text(Path(f"{name}.svg"), drawing.svg)
+    write_rows(Path(f"{name}.csv"), drawing.rows)
 
 
-def _facts() -> dict[str, Any]:
-    facts = input_json("device.json")
-    if facts is None:
-        sys.exit("fluxbench: this cell must have needs=hardware, for device.json; add it to the cell's first line")
-    return facts
+def _notes(shown: Results) -> list[Block]:
+    return [Paragraph(note, kind="note") for note in shown.notes]
 
 
-def input_json(name: str) -> dict[str, Any] | None:
-    """Return what a JSON file of a needed cell holds, None where there is none."""
-    for folder in inputs():
-        if (folder / name).is_file():
-            found: dict[str, Any] = json.loads((folder / name).read_text(encoding="utf-8"))
-            return found
-    return None
+def _shared_device(records: tuple[Record, ...]) -> list[Block]:
+    flags = (record.flagged(FlagKind.SHARED_DEVICE) for record in records)
+    others = dict.fromkeys(flag.detail for flag in flags if flag)
+    text = "Another process was using the device: {}. Times may be too long."
+    return [Paragraph(text.format(other), kind="note") for other in others]
 
 
-def inputs() -> list[Path]:
+def _written(path: Path) -> dict[str, object]:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    except (FileNotFoundError, msgspec.DecodeError) as error:
+        raise SetupError(f"{path.name} must be whole, got {error}; measure the rates first") from error
+
+
+def _results() -> Results:
+    """Return what the results cell gathered. Raises `SetupError` where this cell does not need it."""
+    for folder in _inputs():
+        if (folder / of_cells.REST).is_file():
+            return of_cells.read(folder)
+    raise SetupError("this cell must need the results cell; add needs=results to its first line")
+
+
+def _inputs() -> list[Path]:
     """Return the folders of the needed cells' artifacts."""
     names = [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]
     return [Path(os.environ[name]) for name in names]

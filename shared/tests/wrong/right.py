@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import torch
 
-from fluxbench.variants._base import Attention
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 
@@ -38,5 +39,5 @@ def weighted(
     return ((low.float() @ values) / sums).to(q.dtype).transpose(1, 2).contiguous()
 
 
-def load() -> Attention:
+def load(call: AttentionCall) -> Attention:
     return attention_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Record, Timing
+from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
 EAGER = "eager"
@@ -101,6 +101,11 @@ def gb_s(record: Record) -> float:
     return record.workload.cost.min_bytes / timing_of(record).median_ms / 1e6
 
 
+def throughput(record: Record, unit: str) -> float:
+    """Return a PASSED record's rate in a unit that a study gives rates in: "TFLOP/s" or "GB/s"."""
+    return gb_s(record) if unit == "GB/s" else tflops(record)
+
+
 def reference_variant(records: Iterable[Record]) -> str | None:
     """Return the variant that the ratios are against; None where nothing passed."""
     return next((record.timing.reference_variant for record in records if record.timing), None)
@@ -123,4 +128,11 @@ def not_launch_bound(records: Sequence[Record]) -> Sequence[Record]:
 
 def capped_regimes(record: Record) -> tuple[str, ...]:
     """Return the regimes in which the caps of time and processes came before the precision that is asked for."""
-    return tuple(regime for regime, timing in record.timings.items() if timing.converged is False)
+    timings = ((regime, record.timings.get(regime)) for regime in (SUSTAINED, BURST))
+    return tuple(regime for regime, timing in timings if timing and timing.converged is False)
+
+
+def ranking_regime(records: Iterable[Record]) -> str:
+    """Return the regime that ranks: sustained, or burst where none of the records has another time."""
+    timed = [record for record in records if record.timing]
+    return BURST if timed and not any(record.sustained for record in timed) else SUSTAINED

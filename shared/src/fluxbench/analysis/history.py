@@ -1,13 +1,9 @@
-"""Records -> a page's variants over drivers and libraries, as measured on this model of device, revision by revision.
-
-Earlier records are the published ones with their history, and the local results that `FLUXBENCH_HISTORY` names.
-"""
+"""Records over time: a page's variants by driver and library versions, on one model of device."""
 
 from __future__ import annotations
 
 import itertools
 import os
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,29 +11,27 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
-from fluxbench.analysis.ranking import Group, distrusted, groups, launch_bound, timing_of
-from fluxbench.core.formatting import plus_minus
-from fluxbench.device.detection import target_name
+from fluxbench.analysis.groups import Group, groups, is_distrusted, ranking_regime
 from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.records import fingerprint
-from fluxbench.records import schema as records
-from fluxbench.records.schema import Record, RecordError, Status
-from fluxbench.report.legend import late_note
+from fluxbench.device.targets import target_name
+from fluxbench.operations.workload import Workload
+from fluxbench.records import files, fingerprint
+from fluxbench.records.fingerprint import Incomparable
+from fluxbench.records.schema import Record, RecordError
+from fluxbench.records.status import Status
 
-VARIABLE = "FLUXBENCH_HISTORY"  # folders of earlier good results of the cells that a cell needs
-VERSIONS = ("driver", "torch", "triton", "cudnn")  # what tells one revision from another
-_WRAP = 110  # characters of a line of prose
+VARIABLE = "FLUXBENCH_HISTORY"  # folders of earlier good results of the measuring cells, separated like PATH
+VERSIONS = ("driver", "torch", "triton", "cudnn")  # what distinguishes one revision from another
 _VERSION = 24  # characters of a version that are shown
 _NAMED = 4  # variants that a sentence names before it counts the rest
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
 
 
 def moment(measured_at: object) -> datetime | None:
-    """Return the UTC time that an ISO 8601 text says, None where it says none; without a zone it is UTC."""
+    """Return the UTC time of an ISO 8601 text, None where it is none; without a zone it is UTC."""
     try:
-        found = datetime.fromisoformat(str(measured_at))
-        return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        time = datetime.fromisoformat(str(measured_at))
+        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -51,7 +45,7 @@ class Revision:
 
     @cached_property
     def measured_at(self) -> datetime | None:
-        """The UTC time of its newest record; None where no record says one."""
+        """The UTC time of its newest record; None where no record has one."""
         return max((time for record in self.records if (time := moment(record.measured_at))), default=None)
 
 
@@ -61,7 +55,7 @@ class Break:
 
     before: int
     after: int
-    reason: str  # a clause: "they were not measured in the same way: ..."
+    reason: Incomparable
     variants: tuple[str, ...]
 
 
@@ -71,31 +65,32 @@ class Timeline:
 
     group: Group
     revisions: tuple[Revision, ...]  # in order of time
-    places: Mapping[str, tuple[Record | None, ...]]  # by variant, one a revision; None: not measured then
+    records: Mapping[str, tuple[Record | None, ...]]  # by variant, one a revision; None: not measured then
 
     @cached_property
     def points(self) -> dict[str, list[tuple[int, Record]]]:
         """The PASSED records of each variant that has one, with the index of their revision, in order of time."""
-        found = {
-            variant: [(at, record) for at, record in enumerate(places) if record and record.status is Status.PASSED]
-            for variant, places in self.places.items()
+        points = {
+            variant: [(index, r) for index, r in enumerate(by_revision) if r and r.status is Status.PASSED]
+            for variant, by_revision in self.records.items()
         }
-        return {variant: points for variant, points in found.items() if points}
+        return {variant: of_variant for variant, of_variant in points.items() if of_variant}
 
     @cached_property
     def breaks(self) -> list[Break]:
         """Where a variant's time must not be compared with its time before."""
-        found: dict[tuple[int, int, str], list[str]] = {}
+        variants: dict[tuple[int, int, Incomparable], list[str]] = {}
         for variant, points in self.points.items():
             for (before, old), (after, new) in itertools.pairwise(points):
                 if reason := not_comparable(old, new):
-                    found.setdefault((before, after, reason), []).append(variant)
-        return [Break(*where, tuple(variants)) for where, variants in sorted(found.items())]
+                    variants.setdefault((before, after, reason), []).append(variant)
+        ordered = sorted(variants.items(), key=lambda item: (*item[0][:2], str(item[0][2])))
+        return [Break(*where, tuple(names)) for where, names in ordered]
 
     @cached_property
     def head(self) -> dict[str, list[str]]:
-        """What the revisions are called: their number, date, driver and torch, and of the rest what differs."""
-        versions = {name: [_plain(str(r.versions.get(name, "-"))) for r in self.revisions] for name in VERSIONS}
+        """The names of the revisions: number, date, driver and torch, and of the other versions those that differ."""
+        versions = {name: [_plain(r.versions.get(name, "-")) for r in self.revisions] for name in VERSIONS}
         dates = [f"{time:%Y-%m-%d}" if (time := revision.measured_at) else "no date" for revision in self.revisions]
         return {
             "revision": [f"{number}" for number, _ in enumerate(self.revisions, start=1)],
@@ -110,185 +105,118 @@ class Timeline:
     @property
     def where(self) -> str:
         """The workload in words."""
-        return f"{self.group.name} at {self.group.length(self.group.longest):,} {self.group.axis}"
+        return f"{self.group.name} at {self.group.longest.x:,} {self.group.axis}"
 
-    def called(self, at: int) -> str:
+    def called(self, index: int) -> str:
         """Return one revision in words: `driver 580.10, torch 2.9.0, 2026-01-31`."""
-        versions = [f"{name} {texts[at]}" for name, texts in self.head.items() if name in VERSIONS]
-        return ", ".join([*versions, self.head["date"][at]])
+        versions = [f"{name} {texts[index]}" for name, texts in self.head.items() if name in VERSIONS]
+        return ", ".join([*versions, self.head["date"][index]])
 
     def broken(self) -> list[str]:
         """Return a sentence for each reason of a break."""
-        between: dict[str, list[str]] = {}
-        for each in self.breaks:
-            both = [v for v, points in self.points.items() if {each.before, each.after} <= {at for at, _ in points}]
-            who = "" if len(each.variants) == len(both) else f" ({_names(each.variants)})"
-            between.setdefault(each.reason, []).append(f"{each.before + 1} and {each.after + 1}{who}")
+        pairs: dict[Incomparable, list[str]] = {}
+        for one in self.breaks:
+            both = [v for v, points in self.points.items() if {one.before, one.after} <= {index for index, _ in points}]
+            who = "" if len(one.variants) == len(both) else f" ({_names(one.variants)})"
+            pairs.setdefault(one.reason, []).append(f"{one.before + 1} and {one.after + 1}{who}")
         return [
-            f"Times must not be compared between revisions {'; '.join(pairs)}, since {reason}."
-            for reason, pairs in between.items()
+            f"Times must not be compared between revisions {'; '.join(between)}, since {reason}."
+            for reason, between in pairs.items()
         ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """The revisions in order of time, and a sentence for each thing that was left out."""
+    """The revisions in order of time, a timeline for each group of the page, and notes on what was excluded."""
 
     revisions: tuple[Revision, ...]
+    timelines: tuple[Timeline, ...]
     notes: tuple[str, ...]
 
-    def timelines(self, present: Iterable[Record]) -> list[Timeline]:
-        """Return the longest workload of each group of the present records over time."""
-        return [_timeline(group, self.revisions) for group in groups(present)]
 
+def of(present: Sequence[Record], device: Device, earlier: Iterable[Record] = ()) -> History:
+    """Return the history of the present records' variants on this model of device.
 
-def published_folder(root: Path, device: Device, notebook: str) -> Path:
-    """Return the folder that `fluxbench publish` fills for a device and a notebook."""
-    return root / "reports" / target_name(device) / notebook
-
-
-def local_folders() -> list[Path]:
-    """Return the folders of earlier local results that the environment names."""
-    return [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
-
-
-def revisions(
-    present: Sequence[Record], device: Device, published: Iterable[Path] = (), local: Iterable[Path] = ()
-) -> History:
-    """Return what is known over time of the variants of the present records, on this model of device.
-
-    `published` are folders of `reports/<target>/`, `local` folders of single results. A record belongs to the revision
-    of its driver and libraries. There, a present record stands for its variant and workload, so that the page agrees
-    with itself, and else the newest. Revisions are ordered by their newest record. Raises nothing: what is damaged, or
-    of another device, is left out with a note.
+    A record belongs to the revision of its driver and libraries. There, a present record stands for its variant and
+    workload, so that the page agrees with itself, and else the newest. Revisions are ordered by their newest record.
     """
-    earlier, notes = _read(_files(published, local))
     unique: dict[tuple[str, Workload, str], Record] = {}
     for record in (*_newest_first(present), *_newest_first(earlier)):
         unique.setdefault((record.variant, record.workload, record.measured_at), record)
     shown = {record.variant for record in present}
     now = fingerprint.of_device(device)
-    others: Counter[str] = Counter()
-    found: dict[tuple[tuple[str, str], ...], dict[tuple[str, Workload], Record]] = {}
+    others: Counter[tuple[str, str]] = Counter()
+    by_versions: dict[tuple[tuple[str, str], ...], dict[tuple[str, Workload], Record]] = {}
     for record in unique.values():
         if record.variant not in shown or "torch" not in record.versions:  # without torch nothing was run
             continue
         if other := fingerprint.another_device(record.fingerprint, now):
             others[other] += 1
             continue
-        key = tuple((name, str(record.versions[name])) for name in VERSIONS if name in record.versions)
-        found.setdefault(key, {}).setdefault((record.variant, record.workload), record)
-    ordered = [Revision(versions=dict(key), records=tuple(its.values())) for key, its in found.items()]
-    ordered.sort(key=lambda revision: revision.measured_at or _NO_TIME)
-    notes += [
-        f"Left out: {count:,} record{'s' * (count != 1)} measured on another device ({other})."
-        for other, count in others.items()
-    ]
-    return History(revisions=tuple(ordered), notes=tuple(notes))
-
-
-def not_comparable(before: Record, after: Record) -> str | None:
-    """Say in a clause why the times of two PASSED records of a variant must not be compared, or None."""
-    if reason := fingerprint.not_comparable(before.fingerprint, after.fingerprint):
-        return reason
-    old, new = timing_of(before).regime, timing_of(after).regime
-    return None if old == new else f"the load was {old} and then {new}"
-
-
-def text(history: History, timelines: Sequence[Timeline]) -> str:
-    """Return each timeline as a text table, with what it is and what in it must not be compared."""
-    parts: list[str] = []
-    for timeline in timelines:
-        title = (
-            f"{timeline.where}: median sustained ms per call, 95% intervals in brackets or half of one after ±. "
-            "A revision is what one driver and one set of libraries gave on this model of device, in order of time, "
-            "dated by its newest record (UTC); -: not measured."
-        )
-        if not timeline.points:
-            parts.append(_wrapped(f"{timeline.where}: nothing passed so far."))
-            continue
-        if len(timeline.revisions) == 1:
-            parts.append(
-                _wrapped(
-                    f"One measurement so far: {timeline.called(0)}. After a change of driver or libraries, "
-                    "`fluxbench rerun` and `make publish` add to it."
-                )
-            )
-        parts += [_wrapped(title), _table(timeline)]
-        if late := late_note(record for points in timeline.points.values() for _, record in points):
-            parts.append(_wrapped(late))
-        parts += map(_wrapped, timeline.broken())
-        never = [variant for variant in timeline.places if variant not in timeline.points]
-        if never:
-            parts.append(_wrapped(f"Without a time in any: {', '.join(never)}."))
-    return "\n\n".join([*parts, *map(_wrapped, history.notes)]) or "There are no records."
-
-
-def _files(published: Iterable[Path], local: Iterable[Path]) -> Iterator[Path]:
-    """Yield the files of records."""
-    of_published = ((folder, pattern) for folder in published for pattern in ("records/*.jsonl", "history/*/*.jsonl"))
-    for folder, pattern in (*of_published, *((folder, "*.jsonl") for folder in local)):
-        yield from sorted(folder.glob(pattern))
-
-
-def _read(files: Iterable[Path]) -> tuple[list[Record], list[str]]:
-    """Return the records of all files, and a sentence for each file that cannot be read."""
-    found: list[Record] = []
-    notes = []
-    for file in files:
-        try:
-            its = records.read(file)
-            if not all(map(_is_whole, its)):
-                raise RecordError("a record's variant, measured_at, versions or fingerprint is of another type")
-            found += its
-        except (OSError, RecordError, RecursionError) as error:
-            notes.append(f"Left out: {file.parent.name}/{file.name} cannot be read ({_plain(str(error), 200)}).")
-    return found, notes
-
-
-def _is_whole(record: Record) -> bool:
-    texts, tables = (record.variant, record.measured_at), (record.versions, record.fingerprint)
-    return all(isinstance(each, str) for each in texts) and all(isinstance(each, Mapping) for each in tables)
-
-
-def _newest_first(found: Iterable[Record]) -> list[Record]:
-    return sorted(found, key=lambda record: moment(record.measured_at) or _NO_TIME, reverse=True)
-
-
-def _timeline(group: Group, revisions: Iterable[Revision]) -> Timeline:
-    columns = [(each, found) for each in revisions if (found := _at(group, each))]
-    return Timeline(
-        group=group,
-        revisions=tuple(each for each, _ in columns),
-        places={variant: tuple(found.get(variant) for _, found in columns) for variant in group.variants},
+        key = tuple((name, record.versions[name]) for name in VERSIONS if name in record.versions)
+        by_versions.setdefault(key, {}).setdefault((record.variant, record.workload), record)
+    revisions = [Revision(versions=dict(key), records=tuple(own.values())) for key, own in by_versions.items()]
+    revisions.sort(key=lambda revision: revision.measured_at or _NO_TIME)
+    return History(
+        revisions=tuple(revisions),
+        timelines=tuple(_timeline(group, revisions) for group in groups(present)),
+        notes=tuple(
+            f"Excluded: {count:,} record{'s' * (count != 1)} measured on another device ({was} -> {is_})."
+            for (was, is_), count in others.items()
+        ),
     )
 
 
-def _at(group: Group, revision: Revision) -> dict[str, Record]:
-    """Return each variant's record at the longest workload; of one that was found out at any length that one."""
-    its = [record for record in revision.records if record.workload in group.workloads]
-    found = {record.variant: record for record in its if record.workload == group.longest}
-    return found | {r.variant: r for r in its if distrusted(r) and r.variant in found}
+def earlier(root: Path, device: Device, notebook: str) -> tuple[list[Record], list[str]]:
+    """Return all published records of a notebook on a device and earlier local ones, and a note on each bad file.
+
+    Published are `reports/<target>/<notebook>/records` and `history/*` below `root`; local are the folders in the
+    environment variable `FLUXBENCH_HISTORY`.
+    """
+    published = root / "reports" / target_name(device) / notebook
+    local = [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
+    records: list[Record] = []
+    notes = []
+    for file in _files((published / "records", *sorted(published.glob("history/*")), *local)):
+        try:
+            records += files.read(file)
+        except (OSError, RecordError) as error:
+            reason = _plain(str(error), 200)
+            notes.append(f"{file.parent.name}/{file.name} cannot be read, so its records are missing here: {reason}.")
+    return records, notes
 
 
-def _table(timeline: Timeline) -> str:
-    head = [[name, *texts] for name, texts in timeline.head.items()]
-    rows = [[variant, *map(_cell, timeline.places[variant])] for variant in timeline.points]
-    widths = [max(map(len, column)) for column in zip(*head, *rows, strict=True)]
-
-    def line(row: Sequence[str]) -> str:
-        first, *rest = zip(row, widths, strict=True)
-        return "  ".join([first[0].ljust(first[1]), *(text.rjust(width) for text, width in rest)]).rstrip()
-
-    return "\n".join([*map(line, head), "  ".join("─" * width for width in widths), *map(line, rows)])
+def not_comparable(before: Record, after: Record) -> Incomparable | None:
+    """Return why the times of two PASSED records of a variant must not be compared, or None."""
+    old, new = ((record.fingerprint, record.method_version) for record in (before, after))
+    if incomparable := fingerprint.not_comparable(old, new):
+        return incomparable
+    was, now = ranking_regime([before]), ranking_regime([after])
+    return None if was == now else Incomparable("regime", was, now)
 
 
-def _cell(record: Record | None) -> str:
-    if record is None:
-        return "-"
-    if not record.timing:
-        return record.status.value
-    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + " h" * launch_bound(record)
+def _files(folders: Iterable[Path]) -> Iterator[Path]:
+    return (file for folder in folders for file in files.paths(folder))
+
+
+def _newest_first(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: moment(record.measured_at) or _NO_TIME, reverse=True)
+
+
+def _timeline(group: Group, revisions: Iterable[Revision]) -> Timeline:
+    columns = [(revision, records) for revision in revisions if (records := _longest(group, revision))]
+    return Timeline(
+        group=group,
+        revisions=tuple(revision for revision, _ in columns),
+        records={variant: tuple(records.get(variant) for _, records in columns) for variant in group.variants},
+    )
+
+
+def _longest(group: Group, revision: Revision) -> dict[str, Record]:
+    """Return each variant's record at the longest workload; of a variant that is distrusted the one that says why."""
+    of_group = [record for record in revision.records if record.workload in group.workloads]
+    longest = {record.variant: record for record in of_group if record.workload == group.longest}
+    return longest | {r.variant: r for r in of_group if is_distrusted(r) and r.variant in longest}
 
 
 def _names(variants: Sequence[str]) -> str:
@@ -301,7 +229,3 @@ def _plain(text: str, characters: int = _VERSION) -> str:
     """Return a text from a record fit for a line: in one line, printable, not longer than so many characters."""
     line = "".join(letter for letter in " ".join(text.split()) if letter.isprintable())
     return line if len(line) <= characters else f"{line[: characters - 1]}…"
-
-
-def _wrapped(sentence: str) -> str:
-    return textwrap.fill(sentence, _WRAP, break_long_words=False, break_on_hyphens=False)

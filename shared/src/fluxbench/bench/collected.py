@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fluxbench.bench import events
-from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Timed
+from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, ProbeResult, Timed
 from fluxbench.records.schema import Flag
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Log, Reading
@@ -48,7 +48,7 @@ class Collected:
     readings: list[Reading] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     control: str | None = None  # what the control kernel is, where the device has one
-    probed: dict[str, dict[str, str]] = field(default_factory=dict)  # by variant
+    probed: dict[str, dict[str, ProbeResult]] = field(default_factory=dict)  # by variant and capability
     workers: int = 0  # that have begun
     rates: list[dict[str, float]] = field(default_factory=list)  # one a process
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile

@@ -6,6 +6,7 @@ Nothing is built, no worker is started, the device is not touched.
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import os
@@ -19,6 +20,7 @@ from fluxbench.device import targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
+from fluxbench.operations.workload import Workload
 from fluxbench.records import fingerprint
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.variants import slowed
@@ -38,7 +40,8 @@ def measured_variants(cell: Cell) -> tuple[str, ...]:
 def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
     """Return what a measurement by this cell would depend on now.
 
-    An unknown variant is left to the cell, which refuses it. Raises `SetupError` for an unknown study or workload.
+    An unknown variant is left to the cell, which refuses it. Raises `SetupError` for an unknown study, workload or
+    operation.
     """
     study = studies.find(cell.study)
     target = targets.of(device, settings.root)
@@ -54,8 +57,10 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         **environment,
         **_of_hub(used, settings),
         "workloads": " ".join(workload.name for workload in workloads),
+        "shapes": _hash_of_shapes(workloads),
+        "regimes": " ".join(study.measures) if names else "",
         "references": " ".join(study.references) if names else "",
-        "left_out": "" if settings.all else " ".join(target.leaves_out),
+        "left_out": "" if settings.all else " ".join(target.exclude),
         "cell": cell.source_sha256[:12],
         **fingerprint.of_code(fingerprint.MEASURING),
         **_code({each.operation for each in workloads}, used),
@@ -71,6 +76,14 @@ def _variants(names: Iterable[str]) -> Iterator[Variant]:
             continue
 
 
+def _hash_of_shapes(workloads: Iterable[Workload]) -> str:
+    """Return a hash of the workloads themselves: a name may stand for another shape one day."""
+    facts = [
+        (each.operation, each.group, each.x, each.x_unit, each.ranks, sorted(each.shape.items())) for each in workloads
+    ]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:8] if facts else ""
+
+
 def _of_hub(used: Iterable[Variant], settings: Settings) -> dict[str, str]:
     """Return which builds the kernels of the hub would be: the locked revisions, and local copies, both as hashes."""
     if not any("kernels" in variant.packages for variant in used):
@@ -83,7 +96,13 @@ def _of_hub(used: Iterable[Variant], settings: Settings) -> dict[str, str]:
 
 def _code(names_of_operations: Iterable[str], used: Iterable[Variant]) -> Fingerprint:
     """Return the hashes of the files of operations, variants and kernels that take part."""
-    modules = [operations.NAMES.get(name, name).partition(":")[0] for name in names_of_operations]
+    modules = []
+    for name in names_of_operations:
+        try:
+            operations.find(name)
+        except ValueError as error:
+            raise SetupError(str(error)) from error
+        modules.append(operations.NAMES.get(name, name).partition(":")[0])
     modules += [each.load.__module__ for variant in used for each in (variant, variant.base) if each]
     inside: set[Path] = set()
     outside: dict[str, Path] = {}
@@ -113,9 +132,12 @@ def _close(path: Path, found: set[Path]) -> None:
                 _close(imported, found)
 
 
-def _imports(source: str) -> Iterator[str]:
+@functools.lru_cache(maxsize=256)  # each cell asks for the same few files
+def _imports(source: str) -> tuple[str, ...]:
+    names: list[str] = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += (f"{node.module}.{alias.name}" for alias in node.names)
+    return tuple(names)

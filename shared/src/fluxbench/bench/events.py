@@ -2,59 +2,58 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from fluxbench.records.schema import Errors, Flag, KernelShare, RecordError
+from fluxbench.records.schema import Count, Errors, Flag, KernelShare, NotNegative, Positive, RecordError
 from fluxbench.records.status import Status
 
-Ms = Annotated[float, Meta(gt=0)]
 Span = tuple[float, float]  # begin and end, monotonic seconds
-KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
+KernelTimes = tuple[Positive, Positive, dict[str, NotNegative]]  # sum, span, and the sum by parts, in ms
 
 
 class _Event(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event"):
     """One line of a worker."""
 
 
-class Ready(_Event, kw_only=True, tag="ready"):
+class Ready(_Event, frozen=True, kw_only=True, tag="ready"):
     """The process has begun."""
 
     versions: dict[str, str]
     cpu_threads: int
 
 
-class ControlKernel(_Event, kw_only=True, tag="control_kernel"):
+class ControlKernel(_Event, frozen=True, kw_only=True, tag="control_kernel"):
     """What the control kernel is, or why there is none."""
 
     description: str | None = None
     reason: str | None = None
 
 
-class Begin(_Event, kw_only=True, tag="begin"):
+class Begin(_Event, frozen=True, kw_only=True, tag="begin"):
     """A variant is built and checked at a workload; without a variant, inputs are made."""
 
     variant: str | None
     workload: str
 
 
-class Checked(_Event, kw_only=True, tag="checked"):
+class Checked(_Event, frozen=True, kw_only=True, tag="checked"):
     """A variant was right at a workload."""
 
     variant: str
     workload: str
     errors: dict[str, Errors]
     kernels: tuple[KernelShare, ...]
-    clocks: tuple[float, float] | None  # of a CPU: one call by our clock and by the profiler, in ms
-    peak_memory_bytes: int | None
-    compile_s: float | None
-    graph_breaks: int | None
+    clocks: tuple[Positive, NotNegative] | None  # of a CPU: one call by our clock and by the profiler, in ms
+    peak_memory_bytes: Count | None
+    compile_s: NotNegative | None
+    graph_breaks: Count | None
     detail: str | None
 
 
-class Failed(_Event, kw_only=True, tag="failed"):
+class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     """A variant failed at a workload."""
 
     variant: str
@@ -65,7 +64,7 @@ class Failed(_Event, kw_only=True, tag="failed"):
     flag: Flag | None = None
 
 
-class TrialBegan(_Event, kw_only=True, tag="trial"):
+class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):
     """A variant is timed."""
 
     variant: str
@@ -74,10 +73,10 @@ class TrialBegan(_Event, kw_only=True, tag="trial"):
 class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Burst samples, one a round; those of the reference and the control kernel are of the same rounds."""
 
-    samples_ms: dict[str, list[Ms]]  # by workload
-    reference_ms: dict[str, list[Ms]]
-    control_ms: list[Ms]  # empty where there is no control kernel
-    launch_ms: dict[str, float]  # of the host, median
+    samples_ms: dict[str, list[Positive]]  # by workload
+    reference_ms: dict[str, list[Positive]]
+    control_ms: list[Positive]  # empty where there is no control kernel
+    launch_ms: dict[str, NotNegative]  # of the host, median
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds
 
@@ -85,16 +84,16 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A sustained block: see `timing.sustained.Block`."""
 
-    samples_ms: dict[str, list[Ms]]  # by workload
+    samples_ms: dict[str, list[Positive]]  # by workload
     calls: dict[str, int]
     windows: list[Span]
     warm_up: int
     windows_a_sample: int
     settled: bool
-    ahead_ms: float
+    ahead_ms: NotNegative
 
 
-class Timed(_Event, kw_only=True, tag="timed"):
+class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     """What one process took of one variant."""
 
     variant: str
@@ -104,7 +103,7 @@ class Timed(_Event, kw_only=True, tag="timed"):
     burst: BurstSamples | None = None  # None: a later trial of the reference
     block: BlockSamples | None = None  # None: burst samples alone were asked for
     cupti: dict[str, KernelTimes] = {}  # by workload; first process
-    repeated_over_new: dict[str, float] = {}  # by workload; first process, on a GPU
+    repeated_over_new: dict[str, Positive] = {}  # by workload; first process, on a GPU
     began: float
     ended: float
     slept_s: float
@@ -123,24 +122,33 @@ class Timed(_Event, kw_only=True, tag="timed"):
         return found / 1e3
 
 
-class Probing(_Event, kw_only=True, tag="probing"):
+class Probing(_Event, frozen=True, kw_only=True, tag="probing"):
     """All is measured; a capability is tried."""
 
 
-class Probed(_Event, kw_only=True, tag="probed"):
-    """What came of trying a variant's capabilities."""
+class ProbeResult(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came of trying a capability: see `correctness.capabilities.ProbeResult`."""
+
+    status: Literal["yes", "wrong", "no"]
+    reason: str | None
+    rel_l2: float | None
+    budget: float | None
+
+
+class Probed(_Event, frozen=True, kw_only=True, tag="probed"):
+    """What came of trying a variant's capabilities, by capability."""
 
     variant: str
-    found: dict[str, str]
+    found: dict[str, ProbeResult]
 
 
-class Rates(_Event, kw_only=True, tag="rates"):
+class Rates(_Event, frozen=True, kw_only=True, tag="rates"):
     """The device's own rates: see `timing.device_rates`."""
 
-    rates: dict[str, float]
+    rates: dict[str, int | float]
 
 
-class Done(_Event, kw_only=True, tag="done"):
+class Done(_Event, frozen=True, kw_only=True, tag="done"):
     """The process has done all."""
 
 
@@ -151,6 +159,7 @@ _DECODER = msgspec.json.Decoder(Event)
 def parse(line: str | bytes) -> Event:
     """Return the event of a line. Raises `RecordError` where it is none."""
     try:
-        return _DECODER.decode(line)
+        event: Event = _DECODER.decode(line)
+        return event
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise RecordError(f"a worker must write events, got something else: {error}") from error

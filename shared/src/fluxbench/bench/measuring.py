@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
+
 from fluxbench import operations, studies, variants
 from fluxbench.bench import dependencies, recording, samples
 from fluxbench.bench.collected import Collected
@@ -24,7 +26,7 @@ from fluxbench.core import progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_gzip, write_text
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection, targets
+from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
@@ -46,13 +48,13 @@ def deadline_of(started: float, settings: Settings) -> float:
 
 def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     """Check and time a cell's variants at this machine's workloads, and write its files."""
-    device = detection.detect()
+    device = detect.detect()
     collected = Collected()
     found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected)
     files.write(Path(f"{cell.id}.jsonl"), found)
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
     if collected.probed:
-        probed = {"schema": SCHEMA, "variants": collected.probed}
+        probed = {"schema": SCHEMA, "variants": msgspec.to_builtins(collected.probed)}
         write_text(Path(f"{cell.id}.capabilities.json"), json.dumps(probed, indent=1) + "\n")
     if control := samples.control_times(collected):
         write_text(Path(f"{cell.id}.control.json"), control.to_json() + "\n")
@@ -76,16 +78,16 @@ def measure(
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, device, settings, collected)
     if wanted:
-        collected.others = list(detection.other_processes(device))
+        collected.others = list(nvidia.other_processes(device))
         _run(cell, wanted, workloads, device, settings, deadline, collected)
-        collected.others = list(dict.fromkeys([*collected.others, *detection.other_processes(device)]))
+        collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     context = Context(
         cell=cell,
         device=device,
         processes=PROCESSES,
         fingerprint=depends,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        powers=_powers(collected),
+        powers=powers(collected),
     )
     return [record for name in names for record in recording.of_variant(collected, name, workloads, context)]
 
@@ -113,7 +115,7 @@ def _gate(
 ) -> list[str]:
     """Return the variants that can run at some workload; those that cannot, or are left out, are UNSUPPORTED there."""
     target = targets.of(device, settings.root)
-    excluded = () if settings.all else target.leaves_out
+    excluded = () if settings.all else target.exclude
     wanted = []
     for name in names:
         for workload in workloads:
@@ -198,7 +200,7 @@ def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], lis
     return found
 
 
-def _powers(collected: Collected) -> dict[str, tuple[float, float]]:
+def powers(collected: Collected) -> dict[str, tuple[float, float]]:
     """Return the power in W of each variant over its ranked windows, all workloads together, with half its interval."""
     blocks: dict[str, list[tuple[float, float]]] = {}
     for trial in collected.trials:

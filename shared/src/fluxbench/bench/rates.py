@@ -14,7 +14,7 @@ from fluxbench.bench.pool import Pool, run_worker
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_text
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection, targets
+from fluxbench.device import detect, targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
@@ -25,7 +25,7 @@ FILE = "rates.json"
 
 def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
     """Write `rates.json`: medians over the processes (see `timing.device_rates`), or a `reason` why there are none."""
-    device = detection.detect()
+    device = detect.detect()
     try:
         found: dict[str, object] = {**_rates(cell, device, settings, deadline_of(started, settings))}
     except SetupError as error:

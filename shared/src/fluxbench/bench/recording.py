@@ -16,11 +16,9 @@ from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record, Timing
+from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import Estimate, medians, ratios
-
-RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals that are asked for, as shares
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from fluxbench.bench.measuring import PROCESSES, deadline_of, measure
 from fluxbench.core import progress
 from fluxbench.core.files import write_text
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection
+from fluxbench.device import detect
 from fluxbench.environments.cell import Cell
 from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
@@ -35,7 +35,7 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     holds the fingerprint, what each variant is, and by run: the records less the fingerprint, the control kernel's
     times, and what `places` yields.
     """
-    device = detection.detect()
+    device = detect.detect()
     names = dependencies.measured_variants(cell)
     workloads = studies.find(cell.study).workloads_on(device, settings)
     deadline = deadline_of(started, settings)

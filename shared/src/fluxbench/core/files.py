@@ -15,9 +15,10 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_gzip(path: Path, text: str) -> None:
-    """Replace a file by a compressed text in one step; the same text gives the same bytes. Raises `OSError`."""
-    write_bytes(path, gzip.compress(text.encode("utf-8"), compresslevel=9, mtime=0))
+def write_gzip(path: Path, content: str | bytes) -> None:
+    """Replace a file by compressed content in one step; the same content gives the same bytes. Raises `OSError`."""
+    content = content.encode("utf-8") if isinstance(content, str) else content
+    write_bytes(path, gzip.compress(content, compresslevel=9, mtime=0))
 
 
 def write_rows(path: Path, rows: Iterable[Iterable[object]]) -> None:

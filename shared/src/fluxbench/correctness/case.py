@@ -32,7 +32,7 @@ class Case:
     @classmethod
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors) -> Case:
         """Compute the reference of these inputs. Raises `ValueError` where the operation has none."""
-        dtype = getattr(torch, workload.dtype)
+        dtype = getattr(torch, operation.attention(workload.shape).dtype)
         device = next(iter(inputs.values())).device
         expected = operation.reference(workload.shape, inputs, precise_dtype(device))
         unfused = operation.reference(workload.shape, inputs, dtype)

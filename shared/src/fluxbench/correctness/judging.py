@@ -45,11 +45,10 @@ def judge(
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
         errors[name] = _errors(out, expected, case.budget(name, quantized_budget))
+        reason = _over(errors[name].rel_l2 or 0.0, errors[name].budget_rel_l2)
         if errors[name].nan_count:
-            said = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
-        else:
-            said = _over(errors[name].rel_l2 or 0.0, errors[name].budget_rel_l2)
-        wrong = wrong or (said and _named(name, said))
+            reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
+        wrong = wrong or (reason and _named(name, reason))
     return errors, wrong
 
 
@@ -93,9 +92,9 @@ def _over(rel_l2: float, budget: float) -> str | None:
     return f"relative L2 error {rel_l2:.2e} is over the budget {budget:.2e}"
 
 
-def _named(output: str, said: str) -> str:
+def _named(output: str, reason: str) -> str:
     """Return a sentence with the output's name before it, unless it is the only one there ever is."""
-    return said if output == "out" else f"{output}: {said}"
+    return reason if output == "out" else f"{output}: {reason}"
 
 
 def _wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:

@@ -1,1 +1,1 @@
-"""device"""
+"""Which device this is, and the most that it can do."""

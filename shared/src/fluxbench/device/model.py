@@ -34,3 +34,8 @@ class Device:
     def worker_kind(self) -> str:
         """The kind of torch device that a worker is to use: never a CPU in place of a GPU that is there."""
         return "cpu" if self.kind == "cpu" else "cuda"
+
+
+# What looking for a vendor's device gives: the device, and a sentence where something of its kind needs one. Without a
+# device the sentence says what is present and cannot be used.
+Detected = tuple[Device | None, str | None]

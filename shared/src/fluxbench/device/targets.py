@@ -1,15 +1,19 @@
-"""The hardware targets of `reports/`: their locks, and what their pages are expected to show. See `environment/`."""
+"""The hardware targets of `reports/`: their names, their locks, and what their pages must show. See `environment/`."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench.device.detection import target_name
+from fluxbench.core.errors import SetupError
+from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
+_FIELDS = ("locks", "exclude", "required")
+_OF_MAKE = ("libraries",)  # fields that only the Makefile reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,14 +22,37 @@ class Target:
 
     name: str
     locks: tuple[str, ...]  # files of environment/locks; the first that this machine can use is taken
-    leaves_out: tuple[str, ...]  # patterns of variants that are measured only where FLUXBENCH_ALL asks for them
-    expects: tuple[str, ...]  # variants that must be PASSED at every workload for a report to be what was asked for
+    exclude: tuple[str, ...]  # patterns of variants that are measured only where FLUXBENCH_ALL asks for them
+    required: tuple[str, ...]  # variants that must be PASSED at every workload, else a report has a problem
 
 
 def of(device: Device, root: Path) -> Target:
-    """Return the target of a device; a device that `environment/targets.toml` does not name gets its defaults."""
-    with (root / "environment" / "targets.toml").open("rb") as file:
-        table = tomllib.load(file)
+    """Return the target of a device; a device that `environment/targets.toml` does not name gets the defaults.
+
+    Raises `SetupError` for an unknown field of its table.
+    """
+    tables = tomllib.loads((root / "environment" / "targets.toml").read_text(encoding="utf-8"))
     name = target_name(device)
-    entry = {**table[FALLBACK], **table.get(name, {})}
-    return Target(name=name, **{key: tuple(entry[key]) for key in ("locks", "leaves_out", "expects")})
+    table = {**tables[FALLBACK], **tables.get(name, {})}
+    if unknown := sorted(table.keys() - {*_FIELDS, *_OF_MAKE}):
+        known = ", ".join((*_FIELDS, *_OF_MAKE))
+        raise SetupError(
+            f"target {name!r} of environment/targets.toml must have only {known}, got {', '.join(unknown)}; "
+            "remove or rename it"
+        )
+    return Target(name=name, **{field: tuple(table[field]) for field in _FIELDS})
+
+
+def target_name(device: Device) -> str:
+    """Return the device's folder name under `reports/`: "h200", "h100-sxm", "rtx-4090", "cpu"; safe as a path."""
+    if device.kind == "cpu":
+        return "cpu"
+    slug = _slug(device.name) or device.kind
+    named = {_slug(name): card.target for name, card in peaks.cards().items()}
+    slug = named.get(slug, slug)
+    return f"{slug}-mig" if device.mig and "mig" not in slug.split("-") else slug
+
+
+def _slug(name: str) -> str:
+    plain = re.sub(r"^(nvidia )?(geforce )?", "", name.lower())
+    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")

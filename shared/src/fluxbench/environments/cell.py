@@ -34,11 +34,8 @@ class Cell:
     lock: str | None = None  # the library's own, a file of environment/locks without its .txt
 
 
-def tool_table(source: str) -> dict[str, Any] | None:
-    """Return the `[tool.fluxbench]` table of a cell's source, or None where it has none.
-
-    Raises `SetupError` where the header is not what PEP 723 asks for.
-    """
+def header(source: str) -> dict[str, Any]:
+    """Return a cell's PEP 723 header; empty where it has none. Raises `SetupError` where PEP 723 does not allow it."""
     blocks = [match for match in _BLOCK.finditer(source) if match["type"] == "script"]
     if len(blocks) > 1:
         raise SetupError(f"a cell must have one PEP 723 header, got {len(blocks)}; keep one `# /// script` block")
@@ -47,34 +44,46 @@ def tool_table(source: str) -> dict[str, Any] | None:
             raise SetupError(
                 "a PEP 723 header must end with a line `# ///`, and each line between must begin with `# `"
             )
-        return None
+        return {}
     lines = blocks[0]["content"].splitlines()
     content = "\n".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
     try:
-        header = tomllib.loads(content)
+        return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SetupError(
             f"a PEP 723 header must be TOML: {error}; mend the lines between `# /// script` and `# ///`"
         ) from error
-    tool = header.get("tool")
+
+
+def tool_table(source: str) -> dict[str, Any] | None:
+    """Return the `[tool.fluxbench]` table of a cell's source, or None where it has none. Raises as `header` does."""
+    tool = header(source).get("tool")
     table = tool.get("fluxbench") if isinstance(tool, dict) else None
     return table if isinstance(table, dict) else None
 
 
 def is_measuring(source: str) -> bool:
-    """Whether a cell measures: whether its `[tool.fluxbench]` table lists packages. Raises as `tool_table` does."""
-    table = tool_table(source)
-    return table is not None and "packages" in table
+    """Whether a cell measures: its `[tool.fluxbench]` table holds more than `reads`. Raises as `header` does."""
+    return bool((tool_table(source) or {}).keys() - {"reads"})
+
+
+def uses_fluxbench(source: str) -> bool:
+    """Whether fluxbench is among the dependencies that a cell's header lists. Raises as `header` does."""
+    dependencies = header(source).get("dependencies", [])
+    return isinstance(dependencies, list) and any(
+        isinstance(requirement, str) and re.fullmatch(r"fluxbench(?![\w.-]).*", requirement.strip())
+        for requirement in dependencies
+    )
 
 
 def reads(source: str) -> tuple[str, ...]:
     """Return the other notebooks whose results a showing cell reads, which no `needs=` can name."""
-    found = (tool_table(source) or {}).get("reads", [])
-    if not isinstance(found, list) or not all(
-        isinstance(name, str) and re.fullmatch(r"[\w-]+", name) for name in found
+    names = (tool_table(source) or {}).get("reads", [])
+    if not isinstance(names, list) or not all(
+        isinstance(name, str) and re.fullmatch(r"[\w-]+", name) for name in names
     ):
-        raise SetupError(f"reads of a cell must list names of notebooks, got {found!r}")
-    return tuple(found)
+        raise SetupError(f"reads of a cell must list names of notebooks, got {names!r}")
+    return tuple(names)
 
 
 def parse(source: str, cell_id: str) -> Cell:
@@ -117,8 +126,19 @@ def parse(source: str, cell_id: str) -> Cell:
 
 
 def current() -> Cell:
-    """Return the cell that is running: the script that Python was started with."""
+    """Return the cell that is running. Raises as `parse` does, and outside of a script."""
+    source, cell_id = _running()
+    return parse(source, cell_id)
+
+
+def reads_of_current() -> tuple[str, ...]:
+    """Return the other notebooks whose results the running cell reads. Raises as `reads` does."""
+    return reads(_running()[0])
+
+
+def _running() -> tuple[str, str]:
+    """Return the source and the id of the cell that is running: the script that Python was started with."""
     script = getattr(sys.modules["__main__"], "__file__", None)
     if script is None:
-        raise SetupError("a measurement must be started from a cell's script, got an interactive interpreter")
-    return parse(Path(script).read_text(encoding="utf-8"), Path(script).stem)
+        raise SetupError("a cell must be run as a script, got an interactive interpreter")
+    return Path(script).read_text(encoding="utf-8"), Path(script).stem

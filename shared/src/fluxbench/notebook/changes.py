@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
 
-from fluxbench.analysis.comparison import CellKey, Comparison, Measured, compare
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Comparison, Measured
 from fluxbench.core.formatting import utc
 from fluxbench.notebook.build import Built
-from fluxbench.notebook.revisions import of_cell
-from fluxbench.notebook.store import Result
-from fluxbench.records.schema import Record, RecordError, Sentinel
+from fluxbench.notebook.revisions import read_cells
 
 
 def of_rerun(built: Built, reports: Path) -> Comparison | None:
@@ -19,18 +18,16 @@ def of_rerun(built: Built, reports: Path) -> Comparison | None:
 
     Before is the last good result here; where there was none, the one that is published for this target.
     """
-    measuring = [code.id for code in built.document.cells if built.document.is_measuring(code)]
-    ids = [cell_id for cell_id in measuring if cell_id in built.before and _new(built, cell_id)]
-    published = reports / built.target.name / built.document.path.stem / "records"
-    before = _measured((_folder(built.before[cell_id], published) for cell_id in ids), ids)
-    if before.records and not any(built.before[cell_id] for cell_id in ids):
+    document = built.document
+    run = [code.id for code in document.cells if document.is_measuring(code) and code.id in built.before]
+    new = {cell_id: folder for cell_id in run if (folder := _new(built, cell_id))}
+    old = {cell_id: result.folder for cell_id in new if (result := built.before[cell_id])}
+    published = reports / built.target.name / document.path.stem / "records"
+    before = _measured(old.get(cell_id, published) / f"{cell_id}.jsonl" for cell_id in new)
+    if before.records and not old:
         before = dataclasses.replace(before, name=f"{before.name}, as published")
-    after = _measured((_new(built, cell_id) for cell_id in ids), ids)
+    after = _measured(folder / f"{cell_id}.jsonl" for cell_id, folder in new.items())
     return compare(before, after) if after.records else None
-
-
-def _folder(result: Result | None, published: Path) -> Path:
-    return result.folder if result else published
 
 
 def _new(built: Built, cell_id: str) -> Path | None:
@@ -38,21 +35,11 @@ def _new(built: Built, cell_id: str) -> Path | None:
     return result.folder if result and result != built.before[cell_id] else None
 
 
-def _measured(folders: Iterable[Path | None], ids: list[str]) -> Measured:
-    """Read each cell's records and sentinel from its folder; what is missing or damaged is left out.
+def _measured(paths: Iterable[Path]) -> Measured:
+    """Read each cell's records and control times; those that are missing or damaged are left out.
 
-    It is called by the time at which the last of it was measured.
+    The name is the time of the newest record.
     """
-    found: list[Record] = []
-    sentinels: dict[CellKey, Sentinel] = {}
-    for cell_id, folder in zip(ids, folders, strict=True):
-        if folder is None:
-            continue
-        try:
-            its, beside = of_cell(folder / f"{cell_id}.jsonl")
-            found += its
-            sentinels |= beside
-        except (OSError, RecordError):
-            continue
-    name = utc(max((record.measured_at for record in found), default="nothing"))
-    return Measured(records=tuple(found), sentinels=sentinels, name=name)
+    side = read_cells(paths, skip_damaged=True)
+    times = [record.measured_at for record in side.records]
+    return dataclasses.replace(side, name=utc(max(times, default="nothing")))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
-import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from fluxbench.core.errors import SetupError
 from fluxbench.environments import cell
 
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
-RESERVED = {"result.json", "result.json.part", "stdout.txt", "stderr.txt"}  # of uvnote's cache
+# Files that lie beside the artifacts of a result: uvnote's own and those of `notebook.store`.
+RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class Document:
 
     path: Path
     text: str
-    config: DocumentConfig
+    config: DocumentConfig  # the frontmatter
     cells: tuple[CodeCell, ...]
     commented: tuple[CodeCell, ...] = ()
 
@@ -37,8 +37,8 @@ class Document:
         return self.path.parent / ".uvnote"
 
     def is_measuring(self, code: CodeCell) -> bool:
-        """Whether a cell measures: whether it has a `[tool.fluxbench]` table."""
-        return cell.tool_table(code.code) is not None
+        """Whether a cell measures, by its header."""
+        return cell.is_measuring(code.code)
 
     def find(self, cell_id: str) -> CodeCell:
         """Return the cell of this id. Raises `SetupError` with the nearest id."""
@@ -52,10 +52,10 @@ class Document:
 
     def descendants(self, ids: Iterable[str]) -> set[str]:
         """Return these cells and every cell that needs one of them, however far down."""
-        found = set(ids)
-        while more := {code.id for code in self.cells if code.id not in found and found & set(code.needs)}:
-            found |= more
-        return found
+        descendants = set(ids)
+        while more := {code.id for code in self.cells if code.id not in descendants and descendants & set(code.needs)}:
+            descendants |= more
+        return descendants
 
     def in_order(self) -> list[CodeCell]:
         """Return the cells in document order, each after those that it needs; without those that a cycle holds up."""
@@ -112,7 +112,7 @@ def unsafe_artifact(name: str) -> str | None:
     if not parts or name.startswith("/") or not all(_SAFE_NAME.fullmatch(part) for part in parts):
         return f"an artifact's name must be letters, digits and any of ' .+@=,-_', got {name!r}"
     if name in RESERVED:
-        return f"an artifact must not be called {name!r}: uvnote keeps its own results under that name"
+        return f"an artifact must not be called {name!r}, which is kept beside the artifacts; choose another name"
     return None
 
 
@@ -123,15 +123,17 @@ def attributes_sha256(code: CodeCell) -> str:
 
 def _check_header(code: CodeCell, name: str) -> None:
     try:
-        if not code.commented and cell.tool_table(code.code) is not None:
+        if not code.commented and cell.is_measuring(code.code):
             cell.parse(code.code, code.id)
+        elif not code.commented:
+            cell.reads(code.code)
     except SetupError as error:
         raise SetupError(f"cell {code.id} of {name}: {error}") from error
 
 
 def _checked(config: DocumentConfig, name: str) -> DocumentConfig:
-    """Return the frontmatter fit for uvnote's page, which takes every one of these fields as it is."""
-    for field in ("theme", "ui_theme", "syntax_theme", "code_font_size"):
+    """Return the frontmatter, once none of its fields can break the page's style sheet."""
+    for field in ("theme", "syntax_theme", "code_font_size"):
         value = getattr(config, field)
         if value is not None and not re.fullmatch(r"[\w.% -]+", str(value)):
             raise SetupError(f"{field} of {name} must be a word, a number or a CSS size, got {str(value)!r}")
@@ -141,4 +143,4 @@ def _checked(config: DocumentConfig, name: str) -> DocumentConfig:
         raise SetupError(f"syntax_theme of {name} must be a style of Pygments, got {config.syntax_theme!r}") from error
     if "</" in str(config.custom_css):
         raise SetupError(f"custom_css of {name} must not hold '</', which would end the page's style sheet")
-    return dataclasses.replace(config, title=html.escape(str(config.title or ""), quote=False))
+    return config

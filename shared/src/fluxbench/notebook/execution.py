@@ -1,4 +1,4 @@
-"""Run one cell of a notebook and keep what it gave, in the way that uvnote runs it."""
+"""Runs one cell of a notebook as uvnote runs it, and keeps what it gave."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import locale
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -21,35 +20,42 @@ from fluxbench.analysis import history
 from fluxbench.core import progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
-from fluxbench.environments import prepare as environments
+from fluxbench.environments import cell, uv
 from fluxbench.notebook import runner
 from fluxbench.notebook.document import Document, attributes_sha256, unsafe_artifact
-from fluxbench.notebook.store import Result, Store
+from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.report import display
 
 CELL_LIMIT_S = 1200.0
-_REMEMBERED = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
-_PROGRESS = ".fluxbench-progress"
+DISPLAY_BYTES = 2 * runner.KEPT_BYTES  # of markup that is kept; of more, the text is shown in its place
+_DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
+_HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
+_PROGRESS, _DISPLAY = ".fluxbench-progress", ".fluxbench-display.html"
 
 
 def variables(settings: Settings) -> dict[str, str]:
     """Return the environment variables that every cell of a build gets. Raises `SetupError` where uv is missing."""
-    uv = environments.uv()
-    found = {**os.environ, **environments.uv_variables(settings), "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
-    if "UV_CACHE_DIR" not in found:  # a cell's HOME is an empty folder, and so would be the cache in it
-        done = subprocess.run([uv, "cache", "dir"], capture_output=True, text=True)
+    program = uv.find()
+    common = {**os.environ, **uv.variables(settings), "PYTHONNOUSERSITE": "1", "PYTHONUTF8": "1"}
+    if "UV_CACHE_DIR" not in common:  # a cell's HOME is an empty folder, and so would be the cache in it
+        done = subprocess.run([program, "cache", "dir"], capture_output=True, text=True)
         if done.returncode:
-            raise SetupError(f"uv must start, got exit code {done.returncode} from {uv}: {done.stderr.strip()[:200]}")
-        found["UV_CACHE_DIR"] = done.stdout.strip()
-    found["PATH"] = os.pathsep.join((str(Path(uv).parent), found.get("PATH", "")))
-    # The interpreter of the cells is this one: what it is asked for is in its own environment.
-    found["UV_PYTHON"] = getattr(sys, "_base_executable", sys.executable)
+            raise SetupError(
+                f"uv must start, got exit code {done.returncode} from {program}: {done.stderr.strip()[:200]}"
+            )
+        common["UV_CACHE_DIR"] = done.stdout.strip()
     limit_s = settings.cell_limit_s or CELL_LIMIT_S
-    found["FLUXBENCH_CELL_LIMIT_S"] = f"{limit_s:.0f}"
-    found["FLUXBENCH_CACHE"] = str(settings.cache.absolute())  # a cell runs in another folder
+    common |= {
+        "PATH": os.pathsep.join((str(Path(program).parent), common.get("PATH", ""))),
+        # Cells run with this interpreter: the packages that they ask for are in environments of their own.
+        "UV_PYTHON": getattr(sys, "_base_executable", sys.executable),
+        "FLUXBENCH_CELL_LIMIT_S": f"{limit_s:.0f}",
+        "FLUXBENCH_CACHE": str(settings.cache.absolute()),  # a cell runs in another folder
+    }
     if settings.wheels:
-        found["FLUXBENCH_WHEELS"] = str(settings.wheels.absolute())
-    return found
+        common["FLUXBENCH_WHEELS"] = str(settings.wheels.absolute())
+    return common
 
 
 def run_cell(
@@ -63,7 +69,7 @@ def run_cell(
 ) -> Result:
     """Run a cell with the results of the cells that it needs, and keep its result, good or failed.
 
-    `tick` is told a few times a second how far it is. Raises `OSError` where the result cannot be kept.
+    `tick` is called a few times a second with how far the cell is. Raises `OSError` where the result cannot be kept.
     """
     ran_at = datetime.now(UTC).isoformat(timespec="seconds")
     with in_utf8():
@@ -74,38 +80,43 @@ def run_cell(
         (folder / "home").mkdir()
         own = {
             **environment,
-            # uv makes the cell's own environment first: what it takes is not the measurement's.
+            # uv makes the cell's own environment first: its time is not the measurement's.
             "FLUXBENCH_CELL_LIMIT_S": f"{limit_s - min(120.0, limit_s / 4):.0f}",
             **_inputs(inputs),
             "HOME": str(folder / "home"),
             progress.VARIABLE: str(folder / _PROGRESS),
-            history.VARIABLE: os.pathsep.join(
-                str(each.folder)
-                for result in inputs.values()
-                if any(name.endswith(".jsonl") for name in result.artifacts)
-                for each in itertools.islice((it for it in store.good(result.cell) if it != result), _REMEMBERED)
-            ),
+            display.VARIABLE: str(folder / _DISPLAY),
+            history.VARIABLE: os.pathsep.join(map(str, _earlier(inputs, document, store))),
         }
-        ran = runner.run(
-            [environments.uv(), "run", str(script)],
+        ended = runner.run(
+            [uv.find(), "run", str(script)],
             folder,
             own,
             limit_s,
             lambda: tick(progress.read(folder / _PROGRESS)),
         )
-        failure = _failure(ran)
+        failure = _failure(ended)
         artifacts = {} if failure else _artifacts(folder, code)
-        unsafe = next((reason for each in artifacts if (reason := unsafe_artifact(each))), None)
-        return store.add(
-            code.id,
-            artifacts={} if unsafe else artifacts,
-            stdout=ran.stdout,
-            stderr=ran.stderr,
-            duration_s=ran.duration_s,
-            failure=failure or unsafe,
+        unsafe = next((reason for artifact in artifacts if (reason := unsafe_artifact(artifact))), None)
+        failure = failure or unsafe
+        run = Run(
+            success=failure is None,
+            stdout=ended.stdout,
+            stderr=ended.stderr,
+            duration=ended.duration_s,
+            artifacts={},
+            failure=failure,
             ran_at=ran_at,
             depends={**depends, "attributes": attributes_sha256(code)},
             inputs={need: result.number for need, result in inputs.items()},
+        )
+        shows = not failure and cell.uses_fluxbench(code.code)
+        return store.add(
+            code.id,
+            run,
+            {} if unsafe else artifacts,
+            _display(folder / _DISPLAY) if shows else None,
+            good=None if document.is_measuring(code) else _DRAWN_RESULTS,
         )
 
 
@@ -122,7 +133,7 @@ def in_utf8() -> Iterator[None]:
 
 
 def _inputs(inputs: Mapping[str, Result]) -> dict[str, str]:
-    """Return the variables by which uvnote tells a cell the folders of the cells that it needs."""
+    """Return the variables in which uvnote gives a cell the folders of the cells that it needs."""
     folders = {
         "UVNOTE_INPUT_" + "".join(letter.upper() if letter.isalnum() else "_" for letter in need): str(
             result.folder.resolve()
@@ -130,6 +141,14 @@ def _inputs(inputs: Mapping[str, Result]) -> dict[str, str]:
         for need, result in inputs.items()
     }
     return {**folders, "UVNOTE_INPUTS": ",".join(folders)} if folders else {}
+
+
+def _earlier(inputs: Mapping[str, Result], document: Document, store: Store) -> Iterator[Path]:
+    """Yield the folders of earlier good results of the needed cells that measure, the last first."""
+    for need, result in inputs.items():
+        if document.is_measuring(document.find(need)):
+            earlier = (good.folder for good in store.good(result.cell) if good != result)
+            yield from itertools.islice(earlier, _HISTORY_RESULTS)
 
 
 def _artifacts(folder: Path, code: CodeCell) -> dict[str, Path]:
@@ -145,15 +164,23 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _failure(ran: runner.Ran) -> str | None:
-    """Say in a sentence why a cell failed: what it says itself last, or what kept uv from starting it."""
-    if not ran.failure:
+def _display(path: Path) -> str | None:
+    """Return the markup that a cell displays; None where it left none, or more than is kept."""
+    try:
+        return path.read_text(encoding="utf-8") if 0 < path.stat().st_size <= DISPLAY_BYTES else None
+    except (OSError, UnicodeDecodeError):
         return None
-    lines = [line.strip() for line in ran.stderr.splitlines() if line.strip()]
-    if not lines or not re.search("exit code", ran.failure):
-        return ran.failure
+
+
+def _failure(ended: runner.Ended) -> str | None:
+    """Return in a sentence why a cell failed: its own last line, or what kept uv from starting it."""
+    if not ended.failure:
+        return None
+    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
+    if not lines or "exit code" not in ended.failure:
+        return ended.failure
     if lines[-1].startswith("fluxbench: "):
         return lines[-1].removeprefix("fluxbench: ")
-    said = f"{ran.failure}: {lines[-1][:300]}"
-    is_of_uv = any(line.startswith(("error: ", "× ")) for line in lines) and "Traceback (most recent" not in ran.stderr
-    return (environments.explain(ran.stderr) if is_of_uv else "") or said
+    has_traceback = "Traceback (most recent" in ended.stderr
+    is_of_uv = any(line.startswith(("error: ", "× ")) for line in lines) and not has_traceback
+    return (uv.explain(ended.stderr) if is_of_uv else "") or f"{ended.failure}: {lines[-1][:300]}"

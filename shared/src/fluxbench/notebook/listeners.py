@@ -8,12 +8,24 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 from fluxbench.core.progress import Progress
-from fluxbench.notebook.build import Listener
 
 LINE_EVERY_S = 10.0
 
 
-class Watching(Listener, Protocol):
+class Listener(Protocol):
+    """Hears how a build goes on."""
+
+    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
+        """Take the cells that will run, in order, with the reasons for each, and how long each took the last time."""
+
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        """Take how far a cell is, a few times a second."""
+
+    def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
+        """Take that a cell ended, or, without a duration, that it was not started."""
+
+
+class Display(Listener, Protocol):
     """A listener that may hold the terminal while it listens."""
 
     def __enter__(self) -> Self:
@@ -25,7 +37,7 @@ class Watching(Listener, Protocol):
         """Give it back."""
 
 
-def on(stream: TextIO | None = None) -> Watching:
+def on(stream: TextIO | None = None) -> Display:
     """Return the listener that fits a stream, stderr where none is given."""
     stream = stream or sys.stderr
     return Bar(stream) if stream.isatty() else Lines(stream)
@@ -38,25 +50,25 @@ class Times:
         self._usual_s = dict(usual_s)
 
     def left_s(self, cell_id: str, elapsed_s: float, share: float | None) -> float | None:
-        """Return the seconds until all is done; None where a cell that is still to run was never timed."""
+        """Return the seconds until all cells are done; None where one that is still to run was never timed."""
         ids = list(self._usual_s)
         usual_s = self._usual_s[cell_id]
         if share and (usual_s is None or elapsed_s > usual_s):
             usual_s = elapsed_s / share
-        later = [self._usual_s[each] for each in ids[ids.index(cell_id) + 1 :]]
+        later = [self._usual_s[later_id] for later_id in ids[ids.index(cell_id) + 1 :]]
         if usual_s is None or None in later:
             return None
-        return max(0.0, usual_s - elapsed_s) + sum(each for each in later if each is not None)
+        return max(0.0, usual_s - elapsed_s) + sum(seconds for seconds in later if seconds is not None)
 
 
 class Lines:
-    """A line when a cell begins and when it ends, and every ten seconds what it is at."""
+    """A line when a cell begins and when it ends, and every ten seconds what it is doing."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._cells: list[str] = []
         self._times = Times({})
-        self._said: tuple[str, float] = ("", 0.0)  # of which cell, and how far it was
+        self._printed: tuple[str, float] = ("", 0.0)  # of which cell, and after how many of its seconds
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -68,36 +80,36 @@ class Lines:
         """End."""
 
     def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
-        """Say which cells are to run, and why."""
+        """Print which cells will run, and why."""
         self._cells, self._times = list(cells), Times(usual_s)
         for cell_id, reasons in cells.items():
-            self._say(f"cell {cell_id} is to run: {brief(reasons)}")
+            self._print(f"cell {cell_id} will run: {_brief(reasons)}")
 
-    def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
-        """Say that a cell begins, and then what it is at, now and then."""
-        said, when_s = self._said
-        if said == cell_id and elapsed_s < when_s + LINE_EVERY_S:
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        """Print that a cell begins, and now and then what it is doing."""
+        printed_id, printed_s = self._printed
+        if printed_id == cell_id and elapsed_s < printed_s + LINE_EVERY_S:
             return
-        self._said = (cell_id, elapsed_s)
-        self._say(f"{self._numbered(cell_id)} {progress.step}".rstrip() + self._left(cell_id, elapsed_s, progress))
+        self._printed = (cell_id, elapsed_s)
+        self._print(f"{self._numbered(cell_id)} {progress.step}".rstrip() + self._left(cell_id, elapsed_s, progress))
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
-        """Say how a cell ended."""
-        self._say(f"{self._numbered(cell_id)} {how_it_ended(duration_s, failure)}")
+        """Print how a cell ended."""
+        self._print(f"{self._numbered(cell_id)} {_outcome(duration_s, failure)}")
 
     def _numbered(self, cell_id: str) -> str:
         return f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}] {cell_id}"
 
     def _left(self, cell_id: str, elapsed_s: float, progress: Progress) -> str:
         left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
-        return "" if left_s is None else f", about {clock(left_s)} left"
+        return "" if left_s is None else f", about {_clock(left_s)} left"
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
 class Bar(Lines):
-    """A bar for the cells to run, with the cell, its variant and the time left; what ended stays above it."""
+    """A bar for the cells that run, with the cell, its variant and the time left; ended cells stay above it."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -127,43 +139,43 @@ class Bar(Lines):
         self._bar.stop()
 
     def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
-        """Say which cells are to run and why, and begin the bar."""
+        """Print which cells will run and why, and begin the bar."""
         super().plan(cells, usual_s)
         self._task = self._bar.add_task("", total=len(cells), cell="", step="", left="")
 
-    def at(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
         """Move the bar."""
         self._bar.update(
             self._task,
             completed=self._cells.index(cell_id) + (progress.share or 0.0),
             cell=self._numbered(cell_id),
             step=progress.step,
-            left=clock(elapsed_s) + self._left(cell_id, elapsed_s, progress),
+            left=_clock(elapsed_s) + self._left(cell_id, elapsed_s, progress),
+            refresh=True,
         )
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
         """Leave a line above the bar."""
-        self._say(f"{cell_id} {how_it_ended(duration_s, failure)}")
+        self._print(f"{cell_id} {_outcome(duration_s, failure)}")
         self._bar.update(self._task, completed=self._cells.index(cell_id) + 1)
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         self._bar.console.print(line, markup=False)
 
 
-def brief(reasons: Sequence[str]) -> str:
+def _brief(reasons: Sequence[str]) -> str:
     """Return the first reasons of a cell in one line; `fluxbench status` has them all."""
     more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
     return ("; ".join(reasons[:3]) or "it was asked for") + more
 
 
-def how_it_ended(duration_s: float | None, failure: str | None) -> str:
-    """Return how a cell ended in a few words."""
+def _outcome(duration_s: float | None, failure: str | None) -> str:
     if duration_s is None:
         return f"not run: {failure}"
     return f"FAILED: {failure}" if failure else f"done in {duration_s:.1f} s"
 
 
-def clock(seconds: float) -> str:
+def _clock(seconds: float) -> str:
     """Return a duration as `m:ss`."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes}:{rest:02d}"

@@ -1,4 +1,4 @@
-"""Take a built page into `reports/<target>/`, whole or not at all, and keep the records that it replaces."""
+"""Takes a built page into `reports/<target>/`, whole or not at all, and keeps the records that it replaces."""
 
 from __future__ import annotations
 
@@ -6,26 +6,35 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fluxbench.analysis.history import moment
 from fluxbench.core.errors import SetupError
+from fluxbench.core.files import write_bytes, write_gzip, write_text
 from fluxbench.notebook.build import Built
-from fluxbench.records.schema import write_text
+from fluxbench.notebook.page.cells import Links
+from fluxbench.notebook.page.draw import render
+from fluxbench.records import files
+from fluxbench.records.schema import RecordError
+from fluxbench.report import results
+
+_SITE = {"index.html": "all devices", "compare.html": "compare"}
+_GATHERED = (results.RECORDS, results.EARLIER, results.REST)  # copies of what measuring cells left
+_COMPRESSED = ("trials.json",)  # it holds every sample
+_KEPT = (*files.SUFFIXES, ".control.json", ".sentinel.json")  # in the history
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:
-    """Copy a page and its records to `reports/<target>/` and return the page's path there.
+    """Copy a page and what it was drawn from to `reports/<target>/` and return the page's path there.
 
-    `<notebook>.html` and `<notebook>/` are replaced, the folder in one step; records go to `<notebook>/records/`, a
-    `summary.json` to `<notebook>/` itself, other artifacts and the cells' sources beside them. Files of `records/` that
-    are replaced by others or by none are kept in `<notebook>/history/<when>/`, by when the newest record of the page
-    before was measured, UTC; that is never changed again.
-    Raises `SetupError` where the page has problems or the disk is full: what is published stays as it was.
+    `<notebook>.html` and `<notebook>/` are replaced, the folder in one step: `records/` holds what measuring cells left
+    and every other JSON file, `artifacts/` figures and tables, `cells/` the cells' sources, and `summary.json` lies in
+    the folder itself. Records and control times that are replaced by others or by none are kept in
+    `history/<when>/`, by when the newest record of the page before was measured, UTC, and never changed again. Raises
+    `SetupError` where the page has problems or the disk is full: what is published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -39,9 +48,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
         old.rename(final)
     try:
         _fill(new, built)
-        _keep(final, new)
-        text = _relinked(built.page.read_text(encoding="utf-8"), name)
-        write_text(new_page, _beside_site(text, reports))
+        _keep_history(final, new)
+        write_text(new_page, _page(built, name, reports))
     except SetupError:
         shutil.rmtree(new, ignore_errors=True)
         raise
@@ -57,54 +65,99 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     return page
 
 
+def _page(built: Built, name: str, reports: Path) -> str:
+    """Return the page with links to where `_fill` puts things, and to those pages of the site that are there."""
+
+    def artifact(cell_id: str, artifact_name: str) -> str | None:
+        place = _place(cell_id, artifact_name)
+        return f"{name}/{place}" if place else None
+
+    links = Links(artifact=artifact, script=lambda cell_id: f"{name}/cells/{cell_id}.py")
+    site = [(f"../{file}", words) for file, words in _SITE.items() if (reports / file).is_file()]
+    return render(built.document, built.cells, {}, links, site)
+
+
+def _place(cell_id: str, artifact: str) -> str | None:
+    """Return where an artifact goes, relative to the notebook's folder; None for one that is not published."""
+    if artifact in _GATHERED:
+        return None
+    if artifact == "summary.json":
+        return artifact
+    if artifact in _COMPRESSED:
+        return f"records/{artifact}.gz"
+    if artifact.endswith((".json", ".json.gz", *files.SUFFIXES)):
+        return f"records/{artifact}"
+    return f"artifacts/{cell_id}/{artifact}"
+
+
 def _fill(folder: Path, built: Built) -> None:
+    """Copy artifacts and the cells' sources into a new folder. Raises `SetupError` where two would be one file."""
     for sub in ("records", "artifacts", "cells"):
         (folder / sub).mkdir(parents=True)
     for code in built.document.cells:
         shutil.copy2(built.document.work / "cells" / f"{code.id}.py", folder / "cells")
     for cell_id, cell in built.cells.items():
-        if cell.result is None:
-            continue
-        for artifact in cell.result.artifacts:
-            into = folder / _place(artifact, cell_id)
-            if into.exists():
+        for artifact in cell.result.run.artifacts if cell.result else ():
+            if not (cell.result and (place := _place(cell_id, artifact))):
+                continue
+            copy, source = folder / place, cell.result.folder / artifact
+            if copy.exists():
                 raise SetupError(
                     f"two cells must not leave records of the same name, got {artifact!r} from {cell_id} too"
                 )
-            into.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(cell.result.folder / artifact, into)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if artifact in _COMPRESSED:
+                write_gzip(copy, source.read_text(encoding="utf-8"))
+            else:
+                shutil.copy2(source, copy)
 
 
-def _keep(published: Path, new: Path) -> None:
-    """Give a new folder the history of the published one, and those of its records that are not the new ones."""
+def _keep_history(published: Path, new: Path) -> None:
+    """Give a new folder the history of the published one, and those of its records that the new one replaces."""
     if (published / "history").is_dir():
         shutil.copytree(published / "history", new / "history", symlinks=True, copy_function=_link)
     folder = published / "records"
-    there = {file.relative_to(folder): file for file in sorted(folder.rglob("*")) if _is_record(file.name)}
-    files = {name: file for name, file in there.items() if file.is_file()}
-    replaced = {name: file for name, file in files.items() if not _same(file, new / "records" / name)}
+    present = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(_KEPT)]
+    texts = {path.relative_to(folder): _text(path) for path in present}
+    replaced = {name: text for name, text in texts.items() if _text(new / "records" / name) != text}
     if not replaced:
         return
     # Of all that was published, and not of what is replaced: entries then lie in the order in which they were made.
-    stamp = f"{_newest(files.values()):%Y-%m-%dT%H%M%SZ}"
-    names = itertools.chain([stamp], (f"{stamp}-{number}" for number in itertools.count(2)))
-    entry = next(each for name in names if not (each := new / "history" / name).exists() or _holds(each, replaced))
-    if entry.exists():  # it was published, replaced and published again
-        return
-    for name, file in replaced.items():
-        (entry / name).parent.mkdir(parents=True, exist_ok=True)
-        _link(file, entry / name)
+    stamp = f"{_newest(present, texts.values()):%Y-%m-%dT%H%M%SZ}"
+    for entry in (new / "history" / name for name in _numbered(stamp)):
+        if not entry.exists():
+            _add_entry(entry, replaced)
+            return
+        if all(_text(entry / _kept_as(name)) == text for name, text in replaced.items()):
+            return  # it was published, replaced and published again
 
 
-def _holds(entry: Path, files: Mapping[Path, Path]) -> bool:
-    return all(_same(file, entry / name) for name, file in files.items())
+def _numbered(stamp: str) -> Iterator[str]:
+    yield stamp
+    yield from (f"{stamp}-{number}" for number in itertools.count(2))
 
 
-def _same(one: Path, other: Path) -> bool:
+def _add_entry(entry: Path, texts: Mapping[Path, bytes | None]) -> None:
+    for name, text in texts.items():
+        path = entry / _kept_as(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".gz":
+            write_gzip(path, text or b"")
+        else:
+            write_bytes(path, text or b"")
+
+
+def _kept_as(name: Path) -> Path:
+    """Return under which name a file is kept: records are compressed."""
+    return name.with_name(f"{name.name}.gz") if name.suffix == ".jsonl" else name
+
+
+def _text(path: Path) -> bytes | None:
+    """Return what a file holds, decompressed; None where there is none or it cannot be read."""
     try:
-        return one.read_bytes() == other.read_bytes()
-    except OSError:  # what cannot be read is kept
-        return False
+        return files.read_bytes(path)
+    except (OSError, RecordError):
+        return None
 
 
 def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -115,46 +168,15 @@ def _link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def _newest(files: Collection[Path]) -> datetime:
+def _newest(paths: Iterable[Path], texts: Iterable[bytes | None]) -> datetime:
     """Return when the newest record in some files was measured, UTC, or else when the newest file was written."""
-    written = (datetime.fromtimestamp(file.stat().st_mtime, UTC) for file in files)
-    return max(_measured_at(files), default=None) or max(written)
+    written = (datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in paths)
+    return max(_measured_at(filter(None, texts)), default=None) or max(written)
 
 
-def _measured_at(files: Iterable[Path]) -> Iterator[datetime]:
+def _measured_at(texts: Iterable[bytes]) -> Iterator[datetime]:
     """Yield the times in the lines that can be read: a file may be damaged, or of another schema."""
-    for file in files:
-        with contextlib.suppress(OSError):
-            for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-                with contextlib.suppress(ValueError, AttributeError, RecursionError):
-                    if time := moment(json.loads(line).get("measured_at")):
-                        yield time
-
-
-def _is_record(artifact: str) -> bool:
-    return artifact.endswith((".jsonl", ".json"))
-
-
-def _place(artifact: str, cell_id: str) -> str:
-    """Return where an artifact goes, relative to the notebook's folder."""
-    if artifact == "summary.json":
-        return artifact
-    return f"records/{artifact}" if _is_record(artifact) else f"artifacts/{cell_id}/{artifact}"
-
-
-def _relinked(page: str, name: str) -> str:
-    """Point uvnote's links to artifacts and cells at where `_fill` put them."""
-
-    def moved(match: re.Match[str]) -> str:
-        return f'{match["attribute"]}="{name}/{_place(match["file"], match["cell"])}"'
-
-    page = re.sub(r'(?P<attribute>href|src)="artifacts/(?P<cell>[\w-]+)/(?P<file>[^"]+)"', moved, page)
-    return re.sub(r'href="cells/([\w-]+\.py)"', rf'href="{name}/cells/\1"', page)
-
-
-def _beside_site(page: str, reports: Path) -> str:
-    """Link a page to those pages of the site that are there."""
-    names = {"index.html": "all devices", "compare.html": "compare"}
-    links = [f'<a href="../{file}">{name}</a>' for file, name in names.items() if (reports / file).is_file()]
-    nav = f'<nav class="where" aria-label="Site">{" ".join(links)}</nav>' if links else ""
-    return page.replace('<button type="button" id="theme"', f'{nav}<button type="button" id="theme"', 1)
+    for line in (line for text in texts for line in text.splitlines()):
+        with contextlib.suppress(ValueError, AttributeError, RecursionError):
+            if time := moment(json.loads(line).get("measured_at")):
+                yield time

@@ -1,4 +1,4 @@
-"""Published results, of now or of a revision: `reports/h200`, `reports/h200@HEAD~3`, `reports/h200@2026-11-21T104512Z`.
+"""Published results of now or of a revision: `reports/h200`, `reports/h200@HEAD~3`, `reports/h200@2026-11-21T104512Z`.
 
 A revision is a name in a notebook's `history/`, which stands for what was published until that entry was made, or one
 that git knows. It is read without a checkout.
@@ -9,120 +9,113 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
-from fluxbench.analysis.comparison import CellKey, Measured
+from fluxbench.analysis.comparison.model import CellKey, Measured
 from fluxbench.core.errors import SetupError
-from fluxbench.records import schema as records
-from fluxbench.records.schema import Record, RecordError, Sentinel
+from fluxbench.records import files
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import Record, RecordError
+
+_CONTROL = (".control.json", ".sentinel.json")  # the second of schema 1
 
 
 def measured(spec: str, root: Path) -> Measured:
-    """Return the records and sentinels of `FOLDER` or `FOLDER@REVISION`, a folder relative to `root`.
+    """Return the records and control times of `FOLDER` or `FOLDER@REVISION`, a folder relative to `root`.
 
-    The folder is a target's, a notebook's, or one that holds `*.jsonl` itself. Raises `SetupError` where it does not
+    The folder is a target's, a notebook's, or one that holds records itself. Raises `SetupError` where it does not
     exist, holds no readable records, or has no such revision. Nothing is changed on disk.
     """
-    name, at, revision = spec.partition("@")
+    name, separator, revision = spec.partition("@")
     if (root / spec).is_dir():
-        name, at = spec, ""
+        name, separator = spec, ""
     folder = root / name
-    if not at:
+    if not separator:
         if not folder.is_dir():
             raise SetupError(f"a report must be a folder, got {name!r}, where there is none")
-        return _of_paths(spec, _present(folder))
+        return _read(spec, _present(folder))
     if not revision or revision.startswith("-"):
         raise SetupError(f"the revision after @ must be a name that does not begin with -, got {spec!r}")
     history = _history(folder)
     if revision in history:
-        return _of_paths(spec, _as_of(history[revision], revision))
+        return _read(spec, _as_of(history[revision], revision))
     known = f"its history ({', '.join(history)})" if history else "its history, which is empty,"
     with tempfile.TemporaryDirectory(prefix="fluxbench-") as copy:
         _from_git(root, name, revision, Path(copy), f"the revision of {name!r} must be in {known} or known to git")
-        return _of_paths(spec, _present(Path(copy)))
+        return _read(spec, _present(Path(copy)))
+
+
+def read_cells(paths: Iterable[Path], *, name: str = "", skip_damaged: bool = False) -> Measured:
+    """Return the records of files, one for each cell, and the control times beside them.
+
+    Raises `OSError` where one is missing, `RecordError` where one is damaged, unless these are skipped.
+    """
+    records: list[Record] = []
+    controls: dict[CellKey, ControlTimes] = {}
+    for path in paths:
+        try:
+            of_cell = files.read(path)
+            control = files.read_control(path.parent, files.cell_of(path))
+        except (OSError, RecordError):
+            if skip_damaged:
+                continue
+            raise
+        records += of_cell
+        if control and of_cell:
+            controls[of_cell[0].notebook, of_cell[0].cell] = control
+    return Measured(name=name, records=tuple(records), controls=controls)
+
+
+def _read(spec: str, paths: Iterable[Path]) -> Measured:
+    try:
+        side = read_cells(paths, name=spec)
+    except (OSError, RecordError) as error:
+        raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
+    if not side.records:
+        raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
+    return side
 
 
 def _present(folder: Path) -> list[Path]:
-    patterns = ("*.jsonl", "records/*.jsonl", "*/records/*.jsonl")
-    names = [path.relative_to(folder).as_posix() for pattern in patterns for path in folder.glob(pattern)]
-    return [folder / name for name in _of_records(sorted(names))]
+    """Return the files of records of a folder itself, or of a notebook, or of each notebook of a target."""
+    layouts = ([folder], [folder / "records"], sorted(folder.glob("[!.]*/records")))
+    return next((paths for homes in layouts if (paths := [path for home in homes for path in files.paths(home)])), [])
 
 
-def _as_of(entries: Iterable[Path], revision: str) -> list[Path]:
-    """Return what was published when an entry of the history was made: what it, or the first after it, replaced."""
-    found = []
+def _as_of(entries: Iterable[Path], revision: str) -> Iterator[Path]:
+    """Yield what was published when entries of histories were made: what they, or the first after them, replaced."""
     for entry in entries:
         later = [folder for folder in sorted(entry.parent.glob("[!.]*")) if folder.name >= revision]
-        paths: dict[str, Path] = {}
+        of_cells: dict[str, Path] = {}
         for folder in (*later, entry.parents[1] / "records"):
-            for path in sorted(folder.glob("*.jsonl")):
-                paths.setdefault(path.name, path)
-        found += [paths[name] for name in sorted(paths)]
-    return found
-
-
-def _of_paths(spec: str, paths: Iterable[Path]) -> Measured:
-    found: list[Record] = []
-    sentinels: dict[CellKey, Sentinel] = {}
-    try:
-        for path in paths:
-            its, beside = of_cell(path)
-            found += its
-            sentinels |= beside
-    except (OSError, RecordError) as error:
-        raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
-    if not found:
-        raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
-    return Measured(name=spec, records=tuple(found), sentinels=sentinels)
-
-
-def of_cell(path: Path) -> tuple[list[Record], dict[CellKey, Sentinel]]:
-    """Return the records of a `<cell>.jsonl` and the sentinel beside them, by its cell; none where none was timed.
-
-    Raises `OSError` where there are no records, `RecordError` where either is damaged.
-    """
-    its = records.read(path)
-    sentinel = records.read_sentinel(path.with_name(f"{path.stem}.sentinel.json"))
-    return its, {(its[0].notebook, its[0].cell): sentinel} if sentinel and its else {}
-
-
-def _of_records(names: Iterable[str]) -> list[str]:
-    """Return which paths below a folder are its present records: of itself, or of a notebook, or of each notebook.
-
-    History is none of these, nor are a file of samples and a folder that a publish has not finished, whose name begins
-    with a dot.
-    """
-    paths = [PurePosixPath(name) for name in names]
-    visible = [path for path in paths if not any(part.startswith(".") for part in path.parts)]
-    own = [path for path in visible if len(path.parts) == 1]
-    notebook = [path for path in visible if len(path.parts) == 2 and path.parts[0] == "records"]
-    target = [path for path in visible if len(path.parts) == 3 and path.parts[1] == "records"]
-    return [str(path) for path in own or notebook or target]
+            for path in files.paths(folder):
+                of_cells.setdefault(files.cell_of(path), path)
+        yield from (path for _, path in sorted(of_cells.items()))
 
 
 def _history(folder: Path) -> dict[str, list[Path]]:
-    """Return the folders that each name stands for in the history of a target's notebooks, or of one."""
+    """Return the folders that each name stands for in the histories of a target's notebooks, or of one."""
     notebooks = [folder.parent if folder.name == "records" else folder, *folder.glob("[!.]*")]
-    found: dict[str, list[Path]] = {}
-    for kept in (path for notebook in notebooks for path in sorted(notebook.glob("history/[!.]*")) if path.is_dir()):
-        found.setdefault(kept.name, []).append(kept)
-    return dict(sorted(found.items()))
+    entries: dict[str, list[Path]] = {}
+    for entry in (path for home in notebooks for path in sorted(home.glob("history/[!.]*")) if path.is_dir()):
+        entries.setdefault(entry.name, []).append(entry)
+    return dict(sorted(entries.items()))
 
 
 def _from_git(root: Path, name: str, revision: str, copy: Path, rule: str) -> None:
-    """Write the present records of a folder at a revision into `copy`. Raises `SetupError`, where it begins by `rule`.
+    """Write the files of a folder at a revision that `_present` reads into `copy`.
 
-    Git names its objects without touching the work tree or its index.
+    Raises `SetupError`, which begins with `rule`. Git names its objects without touching the work tree or its index.
     """
     start = folder = (root / name).resolve()
-    while not start.is_dir():  # it may be one that is gone since
+    while not start.is_dir():  # the folder may be gone since
         start = start.parent
     try:
         top = Path(os.fsdecode(_git(start, "rev-parse", "--show-toplevel")).rstrip("\n"))
     except subprocess.CalledProcessError as error:
-        said = os.fsdecode(error.stderr).strip().splitlines() or ["no work tree"]
-        raise SetupError(f"{rule}, got {revision!r} outside of a git repository (git: {said[0]})") from error
+        lines = os.fsdecode(error.stderr).strip().splitlines() or ["no work tree"]
+        raise SetupError(f"{rule}, got {revision!r} outside of a git repository (git: {lines[0]})") from error
     except OSError as error:
         raise SetupError(f"{rule}, got {revision!r} and git cannot be run: {error}") from error
     try:
@@ -134,13 +127,16 @@ def _from_git(root: Path, name: str, revision: str, copy: Path, rule: str) -> No
         listed = os.fsdecode(_git(top, "ls-tree", "-r", "-z", "--name-only", f"{commit}:{'/'.join(inside)}", "--"))
     except subprocess.CalledProcessError as error:
         raise SetupError(f"a report must be a folder, got {name!r}, which is not there at {revision!r}") from error
-    names = listed.split("\0")
-    for found in _of_records(path for path in names if path.endswith(".jsonl")):
-        sentinel = f"{found.removesuffix('.jsonl')}.sentinel.json"
-        for wanted in (found, sentinel) if sentinel in names else (found,):
-            path = copy / wanted
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(_git(top, "cat-file", "blob", f"{commit}:{'/'.join((*inside, wanted))}"))
+    for path in filter(_is_present, listed.split("\0")):
+        (copy / path).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path).write_bytes(_git(top, "cat-file", "blob", f"{commit}:{'/'.join((*inside, path))}"))
+
+
+def _is_present(path: str) -> bool:
+    """Whether a path below a folder is one of its present records or control times, and not of its history."""
+    folders = PurePosixPath(path).parts[:-1]
+    in_place = not folders or (folders[-1] == "records" and len(folders) <= 2)
+    return in_place and path.endswith((*files.SUFFIXES, *_CONTROL))
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

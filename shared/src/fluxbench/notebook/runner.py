@@ -1,7 +1,7 @@
-"""Run one command in a folder, and lose neither its output nor the grip on it.
+"""Runs one command in a folder, and keeps its output and hold of its processes.
 
-What uvnote's own executor lacks: a limit that can be set, output that is bounded and survives the limit, an end of
-every process that the cell started, and a word about how it ended.
+uvnote's own executor lacks this: a limit that can be set, output that is bounded and survives the limit, the end of
+every process that the command started, and a sentence about how it ended.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DRAIN_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
-    """How a cell ended. `failure` is a sentence, None where it succeeded."""
+class Ended:
+    """How a command ended. `failure` is a sentence, None where it succeeded."""
 
     stdout: str
     stderr: str
@@ -36,7 +36,7 @@ class Ran:
 
 
 class Kept:
-    """The beginning and the end of a stream, and how much was between them."""
+    """The beginning and the end of a stream, and how much lay between them."""
 
     def __init__(self) -> None:
         self._head = bytearray()
@@ -56,7 +56,7 @@ class Kept:
             self._dropped += gone
 
     def text(self) -> str:
-        """Return what was kept; bytes that are not UTF-8 become the replacement character."""
+        """Return what was kept; bytes that are not UTF-8 become replacement characters."""
         if not self._dropped:
             return (bytes(self._head) + b"".join(self._tail)).decode("utf-8", "replace")
         note = f"\n[... {self._dropped / 1e6:,.1f} MB of output are left out here ...]\n"
@@ -69,36 +69,36 @@ def run(
     variables: Mapping[str, str],
     limit_s: float,
     tick: Callable[[], None] = lambda: None,
-) -> Ran:
+) -> Ended:
     """Run a command in a folder until it ends, or for `limit_s`, and return how it ended.
 
-    `tick` is called about five times a second. When this returns or raises, nothing that the command started runs, but
-    for what a driver holds or where the supervisor itself was killed. When it raises, or its process is killed, the
-    folder is removed.
+    `tick` is called about five times a second. Once this returns or raises, no process of the command runs, except one
+    that a driver does not let go, or where the supervisor itself was killed. Where this raises, or its process is
+    killed, the folder is removed.
     """
     started = time.monotonic()
-    heard, told = os.pipe()
-    # Its command line is without our name, so that `pkill -f fluxbench` leaves it to end what it watches over.
+    status_in, status_out = os.pipe()
+    # Without our name in its command line, so that `pkill -f fluxbench` leaves it alive to end what it watches.
     script = os.open(supervisor.__file__, os.O_RDONLY)
     watcher = None
     streams = {"stdout": Kept(), "stderr": Kept()}
     try:
         watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", f"/dev/fd/{script}", str(told), str(limit_s), *command],
+            [sys.executable, "-I", "-S", f"/dev/fd/{script}", str(status_out), str(limit_s), *command],
             cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(variables),
             start_new_session=True,
-            pass_fds=(told, script),
+            pass_fds=(status_out, script),
         )
-        os.close(told)
-        told = -1
+        os.close(status_out)
+        status_out = -1
         _listen(watcher, streams, tick)
         watcher.wait()
-        with os.fdopen(heard, "rb") as file:
-            heard = -1
+        with os.fdopen(status_in, "rb") as file:
+            status_in = -1
             status = file.read().decode().split()
     finally:
         if watcher:
@@ -109,13 +109,13 @@ def run(
             for pipe in (watcher.stdout, watcher.stderr):
                 if pipe:
                     pipe.close()
-        for descriptor in (heard, told, script):
+        for descriptor in (status_in, status_out, script):
             if descriptor >= 0:
                 os.close(descriptor)
     failure: str | None = "its supervisor was ended before it"
     if len(status) == 2:
         failure = _failure(int(status[0]), status[1] == "1", limit_s)
-    return Ran(
+    return Ended(
         stdout=streams["stdout"].text(),
         stderr=streams["stderr"].text(),
         duration_s=time.monotonic() - started,
@@ -124,12 +124,12 @@ def run(
 
 
 def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None]) -> None:
-    """Take in both streams until everybody who could write to them is gone, or the supervisor is."""
+    """Read both streams until every process that could write to them is gone, or the supervisor is."""
     with selectors.DefaultSelector() as selector:
         for name, kept in streams.items():
             selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
         ticked = time.monotonic()
-        gone_s = None  # when the supervisor was: what it could not kill may hold the streams open for good
+        gone_s = None  # when the supervisor ended: what it could not kill may hold the streams open for good
         while selector.get_map() and (gone_s is None or time.monotonic() < gone_s + DRAIN_S):
             for key, _ in selector.select(TICK_S):
                 data = os.read(key.fd, 1 << 16)

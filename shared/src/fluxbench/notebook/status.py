@@ -8,20 +8,21 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from uvnote.parser import CodeCell
+
+from fluxbench.bench.dependencies import measured_variants
 from fluxbench.core.formatting import utc
 from fluxbench.core.settings import Settings
-from fluxbench.device import detection as hardware
-from fluxbench.device import targets
-from fluxbench.device.model import Device
-from fluxbench.environments import cell
+from fluxbench.device import detect, targets
+from fluxbench.environments.cell import parse
 from fluxbench.notebook.document import load
-from fluxbench.notebook.freshness import Freshness, check
+from fluxbench.notebook.freshness import Freshness, State, check
 from fluxbench.notebook.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfVariant:
-    """A variant of a cell: its cell's state, and how many workloads have which status."""
+class VariantStatus:
+    """A variant of a cell: the cell's state, and how many workloads have which status."""
 
     variant: str
     state: str
@@ -29,14 +30,14 @@ class OfVariant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfCell:
+class CellStatus:
     """A cell: its state and why, when its result was measured, and its variants."""
 
     cell: str
     state: str
     reasons: tuple[str, ...]
     ran_at: str | None  # UTC, ISO 8601
-    variants: tuple[OfVariant, ...]
+    variants: tuple[VariantStatus, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,59 +48,63 @@ class NotebookStatus:
     target: str
     device: str
     driver: str | None
-    cells: tuple[OfCell, ...]
+    cells: tuple[CellStatus, ...]
 
     @property
     def is_fresh(self) -> bool:
         """Whether a build would run nothing."""
-        return all(each.state == "fresh" for each in self.cells)
+        return all(cell.state == State.FRESH for cell in self.cells)
 
     def to_json(self) -> str:
         """Return it as JSON."""
         return json.dumps({**dataclasses.asdict(self), "fresh": self.is_fresh}, indent=1)
 
     def text(self) -> str:
-        """Return it for a person: a line a cell and a line a variant."""
+        """Return it for a person: a line for each cell, for each reason and for each variant."""
         driver = f", driver {self.driver}" if self.driver else ""
         lines = [f"{self.notebook} on {self.device}{driver} (target {self.target})", ""]
-        wide = max(len(each.cell) for each in self.cells)
-        words = max(len(each.state) for each in self.cells)
-        for each in self.cells:
-            when = utc(each.ran_at or "")
-            lines.append(f"{each.cell:<{wide}}  {each.state:<{words}}  {when}".rstrip())
-            lines += [f"{'':<{wide}}    {reason}" for reason in each.reasons]
-            for variant in each.variants:
+        names = max(len(cell.cell) for cell in self.cells)
+        states = max(len(cell.state) for cell in self.cells)
+        for cell in self.cells:
+            when = utc(cell.ran_at or "")
+            lines.append(f"{cell.cell:<{names}}  {cell.state:<{states}}  {when}".rstrip())
+            lines += [f"{'':<{names}}    {reason}" for reason in cell.reasons]
+            for variant in cell.variants:
                 counts = ", ".join(f"{count} {status}" for status, count in variant.statuses.items())
-                lines.append(f"{'':<{wide}}    {variant.variant:<28} {variant.state:<{words}}  {counts}".rstrip())
-        count = sum(each.state != "fresh" for each in self.cells)
-        lines += ["", "All is fresh." if not count else f"{count} of {len(self.cells)} cells are not fresh."]
+                lines.append(f"{'':<{names}}    {variant.variant:<28} {variant.state:<{states}}  {counts}".rstrip())
+        count = sum(cell.state != State.FRESH for cell in self.cells)
+        lines += ["", f"{count} of {len(self.cells)} cells are not fresh." if count else "All cells are fresh."]
         return "\n".join(lines)
 
 
 def status(notebook: Path, settings: Settings) -> NotebookStatus:
-    """Return what holds. Starts no process on the device and writes nothing. Raises `SetupError`: it is no notebook."""
+    """Return what holds. Starts no process on the device and writes nothing.
+
+    Raises `SetupError` where the notebook is not right, or the settings name what does not exist.
+    """
     document = load(notebook)
-    device: Device = hardware.detect()
-    found = check(document, Store(document), device, settings)
+    device = detect.detect()
+    cells = check(document, Store(document), device, settings)
     return NotebookStatus(
         notebook=document.path.name,
         target=targets.of(device, settings.root).name,
         device=device.name,
         driver=device.driver,
-        cells=tuple(_of_cell(code.id, cell.measured(code.code), found[code.id]) for code in document.cells),
+        cells=tuple(_of_cell(code, cells[code.id], document.is_measuring(code)) for code in document.cells),
     )
 
 
-def _of_cell(cell_id: str, names: tuple[str, ...], freshness: Freshness) -> OfCell:
+def _of_cell(code: CodeCell, freshness: Freshness, is_measuring: bool) -> CellStatus:
+    names = measured_variants(parse(code.code, code.id)) if is_measuring else ()
     result = freshness.result
     records = (result.records if result else None) or ()
-    return OfCell(
-        cell=cell_id,
+    return CellStatus(
+        cell=code.id,
         state=freshness.state,
         reasons=freshness.reasons,
-        ran_at=result.ran_at if result else None,
+        ran_at=result.run.ran_at if result else None,
         variants=tuple(
-            OfVariant(
+            VariantStatus(
                 variant=name,
                 state=freshness.state,
                 statuses=dict(Counter(str(record.status) for record in records if record.variant == name)),

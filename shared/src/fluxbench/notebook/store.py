@@ -1,48 +1,51 @@
-"""What a notebook's cells gave, run by run: results are added, never changed, and the last good one stays.
+"""What a notebook's cells gave, run by run: results are added, never changed, and the last good ones stay.
 
-Each run of a cell is a folder `.uvnote/cache/<notebook>.<cell>.<number>/` with its artifacts and a `result.json`, put
-in place in one step. Numbers rise, so a clock that is set back confuses nothing. A run that failed is kept until the
-next.
+Each run of a cell is a folder `.uvnote/cache/<notebook>.<cell>.<number>/` with its artifacts, what it displays and a
+`result.json`, put in place in one step. Numbers rise, so a clock that is set back confuses nothing. A failed run is
+kept until the next one.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
+import msgspec
+
+from fluxbench.core.files import write_text
 from fluxbench.notebook.document import Document
-from fluxbench.records import schema as records
+from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
 
-_RESULT = "result.json"
+_RESULT, _DISPLAY = "result.json", "display.html"
 
 
-@dataclass(frozen=True, kw_only=True)
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run of a cell went: what `result.json` holds. The first five fields are those that uvnote writes too."""
+
+    success: bool
+    stdout: str
+    stderr: str
+    duration: float  # seconds
+    artifacts: dict[str, int]  # name to bytes, in the order of the page
+    failure: str | None  # a sentence; None where the run succeeded
+    ran_at: str  # UTC, ISO 8601
+    depends: dict[str, str | int | float | bool | None]  # see `records.fingerprint`
+    inputs: dict[str, int]  # the runs of the needed cells that it was given, by cell
+    display: int | None = None  # bytes of display.html; None where there is none
+
+
+@dataclass(frozen=True)
 class Result:
-    """One run of one cell. `failure` is a sentence, None where it succeeded."""
+    """One run of one cell, and where it is kept."""
 
     cell: str
     number: int
     folder: Path
-    stdout: str
-    stderr: str
-    duration_s: float
-    artifacts: Mapping[str, int]  # name to bytes, in the order of the page
-    failure: str | None
-    ran_at: str  # UTC, ISO 8601
-    depends: Mapping[str, Any] = field(default_factory=dict)  # as `fluxbench.fingerprint` has it
-    inputs: Mapping[str, int] = field(default_factory=dict)  # the needed cells' runs that it was given, by cell
-
-    @property
-    def key(self) -> str:
-        """The name of its folder."""
-        return self.folder.name
+    run: Run
 
     @cached_property
     def records(self) -> tuple[Record, ...] | None:
@@ -50,12 +53,19 @@ class Result:
         try:
             return tuple(
                 record
-                for name in self.artifacts
+                for name in self.run.artifacts
                 if name.endswith(".jsonl")
-                for record in records.read(self.folder / name)
+                for record in files.read(self.folder / name)
             )
         except (OSError, RecordError):
             return None
+
+    @cached_property
+    def display(self) -> str | None:
+        """The markup of what the cell shows; None where it left none."""
+        if self.run.display is None:
+            return None
+        return (self.folder / _DISPLAY).read_text(encoding="utf-8", errors="replace")
 
 
 class Store:
@@ -74,10 +84,11 @@ class Store:
         return sorted((int(end) for end in ends if end.isdigit()), reverse=True)
 
     def get(self, cell_id: str, number: int) -> Result | None:
-        """Return one run; None where it is not there or damaged."""
+        """Return one run; None where it is missing or damaged."""
         folder = self._folder(cell_id, number)
         if folder not in self._read:
-            self._read[folder] = _load(folder, cell_id, number)
+            run = _read(folder)
+            self._read[folder] = Result(cell_id, number, folder, run) if run else None
         return self._read[folder]
 
     def latest(self, cell_id: str) -> Result | None:
@@ -89,7 +100,7 @@ class Store:
         """Yield the runs that succeeded and are whole, the last first."""
         for number in self.numbers(cell_id):
             result = self.get(cell_id, number)
-            if result and not result.failure:
+            if result and not result.run.failure:
                 yield result
 
     def last_good(self, cell_id: str) -> Result | None:
@@ -99,17 +110,17 @@ class Store:
     def add(
         self,
         cell_id: str,
-        *,
+        run: Run,
         artifacts: Mapping[str, Path],
-        stdout: str,
-        stderr: str,
-        duration_s: float,
-        failure: str | None,
-        ran_at: str,
-        depends: Mapping[str, Any],
-        inputs: Mapping[str, int],
+        display: str | None = None,
+        good: int | None = None,
     ) -> Result:
-        """Keep a run, whole or not at all, and return it. Raises `OSError`; what was there before stays."""
+        """Keep a run, whole or not at all, and return it.
+
+        `artifacts` are the files to copy by their names; `run` gets their sizes and that of `display`. Earlier good
+        results are kept too, only the last `good` of all where that is given. Raises `OSError`; what was there before
+        stays.
+        """
         numbers = self.numbers(cell_id)
         number = numbers[0] + 1 if numbers else 1
         folder = self._folder(cell_id, number)
@@ -119,40 +130,25 @@ class Store:
             for name, source in artifacts.items():
                 (part / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source, part / name)
-            result = Result(
-                cell=cell_id,
-                number=number,
-                folder=folder,
-                stdout=stdout,
-                stderr=stderr,
-                duration_s=duration_s,
+            if display is not None:
+                write_text(part / _DISPLAY, display)
+            run = msgspec.structs.replace(
+                run,
                 artifacts={name: (part / name).stat().st_size for name in artifacts},
-                failure=failure,
-                ran_at=ran_at,
-                depends=depends,
-                inputs=inputs,
+                display=None if display is None else (part / _DISPLAY).stat().st_size,
             )
-            # The first five are what uvnote itself writes.
-            fields = {
-                "success": failure is None,
-                "stdout": stdout,
-                "stderr": stderr,
-                "duration": duration_s,
-                "artifacts": result.artifacts,
-                "failure": failure,
-                "ran_at": ran_at,
-                "depends": dict(depends),
-                "inputs": dict(inputs),
-            }
-            records.write_text(part / _RESULT, json.dumps(fields, indent=1) + "\n")
+            write_text(part / _RESULT, msgspec.json.format(msgspec.json.encode(run), indent=1).decode() + "\n")
             part.rename(folder)
         except OSError:
             shutil.rmtree(part, ignore_errors=True)
             raise
-        self._read[folder] = result
+        result = self._read[folder] = Result(cell_id, number, folder, run)
+        kept = 0 if run.failure else 1
         for older in numbers:
             before = self.get(cell_id, older)
-            if before and before.failure:
+            if before and not before.run.failure:
+                kept += 1
+            if before and (before.run.failure or kept > (good or kept)):
                 shutil.rmtree(before.folder, ignore_errors=True)
         return result
 
@@ -165,22 +161,11 @@ class Store:
         return self._root / f"{self._prefix}{cell_id}.{number:05d}"
 
 
-def _load(folder: Path, cell_id: str, number: int) -> Result | None:
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        data = json.loads((folder / _RESULT).read_text(encoding="utf-8"))
-        artifacts = dict(data["artifacts"])
-        if all((folder / name).stat().st_size == size for name, size in artifacts.items()):
-            return Result(
-                cell=cell_id,
-                number=number,
-                folder=folder,
-                stdout=str(data["stdout"]),
-                stderr=str(data["stderr"]),
-                duration_s=float(data["duration"]),
-                artifacts=artifacts,
-                failure=data["failure"],
-                ran_at=str(data["ran_at"]),
-                depends=dict(data["depends"]),
-                inputs=dict(data["inputs"]),
-            )
-    return None
+def _read(folder: Path) -> Run | None:
+    """Return the run that a folder holds, where all of it is there."""
+    try:
+        run = msgspec.json.decode((folder / _RESULT).read_bytes(), type=Run)
+        sizes = dict(run.artifacts) if run.display is None else {**run.artifacts, _DISPLAY: run.display}
+        return run if all((folder / name).stat().st_size == size for name, size in sizes.items()) else None
+    except (OSError, ValueError, RecursionError):
+        return None

@@ -1,10 +1,10 @@
-"""Run one command and let nothing of it survive: neither its end, nor its time limit, nor the end of who started it.
+"""Runs one command and kills all of its processes when it ends, at its time limit, and when its starter ends.
 
 Started as a script of its own, `python -I -S supervisor.py STATUS_FD LIMIT_S COMMAND...`, in the command's folder and
-with a pipe as stdin that is held open by whoever waits. Every process that comes of the command, in whatever session or
-process group, becomes a child of this one when its own parent ends (it is their subreaper), and is killed once the
-command ends, the limit is reached or the pipe closes, which it does even when its holder is killed. To the descriptor
-STATUS_FD it writes `RETURNCODE TIMED_OUT` at last. The folder is removed where nobody is left to do it.
+with a pipe as stdin that its starter holds open. Every process of the command, in whatever session or process group,
+becomes a child of this one when its own parent ends (this is their subreaper). All are killed once the command ends,
+the limit is reached or the pipe closes, which it does even when its holder is killed. At the end `RETURNCODE TIMED_OUT`
+is written to the descriptor STATUS_FD. The folder is removed where the starter is gone and cannot do it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main(status_fd: str, limit: str, *command: str) -> int:
     _kill_descendants()
     if orphaned:
         shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the starter is gone
         os.write(int(status_fd), f"{returncode} {int(timed_out)}\n".encode())
     return 0
 
@@ -68,21 +68,21 @@ def _kill_descendants() -> None:
 
 
 def _descendants() -> list[int]:
-    """Return every process that came of this one and is not dead."""
-    children: dict[int, list[int]] = {}
+    """Return every process below this one that is not a zombie."""
+    children: dict[int, list[int]] = {}  # by parent; a zombie's number is negative
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
                 state, parent = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            except OSError:  # gone meanwhile
+            except OSError:  # it has ended meanwhile
                 continue
             children.setdefault(int(parent), []).append(int(folder.name) if state != "Z" else -int(folder.name))
-    found, ahead = [], [os.getpid()]
+    descendants, ahead = [], [os.getpid()]
     while ahead:
         for pid in children.get(ahead.pop(), []):
             ahead.append(abs(pid))
-            found.append(pid)
-    return [pid for pid in found if pid > 0]
+            descendants.append(pid)
+    return [pid for pid in descendants if pid > 0]
 
 
 if __name__ == "__main__":

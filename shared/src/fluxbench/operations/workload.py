@@ -41,8 +41,9 @@ class Workload:
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise ValueError(f"{name} of a workload must be a non-empty string, got {getattr(self, name)!r}")
         for name in ("x", "ranks"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise ValueError(f"{name} of workload {self.name!r} must be a positive integer, got {self.x!r}")
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise ValueError(f"{name} of workload {self.name!r} must be a positive integer, got {value!r}")
         if min(self.cost.flops, self.cost.min_flops, self.cost.min_bytes) < 0:
             raise ValueError(f"the cost of workload {self.name!r} must not be negative, got {self.cost}")
 
@@ -65,7 +66,8 @@ def describe(workload: Workload) -> str:
         )
     text = f" ({workload.x:,} of them text)" if workload.x_unit == "text tokens" else ""
     queries, keys = shape["seq_len_q"], shape["seq_len_k"]
-    tokens = f"{keys:,} tokens{text}" if queries == keys else f"{queries:,} queries on {keys:,} keys"
+    many = "one query" if queries == 1 else f"{queries:,} queries"
+    tokens = f"{keys:,} tokens{text}" if queries == keys else f"{many} on {keys:,} keys"
     grouped = "" if shape["heads"] == shape["kv_heads"] else f" on {shape['kv_heads']} of keys and values"
     dims = (
         f"{shape['head_dim_qk']}"

@@ -1,7 +1,9 @@
-"""Files of records: JSON Lines, and the control kernel's times beside them."""
+"""Files of records: JSON Lines, compressed or not, and the control kernel's times beside them."""
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,6 +14,18 @@ from fluxbench.core.files import write_text
 from fluxbench.records import schema, schema1
 from fluxbench.records.schema import SCHEMA, Positive, Record, RecordError
 
+SUFFIXES = (".jsonl", ".jsonl.gz")
+
+
+def paths(folder: Path) -> list[Path]:
+    """Return the files of records in a folder, by name; none where there is no such folder."""
+    return sorted(path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}"))
+
+
+def cell_of(path: Path) -> str:
+    """Return the cell whose records a file holds."""
+    return path.name.partition(".")[0]
+
 
 def parse(line: str | bytes) -> Record:
     """Return the record that a line of JSON holds, of schema 1 or 2. Raises `RecordError` where it does not fit."""
@@ -19,15 +33,25 @@ def parse(line: str | bytes) -> Record:
 
 
 def read(path: Path) -> list[Record]:
-    """Return the records of one JSON Lines file. Raises `RecordError` with the file and line of a bad one."""
-    found = []
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                found.append(parse(line))
-            except RecordError as error:
-                raise RecordError(f"{path.name}, line {number}: {error}") from error
-    return found
+    """Return the records of one file. Raises `OSError`, and `RecordError` with the file and line of a bad one."""
+    records = []
+    for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+        try:
+            records.append(parse(line))
+        except RecordError as error:
+            raise RecordError(f"{path.name}, line {number}: {error}") from error
+    return records
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return what a file holds, decompressed. Raises `OSError`, and `RecordError` where it cannot be decompressed."""
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordError(f"{path.name} cannot be decompressed: {error}") from error
 
 
 def write(path: Path, records: Iterable[Record]) -> None:

@@ -8,18 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.device.model import Device
-from fluxbench.records.method import UNKNOWN, VERSIONS
+from fluxbench.records import method
 
-Fingerprint = Mapping[str, str | int | float | bool | None]
+Value = str | int | float | bool | None
+Fingerprint = Mapping[str, Value]
 
 # A change to one of these can change a number: folders of this package, or files in it.
 MEASURING = (
-    *("stats", "correctness", "timing", "worker", "bench"),
+    *("correctness", "timing", "worker", "bench", "stats/intervals.py", "stats/student.py"),
+    *("device/peaks.py", "device/peaks.toml"),
     *("operations/protocol.py", "operations/roofline.py", "operations/workload.py", "variants/_base.py"),
     *("variants/forms.py", "kernels/control.fatbin"),
 )
-# A change to one of these can change a page, and no number.
-SHOWING = ("core", "records", "variants", "analysis", "report", "studies", "show.py")
+# A change to one of these can change a page.
+SHOWING = (
+    *("core", "device", "device/peaks.toml", "operations", "variants", "records", "stats", "studies", "analysis"),
+    *("report", "show.py"),
+)
 
 CODE, PACKAGE = "code.", "package."
 _DEVICE_KEYS = {
@@ -40,6 +45,7 @@ _NAMES = {
     "way": "environment by",
     "hub": "revisions of the hub's kernels",
     "left_out": "left out",
+    "shapes": "shapes of the workloads",
     "references": "references of ratios",
     "other_results": "results of other notebooks",
 }
@@ -47,18 +53,21 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Difference:
-    """One key in which two fingerprints differ. `key` is "device" where the model of device is another."""
+    """One key in which two fingerprints differ.
+
+    `key` is "device" where the model of device is another, and "code" where one is of a fluxbench with other keys.
+    """
 
     key: str
-    before: str | int | float | bool | None
-    now: str | int | float | bool | None
+    before: Value
+    now: Value
 
     def __str__(self) -> str:
         """Return it as a phrase: `driver 580.65.06 -> 580.159.04`, `timing changed`."""
         if self.key == "device":
             return f"measured on another device: {_shown(self.before)} -> {_shown(self.now)}"
         if self.key == "code":
-            return "measured by an older fluxbench"
+            return f"measured by {self.before} fluxbench"
         if self.key == "cell":
             return "the cell's source changed"
         if self.key.startswith(CODE):
@@ -100,11 +109,13 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[Difference]:
     found = []
     if other := another_device(before, now):
         found.append(Difference("device", *other))
-    old_code = not any(key.startswith(CODE + "timing") for key in before)
-    if old_code and any(key.startswith(CODE + "timing") for key in now):
-        return [*found, Difference("code", None, None)]
+    was, is_ = _generation(before), _generation(now)
+    if was != is_:
+        found.append(Difference("code", *(("an older", "a newer") if was < is_ else ("a newer", "an older"))))
     for key in {**before, **now}:
         if before.get(key) == now.get(key) or (other and key in _DEVICE_KEYS):
+            continue
+        if was != is_ and (key.startswith(CODE) or key not in before or key not in now):  # one of them has other keys
             continue
         if key == "card" and not (before.get(key) and now.get(key)):  # of results that do not say which
             continue
@@ -149,13 +160,15 @@ def not_comparable(before: tuple[Fingerprint, int], now: tuple[Fingerprint, int]
     """Return why times under two fingerprints, each with its method version, must not be compared, or None."""
     if other := another_device(before[0], now[0]):
         return Incomparable("device", *other)
-    if before[1] != now[1] or before[1] == UNKNOWN:
-        return Incomparable("method", _version(before[1]), _version(now[1]))
+    if before[1] != now[1] or before[1] == method.UNKNOWN:
+        return Incomparable("method", method.words(before[1]), method.words(now[1]))
     return None
 
 
-def _version(version: int) -> str:
-    return f"{version} ({VERSIONS[version]})" if version in VERSIONS else "unknown"
+def _generation(side: Fingerprint) -> int:
+    """Return how a fingerprint holds the code: 0 not by file, 1 by file, 2 by folder."""
+    code = [key for key in side if key.startswith(CODE)]
+    return 2 if any(not key.endswith((".py", ".fatbin")) for key in code) else 1 if code else 0
 
 
 def _shown(value: object) -> str:

@@ -33,6 +33,11 @@ _TIMING_HASH = {
 _FIRST_MEASURING_HASH = "23b14264b57d6b90aa26899686fb4b806d4f8282ddec2b25a5195f65c8f1c72f"  # one hash of all files
 
 
+def words(version: int) -> str:
+    """Return a version with what it changed: `2 (the control kernel beside them)`; "unknown" where it is not known."""
+    return f"{version} ({VERSIONS[version]})" if version in VERSIONS else "unknown"
+
+
 def of_schema_1(fingerprint: Mapping[str, object]) -> int:
     """Return the version by which a record of schema 1 was measured, from its hashes; `UNKNOWN` where it has none."""
     if fingerprint.get("measuring_sha256") == _FIRST_MEASURING_HASH:

@@ -21,7 +21,9 @@ from fluxbench.records.status import FlagKind, Status
 SCHEMA = 2
 BURST, SUSTAINED = "burst", "sustained"
 CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler, as a share, at which they agree
+RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a timing that has converged, as shares
 _WORKLOAD_FIELDS = {field.name for field in dataclasses.fields(Workload)}
+_COST_FIELDS = {field.name for field in dataclasses.fields(Cost)}
 
 Positive = Annotated[float, Meta(gt=0)]
 NotNegative = Annotated[float, Meta(ge=0)]
@@ -147,7 +149,7 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     status: Status
     reason: str | None
     measured_at: str  # UTC, ISO 8601
-    method_version: int  # times of another version must not be compared, see `records.method`
+    method_version: Count  # times of another version must not be compared, see `records.method`
     errors: dict[str, Errors] = {}  # by output
     timings: dict[str, Timing] = {}  # by regime
     telemetry: dict[str, Telemetry] = {}  # by regime
@@ -234,17 +236,29 @@ _HEAD = msgspec.json.Decoder(_Head)
 _RECORD = msgspec.json.Decoder(Record)
 
 
+def _check_workload_fields(head: _Head) -> None:
+    """Raise `RecordError` where a workload has a field too many, which msgspec does not refuse of a dataclass."""
+    cost = msgspec.json.decode(head.workload.get("cost", b"{}"), type=dict[str, msgspec.Raw])
+    for name, unknown in (
+        ("a workload", head.workload.keys() - _WORKLOAD_FIELDS),
+        ("a cost", cost.keys() - _COST_FIELDS),
+    ):
+        if unknown:
+            raise RecordError(f"{name} has no field {', '.join(sorted(unknown))}")
+
+
 def _check_cost(workload: Workload) -> None:
     """Raise `RecordError` where an operation of this package gives a workload's shape another cost."""
     if workload.operation in operations.NAMES:
-        cost = _cost(workload.operation, tuple(sorted(workload.shape.items())))
+        cost = _cost(workload.operation, msgspec.json.encode(workload.shape, order="sorted"))
         if cost != workload.cost:
             raise RecordError(f"cost of workload {workload.name} must be {cost}, got {workload.cost}")
 
 
 @functools.lru_cache(maxsize=4096)
-def _cost(operation: str, shape: tuple[tuple[str, int | float | bool | str], ...]) -> Cost:
-    return operations.find(operation).cost(dict(shape))
+def _cost(operation: str, shape: bytes) -> Cost:
+    """Return the cost of a shape in JSON, which keeps `true` and `1` apart."""
+    return operations.find(operation).cost(msgspec.json.decode(shape))
 
 
 def schema_of(line: str | bytes) -> int:
@@ -265,8 +279,7 @@ def from_json(line: str | bytes) -> Record:
     if (found := schema_of(line)) != SCHEMA:
         raise RecordError(f"schema of a record must be {SCHEMA}, got {found}; update fluxbench, or measure again")
     try:
-        if unknown := _HEAD.decode(line).workload.keys() - _WORKLOAD_FIELDS:
-            raise RecordError(f"a workload has no field {', '.join(sorted(unknown))}")
+        _check_workload_fields(_HEAD.decode(line))
         record = _RECORD.decode(line)
         _check_cost(record.workload)
         return record

@@ -1,7 +1,7 @@
 """Shows blocks: as text on stdout, and as HTML in the file that `FLUXBENCH_DISPLAY` names.
 
-`fluxbench build` sets that variable and puts the file's content into the page in place of the text. Under plain uvnote it
-is not set, and the page shows the text.
+`fluxbench build` sets that variable and puts the file's content into the page in place of the text. Under plain uvnote
+it is not set, and the page shows the text.
 """
 
 from __future__ import annotations

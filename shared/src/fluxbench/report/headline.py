@@ -1,28 +1,16 @@
-"""Records -> a page's first sentences: which kernel is fastest at equal correctness, and where that holds."""
+"""A page's first sentences: which kernel is fastest at equal correctness, and where that holds."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from fluxbench.analysis.ranking import (
-    FORMS,
-    Group,
-    Ranked,
-    base,
-    correctness_of,
-    groups,
-    overlap,
-    ranked,
-    reference_variant,
-    sooner_from_rest,
-    timing_of,
-)
-from fluxbench.analysis.remarks import Failure, failures
+from fluxbench.analysis.failures import Failure, failures
+from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
+from fluxbench.analysis.ranking import Ranked, faster_in_burst, overlap, ranked
 from fluxbench.core.formatting import interval
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report.sentences import leaders, shape
 
 _NAMED = 4  # variants that a sentence names before it counts the rest
@@ -32,48 +20,76 @@ def answer(records: Iterable[Record], device_name: str, notes: Mapping[str, str]
     """Return in a few paragraphs which kernel is fastest at equal correctness, by how much, where, and on what.
 
     The first is of the exact kernels, or of why none passed. The last is what a reader must know of the kernels that
-    are named; `notes` says that by kernel, a variant's name without its form.
+    are named; `notes` are these by kernel.
     """
-    found = groups(records)
-    if not found:
+    every_group = groups(records)
+    if not every_group:
         return [f"Nothing was measured on {device_name}: there are no records."]
-    first, *others = (paragraph for group in found for paragraph in _said(group))
-    said = [f"On {_device(found, device_name)}, {first}.", *(f"{each[0].upper()}{each[1:]}." for each in others)]
-    told: dict[str, list[str]] = {}
-    for name, note in (notes or {}).items():
-        if any(_in(paragraph, name) for paragraph in said):
-            told.setdefault(note, []).append(name)
-    last = " ".join(f"Of {' and '.join(names)}: {note}." for note, names in told.items())
-    return [*said, last] if last else said
+    names = _Names()
+    first, *others = (paragraph for group in every_group for paragraph in _of_group(group, names))
+    paragraphs = [f"On {_device(every_group, device_name)}, {first}."]
+    paragraphs += [f"{paragraph[0].upper()}{paragraph[1:]}." for paragraph in others]
+    kernels: dict[str, list[str]] = {}
+    for kernel, note in (notes or {}).items():
+        if kernel in names.kernels:
+            kernels.setdefault(note, []).append(kernel)
+    last = " ".join(f"Of {' and '.join(of)}: {note}." for note, of in kernels.items())
+    return [*paragraphs, last] if last else paragraphs
 
 
-def _in(paragraph: str, kernel: str) -> bool:
-    """Whether a paragraph names a kernel, in any of its forms."""
-    return re.search(rf"\b{re.escape(kernel)}({'|'.join(FORMS)})?\b", paragraph) is not None
+@dataclass
+class _Names:
+    """Writes names, and remembers which kernels a reader was shown."""
+
+    kernels: set[str] = field(default_factory=set)
+
+    def one(self, record: Record, behind: str = "") -> str:
+        """Return the name of a variant, with something behind it."""
+        self.kernels.add(record.kernel)
+        return record.variant + behind
+
+    def several(self, records: Sequence[Record], behind: Mapping[str, str] | None = None) -> str:
+        """Return "a, b and c"; `behind` is what stands behind a variant's name."""
+        return self._list(
+            [(record.kernel, record.variant + (behind or {}).get(record.variant, "")) for record in records]
+        )
+
+    def of_kernels(self, kernels: Sequence[str]) -> str:
+        """Return the names of kernels, without their forms."""
+        return self._list([(kernel, kernel) for kernel in kernels])
+
+    def _list(self, names: Sequence[tuple[str, str]]) -> str:
+        few = names if len(names) <= _NAMED else names[: _NAMED - 1]
+        self.kernels.update(kernel for kernel, _ in few)
+        texts = [text for _, text in few]
+        if len(few) < len(names):
+            texts.append(f"{len(names) - len(few)} more")
+        return f"{', '.join(texts[:-1])} and {texts[-1]}" if len(texts) > 1 else "".join(texts)
 
 
-def _device(found: Sequence[Group], device_name: str) -> str:
-    drivers = sorted(
-        {record.versions["driver"] for g in found for record in g.records if record.versions.get("driver")}
-    )
-    return f"{device_name} (driver {' and '.join(drivers)})" if drivers else device_name
+def _device(every_group: Sequence[Group], device_name: str) -> str:
+    drivers = {record.versions["driver"] for g in every_group for record in g.records if record.versions.get("driver")}
+    return f"{device_name} (driver {' and '.join(sorted(drivers))})" if drivers else device_name
 
 
-def _said(group: Group) -> list[str]:
-    """Return the paragraphs of a group; the first has a small letter at its begin, none a full stop at its end."""
-    where = f"at {shape(group)}"
-    exact, quantized = (_unbeaten(group, kind) for kind in ("exact", "quantized"))
+def _of_group(group: Group, names: _Names) -> list[str]:
+    """Return the paragraphs of a group; the first begins with a small letter, none ends with a full stop."""
+    place, reference = f"at {shape(group)}", reference_variant(group.records)
+    exact, quantized = (_unbeaten(group, precision_class) for precision_class in ("exact", "quantized"))
     if exact:
-        said = [f"{where}, {_fastest(group, exact)}"]
+        paragraphs = [f"{place}, {_fastest(group, exact, names)}"]
         if quantized:
-            said.append(_of_quantized(group, quantized, exact.first))
+            paragraphs.append(_fastest_quantized(group, quantized, exact.first, names))
     elif quantized:
-        said = [f"{where}, no exact kernel passed; of the quantized ones, {_fastest(group, quantized)}"]
+        fastest = _fastest(group, quantized, names)
+        paragraphs = [f"{place}, no exact kernel passed; of the quantized ones, {fastest}"]
     else:
-        return [f"no kernel passed {where}: {_why(group)}"]
-    if late := [variant for found in (exact, quantized) if found for variant in found.late]:
-        said.append(f"Faster from rest, but launching was too slow here to place under sustained load: {_names(late)}")
-    return said
+        return [f"no kernel passed {place}: {_why(group)}"]
+    names.kernels.update(record.kernel for record in group.records if record.variant == reference)
+    if unplaced := [record for of in (exact, quantized) if of for record in of.faster_from_rest]:
+        names_ = names.several(unplaced)
+        paragraphs.append(f"Faster from rest, but launch-bound here, so without a place under sustained load: {names_}")
+    return paragraphs
 
 
 @dataclass(frozen=True)
@@ -89,18 +105,18 @@ class _Unbeaten:
 
     @property
     def first(self) -> Record:
-        """The one whose time is told."""
+        """The one whose time is given."""
         return [*self.everywhere, *self.here][0]
 
     @property
-    def late(self) -> list[str]:
+    def faster_from_rest(self) -> list[Record]:
         """Those without a rank that are faster from rest than the first."""
-        return [record.variant for record in self.unplaced if sooner_from_rest(record, self.first)]
+        return [record for record in self.unplaced if faster_in_burst(record, self.first)]
 
     @property
     def which(self) -> str:
-        """Which kernels are spoken of, where some that may be faster have no place."""
-        return " that could be placed" if self.late else ""
+        """Which kernels are meant, where some that may be faster have no place."""
+        return " that could be placed" if self.faster_from_rest else ""
 
     @property
     def named(self) -> list[Record]:
@@ -108,163 +124,155 @@ class _Unbeaten:
         return self.everywhere or self.here
 
 
-def _unbeaten(group: Group, kind: str) -> _Unbeaten | None:
+def _unbeaten(group: Group, precision_class: str) -> _Unbeaten | None:
     """Return the kernels of a precision class that nothing of it beats; None where none passed."""
-    entries = ranked(group, group.longest, kind)
+    entries = ranked(group, group.longest, precision_class)
     places = [place for place in entries if place.rank]
     if not places:
         return None
-    anywhere = [place for workload in group.workloads for place in ranked(group, workload, kind) if place.rank]
+    anywhere = [p for workload in group.workloads for p in ranked(group, workload, precision_class) if p.rank]
     placed = Counter(place.record.variant for place in anywhere)
     lost = Counter(place.record.variant for place in anywhere if place.rank != 1)
     beaten = {place.record.variant: lost[place.record.variant] for place in places}
     missing = {variant: len(group.workloads) - placed[variant] for variant in beaten}
     holds = {variant for variant in beaten if not beaten[variant] and not missing[variant]}
-    found = leaders(places, prefer=holds)
-    everywhere = [record for record in found if record.variant in holds]
-    here = [record for record in found if record not in everywhere]
+    first = leaders(places, prefer=holds)
+    everywhere = [record for record in first if record.variant in holds]
+    here = [record for record in first if record not in everywhere]
     unplaced = [place.record for place in entries if not place.rank]
     return _Unbeaten(everywhere, here, beaten, missing, places, unplaced)
 
 
-def _of_quantized(group: Group, found: _Unbeaten, best: Record) -> str:
+def _fastest_quantized(group: Group, unbeaten: _Unbeaten, best: Record, names: _Names) -> str:
     """Return which quantized kernel is the fastest, against the fastest exact one."""
-    first, which = found.first, found.which
-    told = f"{_ms(first)}, {_against(first, best)}{_elsewhere(group, found)}"
-    anywhere = ", unbeaten at all lengths" if _everywhere(group, found) else ""
+    first, which = unbeaten.first, unbeaten.which
+    errors = {record.variant: _error(record) for record in unbeaten.named}
+    name = names.one(first, _error(first))
+    against = f"no measurable difference to {best.variant}"
+    if not overlap(first, best):
+        against = f"{_speedup(first, best)} as fast as {best.variant}"
+    times = f"{_ms(first)}, {against}{_elsewhere(group, unbeaten, names)}"
+    anywhere = f", unbeaten at all {_points(group)}" if _everywhere(group, unbeaten) else ""
     apart = "Apart from these, at looser error budgets,"
-    if len(found.named) > 1:
-        names = _names([_with_error(record) for record in found.named])
+    if len(unbeaten.named) > 1:
         return (
-            f"{apart} there is no measurable difference between {names}, the fastest quantized kernels{which}"
-            f"{anywhere}: {first.variant} takes {told}"
+            f"{apart} there is no measurable difference between {names.several(unbeaten.named, errors)}, the fastest "
+            f"quantized kernels{which}{anywhere}: {first.variant} takes {times}"
         )
     if timing_of(first).ratio_ci95[1] < timing_of(best).ratio_ci95[0]:
-        return f"{apart} the quantized {_with_error(first)} is faster still{anywhere}: {told}"
-    if found.here and found.everywhere:
-        return (
-            f"{apart} no quantized kernel{which} is measurably faster than {_with_error(first)}, at any length: {told}"
-        )
-    return f"{apart} the fastest quantized kernel{which} is {_with_error(first)}{anywhere}: {told}"
+        return f"{apart} the quantized {name} is faster still{anywhere}: {times}"
+    if unbeaten.here and unbeaten.everywhere:
+        at_any = f"at any {_points(group).removesuffix('s')}"
+        return f"{apart} no quantized kernel{which} is measurably faster than {name}, {at_any}: {times}"
+    return f"{apart} the fastest quantized kernel{which} is {name}{anywhere}: {times}"
 
 
-def _with_error(record: Record) -> str:
-    error = correctness_of(record).rel_l2
-    return record.variant if error is None else f"{record.variant} (relative L2 error {error:.1%})"
+def _error(record: Record) -> str:
+    return "" if record.rel_l2 is None else f" (relative L2 error {record.rel_l2:.1%})"
 
 
-def _against(record: Record, best: Record) -> str:
-    if overlap(record, best):
-        return f"no measurable difference to {best.variant}"
-    return f"{_speedup(record, best)} as fast as {best.variant}"
-
-
-def _fastest(group: Group, found: _Unbeaten) -> str:
-    first, which, places = found.first, found.which, found.places
+def _fastest(group: Group, unbeaten: _Unbeaten, names: _Names) -> str:
+    """Return which kernel is the fastest of its precision class, by how much, and where else."""
+    first, which, kind = unbeaten.first, unbeaten.which, unbeaten.first.precision_class
     reference = reference_variant(group.records)
-    unbeaten = [place.record.variant for place in places if place.rank == 1]
-    kind = correctness_of(first).precision_class
-    under = f"under {timing_of(first).regime} load"
-    load = under + _everywhere(group, found)
-    name = f"{first.variant} (the reference)" if first.variant == reference else first.variant
-    if len(found.named) > 1:
-        names = _names([record.variant for record in found.named])
-        those = f"the fastest {kind} kernels{which} {load}"
-        text = f"there is no measurable difference between {names}, {those}: {name} takes "
-    elif found.here and found.everywhere:
-        text = f"no {kind} kernel{which} is measurably faster {under} than {name}, at any of {_lengths(group)}: "
-    elif len(unbeaten) > 1:
-        forms = _names(unbeaten)
+    leading = [place.record for place in unbeaten.places if place.rank == 1]
+    under = "under sustained load" if ranking_regime([first]) == SUSTAINED else "from rest"
+    load = under + _everywhere(group, unbeaten)
+    name = names.one(first, " (the reference)" if first.variant == reference else "")
+    if len(unbeaten.named) > 1:
+        text = (
+            f"there is no measurable difference between {names.several(unbeaten.named)}, the fastest {kind} "
+            f"kernels{which} {load}: {name} takes "
+        )
+    elif unbeaten.here and unbeaten.everywhere:
+        text = f"no {kind} kernel{which} is measurably faster {under} than {name}, at any of {_span(group)}: "
+    elif len(leading) > 1:
+        forms = names.several(leading)
         text = f"{name} is the fastest {kind} kernel{which} {load} (no measurable difference between {forms}): "
     else:
         text = f"{name} is the fastest {kind} kernel{which} {load}: "
-    compared = [_ms(first)]
-    if reference in unbeaten and first.variant != reference:
+    compared = [_ms(first), *_against_others(unbeaten, leading, reference, names)]
+    last = (" and " if len(compared) > 2 else ", ") + compared[-1]
+    return text + ", ".join(compared[:-1]) + last + _elsewhere(group, unbeaten, names)
+
+
+def _against_others(unbeaten: _Unbeaten, leading: Sequence[Record], reference: str | None, names: _Names) -> list[str]:
+    """Return how the first compares with the reference and with the fastest kernel that is measurably slower."""
+    first = unbeaten.first
+    compared = []
+    if reference in {record.variant for record in leading} and first.variant != reference:
         compared.append(f"no measurable difference to the reference {reference}")
     elif first.variant != reference:
         low, high = timing_of(first).ratio_ci95
-        compared.append(f"{_times(1 / timing_of(first).ratio, (1 / high, 1 / low))} as fast as {reference}")
-    kernels = {base(variant) for variant in unbeaten}
-    others = [place.record for place in places if base(place.record.variant) not in kernels]
+        speedup = interval(1 / timing_of(first).ratio, (1 / high, 1 / low), unit="×")
+        compared.append(f"{speedup} as fast as {reference}")
+    kernels = {record.kernel for record in leading}
+    others = [place.record for place in unbeaten.places if place.record.kernel not in kernels]
     slower = [record for record in others if not overlap(record, first)]
     if not slower:
-        compared.append(f"no other kernel is {'measurably slower' if others else 'ranked'}")
-    else:
-        runner_up = min(slower, key=lambda record: (timing_of(record).ratio, record.variant))
-        if runner_up.variant == reference:
-            compared[-1] += ", the runner-up"
-        else:
-            level = {base(record.variant) for record in others if overlap(record, runner_up)}
-            rivals = sorted(level - {base(runner_up.variant)})
-            tie = f", level with {_names(rivals)}" if rivals else ""
-            compared.append(f"{_speedup(first, runner_up)} as fast as the runner-up {runner_up.variant}{tie}")
-    return (
-        text
-        + ", ".join(compared[:-1])
-        + (" and " if len(compared) > 2 else ", ")
-        + compared[-1]
-        + _elsewhere(group, found)
-    )
+        return [*compared, f"no other kernel is {'measurably slower' if others else 'ranked'}"]
+    runner_up = min(slower, key=lambda record: (timing_of(record).ratio, record.variant))
+    if runner_up.variant == reference:
+        return [*compared[:-1], f"{compared[-1]}, the runner-up"]
+    level = {record.kernel for record in others if overlap(record, runner_up)} - {runner_up.kernel}
+    tie = f", level with {names.of_kernels(sorted(level))}" if level else ""
+    return [*compared, f"{_speedup(first, runner_up)} as fast as the runner-up {names.one(runner_up)}{tie}"]
 
 
-def _everywhere(group: Group, found: _Unbeaten) -> str:
+def _everywhere(group: Group, unbeaten: _Unbeaten) -> str:
     """Return that nothing beats what is named at any workload; empty where that is not so, or there is but one.
 
-    Nor is it said where something that may be faster has no place.
+    It is left out, too, where something that may be faster has no place.
     """
-    several = len(group.workloads) > 1 and found.everywhere and not found.late
-    return f", unbeaten at all {_lengths(group)}" if several else ""
+    several = len(group.workloads) > 1 and unbeaten.everywhere and not unbeaten.faster_from_rest
+    return f", unbeaten at all {_span(group)}" if several else ""
 
 
-def _elsewhere(group: Group, found: _Unbeaten) -> str:
+def _elsewhere(group: Group, unbeaten: _Unbeaten, names: _Names) -> str:
     """Return where those are beaten that nothing beats at the longest workload alone; empty where there are none."""
-    if not found.here:
+    if not unbeaten.here:
         return ""
-    lost = {record.variant: _lost(found, record) for record in found.here}
-    if found.everywhere:
-        names = _names([f"{variant} ({where})" for variant, where in lost.items()])
-        return f". Level with {found.first.variant} at this length, but not at all of them: {names}"
-    return f". Of {_lengths(group)}, {_names([f'{variant} is {where}' for variant, where in lost.items()])}"
+    lost = {record.variant: _lost(group, unbeaten, record) for record in unbeaten.here}
+    if unbeaten.everywhere:
+        beaten = names.several(unbeaten.here, {variant: f" ({at})" for variant, at in lost.items()})
+        of_them = f"at this {_points(group).removesuffix('s')}, but not at all of them"
+        return f". Level with {unbeaten.first.variant} {of_them}: {beaten}"
+    return f". Of {_span(group)}, {names.several(unbeaten.here, {v: f' is {at}' for v, at in lost.items()})}"
 
 
-def _lengths(group: Group) -> str:
-    ends = (group.length(workload) for workload in (group.workloads[0], group.longest))
-    return f"{len(group.workloads)} lengths ({' to '.join(f'{end:,}' for end in ends)} {group.axis})"
+def _points(group: Group) -> str:
+    return "lengths" if group.axis.endswith("tokens") else "workloads"
 
 
-def _lost(found: _Unbeaten, record: Record) -> str:
+def _span(group: Group) -> str:
+    """Return "6 lengths (128 to 512 text tokens)"."""
+    first, last = group.workloads[0].x, group.longest.x
+    return f"{len(group.workloads)} {_points(group)} ({first:,} to {last:,} {group.axis})"
+
+
+def _lost(group: Group, unbeaten: _Unbeaten, record: Record) -> str:
     """Return at how many workloads a variant is beaten, and at how many it has no place."""
-    beaten, missing = found.beaten[record.variant], found.missing[record.variant]
-    said = [f"beaten at {beaten}"] if beaten else []
-    said += [f"without a place at {missing}"] if missing else []
-    return f"{' and '.join(said)} length{'s' if (missing or beaten) > 1 else ''}"
+    beaten, missing = unbeaten.beaten[record.variant], unbeaten.missing[record.variant]
+    parts = [f"beaten at {beaten}"] if beaten else []
+    parts += [f"without a place at {missing}"] if missing else []
+    points = _points(group)
+    return f"{' and '.join(parts)} {points if (missing or beaten) > 1 else points.removesuffix('s')}"
 
 
 def _ms(record: Record) -> str:
-    """Return the sustained time, and the burst one behind it where there is one."""
+    """Return the time that ranks, and behind a sustained one the burst time where there is one."""
     timing, burst = timing_of(record), record.burst
-    rested = f" ({interval(burst.median_ms, burst.ci95_ms, unit=' ms')} from rest)" if burst else ""
+    rested = (
+        f" ({interval(burst.median_ms, burst.ci95_ms, unit=' ms')} from rest)" if burst not in (None, timing) else ""
+    )
     return interval(timing.median_ms, timing.ci95_ms, unit=" ms") + rested
-
-
-def _times(value: float, ends: tuple[float, float]) -> str:
-    return interval(value, ends, unit="×")
 
 
 def _speedup(faster: Record, slower: Record) -> str:
     """Return how many times as fast one record is: the quotient of the ratios, from end to end of their intervals."""
     fast, slow = timing_of(faster), timing_of(slower)
     ends = (slow.ratio_ci95[0] / fast.ratio_ci95[1], slow.ratio_ci95[1] / fast.ratio_ci95[0])
-    return _times(slow.ratio / fast.ratio, ends)
-
-
-def _names(variants: Sequence[str]) -> str:
-    names = list(variants)
-    if len(names) < 2:
-        return "".join(names)
-    if len(names) > _NAMED:
-        names = [*names[: _NAMED - 1], f"{len(names) - _NAMED + 1} more"]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return interval(slow.ratio / fast.ratio, ends, unit="×")
 
 
 def _why(group: Group) -> str:

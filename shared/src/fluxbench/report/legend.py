@@ -1,79 +1,82 @@
-"""The signs behind a rank or a time, and the sentences that explain them. What holds of every row is said once instead.
+"""The signs behind a rank or a time, and the sentences that explain them.
 
-`c`: the caps of time and processes came before the precision that is asked for. `h`: the host launched too slowly.
+`=`: tied. `c`: not converged, the limits of time and processes came before the target precision. `h`: launch-bound, the
+host was barely ahead of the device. A sign that every row would have is left out and said once instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fluxbench.analysis.ranking import Ranked, capped, launch_bound, timing_of
-from fluxbench.records.schema import Record, Timing
-from fluxbench.report.sentences import PRECISE
+from fluxbench.analysis.groups import capped_regimes, is_launch_bound, ranking_regime
+from fluxbench.analysis.ranking import Ranked
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.report.sentences import PRECISION
 
-MANY = 8  # variants that a sentence names; of more it says how many
+MANY = 8  # variants that a sentence names; of more it gives the number
 
 
 def everywhere(records: Iterable[Record]) -> frozenset[str]:
-    """Return the regimes of which several records with times all hit the caps: no row has a sign for these."""
-    found = [set(capped(record)) for record in records if record.timing]
-    return frozenset.intersection(*map(frozenset, found)) if len(found) > 1 else frozenset()
+    """Return the regimes in which none of several records with times converged: no row has a sign for these."""
+    capped = [frozenset(capped_regimes(record)) for record in records if record.timing]
+    return frozenset.intersection(*capped) if len(capped) > 1 else frozenset()
 
 
 def of_place(entry: Ranked, unsigned: Collection[str]) -> str:
-    """Return what stands behind a rank, which is a sustained one: `=` where it is tied, `c` and `h`."""
-    timing = timing_of(entry.record)
-    return "=" * entry.tied + of_time(entry.record, timing, unsigned).strip()
+    """Return what stands behind a rank: `=` where it is tied, `c` and `h` of the regime that ranks."""
+    return "=" * entry.tied + of_time(entry.record, ranking_regime([entry.record]), unsigned).strip()
 
 
-def of_time(record: Record, timing: Timing, unsigned: Collection[str]) -> str:
+def of_time(record: Record, regime: str, unsigned: Collection[str]) -> str:
     """Return what stands behind a time of a record, after a space; empty where nothing does."""
-    sustained = timing is record.timing
-    found = "c" * (timing.precise is False and timing.regime not in unsigned)
-    found += "h" * (sustained and launch_bound(record))
-    return f" {found}" if found else ""
+    signs = "c" * (regime in capped_regimes(record) and regime not in unsigned)
+    signs += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
+    return f" {signs}" if signs else ""
 
 
 def named(record: Record) -> str:
-    """Return a record's variant, with `h` behind it where its sustained time has that sign."""
-    return record.variant + " h" * launch_bound(record)
+    """Return a record's variant, with `h` behind it where it is launch-bound."""
+    return record.variant + " h" * is_launch_bound(record)
 
 
 def late_note(records: Iterable[Record]) -> str:
     """Return the sentence that explains `h`, empty where none of these records has it."""
-    passed = [record for record in records if record.timing]
-    late = dict.fromkeys(record.variant for record in passed if launch_bound(record))
-    if not late:
+    timed = [record for record in records if record.timing]
+    launch_bound = dict.fromkeys(record.variant for record in timed if is_launch_bound(record))
+    if not launch_bound:
         return ""
+    which = _which(list(launch_bound), list(dict.fromkeys(record.variant for record in timed)))
     return (
-        "h: in one process or more the host was hardly ahead of the device, so launching is what was timed there "
-        f"(sustained), and such a time has no rank: {_which(list(late), list({r.variant for r in passed}))}."
+        "h: launch-bound, in one process or more the host was barely ahead of the device, so its sustained time is "
+        f"that of launching and has no rank: {which}."
     )
 
 
-def notes(records: Iterable[Record], signed: Collection[str] = ("sustained", "burst")) -> list[str]:
-    """Return a sentence for each sign that some of these records have, or that stands behind none since all would.
+def notes(records: Iterable[Record], signed: Collection[str] = (SUSTAINED, BURST)) -> list[str]:
+    """Return a sentence for each sign that some of these records have, or that is left out since all would have it.
 
-    `signed` are the regimes whose times have signs where this is said.
+    `signed` are the regimes whose times have signs where this is shown.
     """
-    passed = [record for record in records if record.timing]
-    unsigned = everywhere(passed)
-    variants = list(dict.fromkeys(record.variant for record in passed))
-    found: dict[str, dict[str, None]] = {}
-    for record in passed:
-        for regime in capped(record):
-            found.setdefault(regime, {})[record.variant] = None
-    has_sign = {regime for regime in found if regime in signed and regime not in unsigned}
-    said = []
-    for regime, its in found.items():
-        which = "every row" if regime in unsigned else _which(list(its), variants)
-        said.append(f"{regime} {which}" + (", without the sign" if has_sign and regime not in has_sign else ""))
+    timed = [record for record in records if record.timing]
+    unsigned = everywhere(timed)
+    variants = list(dict.fromkeys(record.variant for record in timed))
+    capped: dict[str, dict[str, None]] = {}
+    for record in timed:
+        for regime in capped_regimes(record):
+            capped.setdefault(regime, {})[record.variant] = None
+    with_sign = {regime for regime in capped if regime in signed and regime not in unsigned}
+    parts = []
+    for regime in (SUSTAINED, BURST):
+        if not (of_regime := capped.get(regime)):
+            continue
+        which = "every row" if regime in unsigned else _which(list(of_regime), variants)
+        parts.append(f"{regime} {which}" + (", without the sign" if with_sign and regime not in with_sign else ""))
     sentences = []
-    if said:
-        caps = f"he caps of time and processes came before the precision that is asked for ({PRECISE})"
-        sentences.append(f"{'c: t' if has_sign else 'T'}{caps}: {'; '.join(said)}.")
-    if late := late_note(passed):
-        sentences.append(late)
+    if parts:
+        limits = f"ot converged, the limits of time and processes came before the target precision ({PRECISION})"
+        sentences.append(f"{'c: n' if with_sign else 'N'}{limits}: {'; '.join(parts)}.")
+    if note := late_note(timed):
+        sentences.append(note)
     return sentences
 
 

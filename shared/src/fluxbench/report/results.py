@@ -5,22 +5,29 @@ The `results` cell gathers it from the cells that it needs; every showing cell n
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from fluxbench import studies
+from fluxbench.analysis.certificate import trials as trial_runs
+from fluxbench.bench.events import ProbeResult
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_text
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import Peak, peak
+from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
+from fluxbench.report import probes
+from fluxbench.report.probes import Probes
 
-RECORDS, EARLIER, REST = "results.jsonl", "earlier.jsonl", "results.json"
-RATES, CAPABILITIES, DEVICE = "rates.json", "*.capabilities.json", "device.json"
+RECORDS, EARLIER, REST = OUTPUTS = ("results.jsonl", "earlier.jsonl", "results.json")
+RATES, CAPABILITIES, DEVICE, TRIALS = "rates.json", "*.capabilities.json", "device.json", "trials.json"
+_RATES_OF_SCHEMA_1 = "ceilings.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,97 +38,138 @@ class Results:
     device: Device
     records: tuple[Record, ...]
     rates: Mapping[str, Any] = field(default_factory=dict)  # the device's own, see `timing.device_rates`; or a reason
-    capabilities: Mapping[str, Any] = field(default_factory=dict)  # by variant, what came of trying them
+    capabilities: Probes = field(default_factory=dict)  # what came of trying them
+    trials: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.trials`
+    reruns: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.reruns`
     earlier: tuple[Record, ...] = ()  # published ones and earlier local ones, of any device
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be read
+    study: str = ""  # of the notebook, where its name is another
 
     @property
     def peak(self) -> Peak | None:
         """The device's data-sheet rates; None where it is not in the table."""
         return peak(self.device)
 
+    @property
+    def rate(self) -> str:
+        """The unit of throughput: "GB/s" where the study says so, "TFLOP/s" elsewhere and without a study."""
+        try:
+            return studies.find(self.study or self.notebook).rate
+        except SetupError:
+            return "TFLOP/s"
 
-def gather(notebook: str, folders: Iterable[Path], earlier: Iterable[Record] = (), notes: Iterable[str] = ()) -> Results:
-    """Return what the measuring cells and the device cell left in their folders.
+    def peak_rate(self, workload: Workload) -> float | None:
+        """Return the data-sheet rate for a workload in the unit of `rate`; None where it is not known.
 
-    What is missing or damaged is left out with a note. Raises `SetupError` where no folder holds `device.json`.
+        It is that of all devices that share a call.
+        """
+        if self.peak is None:
+            return None
+        if self.rate == "GB/s":
+            return self.peak.memory_gb_s * workload.ranks
+        return self.peak.bf16_tflops * workload.ranks if BYTES_PER_ELEMENT.get(workload.dtype) == 2 else None
+
+
+class _Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `REST` holds: all but the records."""
+
+    notebook: str
+    study: str
+    device: Device
+    rates: dict[str, Any]
+    capabilities: dict[str, dict[str, ProbeResult]]
+    trials: dict[str, Any]
+    reruns: dict[str, Any]
+    notes: tuple[str, ...]
+
+
+class _Facts(msgspec.Struct, frozen=True):
+    """What of `device.json` is read."""
+
+    device: Device
+
+
+def gather(folders: Sequence[Path], *, study: str = "") -> Results:
+    """Return what the measuring cells and the device cell left in their folders; no earlier records, no reruns.
+
+    The notebook is that of the records, or the study where there are none. What is missing or damaged is left out with
+    a note. Raises `SetupError` where no folder holds a whole `device.json`.
     """
-    folders, problems = list(folders), list(notes)
+    problems: list[str] = []
     records: list[Record] = []
     rates: dict[str, Any] = {}
-    capabilities: dict[str, Any] = {}
-    device = None
+    outcomes: dict[str, Mapping[str, ProbeResult]] = {}
+    trials: dict[str, Any] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.jsonl")):
             try:
                 records += files.read(path)
             except (OSError, RecordError) as error:
                 problems.append(f"{path.name} cannot be read, so its records are missing here: {error}.")
-        for path in sorted((*folder.glob(CAPABILITIES), *folder.glob(RATES), *folder.glob(DEVICE))):
-            content = _object(path, problems)
-            if path.name == RATES:
-                rates = content
-            elif path.name == DEVICE and content:
-                device = _device(content)
-            else:
-                capabilities |= content.get("variants", {})
-    if device is None:
-        raise SetupError("the results cell must need the cell that writes device.json; add it to its needs=")
+        for path in sorted(folder.glob(CAPABILITIES)):
+            try:
+                outcomes |= probes.read(path)
+            except (OSError, RecordError) as error:
+                problems.append(f"{path.name} cannot be read, so what was tried is missing here: {error}.")
+        for path in (folder / RATES, folder / _RATES_OF_SCHEMA_1):
+            try:
+                rates |= msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+            except FileNotFoundError:
+                continue
+            except (OSError, msgspec.DecodeError, RecursionError) as error:
+                problems.append(f"{path.name} cannot be read, so the device's own rates are missing here: {error}.")
+        if (folder / TRIALS).exists():
+            try:
+                trials = _trials(folder / TRIALS)
+            except (OSError, msgspec.DecodeError, RecursionError, RecordError) as error:
+                problems.append(f"{TRIALS} cannot be read, so the trials are missing here: {error}.")
     return Results(
-        notebook=notebook,
-        device=device,
+        notebook=next((record.notebook for record in records), study),
+        study=study,
+        device=_device(folders),
         records=tuple(records),
         rates=rates,
-        capabilities=capabilities,
-        earlier=tuple(earlier),
+        capabilities=outcomes,
+        trials=trials,
         notes=tuple(problems),
     )
 
 
+def _device(folders: Iterable[Path]) -> Device:
+    """Return the device that the device cell found. Raises `SetupError` where there is no whole file of it."""
+    for folder in folders:
+        path = folder / DEVICE
+        if path.is_file():
+            try:
+                return msgspec.json.decode(path.read_bytes(), type=_Facts).device
+            except (OSError, msgspec.DecodeError, RecursionError) as error:
+                raise SetupError(f"{DEVICE} must describe the device: {error}; run the cell that wrote it") from error
+    raise SetupError(f"the results cell must need the cell that writes {DEVICE}; add it to its needs=")
+
+
+def _trials(path: Path) -> dict[str, Any]:
+    """Return what a file of trials holds. Raises `RecordError`, `OSError` or `DecodeError` where it is not whole."""
+    content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    trial_runs.read(content)
+    return content
+
+
 def write(results: Results, folder: Path) -> None:
-    """Write results to the files of `OUTPUTS`. Raises `OSError`."""
+    """Write results to the files of `OUTPUTS` in a folder. Raises `OSError`."""
     files.write(folder / RECORDS, results.records)
     files.write(folder / EARLIER, results.earlier)
-    rest = {
-        "notebook": results.notebook,
-        "device": dataclasses.asdict(results.device),
-        "rates": results.rates,
-        "capabilities": results.capabilities,
-        "notes": results.notes,
-    }
-    write_text(folder / REST, json.dumps(rest, indent=1) + "\n")
+    rest = {field.name: getattr(results, field.name) for field in msgspec.structs.fields(_Rest)}
+    write_text(folder / REST, msgspec.json.encode(rest).decode() + "\n")
 
 
 def read(folder: Path) -> Results:
     """Return what `write` wrote. Raises `SetupError` where it is missing or damaged."""
     try:
-        rest = json.loads((folder / REST).read_text(encoding="utf-8"))
+        rest = msgspec.json.decode((folder / REST).read_bytes(), type=_Rest)
         return Results(
-            notebook=rest["notebook"],
-            device=_device(rest),
             records=tuple(files.read(folder / RECORDS)),
-            rates=rest["rates"],
-            capabilities=rest["capabilities"],
             earlier=tuple(files.read(folder / EARLIER)),
-            notes=tuple(rest["notes"]),
+            **msgspec.structs.asdict(rest),
         )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SetupError(f"the results of the results cell must be whole, got {error!r}; run it again") from error
-
-
-def _object(path: Path, problems: list[str]) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        problems.append(f"{path.name} cannot be read: {error}.")
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _device(content: Mapping[str, Any]) -> Device:
-    names = {each.name for each in dataclasses.fields(Device)}
-    facts = {name: value for name, value in content["device"].items() if name in names}
-    for name in ("compute_capability", "instruction_sets"):
-        if isinstance(facts.get(name), list):
-            facts[name] = tuple(facts[name])
-    return Device(**facts)
+    except (OSError, msgspec.DecodeError, RecordError, RecursionError) as error:
+        raise SetupError(f"the results of the results cell must be whole, got {error}; run it again") from error

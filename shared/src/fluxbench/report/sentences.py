@@ -1,29 +1,37 @@
-"""Records -> the sentences of a page: what the numbers are, by regime, and what another regime would say."""
+"""Sentences that several tables and figures share: what was measured, how, and what the other regime would say."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Iterable, Sequence
 
-from fluxbench.analysis.ranking import Group, Ranked, base, form, reference_variant, sooner_from_rest
+from fluxbench.analysis.groups import Group, reference_variant
+from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import plus_minus
-from fluxbench.records.schema import Record, Status
+from fluxbench.operations.workload import Workload, describe
+from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.variants.forms import simplicity
 
-PRECISE = "95% intervals within ±0.3% of the ratio and ±0.5% of the median"  # what measuring asks for
+PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the median"
+INTERVALS = "95% intervals in brackets or half of one after ±"
 
-_WRAP = 110  # characters of a line
+
+def title(group: Group) -> str:
+    """Return a group's name, with its operation where that is not attention."""
+    operation = group.operation.rpartition(":")[2]
+    return group.name if operation == "attention" else f"{group.name} ({operation})"
 
 
 def shape(group: Group) -> str:
-    """Return the longest workload's shape in words."""
-    workload = group.longest
-    text = f" ({workload.text_tokens} of them text)" if group.by_text else ""
-    parts = [f"{workload.seq_len:,} tokens{text}", f"{workload.heads} heads of {workload.head_dim}", workload.dtype]
-    if workload.batch > 1:
-        parts.insert(0, f"batch {workload.batch}")
-    if workload.causal:
-        parts.append("causal")
-    return f"{group.name} with {', '.join(parts)}"
+    """Return a group's name and the shape of its longest workload in words."""
+    return f"{title(group)} with {describe(group.longest)}"
+
+
+def where(group: Group, workloads: Sequence[Workload]) -> str:
+    """Return at which workloads of a group something holds: "everywhere", or "at 448, 512 text tokens"."""
+    if len(workloads) == len(group.workloads):
+        return "everywhere"
+    return f"at {', '.join(f'{workload.x:,}' for workload in workloads)} {group.axis}"
 
 
 def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Record]:
@@ -34,8 +42,11 @@ def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Reco
     kernels: dict[str, list[Record]] = {}
     for place in places:
         if place.rank == 1:
-            kernels.setdefault(base(place.record.variant), []).append(place.record)
-    return [min(forms, key=lambda r: (r.variant not in prefer, len(form(r.variant)))) for forms in kernels.values()]
+            kernels.setdefault(place.record.kernel, []).append(place.record)
+    return [
+        min(forms, key=lambda record: (record.variant not in prefer, simplicity(record.form)))
+        for forms in kernels.values()
+    ]
 
 
 def burst_order(places: Sequence[Ranked]) -> str:
@@ -44,81 +55,87 @@ def burst_order(places: Sequence[Ranked]) -> str:
     A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. What has
     no rank stands for itself.
     """
-    kernels = {base(record.variant): record for record in leaders(places)}
+    kernels = {record.kernel: record for record in leaders(places)}
     unbeaten = len(kernels)
     for place in places:
-        kernels.setdefault(base(place.record.variant) if place.rank else place.record.variant, place.record)
+        kernels.setdefault(place.record.kernel if place.rank else place.record.variant, place.record)
     order = list(kernels.values())
-    found = []
+    clauses = []
     for index, record in enumerate(order):
-        behind = [other for other in order[: min(index, unbeaten)] if sooner_from_rest(record, other)]
+        behind = [other for other in order[: min(index, unbeaten)] if faster_in_burst(record, other)]
         if behind:
-            found.append(f"{_rested(record)} would come before {' and '.join(map(_rested, behind))}")
-    return textwrap.fill(f"From rest (burst), {'; '.join(found)}.", _WRAP) if found else ""
+            clauses.append(f"{_from_rest(record)} would come before {' and '.join(map(_from_rest, behind))}")
+    return f"From rest (burst), {'; '.join(clauses)}." if clauses else ""
 
 
-def _rested(record: Record) -> str:
+def _from_rest(record: Record) -> str:
     assert record.burst is not None
     return f"{record.variant} ({plus_minus(record.burst.median_ms, record.burst.ci95_ms)} ms)"
 
 
-def conditions(records: Iterable[Record], regime: str = "sustained") -> str:
-    """Return what a regime's numbers of PASSED records rest on: samples, processes, clock and power."""
-    pairs = [(r.burst, r.burst_telemetry) if regime == "burst" else (r.timing, r.telemetry) for r in records]
-    timings = [timing for timing, _ in pairs if timing]
+def conditions(records: Iterable[Record], regime: str | None = None) -> str:
+    """Return what a regime's times rest on: samples, processes, clock and power; without one, those that rank."""
+    timed = [(record, regime or (SUSTAINED if record.sustained else BURST)) for record in records]
+    timings = [timing for record, of in timed if (timing := record.timings.get(of))]
     if not timings:
         return ""
-    samples = _span({len(timing.samples_ms) for timing in timings})
-    said = [f"{samples} samples from {_span({timing.processes for timing in timings})} fresh processes"]
-    states = [telemetry for timing, telemetry in pairs if timing and telemetry]
+    samples = _span({timing.count for timing in timings})
+    parts = [f"{samples} samples from {_span({timing.processes for timing in timings})} fresh processes"]
+    states = [state for record, of in timed if of in record.timings and (state := record.telemetry.get(of))]
     clocks = {round(state.sm_clock_mhz) for state in states if state.sm_clock_mhz is not None}
     watts = {round(state.power_w) for state in states if state.power_w is not None}
-    said.append(f"SM clock {_span(clocks)} MHz" if clocks else "SM clock not known")
+    parts.append(f"SM clock {_span(clocks)} MHz" if clocks else "SM clock unknown")
     if watts:
-        said.append(f"power {_span(watts)} W")
-    return ", ".join(said)
+        parts.append(f"power {_span(watts)} W")
+    return ", ".join(parts)
 
 
-def method_note(records: Iterable[Record], width: int = _WRAP) -> str:
-    """Return what the numbers are: regimes, how they were taken, when, and with which versions; wrapped lines."""
-    taken = list(records)
-    passed = [record for record in taken if record.status is Status.PASSED]
+def method(records: Iterable[Record]) -> list[str]:
+    """Return what the times are, a paragraph each: regimes, intervals, when, and with which versions."""
+    everything = list(records)
+    passed = [record for record in everything if record.status is Status.PASSED]
     if not passed:
-        return f"Nothing passed: there are no times among {len(taken)} records."
-    both, old = [r for r in passed if r.burst], [r for r in passed if not r.burst]
-    days = sorted({record.measured_at[:10] for record in passed})
-    versions: dict[str, set[str]] = {}
-    for record in passed:
-        for package, version in record.versions.items():
-            versions.setdefault(package, set()).add(version)
-    first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
-    named = [*first, *sorted(set(versions) - set(first))]
+        return [f"Nothing passed: there are no times among {len(everything)} records."]
+    sustained = [record for record in passed if record.sustained and record.burst]
+    burst = [record for record in passed if record.burst]
+    old = [record for record in passed if not record.burst]
     paragraphs = []
-    if both:
-        paragraphs += [
+    if sustained:
+        paragraphs.append(
             "Sustained, which ranks: calls of one kernel back to back, until clock and power have settled in the state "
             "that this very kernel brings the device to; a sample is the mean over 0.1 s of calls. "
-            f"{_first_upper(conditions(both))}.",
-            "Burst: single calls of a device that rested before, the cache cleared before each; a sample is one call. "
-            f"{_first_upper(conditions(both, 'burst'))}.",
-        ]
+            f"{_first_upper(conditions(sustained))}."
+        )
+    if burst:
+        paragraphs.append(
+            f"Burst{'' if sustained else ', which ranks'}: single calls of a device that rested before, the cache "
+            f"cleared before each; a sample is one call. {_first_upper(conditions(burst, BURST))}."
+        )
     if old:
-        of_these = f" ({len(old):,} of {len(passed):,} records)" if both else ""
+        of_these = f" ({len(old):,} of {len(passed):,} records)" if burst else ""
         paragraphs.append(
             f"Measured by an older fluxbench{of_these}: what is called sustained are single calls under load, in turn "
             f"with the other variants, the cache cleared before each; no burst. {_first_upper(conditions(old))}."
         )
-    paragraphs += [
+    days = sorted({record.measured_at[:10] for record in passed})
+    versions = "; versions: " + ", ".join(_versions(passed)) if any(record.versions for record in passed) else ""
+    return [
+        *paragraphs,
         "Times are medians, with 95% intervals in brackets, or half of one after ±: the bootstrap's variance of the "
-        "logarithm, its part between processes shared by all lengths of a variant, widened with Student's t. Ratios "
-        "are over "
-        f"{reference_variant(passed)}'s time, so under 1 is faster; an interval between two other variants runs from "
-        "end to end of both of theirs, so it is wider than 95%.",
-        f"Measured {days[0] if len(days) == 1 else f'{days[0]} to {days[-1]}'} (UTC)"
-        + (f"; versions: {', '.join(f'{name} {_versions(versions[name])}' for name in named)}" if named else "")
-        + ".",
+        "logarithm, its part between processes shared by all workloads of a variant, widened with Student's t. Ratios "
+        f"are over {reference_variant(passed)}'s time, so under 1 is faster; an interval between two other variants "
+        "runs from end to end of both of theirs, so it is wider than 95%.",
+        f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} (UTC){versions}.",
     ]
-    return "\n".join(textwrap.fill(paragraph, width, break_on_hyphens=False) for paragraph in paragraphs)
+
+
+def _versions(records: Iterable[Record]) -> list[str]:
+    versions: dict[str, set[str]] = {}
+    for record in records:
+        for package, version in record.versions.items():
+            versions.setdefault(package, set()).add(version)
+    first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
+    return [f"{name} {' and '.join(sorted(versions[name]))}" for name in [*first, *sorted(set(versions) - set(first))]]
 
 
 def _first_upper(text: str) -> str:
@@ -128,7 +145,3 @@ def _first_upper(text: str) -> str:
 def _span(numbers: set[int]) -> str:
     low, high = min(numbers), max(numbers)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _versions(found: set[str]) -> str:
-    return " and ".join(sorted(found))

@@ -1,43 +1,40 @@
-"""Targets -> the page on which rows of any of them are chosen, sorted and held against each other.
+"""Targets -> the page on which rows of any of them are chosen, sorted and compared.
 
 The page holds all records but their samples, as columns of numbers and of places in tables of texts; `compare.js` draws
-them. What can be compared follows the rule of `fingerprint.not_comparable`, from the same fields.
+them. What may be compared follows the rule of `fingerprint.not_comparable`, from the same fields.
 """
 
 from __future__ import annotations
 
-import html
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from fluxbench.analysis.ranking import launch_bound
+from fluxbench.analysis.groups import is_launch_bound
 from fluxbench.core.formatting import reason
-from fluxbench.operations.workloads import Workload
-from fluxbench.records.fingerprint import method
-from fluxbench.records.schema import Record, Timing
-from fluxbench.report.figures.style import COLOURS, look
-from fluxbench.site.chart import MARKERS
+from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload, describe
+from fluxbench.records import method
+from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
+from fluxbench.report.figures.style import MARKERS, look
 from fluxbench.site.collect import Target, peak_tflops
-from fluxbench.site.page import asset, data, page
+from fluxbench.site.page import page
+from fluxbench.variants.forms import EAGER
 
 _DIGITS = 6  # significant ones that the page holds of a measured number
 _IDENTITY = ("device", "device_kind", "compute_capability", "mig")
 _SOFTWARE = ("driver", "torch", "triton", "cuda", "cudnn", "python")
 _TITLE = "Compare attention kernels and targets"
 _ABOUT = "Choose targets, variants, workload and regime. The choice is in the address, so that it can be sent."
+_TABLES = ("target", "notebook", "variant", "workload", "status", "reason", "source", "when")
+_VALUES = ("peak", "quantized", "launch_bound", "rel_l2", "energy")
+_TIMES = ("ms", "low", "high", "ratio", "ratio_low", "ratio_high", "reference", "capped")
+_SCRIPTS = ("compare_data.js", "compare_chart.js", "compare.js")
 
 
 def draw(targets: Sequence[Target]) -> str:
     """Return the page; without records it says so."""
     if not any(target.records for target in targets):
-        body = (
-            f"<h1>{_TITLE}</h1>\n<p>There is nothing to compare: no records under <code>reports/</code> can be shown. "
-            '<a href="index.html">What there is</a>.</p>'
-        )
-        return page("compare.html", _TITLE, _ABOUT, body)
-    body = asset("compare.html").format(title=_TITLE, about=html.escape(_ABOUT))
-    scripts = [asset(name) for name in ("compare_data.js", "compare_chart.js", "compare.js")]
-    return page("compare.html", _TITLE, _ABOUT, body, scripts=scripts, embedded=data(columns(targets)))
+        return page("compare.html", title=_TITLE, about=_ABOUT)
+    return page("compare.html", title=_TITLE, about=_ABOUT, scripts=_SCRIPTS, data=columns(targets))
 
 
 class _Table:
@@ -47,102 +44,123 @@ class _Table:
         self.values: list[Any] = []
         self._places: dict[Hashable, int] = {}
 
-    def place(self, key: Hashable, value: Any = None) -> int:
-        """Return the place of a value, which is the key itself where none is given."""
+    def place(self, key: Hashable, make: Callable[[], Any] | None = None) -> int:
+        """Return the place of a value, which is made where it is new; the key itself where nothing makes one."""
         if key not in self._places:
             self._places[key] = len(self.values)
-            self.values.append(key if value is None else value)
+            self.values.append(make() if make else key)
         return self._places[key]
 
 
 def columns(targets: Sequence[Target]) -> dict[str, Any]:
     """Return all rows as columns, and the tables that these point into."""
-    names = ("target", "notebook", "variant", "workload", "status", "reason", "source", "when")
-    tables = {name: _Table() for name in names}
-    rows: dict[str, list[Any]] = {
-        name: [] for name in (*names, "peak", "quantized", "late", "rel_l2", "budget", "energy")
-    }
-    times: dict[str, dict[str, list[Any]]] = {
-        regime: {name: [] for name in ("ms", "low", "high", "ratio", "from", "to", "reference", "capped")}
-        for regime in ("sustained", "burst")
-    }
+    columns = _Columns()
     for target in targets:
         pages = {notebook.name: notebook.page for notebook in target.notebooks}
         longest = {group.longest for notebook in target.notebooks for group in notebook.groups}
+        forms = {record.variant: (record.kernel, record.form) for record in target.records}
         for record in target.records:
-            checked = record.correctness
-            workload = record.workload
-            places = {
-                "target": tables["target"].place(target.name, {"name": target.name, "longest": []}),
-                "notebook": tables["notebook"].place(
-                    (target.name, record.notebook), {"name": record.notebook, "page": pages.get(record.notebook)}
-                ),
-                "variant": tables["variant"].place(record.variant, _variant(record.variant)),
-                "workload": tables["workload"].place(workload, _workload(workload)),
-                "status": tables["status"].place(record.status.value),
-                "reason": None if record.reason is None else tables["reason"].place(reason(record.reason)),
-                "source": tables["source"].place(*_source(record)),
-                "when": tables["when"].place(record.measured_at),
-            }
-            for name, place in places.items():
-                rows[name].append(place)
-            if workload in longest:
-                tables["target"].values[rows["target"][-1]]["longest"].append(places["workload"])
-                longest.discard(workload)
-            quantized = checked is not None and checked.precision_class != "exact"
-            in_16_bit = workload.dtype != "float32" and not quantized
-            rows["peak"].append(peak_tflops(record) if in_16_bit else None)
-            rows["quantized"].append(int(quantized))
-            rows["late"].append(int(launch_bound(record)))
-            rows["rel_l2"].append(_rounded(checked.rel_l2) if checked else None)
-            rows["budget"].append(_rounded(checked.budget_rel_l2) if checked else None)
-            rows["energy"].append(_rounded(record.energy_mj))
-            for regime, timing in (("sustained", record.timing), ("burst", record.burst)):
-                _add(times[regime], timing, tables["variant"])
-    found = {name: table.values for name, table in tables.items()}
-    return {"tables": found, "rows": rows, "times": times}
+            columns.add(record, target.name, pages, longest, forms)
+    tables = {name: table.values for name, table in columns.tables.items()}
+    return {"tables": tables, "rows": columns.rows, "times": columns.times}
 
 
-def _add(columns: dict[str, list[Any]], timing: Timing | None, variants: _Table) -> None:
-    """Append a time to the columns of its regime, nothing at all where there is none."""
-    if timing is None:
-        for column in columns.values():
-            column.append(None)
-        return
-    reference = variants.place(timing.reference_variant, _variant(timing.reference_variant))
-    numbers = (timing.median_ms, *timing.ci95_ms, timing.ratio, *timing.ratio_ci95)
-    values = (*map(_rounded, numbers), reference, int(timing.precise is False))
-    for column, value in zip(columns.values(), values, strict=True):
-        column.append(value)
+class _Columns:
+    """All rows as columns; a text is a place in its table."""
+
+    def __init__(self) -> None:
+        self.tables = {name: _Table() for name in _TABLES}
+        self.rows: dict[str, list[Any]] = {name: [] for name in (*_TABLES, *_VALUES)}
+        self.times: dict[str, dict[str, list[Any]]] = {
+            regime: {name: [] for name in _TIMES} for regime in (SUSTAINED, BURST)
+        }
+
+    def add(
+        self,
+        record: Record,
+        target: str,
+        pages: Mapping[str, str | None],
+        longest: Collection[Workload],
+        forms: Mapping[str, tuple[str, str]],
+    ) -> None:
+        """Append a record of a target.
+
+        The target has these pages by notebook and workloads at which it ranks; `forms` are the kernel and form of its
+        variants.
+        """
+        workload, tables = record.workload, self.tables
+        exact_in_16_bit = BYTES_PER_ELEMENT.get(workload.dtype) == 2 and record.precision_class == "exact"
+        notebook = {"name": record.notebook, "page": pages.get(record.notebook)}
+        cells: dict[str, Any] = {
+            "target": tables["target"].place(target, lambda: {"name": target, "longest": []}),
+            "notebook": tables["notebook"].place((target, record.notebook), lambda: notebook),
+            "variant": tables["variant"].place(
+                record.variant, lambda: _variant(record.variant, record.kernel, record.form)
+            ),
+            "workload": tables["workload"].place(workload, lambda: _workload(workload)),
+            "status": tables["status"].place(record.status.value),
+            "reason": None if record.reason is None else tables["reason"].place(reason(record.reason)),
+            "source": tables["source"].place(_source_key(record), lambda: _source(record)),
+            "when": tables["when"].place(record.measured_at),
+            "peak": peak_tflops(record) if exact_in_16_bit else None,
+            "quantized": int(record.precision_class != "exact"),
+            "launch_bound": int(is_launch_bound(record)),
+            "rel_l2": _rounded(record.rel_l2),
+            "energy": _rounded(record.energy_mj),
+        }
+        for name, cell in cells.items():
+            self.rows[name].append(cell)
+        ranked_at = tables["target"].values[cells["target"]]["longest"]
+        if workload in longest and cells["workload"] not in ranked_at:
+            ranked_at.append(cells["workload"])
+        for regime, of_regime in self.times.items():
+            timing = record.timings.get(regime)
+            values = self._time(timing, forms) if timing else (None,) * len(_TIMES)
+            for name, value in zip(_TIMES, values, strict=True):
+                of_regime[name].append(value)
+
+    def _time(self, timing: Timing, forms: Mapping[str, tuple[str, str]]) -> tuple[Any, ...]:
+        numbers = (timing.median_ms, *timing.ci95_ms, timing.ratio, *timing.ratio_ci95)
+        name = timing.reference_variant
+        reference = self.tables["variant"].place(name, lambda: _variant(name, *forms.get(name, (name, EAGER.name))))
+        return (*map(_rounded, numbers), reference, int(timing.converged is False))
 
 
-def _variant(name: str) -> dict[str, Any]:
+def _variant(name: str, kernel: str, form: str) -> dict[str, Any]:
     """Return a variant with its look: the number of its colour, its marker, and whether that is filled."""
-    style = look(name)
-    series = COLOURS.index(style.colour) + 1
-    return {"name": name, "series": series, "path": MARKERS[style.marker], "full": style.filling == "full"}
+    style = look(kernel, form)
+    return {"name": name, "series": style.series, "path": MARKERS[style.marker], "full": style.filling == "full"}
 
 
 def _workload(workload: Workload) -> dict[str, Any]:
     """Return a workload with what its rows need of it."""
-    sizes = [f"{workload.seq_len:,} tokens", f"{workload.heads} heads of {workload.head_dim}", workload.dtype]
-    sizes += ["causal"] * workload.causal + [f"batch {workload.batch}"] * (workload.batch > 1)
-    sizes += [workload.direction.replace("_", " and ")] * (workload.direction != "forward")
-    return {"name": workload.name, "shape": ", ".join(sizes), "flops": workload.flops}
+    operation = "" if workload.operation == "attention" else f", {workload.operation}"
+    cost = workload.cost
+    return {
+        "name": workload.name,
+        "shape": describe(workload) + operation,
+        "flops": cost.flops,
+        "bytes": cost.min_bytes,
+    }
 
 
-def _source(record: Record) -> tuple[Hashable, dict[str, Any]]:
-    """Return what a record was measured with, as far as comparing asks for it, behind a key of the same."""
-    found = record.fingerprint
-    parts = {
-        "device": {key: _shown(found.get(key)) for key in _IDENTITY},
-        "cores": {"cpu_cores": _shown(found.get("cpu_cores"))},
-        "measuring": {"sha256": _shown(found.get("measuring_sha256"))},
-        "method": {file: _shown(content) for file, content in method(found).items()},
-        "power": {"limit": _watts(found.get("power_limit_w"))},
+def _source_key(record: Record) -> Hashable:
+    """Return what tells the source of one record from that of another."""
+    fingerprint, versions = record.fingerprint, record.versions
+    keys = (*_IDENTITY, "cpu_cores", "power_limit_w")
+    return (record.method_version, *map(fingerprint.get, keys), *map(versions.get, _SOFTWARE))
+
+
+def _source(record: Record) -> dict[str, dict[str, Any]]:
+    """Return what a record was measured with, as far as comparing asks for it."""
+    fingerprint, version = record.fingerprint, record.method_version
+    return {
+        "device": {key: _shown(fingerprint.get(key)) for key in _IDENTITY},
+        "cores": {"cpu_cores": _shown(fingerprint.get("cpu_cores"))},
+        "method": {"version": version, "known": version != method.UNKNOWN, "words": method.words(version)},
+        "power": {"limit": _watts(fingerprint.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},
     }
-    return tuple(tuple(part.values()) for part in parts.values()), parts
 
 
 def _watts(limit: object) -> str:

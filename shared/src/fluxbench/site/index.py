@@ -5,133 +5,135 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from fluxbench.analysis.ranking import Group, correctness_of, launch_bound
-from fluxbench.records.schema import Record, Status
+from markupsafe import Markup
+
+from fluxbench.analysis.failures import passed
+from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime
+from fluxbench.records.schema import Record
 from fluxbench.report.headline import answer
 from fluxbench.report.sentences import shape
-from fluxbench.site import chart
+from fluxbench.site import cards
 from fluxbench.site.collect import Notebook, Target, device_name
-from fluxbench.site.page import link, page, text
+from fluxbench.site.page import page
 
 _SHAPES = 2  # of a notebook that have a headline of their own
 _SENTENCE = 1200  # characters of a headline: of many failures not each reason is named
+_FACT = 200  # characters of a fact
+_TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
     "Attention kernels on the shapes of FLUX.1 and its kin, measured on real devices. Each kernel is checked against a "
     "float64 reference, then timed in fresh processes. Every number here is drawn from record files that anyone can "
     "make again."
 )
-_NOTHING = (
-    "<p>Nothing was measured yet: there are no records under <code>reports/</code>. "
-    "<code>make publish</code> measures this machine and takes its records in.</p>"
-)
-_OWN = """<section aria-labelledby="own"><h2 id="own">Add your own machine</h2>
-<p>In a checkout of this repository, on the machine to be measured:</p>
-<pre tabindex="0"><code>make report    # measures, and draws site/flux.html
-.venv/bin/fluxbench add site    # checks the records, and takes them in as a new target
-make site      # draws these pages anew</code></pre>
-<p>A folder of records from elsewhere is taken in the same way: <code>fluxbench add FOLDER --target NAME</code>. It is
-refused, a sentence for each reason, where a record breaks the schema, a time is faster than its device can be (where
-its peak rate is known), or it does not say what it was measured with.</p></section>"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What a card says of one group of records; `chart` is an inline SVG, empty where nothing is ranked."""
+
+    paragraphs: Sequence[str]
+    chart: Markup
+    caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headlines:
+    """What a card says of one notebook, and how many more shapes that has."""
+
+    name: str
+    shapes: Sequence[Shape]
+    more_shapes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """What the page shows of a target; paths are relative to `reports/`."""
+
+    name: str
+    facts: Sequence[tuple[str, str]]  # none where there are no records
+    notebooks: Sequence[Headlines]
+    problems: Sequence[str]
+    pages: Sequence[tuple[str, str]]  # path and words
+    compare: str  # the address of its rows in the comparison; empty where it has none
+    files: Sequence[tuple[str, Sequence[str]]]  # what they are, and their paths
 
 
 def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
-    """Return the page; `notes` says by kernel what a reader must know of it."""
-    cards = "".join(_card(target, notes) for target in targets)
-    body = f'<h1>Which attention kernel is fastest, on which device?</h1>\n<p class="about">{_ABOUT}</p>\n'
-    if targets:
-        body += '<p><a class="button" href="compare.html">Compare kernels and targets</a></p>\n'
-        body += f'<div class="cards">{cards}</div>'
-    else:
-        body += _NOTHING
-    return page("index.html", "fluxbench: attention kernels on real devices", _ABOUT, f"{body}\n{_OWN}")
+    """Return the page; `notes` has by kernel what a reader must know of it."""
+    return page("index.html", title=_TITLE, about=_ABOUT, cards=[_card(target, notes) for target in targets])
 
 
-def _card(target: Target, notes: Mapping[str, str]) -> str:
-    records = target.records
-    parts = [f'<h2 id="card-{text(target.name)}">{text(target.name)}</h2>']
-    if records:
-        parts.append(_facts(records))
-    measuring = [notebook for notebook in target.notebooks if notebook.records]
-    for notebook in measuring:
-        if len(measuring) > 1:
-            parts.append(f"<h3>{text(notebook.name)}</h3>")
-        parts.append(_headlines(notebook, notes))
-    if target.problems:
-        faults = "".join(f"<li>{text(_short(problem))}</li>" for problem in target.problems)
-        parts.append(f'<div class="faults"><p>Left out:</p><ul>{faults}</ul></div>')
-    parts.append(_links(target))
-    return f'<article class="card" aria-labelledby="card-{text(target.name)}">{"".join(parts)}</article>\n'
+def _card(target: Target, notes: Mapping[str, str]) -> Card:
+    measured_first = sorted(target.notebooks, key=lambda notebook: not notebook.records)
+    files = (
+        ("CSV", [path for notebook in target.notebooks for path in notebook.tables]),
+        ("Records", [path for notebook in target.notebooks for path in notebook.files]),
+    )
+    return Card(
+        name=target.name,
+        facts=_facts(target.records) if target.records else (),
+        notebooks=[_headlines(notebook, target, notes) for notebook in target.notebooks if notebook.records],
+        problems=[_shortened(problem) for problem in target.problems],
+        pages=[(notebook.page, f"{notebook.name} page") for notebook in measured_first if notebook.page],
+        compare=f"compare.html#{urlencode({'target': target.name}, errors='replace')}" if target.records else "",
+        files=[(words, paths) for words, paths in files if paths],
+    )
 
 
-def _facts(records: Sequence[Record]) -> str:
-    """Return what was measured, with what and when, as a list of terms."""
+def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
+    """Return what was measured, with what and when, as terms and words."""
     days = sorted({record.measured_at[:10] for record in records})
     watts = _distinct(record.fingerprint.get("power_limit_w") for record in records)
     software = [
-        f"{words} {_versions(records, package)}"
+        f"{words} {versions}"
         for package, words in (("torch", "torch"), ("cudnn", "cuDNN"), ("triton", "Triton"))
-        if _versions(records, package)
+        if (versions := _versions(records, package))
     ]
     statuses = Counter(record.status for record in records)
     counts = ", ".join(f"{count:,} {status.value}" for status, count in statuses.most_common())
-    facts = {
-        "device": _short(device_name(records), 200) + (f", power limit {watts} W" if watts else ""),
-        "driver": _versions(records, "driver"),
-        "software": ", ".join(software),
-        "measured": days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}",
-        "records": f"{counts}; ranked by the sustained regime",
-    }
-    rows = "".join(f"<dt>{term}</dt><dd>{text(said)}</dd>" for term, said in facts.items() if said)
-    return f'<dl class="facts">{rows}</dl>'
+    facts = [
+        ("device", _shortened(device_name(records), _FACT) + (f", power limit {watts} W" if watts else "")),
+        ("driver", _versions(records, "driver")),
+        ("software", ", ".join(software)),
+        ("measured", " to ".join(dict.fromkeys((days[0], days[-1])))),
+        ("records", f"{counts}; ranked by the {ranking_regime(records)} regime"),
+    ]
+    return [(term, words) for term, words in facts if words]
 
 
-def _headlines(notebook: Notebook, notes: Mapping[str, str]) -> str:
-    found = notebook.groups
-    parts = []
-    for group in found[:_SHAPES]:
-        first, *others = answer(group.records, device_name(group.records), notes)
-        parts.append(f'<p class="answer">{text(_short(first))}</p>')
-        parts += [f"<p>{text(_short(other))}</p>" for other in others]
-        parts.append(_figure(group))
-    if len(found) > _SHAPES:
-        parts.append(f"<p>More shapes, in the comparison: {len(found) - _SHAPES:,}.</p>")
-    return "".join(parts)
+def _headlines(notebook: Notebook, target: Target, notes: Mapping[str, str]) -> Headlines:
+    shapes = []
+    for group in notebook.groups[:_SHAPES]:
+        paragraphs = answer(group.records, device_name(group.records), notes)
+        shapes.append(
+            Shape(
+                paragraphs=[_shortened(paragraph) for paragraph in paragraphs],
+                chart=Markup(cards.chart(group, f"{target.name}/{notebook.name}/{group.name}")),
+                caption=_caption(group),
+            )
+        )
+    return Headlines(name=notebook.name, shapes=shapes, more_shapes=len(notebook.groups) - len(shapes))
 
 
-def _figure(group: Group) -> str:
-    drawn = chart.times(group)
-    if not drawn:
-        return ""
-    passed = {record.variant for record in group.records if record.status is Status.PASSED}
-    more = len(passed) - drawn.count("<g>")
+def _caption(group: Group) -> str:
+    drawn = cards.fastest(group)
+    more = len({record.variant for record in passed(group)}) - len(drawn)
     rest = f" {more:,} more variants passed." if more > 0 else ""
-    late = [record.variant for record in chart.in_order(group) if launch_bound(record)]
-    launching = "launching is what was timed in one process or more, the host was hardly ahead of the device"
-    timed = f" Of {', '.join(late)}: {launching}, so they come last (h) or are left out." if late else ""
-    of_both = any(correctness_of(record).precision_class == "quantized" for record in chart.fastest(group))
-    words = (
-        f"The fastest kernels{', exact and quantized' if of_both else ''}, each in the simplest form that none of its "
-        f"other ranked forms beats, and the reference, at {shape(group)}.{timed}{rest}"
+    launch_bound = [record.variant for record in cards.in_order(group) if is_launch_bound(record)]
+    last = (
+        f" Launch-bound (h), the host was barely ahead of the device in one process or more, so they come last or are "
+        f"left out: {', '.join(launch_bound)}."
+        if launch_bound
+        else ""
     )
-    return f"<figure>{drawn}<figcaption>{text(words)}</figcaption></figure>"
-
-
-def _links(target: Target) -> str:
-    """Return the ways from a card: its pages, its rows in the comparison, its records and tables."""
-    measuring_first = sorted(target.notebooks, key=lambda notebook: not notebook.records)
-    pages = [link(notebook.page, f"{notebook.name} page") for notebook in measuring_first if notebook.page]
-    if target.records:
-        to = "compare.html#" + urlencode({"target": target.name}, errors="replace")
-        pages.append(f'<a href="{text(to)}">compare</a>')
-    tables = [link(table, table.rpartition("/")[2]) for notebook in target.notebooks for table in notebook.tables]
-    files = [link(file, file.rpartition("/")[2]) for notebook in target.notebooks for file in notebook.files]
-    listed = "".join(
-        f"<p>{words}: {', '.join(found)}</p>" for words, found in (("CSV", tables), ("Records", files)) if found
+    classes = ", exact and quantized" if any(record.precision_class == "quantized" for record in drawn) else ""
+    return (
+        f"The fastest kernels{classes}, each in the simplest form that none of its other ranked forms beats, and the "
+        f"reference, at {shape(group)}.{last}{rest}"
     )
-    more = f"<details><summary>Records and tables</summary>{listed}</details>" if listed else ""
-    return f'<p class="links">{" ".join(pages)}</p>{more}'
 
 
 def _versions(records: Iterable[Record], package: str) -> str:
@@ -139,16 +141,16 @@ def _versions(records: Iterable[Record], package: str) -> str:
 
 
 def _plain(package: str, version: str | None) -> str | None:
-    """Return a version as its makers write it: cuDNN says 91900 of its 9.19.0."""
+    """Return a version as its makers write it: cuDNN calls its 9.19.0 91900."""
     if package == "cudnn" and version and version.isdecimal() and len(version) == 5:
         return f"{version[0]}.{int(version[1:3])}.{int(version[3:])}"
     return version
 
 
 def _distinct(values: Iterable[object]) -> str:
-    found = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values if value})
-    return _short(" and ".join(found), 200)
+    texts = sorted({f"{value:g}" if isinstance(value, float) else str(value) for value in values if value})
+    return _shortened(" and ".join(texts), _FACT)
 
 
-def _short(said: str, most: int = _SENTENCE) -> str:
-    return said if len(said) <= most else textwrap.shorten(said, most, placeholder=" …")
+def _shortened(text: str, most: int = _SENTENCE) -> str:
+    return text if len(text) <= most else textwrap.shorten(text, most, placeholder=" …")

@@ -27,7 +27,7 @@ def find(name: str) -> Study:
         raise SetupError(f"study must be a known name or module:attribute, got {name!r}; {hint}")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, ValueError) as error:  # a workload that its operation cannot make
         raise SetupError(f"study {name!r} cannot be loaded: {error}") from error
     if not isinstance(found, Study):
         raise SetupError(f"study {name!r} must be a fluxbench.studies.study.Study, got {type(found).__name__}")

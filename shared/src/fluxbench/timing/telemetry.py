@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from fluxbench.device.detection import ask, visible_gpu
 from fluxbench.device.model import Device
+from fluxbench.device.nvidia import ask, visible_gpu
 from fluxbench.records.schema import Telemetry
 
 # nvmlClocksEventReasons of nvml.h, CUDA 13; bit 0x1, an idle GPU, is no reason to distrust a measurement.

@@ -128,7 +128,7 @@ def _of_call(variant: Variant, call: AttentionCall) -> str | None:
         (bool(call.lengths), declared.varlen, "several sequences in one call"),
     ):
         if asked and support is not YES:
-            return f"{name} has no {what}" if support is NO else f"{name} is measured without {what}"
+            return f"{name} does not support {what}" if support is NO else f"{name} is measured without {what}"
     if call.causal and call.seq_len_q != call.seq_len_k and not declared.causal_rectangular:
         return f"the causal mask of {name} needs as many queries as keys, got {call.seq_len_q} and {call.seq_len_k}"
     return None
@@ -167,6 +167,11 @@ def bounds(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
     import torch
 
     return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
+
+
+def only_output(result: Any) -> Any:
+    """Return the output of a library that returns `(out, lse)`, as some of its versions do."""
+    return result[0] if isinstance(result, tuple) else result
 
 
 def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], kernel: str) -> str:

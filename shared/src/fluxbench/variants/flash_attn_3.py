@@ -1,7 +1,8 @@
 """FlashAttention-3, by its own `flash_attn_interface` or, where that is not installed, by `fa3-fwd`.
 
-`fa3-fwd` is a third party's rebuild of the forward pass alone, without float16. The eager form calls the library as a
-user does; a compiled form calls it as one operator of our own, whose fake says what comes out, and so is one graph.
+`fa3-fwd` is a third party's rebuild of the forward pass alone, without float16. The causal mask is aligned to the end.
+The eager form calls the library as a user does; a compiled form calls it as one operator of our own, whose fake says
+what comes out, and so is one graph.
 
 - `flash_attn_3`: exact; probabilities are rounded to the inputs' dtype before the second product.
 - `flash_attn_3_fp8`: quantized; q, k and v are cast to float8_e4m3fn within the call, with one scale for each head of
@@ -14,45 +15,46 @@ import functools
 import importlib
 from typing import Any
 
-from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.variants import _base
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base, forms
 
 
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    return _base.needs(device, workload, minimum=(9, 0), majors=(9,), dtypes=("bfloat16",))
+def load(call: AttentionCall) -> Attention:
+    """Return `flash_attn_func`, which takes [batch, seq_len, heads, head_dim], on 16 bits."""
+    return _load_varlen(call) if call.lengths else load_once(quantized=False, causal=call.causal)
+
+
+def load_float8(call: AttentionCall) -> Attention:
+    """Return quantization to float8 and `flash_attn_func`."""
+    return load_once(quantized=True, causal=call.causal)
 
 
 @functools.cache
-def _interface() -> Any:
+def interface() -> Any:
+    """Return the library's module, or else the rebuild's."""
     try:
         return importlib.import_module("flash_attn_interface")
     except ModuleNotFoundError:
         return importlib.import_module("fa3_fwd_interface")
 
 
-def _only_output(result: Any) -> Any:
-    """Return the output alone: some versions return `(out, lse)`."""
-    return result[0] if isinstance(result, tuple) else result
-
-
 @functools.cache  # an operator is defined once in a process
-def load(*, quantized: bool = False, causal: bool = False) -> _base.Attention:
-    """Return `flash_attn_func`, which takes [batch, seq_len, heads, head_dim], on 16 bits or on float8."""
+def load_once(*, quantized: bool, causal: bool) -> Attention:
+    """Return attention in 16 bits or in float8, and define the operator of its compiled form."""
     import torch
 
-    flash_attn_func = _interface().flash_attn_func
+    flash_attn_func = interface().flash_attn_func
 
-    def call(q: Any, k: Any, v: Any, **descales: Any) -> Any:
-        return _only_output(flash_attn_func(q, k, v, causal=causal, **descales))
+    def attend_in_16_bits(q: Any, k: Any, v: Any, **descales: Any) -> Any:
+        return _base.only_output(flash_attn_func(q, k, v, causal=causal, **descales))
 
     def attend_in_float8(q: Any, k: Any, v: Any) -> Any:
         (q, k, v), (q_descale, k_descale, v_descale) = quantize_per_head(q, k, v, groups=k.shape[2])
         # Each descale is [batch, kv_heads], that of the queries too.
-        return call(q, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+        return attend_in_16_bits(q, k, v, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
 
-    attention: Any = call
+    attention: Any = attend_in_16_bits
     if quantized:
         from fluxbench.kernels.float8 import quantize_per_head
 
@@ -71,49 +73,50 @@ def load(*, quantized: bool = False, causal: bool = False) -> _base.Attention:
     return attend
 
 
-def load_varlen(lengths: tuple[int, ...]) -> _base.Attention:
-    """Return attention within each of several sequences, which lie one after the other."""
-    flash_attn_varlen_func = _interface().flash_attn_varlen_func
+def _load_varlen(call: AttentionCall) -> Attention:
+    flash_attn_varlen_func = interface().flash_attn_varlen_func
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        bounds, longest = _base.bounds(lengths, q.device), max(lengths)
-        return _only_output(flash_attn_varlen_func(q[0], k[0], v[0], bounds, bounds, longest, longest))[None]
+    def attend_to_each(q: Any, k: Any, v: Any) -> Any:
+        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
+        out = flash_attn_varlen_func(q[0], k[0], v[0], bounds, bounds, longest, longest, causal=call.causal)
+        return _base.only_output(out)[None]
 
-    return attend
+    return attend_to_each
 
 
 NOTE = "by fa3-fwd, a third party's rebuild, where flash_attn_interface is not installed"
 VARIANT = _base.Variant(
     name="flash_attn_3",
     load=load,
-    supports=supports,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16",),
-        head_dims=_base.HEAD_DIMS,
         minimum=(9, 0),
-        causal=lambda: load(causal=True),
-        gqa=load,
-        varlen=load_varlen,
+        majors=(9,),
+        causal=_base.YES,
+        causal_rectangular=True,
+        gqa=_base.YES,
+        varlen=_base.YES,
     ),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    forms=forms.COMPILED,
     kernel_pattern=r"FlashAttnFwdSm90",
-    detail=lambda: str(_interface().__name__),
+    detail=lambda: str(interface().__name__),
     note=NOTE,
     packages=("torch", "flash-attn-3", "fa3-fwd"),
 )
 FLOAT8 = _base.Variant(
     name="flash_attn_3_fp8",
-    load=lambda: load(quantized=True),
-    supports=supports,
+    load=load_float8,
     capabilities=_base.Capabilities(
-        dtypes=("float8_e4m3fn",),
-        head_dims=_base.HEAD_DIMS,
+        dtypes=("bfloat16",),
+        computes_in=("float8_e4m3fn",),
         minimum=(9, 0),
-        causal=lambda: load(quantized=True, causal=True),
-        gqa=lambda: load(quantized=True),
-        varlen=True,
+        majors=(9,),
+        causal=_base.YES,
+        causal_rectangular=True,
+        gqa=_base.YES,
+        varlen=_base.DOCUMENTED,
     ),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    forms=forms.COMPILED,
     precision_class="quantized",
     # Rounding q, k, v and the probabilities to the nearest float8, and nothing else, makes 0.051 to 0.053 on normal
     # inputs and 0.004 to 0.009 on Flux-like ones (emulated in float32 at 640 to 4,608 tokens; of the former 0.038 come
@@ -122,7 +125,7 @@ FLOAT8 = _base.Variant(
     kernel_pattern=r"FlashAttnFwdSm90.*float_e4m3",
     quantization_pattern=r"quantize_per_head",
     jit=True,
-    detail=lambda: str(_interface().__name__),
+    detail=lambda: str(interface().__name__),
     note=NOTE,
     packages=("torch", "triton", "flash-attn-3", "fa3-fwd"),
 )

@@ -1,62 +1,46 @@
 """FlashAttention-4 by the `flash-attn-4` package (4.0.0b36): CuTe DSL kernels, compiled at their first call.
 
-Exact: probabilities are rounded to the inputs' dtype before the second product. Its documentation names Hopper and
-Blackwell, compute capability 9.0 and newer. It shares the name `flash_attn` with the `flash-attn` package: one
-environment each.
+Exact: probabilities are rounded to the inputs' dtype before the second product. Its causal mask is aligned to the end.
+Its documentation names Hopper and Blackwell, compute capability 9.0 and newer. It shares the name `flash_attn` with the
+`flash-attn` package: one environment each.
 """
 
 from typing import Any
 
-from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    return _base.needs(device, workload, minimum=(9, 0), dtypes=("bfloat16", "float16"))
-
-
-def load(*, causal: bool = False) -> _base.Attention:
+def load(call: AttentionCall) -> Attention:
     """Return `flash_attn.cute.flash_attn_func`, which takes [batch, seq_len, heads, head_dim]; returns (out, lse)."""
-    from flash_attn.cute import flash_attn_func
+    from flash_attn.cute import flash_attn_func, flash_attn_varlen_func
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        result = flash_attn_func(q=q, k=k, v=v, causal=causal)
-        return result[0] if isinstance(result, tuple) else result
+        return _base.only_output(flash_attn_func(q=q, k=k, v=v, causal=call.causal))
 
-    return attend
+    def attend_to_each(q: Any, k: Any, v: Any) -> Any:
+        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
+        lengths = {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": longest, "max_seqlen_k": longest}
+        return _base.only_output(flash_attn_varlen_func(q=q[0], k=k[0], v=v[0], **lengths, causal=call.causal))[None]
 
-
-def load_varlen(lengths: tuple[int, ...]) -> _base.Attention:
-    """Return attention within each of several sequences, which lie one after the other."""
-    from flash_attn.cute import flash_attn_varlen_func
-
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        bounds = _base.bounds(lengths, q.device)
-        out, _ = flash_attn_varlen_func(
-            q=q[0], k=k[0], v=v[0],
-            cu_seqlens_q=bounds, cu_seqlens_k=bounds, max_seqlen_q=max(lengths), max_seqlen_k=max(lengths),
-        )  # fmt: skip
-        return out[None]
-
-    return attend
+    return attend_to_each if call.lengths else attend
 
 
 VARIANT = _base.Variant(
     name="flash_attn_4",
     load=load,
-    supports=supports,
     capabilities=_base.Capabilities(
-        dtypes=("bfloat16", "float16"),
-        head_dims=_base.HEAD_DIMS,  # 192 on compute capability 9.x alone
+        dtypes=("bfloat16", "float16"),  # head_dim 192 on compute capability 9.x alone
         minimum=(9, 0),
-        causal=lambda: load(causal=True),
-        gqa=load,
-        backward=load,
-        varlen=load_varlen,
+        causal=_base.YES,
+        causal_rectangular=True,
+        gqa=_base.YES,
+        backward=_base.YES,
+        varlen=_base.YES,
     ),
     jit=True,
     kernel_pattern=r"FlashAttentionForward",
+    backward_kernel_pattern=r"FlashAttentionBackward",
     packages=("torch", "flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
 )

@@ -1,63 +1,75 @@
-"""FlexAttention without a mask or a score modification (torch.nn.attention.flex_attention).
+"""FlexAttention (torch.nn.attention.flex_attention), without a score modification.
 
 `flex` compiles flex_attention itself and is called from eager code, as its documentation prescribes; the compiled forms
 compile the whole call. `flex_eager` leaves the compilation out and so runs no fused kernel at all: what one gets by
-forgetting it. Exact. Runs on compute capability 8.0 or newer and, where a C++ compiler is installed, on a CPU.
+forgetting it. Exact. The causal mask is a block mask, made once, as documented. Runs on compute capability 8.0 or newer
+and, where a C++ compiler is installed, on a CPU.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.variants import _base
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base, forms
 
 
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    return _base.needs(device, workload, minimum=(8, 0), cpu=True)
+def refuses(device: Device, call: AttentionCall) -> str | None:
+    """Return why it cannot run although its capabilities do not exclude it, or None."""
+    return "FlexAttention has no backward pass on a CPU" if call.backward and device.kind == "cpu" else None
 
 
-def load(*, compiled: bool, causal: bool = False, **options: object) -> _base.Attention:
-    """Return FlexAttention on views in [batch, heads, seq_len, head_dim]; `options` are its own keywords."""
+def load(call: AttentionCall, *, compiled: bool, kernel_options: Mapping[str, str] | None = None) -> Attention:
+    """Return FlexAttention on views in [batch, heads, seq_len, head_dim]; `kernel_options` are its own."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     kernel = torch.compile(flex_attention, fullgraph=True, dynamic=False) if compiled else flex_attention
+    options: dict[str, Any] = {"kernel_options": dict(kernel_options)} if kernel_options else {}
+    options |= {"enable_gqa": True} if call.grouped else {}
+    ahead = call.seq_len_k - call.seq_len_q  # aligned to the end: the last query sees all keys
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def make_mask(device: torch.device) -> bool:
+        """Make the causal mask, when a graph is traced too."""
+        if "block_mask" not in options:
+            options["block_mask"] = create_block_mask(
+                lambda batch, head, q, k: q + ahead >= k, None, None, call.seq_len_q, call.seq_len_k, device
+            )
+        return True
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        if causal:
-            options["block_mask"] = create_block_mask(
-                lambda b, h, q_index, k_index: q_index >= k_index, None, None, q.shape[1], k.shape[1], q.device
-            )
+        if call.causal:
+            make_mask(q.device)
         return kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options).transpose(1, 2).contiguous()
 
     return attend
 
 
-def _capabilities(*, compiled: bool) -> _base.Capabilities:
-    return _base.Capabilities(
-        dtypes=("bfloat16", "float16", "float32"),
-        head_dims=_base.HEAD_DIMS,
-        minimum=None,
-        causal=lambda: load(compiled=compiled, causal=True),
-        gqa=lambda: load(compiled=compiled, enable_gqa=True),
-        backward=lambda: load(compiled=compiled),
-        varlen=True,  # by a mask over documents
-    )
-
-
+_CAPABILITIES = _base.Capabilities(
+    dtypes=("bfloat16", "float16", "float32"),
+    minimum=(8, 0),
+    cpu=True,
+    causal=_base.YES,
+    causal_rectangular=True,
+    gqa=_base.YES,
+    backward=_base.YES,
+    varlen=_base.DOCUMENTED,  # by a mask over documents
+)
 VARIANT = _base.Variant(
     name="flex",
-    load=lambda: load(compiled=True),
-    supports=supports,
-    capabilities=_capabilities(compiled=True),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    load=lambda call: load(call, compiled=True),
+    capabilities=_CAPABILITIES,
+    refuses=refuses,
+    forms=forms.COMPILED,
     kernel_pattern=r"triton_.*flex",
+    backward_kernel_pattern=r"triton_.*flex",
     compiles=True,
 )
 UNFUSED = _base.Variant(
     name="flex_eager",
-    load=lambda: load(compiled=False),
-    supports=supports,
-    capabilities=_capabilities(compiled=False),
+    load=lambda call: load(call, compiled=False),
+    capabilities=_CAPABILITIES,
+    refuses=refuses,
 )

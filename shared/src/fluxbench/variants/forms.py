@@ -69,3 +69,9 @@ class FormedVariant:
             return compiled(q, k, v)
 
         return attend_compiled
+
+
+def simplicity(form: str) -> int:
+    """Return how many forms are simpler than one of this name; all are simpler than an unknown one."""
+    names = [known.name for known in EVERY_FORM]
+    return names.index(form) if form in names else len(names)

@@ -11,31 +11,30 @@ they count among the weights, and the output is too small (by 5% at 353 tokens o
 from typing import Any
 
 from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
+HEAD_DIMS = (64, 96, 128)
 _PUBLISHED = "install sageattention==1.0.6"
 _BUILT = "SageAttention 2.x is not published as a package, build it from its source"
 
 
-def supports(device: Device, workload: Workload, *, majors: tuple[int, ...] | None = None) -> str | None:
-    """Say why it cannot run, or None. `majors`: the only major versions that the kernel is written for."""
-    if workload.causal:
-        return "SageAttention is measured without a causal mask"
-    if workload.head_dim not in (64, 96, 128):
-        return f"SageAttention takes head_dim 64, 96 and 128, got {workload.head_dim}"
-    minimum = (majors[0], 0) if majors else (8, 0)
-    return _base.needs(device, workload, minimum=minimum, majors=majors, dtypes=("bfloat16", "float16"))
+def refuses(device: Device, call: AttentionCall) -> str | None:
+    """Return why it cannot run although its capabilities do not exclude it, or None."""
+    if call.head_dim_qk not in HEAD_DIMS:
+        return f"SageAttention takes head_dim 64, 96 and 128, got {call.head_dim_qk}"
+    return None
 
 
-def supports_cuda(device: Device, workload: Workload) -> str | None:
-    """Say why the CUDA kernel with float16 values cannot run, or None. `sageattn` of 2.x passes it over on 8.6."""
+def refuses_cuda(device: Device, call: AttentionCall) -> str | None:
+    """Return the same of the CUDA kernel with float16 values, which `sageattn` of 2.x passes over on 8.6."""
     if device.compute_capability == (8, 6):
         return "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
-    return supports(device, workload)
+    return refuses(device, call)
 
 
-def load(functions: tuple[str, ...], remedy: str, *, causal: bool = False) -> _base.Attention:
+def load(call: AttentionCall, functions: tuple[str, ...], remedy: str) -> Attention:
     """Return the first of these functions that there is, on `[batch, seq_len, heads, head_dim]`, which they call NHD.
 
     1.0.6 takes the mean off its caller's k, in place: here that is done to a new tensor, as 2.x does it.
@@ -44,21 +43,24 @@ def load(functions: tuple[str, ...], remedy: str, *, causal: bool = False) -> _b
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         k = k - k.mean(dim=1, keepdim=True)
-        return attention(q, k, v, tensor_layout="NHD", is_causal=causal, smooth_k=False)
+        return attention(q, k, v, tensor_layout="NHD", is_causal=call.causal, smooth_k=False)
 
     return attend
 
 
-def load_varlen(lengths: tuple[int, ...]) -> _base.Attention:
-    """Return attention over sequences of these lengths that lie one after the other."""
-    attention, longest = _first(("sageattn_varlen",), _PUBLISHED), max(lengths)
+def load_triton(call: AttentionCall) -> Attention:
+    """Return the Triton kernel. `sageattn` of 2.x chooses among its kernels, of which this one is Triton's."""
+    if not call.lengths:
+        return load(call, ("sageattn_qk_int8_pv_fp16_triton", "sageattn"), _PUBLISHED)
+    attention, longest = _first(("sageattn_varlen",), _PUBLISHED), max(call.lengths)
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        ends = _base.bounds(lengths, q.device)
+    def attend_to_each(q: Any, k: Any, v: Any) -> Any:
+        bounds = _base.bounds(call.lengths, q.device)
         k = k - k.mean(dim=1, keepdim=True)
-        return attention(q[0], k[0], v[0], ends, ends, longest, longest, smooth_k=False)[None]
+        causal = {"is_causal": call.causal, "smooth_k": False}
+        return attention(q[0], k[0], v[0], bounds, bounds, longest, longest, **causal)[None]
 
-    return attend
+    return attend_to_each
 
 
 def _first(functions: tuple[str, ...], remedy: str) -> Any:
@@ -66,37 +68,37 @@ def _first(functions: tuple[str, ...], remedy: str) -> Any:
         import sageattention
     except ImportError as error:
         raise ImportError(f"{remedy}: {error}") from error
-    found = [getattr(sageattention, function) for function in functions if hasattr(sageattention, function)]
-    if not found:
+    present = [getattr(sageattention, function) for function in functions if hasattr(sageattention, function)]
+    if not present:
         raise ImportError(f"{remedy}: the sageattention that is here has no {functions[0]}")
-    return found[0]
+    return present[0]
 
 
-def _capabilities(functions: tuple[str, ...], remedy: str, minimum: tuple[int, int]) -> _base.Capabilities:
+def _capabilities(
+    minimum: tuple[int, int] = (8, 0), majors: tuple[int, ...] | None = None, varlen: _base.Support = _base.NO
+) -> _base.Capabilities:
     return _base.Capabilities(
-        dtypes=("int8",),
-        head_dims=(64, 96, 128),
+        dtypes=("bfloat16", "float16"),
+        computes_in=("int8",),
+        head_dims=HEAD_DIMS,
         minimum=minimum,
-        causal=lambda: load(functions, remedy, causal=True),
-        gqa=lambda: load(functions, remedy),
-        varlen=load_varlen if remedy == _PUBLISHED else False,
+        majors=majors,
+        causal=_base.YES,
+        gqa=_base.YES,
+        varlen=varlen,
     )
 
 
 _SMOOTHING = "MeanOps|CUDAFunctor_add"  # torch's kernels for k less its mean
-# `sageattn` of 2.x chooses among its kernels, of which this one is Triton's.
-_TRITON = (("sageattn_qk_int8_pv_fp16_triton", "sageattn"), _PUBLISHED)
-_CUDA = (("sageattn_qk_int8_pv_fp16_cuda",), _BUILT)
-_SM90 = (("sageattn_qk_int8_pv_fp8_cuda_sm90",), _BUILT)
 
 # The budgets: twice the relative L2 error of the same quantization emulated in float32 on `inputs.make`, at 4608 tokens
 # and head_dim 128. With float16 weights and values it is 0.0135 on normal inputs and 0.0018 on flux ones; with float8
 # ones, 0.0396 and 0.0030. The Triton kernels of 1.0.6 in Triton's interpreter give 0.0130 on 256 normal tokens.
 VARIANT = _base.Variant(
     name="sage_int8_fp16_triton",
-    load=lambda: load(*_TRITON),
-    supports=supports,
-    capabilities=_capabilities(*_TRITON, minimum=(8, 0)),
+    load=load_triton,
+    capabilities=_capabilities(varlen=_base.YES),
+    refuses=refuses,
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"^_attn_fwd$",
@@ -106,9 +108,9 @@ VARIANT = _base.Variant(
 )
 CUDA = _base.Variant(
     name="sage_int8_fp16_cuda",
-    load=lambda: load(*_CUDA),
-    supports=supports_cuda,
-    capabilities=_capabilities(*_CUDA, minimum=(8, 0)),
+    load=lambda call: load(call, ("sageattn_qk_int8_pv_fp16_cuda",), _BUILT),
+    capabilities=_capabilities(),
+    refuses=refuses_cuda,
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"qk_int_sv_f16_attn",
@@ -118,9 +120,9 @@ CUDA = _base.Variant(
 )
 SM90 = _base.Variant(
     name="sage_int8_fp8_sm90",
-    load=lambda: load(*_SM90),
-    supports=lambda device, workload: supports(device, workload, majors=(9,)),
-    capabilities=_capabilities(*_SM90, minimum=(9, 0)),
+    load=lambda call: load(call, ("sageattn_qk_int8_pv_fp8_cuda_sm90",), _BUILT),
+    capabilities=_capabilities(minimum=(9, 0), majors=(9,)),
+    refuses=refuses,
     precision_class="quantized",
     quantized_budget_rel_l2=0.08,
     kernel_pattern=r"qk_int8_sv_f8_attn",

@@ -16,13 +16,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fluxbench.variants._base import Attention, Form, Variant
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants._base import NO, Variant
+from fluxbench.variants.forms import EAGER
 
 FORMS = {"plus_0": 0.0, "plus_0_twin": 0.0, "plus_0_5": 0.5, "plus_1": 1.0, "plus_2": 2.0, "plus_5": 5.0}  # percent
 _LEAST_CYCLES, _LEAST_S = 2000, 1e-6  # the spin of `plus_0`
 _SPINS = (500_000, 1_500_000)  # cycles; their difference leaves out what a launch costs
 _HEAD_START_CYCLES = 4_000_000  # 2 ms, in which the host gets ahead of the device
-_calls: dict[tuple[object, ...], float] = {}  # lengths of calls of `plus_0`, by base, shape and device
+_calls: dict[tuple[object, ...], float] = {}  # lengths of calls of `plus_0`, by base, call and device
 
 
 def of(base: Variant) -> tuple[Variant, ...]:
@@ -31,30 +34,36 @@ def of(base: Variant) -> tuple[Variant, ...]:
         dataclasses.replace(
             base,
             name=f"{base.name}_{form}",
-            load=functools.partial(_load, base, percent),
-            forms=(Form.EAGER,),
+            load=_slower(base, percent),
+            capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the spin follows the forward pass alone
+            forms=(EAGER,),
+            base=base,
         )
         for form, percent in FORMS.items()
     )
 
 
-def _load(base: Variant, percent: float) -> Attention:
-    attention = base.load()
+def _slower(base: Variant, percent: float) -> Callable[[AttentionCall], Attention]:
+    """Return the `load` of a form that spins for this share of a call."""
 
-    def attend_and_spin(q: Any, k: Any, v: Any, share: float = percent / 100) -> Any:
-        spin = _spin_gpu if q.is_cuda else _spin_cpu
-        length = 0.0
-        if share:
-            key = (base.name, tuple(q.shape), str(q.dtype), str(q.device))
-            if key not in _calls:
-                measure = _cycles if q.is_cuda else _seconds
-                _calls[key] = measure(lambda: attend_and_spin(q, k, v, 0.0))
-            length = share * _calls[key]
-        out = attention(q, k, v)
-        spin(length)
-        return out
+    def load(call: AttentionCall) -> Attention:
+        attention = base.load(call)
 
-    return attend_and_spin
+        def attend_and_spin(q: Any, k: Any, v: Any, share: float = percent / 100) -> Any:
+            length = 0.0
+            if share:
+                key = (base.name, call, str(q.device))
+                if key not in _calls:
+                    measure = _cycles if q.is_cuda else _seconds
+                    _calls[key] = measure(lambda: attend_and_spin(q, k, v, 0.0))
+                length = share * _calls[key]
+            out = attention(q, k, v)
+            (_spin_gpu if q.is_cuda else _spin_cpu)(length)
+            return out
+
+        return attend_and_spin
+
+    return load
 
 
 def _spin_gpu(cycles: float) -> None:
@@ -82,22 +91,22 @@ def _median_ms(call: Callable[[], object]) -> float:
     import torch
 
     torch.cuda._sleep(_HEAD_START_CYCLES)
-    marks = [torch.cuda.Event(enable_timing=True) for _ in range(26)]
-    marks[0].record()
-    for mark in marks[1:]:
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(26)]
+    events[0].record()
+    for event in events[1:]:
         call()
-        mark.record()
+        event.record()
     torch.cuda.synchronize()
-    found: list[float] = [begin.elapsed_time(end) for begin, end in itertools.pairwise(marks)]
-    return statistics.median(found[5:])
+    times_ms: list[float] = [begin.elapsed_time(end) for begin, end in itertools.pairwise(events)]
+    return statistics.median(times_ms[5:])
 
 
 def _seconds(call: Callable[[], object]) -> float:
     """Return the median time of a call in seconds, of 5 after one: a CPU takes long."""
     call()
-    found = []
+    times_s = []
     for _ in range(5):
         began = time.perf_counter()
         call()
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+        times_s.append(time.perf_counter() - began)
+    return statistics.median(times_s)

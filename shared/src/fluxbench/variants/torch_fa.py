@@ -13,16 +13,12 @@ import importlib.metadata
 from collections.abc import Iterator
 from typing import Any
 
-from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 
-def _needs(device: Device, workload: Workload, majors: tuple[int, ...]) -> str | None:
-    return _base.needs(device, workload, minimum=(9, 0), majors=majors, dtypes=("bfloat16", "float16"))
-
-
-def load(implementation: str, package: str, **options: bool) -> _base.Attention:
+def load(call: AttentionCall, implementation: str, package: str) -> Attention:
     """Return torch's flash-attention backend with "FA3" or "FA4" active within each call.
 
     Raises `ImportError` where this torch has no such choice, or the package is missing or does not fit it.
@@ -34,7 +30,7 @@ def load(implementation: str, package: str, **options: bool) -> _base.Attention:
         if not hasattr(attention, name):
             raise ImportError(f"torch {torch.__version__} has no torch.nn.attention.{name}; it needs a newer torch")
     misfit = f"torch {torch.__version__}'s {implementation} does not fit {package} {_version(package)}"
-    on_flash = _base.sdpa("FLASH_ATTENTION", **options)
+    on_flash = _base.sdpa("FLASH_ATTENTION", call)
 
     @contextlib.contextmanager
     def active() -> Iterator[None]:
@@ -68,30 +64,28 @@ def _version(package: str) -> str:
         return "of unknown version"
 
 
-def _capabilities(implementation: str, package: str) -> _base.Capabilities:
+def _capabilities(*majors: int) -> _base.Capabilities:
     return _base.Capabilities(
         dtypes=("bfloat16", "float16"),
-        head_dims=_base.HEAD_DIMS,
         minimum=(9, 0),
-        causal=lambda: load(implementation, package, is_causal=True),
-        gqa=lambda: load(implementation, package, enable_gqa=True),
-        backward=True,
+        majors=majors,
+        causal=_base.YES,
+        gqa=_base.YES,
+        backward=_base.DOCUMENTED,  # where it is active during the backward pass too
     )
 
 
 FA3 = _base.Variant(
     name="torch_fa3",
-    load=lambda: load("FA3", "flash-attn-3"),
-    supports=lambda device, workload: _needs(device, workload, majors=(9,)),
-    capabilities=_capabilities("FA3", "flash-attn-3"),
+    load=lambda call: load(call, "FA3", "flash-attn-3"),
+    capabilities=_capabilities(9),
     kernel_pattern=r"FlashAttnFwdSm90",
     packages=("torch", "flash-attn-3"),
 )
 FA4 = _base.Variant(
     name="torch_fa4",
-    load=lambda: load("FA4", "flash-attn-4"),
-    supports=lambda device, workload: _needs(device, workload, majors=(9, 10)),
-    capabilities=_capabilities("FA4", "flash-attn-4"),
+    load=lambda call: load(call, "FA4", "flash-attn-4"),
+    capabilities=_capabilities(9, 10),
     jit=True,
     kernel_pattern=r"FlashAttentionForward",
     packages=("torch", "flash-attn-4", "nvidia-cutlass-dsl"),

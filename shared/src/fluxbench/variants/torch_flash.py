@@ -18,6 +18,6 @@ VARIANT = _base.Variant(
         backward=_base.YES,
     ),
     forms=forms.EVERY_FORM,
-    kernel_pattern=r"flash_fwd",
-    backward_kernel_pattern=r"flash_bwd",
+    kernel_pattern=r"pytorch_flash::flash_fwd",
+    backward_kernel_pattern=r"pytorch_flash::flash_bwd",
 )

@@ -14,26 +14,69 @@ from pathlib import Path
 from typing import Any
 
 from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.variants import _base
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base, forms
 
 
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    if workload.causal:
-        return "Transformer Engine is measured without a causal mask"
-    return _base.needs(device, workload, minimum=(8, 0), dtypes=("bfloat16", "float16"))
+def refuses_fused(device: Device, call: AttentionCall) -> str | None:
+    """Return why `te_fused` cannot be measured although its capabilities do not exclude it, or None."""
+    if call.backward:  # `FusedAttnFunc.backward` of 2.20.2 drops what it needs
+        return "Transformer Engine's fused backward pass runs once for each forward pass, and is timed several times"
+    return None
 
 
-def load(
-    backend: str, *, mask: str = "no_mask", training: bool = False, lengths: tuple[int, ...] = ()
-) -> _base.Attention:
-    """Return DotProductAttention, a module for each number of heads; its defaults are another layout and a causal mask.
+def load(call: AttentionCall, backend: str) -> Attention:
+    """Return DotProductAttention; its defaults are another layout and a causal mask, which is aligned to the start.
 
     In training it keeps what a backward pass needs. Sequences of several `lengths` lie one after the other.
     """
     import torch
 
+    module = _import(backend)(
+        call.heads,
+        call.head_dim_qk,
+        num_gqa_groups=call.kv_heads,
+        attention_dropout=0.0,
+        qkv_format="thd" if call.lengths else "bshd",
+        attn_mask_type=_mask(call),
+    ).train(call.backward)
+    _choose_for(None)
+
+    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+    def choose(device: torch.device) -> bool:
+        """Let the module choose its backend, and keep it from then on.
+
+        It chooses anew for each shape, by functions that a trace cannot hold (torch 2.11, version 2.20.2). So where one
+        is traced, it is called once beside, at this very shape.
+        """
+        _choose_for(None)
+        options = {"dtype": getattr(torch, call.dtype), "device": device}
+        k = torch.zeros(call.batch, call.seq_len_k, call.kv_heads, call.head_dim_qk, **options)
+        module(torch.zeros(call.batch, call.seq_len_q, call.heads, call.head_dim_qk, **options), k, torch.zeros_like(k))
+        _choose_for(_Whatever())
+        return True
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        if torch.compiler.is_compiling():
+            choose(q.device)
+        return module(q, k, v).view(q.shape)
+
+    def attend_to_each(q: Any, k: Any, v: Any) -> Any:
+        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
+        lengths = {"cu_seqlens_q": bounds, "cu_seqlens_kv": bounds, "max_seqlen_q": longest, "max_seqlen_kv": longest}
+        return module(q[0], k[0], v[0], **lengths).view(q.shape)
+
+    return attend_to_each if call.lengths else attend
+
+
+def _mask(call: AttentionCall) -> str:
+    words = ["padding"] * bool(call.lengths) + ["causal"] * call.causal
+    return "_".join(words) or "no_mask"
+
+
+def _import(backend: str) -> Any:
+    """Return the class `DotProductAttention`, or raise `ImportError` where it or the backend is not there."""
     _take_cudnn_of_torch()
     try:
         from transformer_engine.pytorch import DotProductAttention
@@ -42,49 +85,9 @@ def load(
         words = (str(error) or type(error).__name__).splitlines()[0].rsplit("/", 1)[-1].rstrip(".")  # no folder
         raise ImportError(f"{words}; install transformer-engine, its core and its torch part of one version") from error
     if backend == "FLASH" and not FlashAttentionUtils.is_installed:
-        found = {"0": "none"}.get(str(FlashAttentionUtils.version), str(FlashAttentionUtils.version))
-        raise ImportError(f"the flash backend takes flash-attn 2 and finds {found}; install flash-attn==2.8.3")
-    _choose_for(None)
-    modules: dict[str, Any] = {}
-    chose: set[tuple[Any, ...]] = set()
-
-    @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-    def name_of(of_q: tuple[int, ...], of_k: tuple[int, ...], dtype: Any, device: Any, traced: bool) -> str:
-        """Make the module, when a graph is traced too, and return its name.
-
-        It chooses its backend anew for each shape, by functions that a trace cannot hold (torch 2.11, version 2.20.2).
-        So where one is `traced`, it is called once beside, at this very shape, and keeps what it chose from then on.
-        """
-        heads, kv_heads, head_dim = of_q[2], of_k[2], of_q[3]
-        name = f"{heads}/{kv_heads} of {head_dim}"
-        if name not in modules:
-            modules[name] = DotProductAttention(
-                heads,
-                head_dim,
-                num_gqa_groups=kv_heads,
-                attention_dropout=0.0,
-                qkv_format="thd" if lengths else "bshd",
-                attn_mask_type="padding" if lengths else mask,
-            ).train(training)
-        if traced and (of_q, of_k, dtype) not in chose:
-            chose.add((of_q, of_k, dtype))
-            _choose_for(None)
-            q, k = (torch.zeros(shape, dtype=dtype, device=device) for shape in (of_q, of_k))
-            modules[name](q, k, torch.zeros_like(k))
-            _choose_for(_Whatever())
-        return name
-
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        name = name_of(tuple(q.shape), tuple(k.shape), q.dtype, q.device, torch.compiler.is_compiling())
-        return modules[name](q, k, v).view(q.shape)
-
-    def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        name = name_of(tuple(q.shape), tuple(k.shape), q.dtype, q.device, False)
-        ends = _base.bounds(lengths, q.device)
-        sizes = {"max_seqlen_q": max(lengths), "max_seqlen_kv": max(lengths)}
-        return modules[name](q[0], k[0], v[0], cu_seqlens_q=ends, cu_seqlens_kv=ends, **sizes).view(q.shape)
-
-    return attend_to_each if lengths else attend
+        version = {"0": "none"}.get(str(FlashAttentionUtils.version), str(FlashAttentionUtils.version))
+        raise ImportError(f"the flash backend takes flash-attn 2 and finds {version}; install flash-attn==2.8.3")
+    return DotProductAttention
 
 
 def _take_cudnn_of_torch() -> None:
@@ -106,8 +109,8 @@ def _choice() -> dict[str, Any]:
     """Return what DotProductAttention keeps of its latest choice of a backend."""
     from transformer_engine.pytorch.attention.dot_product_attention import dot_product_attention as module
 
-    found: dict[str, Any] = module._attention_backends
-    return found
+    choice: dict[str, Any] = module._attention_backends
+    return choice
 
 
 class _Whatever:
@@ -130,40 +133,37 @@ def _choose_for(parameters: _Whatever | None) -> None:
 
 def chosen() -> str | None:
     """Return the backend that DotProductAttention chose at its latest call."""
-    said = _choice()
+    choice = _choice()
     names = {
-        "use_flash_attention": f"FlashAttention {said['flash_attention_backend']}",
-        "use_fused_attention": f"FusedAttention, sub-backend {said['fused_attention_backend']}",
+        "use_flash_attention": f"FlashAttention {choice['flash_attention_backend']}",
+        "use_fused_attention": f"FusedAttention, sub-backend {choice['fused_attention_backend']}",
         "use_unfused_attention": "UnfusedDotProductAttention",
     }
-    return next((name for key, name in names.items() if said[key]), None)
-
-
-def _capabilities(backend: str) -> _base.Capabilities:
-    return _base.Capabilities(
-        dtypes=("bfloat16", "float16"),
-        head_dims=_base.HEAD_DIMS,
-        minimum=(8, 0),
-        causal=lambda: load(backend, mask="causal"),
-        gqa=lambda: load(backend),
-        backward=lambda: load(backend, training=True),
-        varlen=lambda lengths: load(backend, lengths=lengths),
-    )
+    return next((name for key, name in names.items() if choice[key]), None)
 
 
 def _only(backend: str) -> dict[str, str]:
     """Return the variables that turn this backend on and the others off; FLASH is that of flash-attn 2."""
     others = {"NVTE_FLASH_ATTN_V3": "0", "NVTE_FLASH_ATTN_V4": "0"}
-    return others | {f"NVTE_{each}_ATTN": str(int(each == backend)) for each in ("FLASH", "FUSED", "UNFUSED")}
+    return others | {f"NVTE_{name}_ATTN": str(int(name == backend)) for name in ("FLASH", "FUSED", "UNFUSED")}
 
 
+_CAPABILITIES = _base.Capabilities(
+    dtypes=("bfloat16", "float16"),
+    minimum=(8, 0),
+    causal=_base.YES,
+    gqa=_base.YES,
+    backward=_base.YES,
+    varlen=_base.YES,
+)
 FUSED = _base.Variant(
     name="te_fused",
-    load=lambda: load("FUSED"),
-    supports=supports,
-    capabilities=_capabilities("FUSED"),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    load=lambda call: load(call, "FUSED"),
+    capabilities=_CAPABILITIES,
+    refuses=refuses_fused,
+    forms=forms.COMPILED,
     kernel_pattern=r"cudnn",
+    backward_kernel_pattern=r"cudnn",
     fullgraph=False,
     variables=_only("FUSED"),
     detail=chosen,
@@ -171,21 +171,21 @@ FUSED = _base.Variant(
 )
 FLASH = _base.Variant(
     name="te_flash",
-    load=lambda: load("FLASH"),
-    supports=supports,
-    capabilities=_capabilities("FLASH"),
+    load=lambda call: load(call, "FLASH"),
+    capabilities=_CAPABILITIES,
     kernel_pattern=r"(?<!pytorch_)flash::flash_fwd",
+    backward_kernel_pattern=r"(?<!pytorch_)flash::flash_bwd",
     variables=_only("FLASH"),
     detail=chosen,
     packages=("torch", "transformer-engine", "flash-attn"),
 )
+_UNFUSED_KERNELS = r"(?i)softmax|gemm|nvjet|xmma"  # its softmax, or torch's at ragged lengths, and matrix products
 UNFUSED = _base.Variant(
     name="te_unfused",
-    load=lambda: load("UNFUSED"),
-    supports=supports,
-    capabilities=_capabilities("UNFUSED"),
-    # Its own softmax, scaled_softmax_warp_forward, or torch's where the length is ragged, and the two matrix products.
-    kernel_pattern=r"(?i)softmax|gemm|nvjet|xmma",
+    load=lambda call: load(call, "UNFUSED"),
+    capabilities=_CAPABILITIES,
+    kernel_pattern=_UNFUSED_KERNELS,
+    backward_kernel_pattern=_UNFUSED_KERNELS,
     variables=_only("UNFUSED"),
     detail=chosen,
     packages=("torch", "transformer-engine"),

@@ -9,66 +9,76 @@ import re
 from typing import Any
 
 from fluxbench.device.model import Device
-from fluxbench.operations.workloads import Workload
-from fluxbench.variants import _base
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base, forms
 
-_called: dict[str, Any] = {}  # shape, dtype and device of the latest queries
-
-
-def supports(device: Device, workload: Workload) -> str | None:
-    """Say why it cannot run, or None."""
-    if workload.causal:
-        return "xFormers is measured without a causal mask"
-    if workload.kv_heads != workload.heads:
-        return f"xFormers is measured with kv_heads equal to heads, got {workload.kv_heads} and {workload.heads}"
-    return _base.needs(device, workload, minimum=(8, 0), dtypes=("bfloat16", "float16"))
+_latest: dict[str, Any] = {}  # the call that was loaded, and the device that it ran on
 
 
-def load(*, causal: bool = False, lengths: tuple[int, ...] = ()) -> _base.Attention:
-    """Return the attention. Raises `ImportError` where the C++ extension does not load, which xFormers only logs."""
+def refuses(device: Device, call: AttentionCall) -> str | None:
+    """Return why it cannot run although its capabilities do not exclude it, or None."""
+    return "xFormers has grouped heads in its forward pass alone" if call.grouped and call.backward else None
+
+
+def load(call: AttentionCall) -> Attention:
+    """Return the attention. Raises `ImportError` where the C++ extension does not load, which xFormers only logs.
+
+    Grouped heads are a dimension of their own: [batch, seq_len, groups, heads of a group, head_dim].
+    """
     from xformers import _cpp_lib, ops
-    from xformers.ops.fmha import attn_bias
 
     failure = _cpp_lib._cpp_library_load_exception
     if failure is not None:
         words = re.split(r" Python | Please ", " ".join(str(failure).split()))[0]
         raise ImportError(f"{words}; install the xformers that was built for this torch")
-    bias = ops.LowerTriangularMask() if causal else None
-    if lengths:
-        bias = attn_bias.BlockDiagonalMask.from_seqlens(list(lengths))
+    bias = _bias(call)
+    _latest.clear()
+    _latest["call"] = call
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        _called.update(size=tuple(q.shape), dtype=q.dtype, device=q.device)
+        _latest["device"] = q.device
         try:
-            return ops.memory_efficient_attention(q, k, v, attn_bias=bias)
+            return ops.memory_efficient_attention(*_in_groups(call, q, k, v), attn_bias=bias).reshape(q.shape)
         except NotImplementedError as error:
             raise NotImplementedError(_sentence(str(error))) from error
 
     return attend
 
 
-def load_gqa() -> _base.Attention:
-    """Return the attention for grouped heads, which are a dimension of their own: [batch, seq_len, groups, ...]."""
-    attention = load()
+def _bias(call: AttentionCall) -> Any:
+    from xformers import ops
+    from xformers.ops.fmha import attn_bias
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
-        groups = (k.shape[2], q.shape[2] // k.shape[2])
-        k, v = (x.unsqueeze(3).expand(*x.shape[:2], *groups, x.shape[3]) for x in (k, v))
-        return attention(q.unflatten(2, groups), k, v).flatten(2, 3)
+    if call.lengths:
+        bias = attn_bias.BlockDiagonalMask.from_seqlens(list(call.lengths))
+        return bias.make_causal() if call.causal else bias
+    return ops.LowerTriangularMask() if call.causal else None
 
-    return attend
+
+def _in_groups(call: AttentionCall, q: Any, k: Any, v: Any) -> tuple[Any, Any, Any]:
+    if not call.grouped:
+        return q, k, v
+    groups = (call.kv_heads, call.heads // call.kv_heads)
+    k, v = (x.unsqueeze(3).expand(*x.shape[:2], *groups, x.shape[3]) for x in (k, v))
+    return q.unflatten(2, groups), k, v
 
 
 def operator() -> str | None:
-    """Return the operator that xFormers takes for the latest queries, such as "fa2F@2.8.3"."""
+    """Return the operator that xFormers takes for the latest call, such as "fa2F@2.8.3"."""
     import torch
     from xformers.ops.fmha import dispatch
     from xformers.ops.fmha.common import Inputs
 
-    if not _called:
+    if "device" not in _latest:
         return None
-    q = torch.empty(**_called)
-    return str(dispatch._dispatch_fw(Inputs(query=q, key=q, value=q), False).NAME)
+    call, options = _latest["call"], {"device": _latest["device"]}
+    options["dtype"] = getattr(torch, call.dtype)
+    q = torch.empty(call.batch, call.seq_len_q, call.heads, call.head_dim_qk, **options)
+    k = torch.empty(call.batch, call.seq_len_k, call.kv_heads, call.head_dim_qk, **options)
+    query, key, value = _in_groups(call, q, k, k)
+    inputs = Inputs(query=query, key=key, value=value, attn_bias=_bias(call))
+    return str(dispatch._dispatch_fw(inputs, call.backward).NAME)
 
 
 def _sentence(refusal: str) -> str:
@@ -80,18 +90,18 @@ def _sentence(refusal: str) -> str:
 VARIANT = _base.Variant(
     name="xformers",
     load=load,
-    supports=supports,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),
-        head_dims=_base.HEAD_DIMS,
         minimum=(8, 0),
-        causal=lambda: load(causal=True),
-        gqa=load_gqa,
-        backward=load,
-        varlen=lambda lengths: load(lengths=lengths),
+        causal=_base.YES,
+        gqa=_base.YES,
+        backward=_base.YES,
+        varlen=_base.YES,
     ),
-    forms=(_base.Form.EAGER, _base.Form.COMPILE_DEFAULT, _base.Form.COMPILE_MAX_AUTOTUNE),
+    refuses=refuses,
+    forms=forms.COMPILED,
     kernel_pattern=r"flash|fmha_cutlassF",
+    backward_kernel_pattern=r"(?i)flash.*(bwd|bprop)|fmha_cutlassB",
     detail=operator,
     note="a dispatcher: it calls the kernels of flash-attn or of torch",
     packages=("torch", "xformers"),

@@ -226,7 +226,7 @@ class Worker:
         workload = prepared.workload
         self.emit("begin", variant=name, workload=workload.name)
         try:
-            found = check(variants.find(name), workload, self.device, prepared.cases)
+            found = check(variants.find(name), workload, self.device, prepared.cases, not self.request.process)
             if isinstance(found, Checked):
                 self.emit("checked", variant=name, workload=workload.name, **found.seen)
                 return found.bound

@@ -1,17 +1,16 @@
-"""Does it matter where in an order something is timed? From samples whose place is known, and turns whose place is."""
+"""Does the position in an order move a time? From the samples' places in their rounds, and trials in a process."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any
 
-from fluxbench.analysis.certificate.runs import Trials
+from fluxbench.analysis.certificate.trials import Place, Trials
 
 THIRDS = ("first", "middle", "last")
-IN_ROUND, IN_PROCESS = "place of a call in its round", "turn of a variant in its process"
+IN_ROUND, IN_PROCESS = "place of a call in its round", "trial of a variant in its process"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +21,7 @@ class Effect:
     base: str
     thirds: tuple[float | None, ...]  # as in `THIRDS`; None: nothing was timed there
     noise: float  # one standard error of such a median, the largest of the three
-    count: int  # samples, or turns
+    count: int  # samples, or trials
 
     @property
     def largest(self) -> float:
@@ -33,55 +32,55 @@ class Effect:
 def effects(trials: Trials) -> list[Effect]:
     """Return both kinds of effect of each kernel, its forms and workloads pooled.
 
-    In a round: samples over the median of their own turn and workload. In a process: medians of turns over the median
-    of all processes' at that variant and workload, the mean over workloads, so that a turn is one number.
+    In a round: samples over the median of their own trial and workload. In a process: medians of trials over the median
+    of all processes at that variant and workload, the mean over workloads, so that a trial is one number.
     """
-    found = []
-    for base in trials.bases:
-        in_round, in_process = _in_rounds(trials, base), _in_processes(trials, base)
-        for kind, points in ((IN_ROUND, in_round), (IN_PROCESS, in_process)):
-            if effect := _effect(kind, base, list(points)):
-                found.append(effect)
-    return found
+    by_kind = (
+        _effect(kind, base, list(deviations(trials, base)))
+        for base in trials.bases
+        for kind, deviations in ((IN_ROUND, _in_rounds), (IN_PROCESS, _in_processes))
+    )
+    return [effect for effect in by_kind if effect]
 
 
-def largest(found: Sequence[Effect]) -> Effect | None:
+def largest(of: Sequence[Effect]) -> Effect | None:
     """Return the effect with the largest deviation; None of none."""
-    return max(found, key=lambda effect: effect.largest, default=None)
+    return max(of, key=lambda effect: effect.largest, default=None)
 
 
-def _of_base(trials: Trials, base: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _places(trials: Trials, base: str) -> Iterator[tuple[int, Place]]:
+    """Yield the number of a run and a place, for all of a base whose record passed."""
     for number, run in enumerate(trials.runs):
         passed = {(record.variant, record.workload.name) for record in run.records if record.burst}
-        for part in run.places:
-            if trials.forms[part["variant"]].base == base and (part["variant"], part["workload"]) in passed:
-                yield number, part
+        for place in run.places:
+            if trials.variants[place.variant].base == base and (place.variant, place.workload) in passed:
+                yield number, place
 
 
 def _in_rounds(trials: Trials, base: str) -> Iterator[tuple[int, float]]:
-    """Yield of each sample its third of the round and its deviation."""
-    for _, part in _of_base(trials, base):
-        middle = median(part["samples_ms"])
-        for place, sample in zip(part["places"], part["samples_ms"], strict=True):
-            yield _third(place, part["of"]), sample / middle - 1
+    """Yield the third of the round and the deviation of each sample."""
+    for _, place in _places(trials, base):
+        middle = median(place.samples_ms)
+        for position, sample in zip(place.places, place.samples_ms, strict=True):
+            yield _third(position, place.of), sample / middle - 1
 
 
 def _in_processes(trials: Trials, base: str) -> Iterator[tuple[int, float]]:
-    """Yield of each turn its third of the process and its deviation, the mean over its workloads."""
+    """Yield the third of the process and the deviation of each trial, the mean over its workloads."""
     medians: dict[tuple[str, str], list[float]] = {}
-    turns: dict[tuple[int, int, str], list[tuple[int, str, float]]] = {}
-    for number, part in _of_base(trials, base):
-        middle = median(part["samples_ms"])
-        medians.setdefault((part["variant"], part["workload"]), []).append(middle)
-        key = number, part["process"], part["variant"]
-        turns.setdefault(key, []).append((_third(part["turn"], part["turns"]), part["workload"], middle))
-    overall = {key: median(its) for key, its in medians.items()}
-    for (_, _, variant), its in turns.items():
-        yield its[0][0], fmean(middle / overall[variant, workload] - 1 for _, workload, middle in its)
+    by_trial: dict[tuple[int, int, str], list[tuple[int, str, float]]] = {}
+    for number, place in _places(trials, base):
+        middle = median(place.samples_ms)
+        medians.setdefault((place.variant, place.workload), []).append(middle)
+        key = number, place.process, place.variant
+        by_trial.setdefault(key, []).append((_third(place.trial, place.trials), place.workload, middle))
+    overall = {key: median(middles) for key, middles in medians.items()}
+    for (_, _, variant), of_trial in by_trial.items():
+        yield of_trial[0][0], fmean(middle / overall[variant, workload] - 1 for _, workload, middle in of_trial)
 
 
-def _third(place: int, of: int) -> int:
-    return min(2, 3 * place // of)
+def _third(position: int, of: int) -> int:
+    return len(THIRDS) * position // of
 
 
 def _effect(kind: str, base: str, points: Sequence[tuple[int, float]]) -> Effect | None:
@@ -92,17 +91,17 @@ def _effect(kind: str, base: str, points: Sequence[tuple[int, float]]) -> Effect
     return Effect(
         kind=kind,
         base=base,
-        thirds=tuple(median(its) - overall if its else None for its in thirds),
-        noise=max(_error(its) for its in thirds if its),
+        thirds=tuple(median(third) - overall if third else None for third in thirds),
+        noise=max(_standard_error(third) for third in thirds if third),
         count=len(points),
     )
 
 
-def _error(values: Sequence[float]) -> float:
-    """Return the standard error of a median, of values that are all but normal: sqrt(pi / 2) of that of the mean.
+def _standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of a median of nearly normal values: sqrt(pi / 2) times that of the mean.
 
-    Their spread is 1.4826 times the median absolute deviation, which a few outliers do not change. Of one value nothing
-    is known.
+    Their spread is 1.4826 times the median absolute deviation, which a few outliers do not change. Of one value it is
+    infinite.
     """
     if len(values) < 2:
         return math.inf

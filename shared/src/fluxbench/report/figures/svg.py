@@ -2,33 +2,31 @@
 
 What matplotlib writes is a document of its own: black text, fixed points, and ids and a style rule that would reach
 the whole page. Here text and axes take the page's colour, variants the page's series colours (`--s1` ..., drawn for its
-theme), the figure its container's width, and every id a prefix that no other figure has. A mark tells its numbers where
+theme), the figure its container's width, and every id a prefix that no other figure has. A mark shows its numbers where
 the pointer rests on it. The same figure gives the same bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import html
 import io
 import re
-import textwrap
-from collections.abc import Callable, Sequence
-from pathlib import Path
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from fluxbench.records.schema import write_rows, write_text
-from fluxbench.report.figures.style import COLOURS
+from fluxbench.report.figures.style import COLOURS, INK
 
-INK = "#010203"  # what is drawn in this colour becomes the page's text colour
 WIDTH_PT = 720.0
 FONT_PT = 10.0
 SMALL_PT = 9.0
-CHARACTER_PT = 0.602 * SMALL_PT  # advance of every character of a small text, in DejaVu Sans Mono
+ADVANCE = 0.602  # of every character in DejaVu Sans Mono, as a share of the font's size
+CHARACTER_PT = ADVANCE * SMALL_PT
 
 # Fonts of equal advance, so that text keeps the room it was given whichever of them the reader has.
 _FONTS = "'Cascadia Mono', 'JetBrains Mono', 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
@@ -46,113 +44,155 @@ _SETTINGS = {
     "grid.color": INK,
     "text.parse_math": False,
 }
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+_TOOLTIP = "tooltip:"  # begins the id of an artist that has a tooltip; the id's rest is its text
+_DROPPED = ("metadata", "style")  # elements; their rules would reach the whole page
+_PAINT = {INK: "currentColor"} | {colour: f"var(--k{number})" for number, colour in enumerate(COLOURS, start=1)}
+_INHERITED = {"fill": "currentColor", "stroke-linejoin": "round"}  # from the root, so that no text repeats it
+_LENGTHS = ("d", "x", "y", "width", "height", "transform")  # attributes that hold numbers
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_REFERENCE = re.compile(r"#([^)]+)")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
-_TOLD = "told:"  # begins the id of what tells something; the id's rest is what
-_NUMBERS = re.compile(r' (?:d|x|y|x1|x2|y1|y2|points|transform|width|height|style)="[^"]*"')
 
-# A part of a figure: its height in points, and what draws it below a given distance from the figure's top, in points.
-Block = tuple[float, Callable[[Any, float], None]]
+@dataclass(frozen=True)
+class Strip:
+    """A strip of a figure: its height in points, and what draws it below a distance in points from the figure's top."""
+
+    height_pt: float
+    draw: Callable[[Any, float], None]
 
 
-def write_figure(
-    svg_path: Path, blocks: Sequence[Block], title: str, description: str, rows: Sequence[Sequence[object]]
-) -> None:
-    """Draw blocks below one another; write the figure, and the plotted `rows` (header first) as CSV beside it.
+def tooltip(artist: Any, text: str) -> None:
+    """Show a text where the pointer rests on an artist."""
+    artist.set_gid(_TOOLTIP + text)
 
-    Raises `OSError`.
+
+def render(strips: Sequence[Strip], title: str, description: str, *, name: str, width_pt: float = WIDTH_PT) -> str:
+    """Return strips drawn below one another as an inline SVG.
+
+    Figures of one page have ids of their own if their names differ, or what they show. Title and description are for a
+    reader who does not see it.
     """
     with matplotlib.rc_context(_SETTINGS):
-        height = sum(block_height for block_height, _ in blocks)
-        figure = Figure(figsize=(WIDTH_PT / 72, height / 72), dpi=72, facecolor="none")
+        height = sum(strip.height_pt for strip in strips)
+        figure = Figure(figsize=(width_pt / 72, height / 72), dpi=72, facecolor="none")
         FigureCanvasSVG(figure)
         top = 0.0
-        for block_height, draw in blocks:
-            draw(figure, top)
-            top += block_height
+        for strip in strips:
+            strip.draw(figure, top)
+            top += strip.height_pt
         text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    write_text(svg_path, inline(text.getvalue(), svg_path.stem, title, description))
-    write_rows(svg_path.with_suffix(".csv"), rows)
+        figure.savefig(text, format="svg", metadata=_NO_METADATA)
+    document = _NOT_XML.sub("\ufffd", text.getvalue())
+    prefix = f"f{hashlib.sha256((name + title + document).encode(errors='replace')).hexdigest()[:10]}"
+    return _inline(document, prefix, title, description)
 
 
-def axes(figure: Any, left: float, top: float, width: float, height: float) -> Any:
-    """Add axes at a place given in points from the figure's top left corner; only the bottom spine is drawn."""
-    figure_width, figure_height = figure.get_size_inches() * 72
-    place = (left / figure_width, 1 - (top + height) / figure_height, width / figure_width, height / figure_height)
-    added = figure.add_axes(place)
-    for side in ("top", "right", "left"):
-        added.spines[side].set_visible(False)
-    added.spines["bottom"].set_alpha(0.6)
-    added.tick_params(length=3, labelsize=SMALL_PT, width=0.6)
-    added.tick_params(axis="y", length=0)
-    added.grid(axis="y", alpha=0.18, linewidth=0.6)
-    added.set_axisbelow(True)
-    return added
-
-
-def write_at(figure: Any, left: float, top: float, text: str, **style: Any) -> None:
-    """Write text with its baseline at a place given in points from the figure's top left corner."""
-    figure_width, figure_height = figure.get_size_inches() * 72
-    figure.text(left / figure_width, 1 - top / figure_height, text, **{"fontsize": SMALL_PT, **style})
-
-
-def tell(artist: Any, text: str) -> None:
-    """Let an artist tell a text where the pointer rests on it."""
-    artist.set_gid(_TOLD + text)
-
-
-def prose(*paragraphs: str, heading: str = "", gap: float = 8.0) -> Block:
-    """Return a block of a bold heading and wrapped small text, with a gap below it."""
-    lines = [line for text in paragraphs for line in textwrap.wrap(text, int(WIDTH_PT / CHARACTER_PT))]
-    line_pt = SMALL_PT * 1.45
-
-    def draw(figure: Any, top: float) -> None:
-        if heading:
-            write_at(figure, 0, top + 14, heading, fontsize=FONT_PT + 1.5, fontweight="bold")
-        for index, line in enumerate(lines, start=1):
-            write_at(figure, 0, top + (18 if heading else 0) + index * line_pt, line)
-
-    return (18 if heading else 0) + len(lines) * line_pt + gap, draw
-
-
-def inline(svg: str, name: str, title: str, description: str) -> str:
-    """Return matplotlib's SVG text made fit for the inside of an HTML page. `name` is a part of its ids."""
-    prefix = re.sub(r"\W+", "-", name)[:3] + hashlib.sha256((name + title + svg).encode()).hexdigest()[:8]
-    view_box = re.search(r'viewBox="([^"]*)"', svg)
-    assert view_box is not None
-    body = svg[svg.index(">", svg.index("<svg")) + 1 :]
-    body = re.sub(r"\s*<metadata>.*?</metadata>|\s*<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
-    body = body.replace("xlink:href", "href").replace(INK, "currentColor")
-    body = re.sub(r"font-family: [^;\"]*;? ?", "", body)
-    body = re.sub(r' transform="rotate\(-0 [^"]*"', "", body)
-    body = re.sub(rf"<g id=([\"']){_TOLD}(.*?)\1>", r'<g class="mark"><title>\2</title>', body)
-    used = {
-        each: f"{prefix}-{at}" for at, each in enumerate(dict.fromkeys(re.findall(r'(?:url\(|href=")#([^)"]+)', body)))
-    }
-    body = re.sub(r' id="([^"]*)"', lambda found: f' id="{used[found[1]]}"' if found[1] in used else "", body)
-    body = re.sub(r'(url\(|href=")#([^)"]+)', lambda found: f"{found[1]}#{used[found[2]]}", body)
-    body = _NUMBERS.sub(lambda found: re.sub(r"(\.\d\d)\d+", r"\1", re.sub(r"\s*\n", " ", found[0])), body)
-    series = ""
-    for number, colour in enumerate(COLOURS, start=1):
-        if colour in body:
-            body = body.replace(colour, f"var(--k{number})")
-            series += f"; --k{number}: var(--s{number}, {colour})"
-    body = _shortened(body)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view_box[1]}" width="100%" role="img" '
-        f'aria-labelledby="{prefix}-title {prefix}-desc" '
-        f'style="stroke-linejoin: round; stroke-linecap: butt; font-family: {_FONTS}{series}">\n'
-        f'<title id="{prefix}-title">{html.escape(title)}</title>\n'
-        f'<desc id="{prefix}-desc">{html.escape(description)}</desc>{body}'
+def _inline(document: str, prefix: str, title: str, description: str) -> str:
+    """Return matplotlib's document made fit for the inside of an HTML page; its ids begin with a prefix."""
+    source = ET.fromstring(document)
+    elements = _Elements(source, prefix)
+    drawn = [element for child in source for element in elements.converted(child)]
+    series = "".join(
+        f"; --k{number}: var(--s{number}, {colour})"
+        for number, colour in enumerate(COLOURS, start=1)
+        if colour in elements.colours
     )
+    root = ET.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": source.attrib["viewBox"],
+            "width": "100%",
+            "role": "img",
+            "aria-labelledby": f"{prefix}-title {prefix}-desc",
+            "style": f"fill: currentColor; stroke-linejoin: round; stroke-linecap: butt; font-family: {_FONTS}{series}",
+        },
+    )
+    for tag, words in (("title", title), ("desc", description)):
+        ET.SubElement(root, tag, id=f"{prefix}-{tag}").text = _NOT_XML.sub("\ufffd", words)
+    root.extend(drawn)
+    for element in root.iter():
+        if element.text is None and len(element):
+            element.text = "\n"
+        element.tail = "\n"
+    return ET.tostring(root, encoding="unicode")
 
 
-def _shortened(body: str) -> str:
-    """Return the same drawing in fewer bytes: no groups without a purpose, no style that is inherited anyway."""
-    body = re.sub(
-        r"(<use [^>]*style=\"(?:fill: [^;\"]*|fill-opacity: 0)?)[^\"]*\"", r'\1"', body
-    )  # the mark has its stroke
-    body = re.sub(r"\n\s+", "\n", body).replace("\n<g/>", "").replace("\n<defs/>", "")
-    body = re.sub(r"<g>\n((?:<use [^>]*>\n)+)</g>\n", r"\1", body)
-    body = re.sub(r"<g>\n(<(?:path|text) [^>]*>(?:[^<]*</text>)?\n)</g>\n", r"\1", body)
-    return re.sub(r' style="[^"]*"', lambda found: re.sub(r"([:;]) ", r"\1", found[0]), body)
+class _Elements:
+    """Converts the elements of one document, and keeps which series colours they have."""
+
+    def __init__(self, source: ET.Element, prefix: str) -> None:
+        values = [value for element in source.iter() for value in element.attrib.values()]
+        used = dict.fromkeys(match[1] for value in values if "#" in value for match in _REFERENCE.finditer(value))
+        by_id = {element.get("id"): element for element in source.iter() if element.get("id") in used}
+        self._ids = {old: f"{prefix}-{number}" for number, old in enumerate(name for name in used if name in by_id)}
+        self._targets = {f"#{name}": _declarations(element) for name, element in by_id.items()}
+        self.colours: set[str] = set()
+
+    def converted(self, source: ET.Element) -> Iterator[ET.Element]:
+        """Yield what an element becomes: nothing, itself, or its children where it is a group without a purpose."""
+        tag = _local(source.tag)
+        children = [element for child in source for element in self.converted(child)]
+        style = self._style(source)
+        if tag in _DROPPED or (tag in ("g", "defs") and not children):
+            return
+        if tag == "path" and style.get("fill") == "none" and "stroke" not in style:
+            return  # the invisible background of a figure or of axes
+        attributes = {_local(name): self._value(name, value) for name, value in source.attrib.items()}
+        attributes = {name: value for name, value in attributes.items() if value and name != "style"}
+        words = source.get("id", "")
+        if words.startswith(_TOOLTIP):
+            attributes["class"] = "mark"
+            title = ET.Element("title")
+            title.text = words.removeprefix(_TOOLTIP)
+            children.insert(0, title)
+        if style:
+            attributes["style"] = ";".join(f"{name}:{value}" for name, value in style.items())
+        if tag == "g" and not attributes:
+            yield from children
+            return
+        element = ET.Element(tag, attributes)
+        element.text = source.text if tag == "text" else None
+        element.extend(children)
+        yield element
+
+    def _value(self, name: str, value: str) -> str:
+        """Return an attribute's value; empty where it goes."""
+        name = _local(name)
+        if name == "id":
+            return self._ids.get(value, "")
+        if name in ("href", "clip-path"):
+            return _REFERENCE.sub(lambda match: f"#{self._ids[match[1]]}", value)
+        if name == "transform" and value.startswith("rotate(-0 "):
+            return ""  # which matplotlib writes of every text that stands upright
+        if name in _LENGTHS:
+            return _LONG_NUMBER.sub(_rounded, " ".join(value.split()))
+        return value
+
+    def _style(self, source: ET.Element) -> dict[str, str]:
+        """Return what an element's style must say: in the page's colours, without what it has from elsewhere anyway."""
+        style = _declarations(source)
+        self.colours.update(set(style.values()) & set(COLOURS))
+        style = {name: _PAINT.get(value, value) for name, value in style.items() if name != "font-family"}
+        if _local(source.tag) == "use":  # what its target says of itself has no effect here
+            href = next(value for name, value in source.attrib.items() if _local(name) == "href")
+            style = {name: value for name, value in style.items() if name not in self._targets.get(href, {})}
+        return {name: value for name, value in style.items() if _INHERITED.get(name) != value}
+
+
+def _declarations(element: ET.Element) -> dict[str, str]:
+    """Return the properties of a style attribute by their name."""
+    pairs = (declaration.partition(":") for declaration in element.get("style", "").split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs if name.strip()}
+
+
+def _rounded(match: re.Match[str]) -> str:
+    """Return a number of a drawing to a hundredth of a point."""
+    return f"{float(match[0]):.2f}".rstrip("0").rstrip(".")
+
+
+def _local(name: str) -> str:
+    """Return a name without its namespace."""
+    return name.rpartition("}")[2]

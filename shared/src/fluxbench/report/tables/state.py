@@ -1,218 +1,166 @@
-"""Records -> what the device was doing while it was measured, what a call costs beside its time, and what is marked."""
+"""What the device was doing while it was measured, what a call costs beside its time, and all flags."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from fluxbench.analysis.ranking import Group, capped, clocks_differ, groups, timing_of
-from fluxbench.analysis.remarks import Mark, marks
+from fluxbench.analysis.failures import passed
+from fluxbench.analysis.groups import Group, capped_regimes, groups, timing_of
 from fluxbench.core.formatting import number, percent, plus_minus
-from fluxbench.operations.workloads import Workload
-from fluxbench.records.schema import CLOCKS_AGREE, Record, Status, Telemetry, Timing
-from fluxbench.report.legend import MANY
-from fluxbench.report.sentences import PRECISE, shape
-from fluxbench.report.tables.text import WRAP, entries, grid, prose
+from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record, Timing
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import PRECISION, shape, title
+from fluxbench.report.tables.flagged import flagged
 
-UNKNOWN = "-"  # what the device did not say
-_CLOCKS = re.compile(r"the two clocks differ by ([+-]?[\d.]+)%")  # as measuring marks it
-
-# Where a column's numbers come from. The first sensors are those that a fluxbench without bursts asked, too.
-_FIRST_SENSOR, _SENSOR, _LAUNCH, _CLOCK, _OTHER = "first sensor", "sensor", "launch", "clock", "other"
-_Column = tuple[str, str, Callable[[Record], str]]  # heading, where its number comes from, and its cell
+UNKNOWN = "-"
+_Cell = Callable[[Record], str]
 
 
-def state_table(records: Iterable[Record]) -> str:
-    """Return the device's state and a call's cost at the longest workload, one row per variant, and all marks."""
-    parts: list[str] = []
-    for group in groups(records):
-        shown = [record for record in group.records if record.workload == group.longest]
-        shown = [record for record in shown if record.status is Status.PASSED]
-        shown.sort(key=lambda record: (timing_of(record).ratio, record.variant))
-        if shown:
-            parts += [
-                f"State of the device at {shape(group)}:\nmedians while the samples were taken.",
-                grid(("variant", *_heads(_STATE)), _rows(_STATE, shown), left=(0, len(_STATE))),
-                f"Beside the time of a call: energy, launch, a second clock, and how it was sampled ({group.name}).",
-                grid(("variant", *_heads(_COST)), _rows(_COST, shown)),
-                _WORDS,
-                _unknown(shown),
-            ]
-        else:
-            parts.append(f"Nothing passed at {shape(group)}, so nothing is known of the device's state there.")
-        parts.append(_marked(group))
-    return "\n\n".join(part for part in parts if part) or "There are no records."
+@dataclass(frozen=True)
+class _Column:
+    """A column: its heading, its cells, and why it is empty where it is so on a GPU and on a CPU."""
+
+    head: str
+    cell: _Cell
+    why: str
+    why_on_cpu: str
+    in_old_records: bool = False  # before there were bursts
+    left: bool = False
 
 
-def _marked(group: Group) -> str:
-    passed = [record for record in group.records if record.status is Status.PASSED]
-    found = [
-        (mark.text, "", _named(mark, passed), mark.workloads)
-        for mark in marks(group)
-        if not _CLOCKS.fullmatch(mark.text)
-    ]
-    clocks = _clocks(passed)
-    if found or clocks:
-        title = f"Marked, since something was not as it should be ({group.name}):"
-        return "\n".join([*entries(group, title, found), *clocks])
-    return f"Nothing is marked ({group.name})." if passed else ""
+def blocks(results: Results) -> list[Block]:
+    """Return the device's state and a call's cost at each group's longest workload, and all flags."""
+    on_cpu = results.device.kind == "cpu"
+    every_group = groups(results.records)
+    return [b for group in every_group for b in _of_group(group, on_cpu)] or [Paragraph("There are no records.")]
 
 
-def _named(mark: Mark, passed: Sequence[Record]) -> Sequence[str]:
-    """Return the variants of a mark, or which are not where these are few against those."""
-    there: dict[str, set[Workload]] = {}
-    for record in passed:
-        there.setdefault(record.variant, set()).add(record.workload)
-    could = [variant for variant, workloads in there.items() if workloads.issuperset(mark.workloads)]
-    others = [variant for variant in could if variant not in mark.variants]
-    if len(mark.variants) <= MANY or 3 * len(others) > len(mark.variants):
-        return mark.variants
-    but = f" but {others[0]}" if others else ""
-    return [f"all of the {len(could)} that passed there{but}", *others[1:]]
+def _of_group(group: Group, on_cpu: bool) -> Iterator[Block]:
+    records = [record for record in passed(group) if record.workload == group.longest]
+    records.sort(key=lambda record: (timing_of(record).ratio, record.variant))
+    if not records:
+        yield Paragraph(f"Nothing passed at {shape(group)}, so nothing is known of the device's state there.")
+    else:
+        beside = (
+            f"Beside the time of a call: energy, launch, CUPTI cross-check, and how it was sampled ({title(group)})."
+        )
+        yield _table(_STATE, records, f"State of the device at {shape(group)}: medians while the samples were taken.")
+        yield _table(_COST, records, beside, [_WORDS, *_unknown(records, on_cpu)])
+    yield from flagged(group)
 
 
-def _clocks(passed: Sequence[Record]) -> list[str]:
-    """Return all marks of clocks that differ in one entry: how far, and of each variant of how many records."""
-    found = [
-        (record.variant, said[1]) for record in passed for text in record.marks if (said := _CLOCKS.fullmatch(text))
-    ]
-    if not found:
-        return []
-    ends = sorted({percent for _, percent in found}, key=float)
-    span = " to ".join(f"{percent}%" for percent in dict.fromkeys((ends[0], ends[-1])))
-    line = f"the two clocks differ by {span}, in {len(found)} of {len(passed)} records:"
-    counts = Counter(variant for variant, _ in found)
-    listed = ", ".join(f"{variant}\u00a0({count})" if count > 1 else variant for variant, count in counts.items())
-    lines = textwrap.wrap(listed, WRAP, initial_indent=" " * 6, subsequent_indent=" " * 6, break_long_words=False)
-    return [f"  {line}", *(each.replace("\u00a0", " ") for each in lines)]
+def _table(columns: Sequence[_Column], records: Sequence[Record], caption: str, notes: Sequence[str] = ()) -> Table:
+    return Table(
+        columns=[Column("variant", left=True), *(Column(column.head, column.left) for column in columns)],
+        rows=[Row((record.variant, *(column.cell(record) for column in columns))) for record in records],
+        caption=caption,
+        notes=notes,
+    )
 
 
-def _mhz(telemetry: Telemetry | None) -> str:
-    return UNKNOWN if telemetry is None or telemetry.sm_clock_mhz is None else f"{telemetry.sm_clock_mhz:,.0f}"
+def _telemetry(regime: str, field: str) -> _Cell:
+    def cell(record: Record) -> str:
+        state = record.telemetry.get(regime)
+        value = getattr(state, field) if state else None
+        return UNKNOWN if value is None else f"{value:,.0f}"
 
-
-def _watt(telemetry: Telemetry | None) -> str:
-    return UNKNOWN if telemetry is None or telemetry.power_w is None else f"{telemetry.power_w:,.0f}"
-
-
-def _celsius(telemetry: Telemetry | None) -> str:
-    return UNKNOWN if telemetry is None or telemetry.temperature_c is None else f"{telemetry.temperature_c:.0f}"
+    return cell
 
 
 def _throttled(record: Record) -> str:
-    """Return what held the clock back; unknown where the device said nothing else either."""
-    if _mhz(record.telemetry) == _watt(record.telemetry) == _celsius(record.telemetry) == UNKNOWN:
+    """Return what held the clock back; unknown where the device reported nothing else either."""
+    readings = ("sm_clock_mhz", "power_w", "temperature_c")
+    if all(_telemetry(regime, field)(record) == UNKNOWN for regime in record.telemetry for field in readings):
         return UNKNOWN
-    reasons = {
-        regime: ", ".join(telemetry.throttle_reasons) if telemetry else ""
-        for regime, telemetry in (("sustained", record.telemetry), ("burst", record.burst_telemetry))
-    }
+    reasons = {regime: ", ".join(record.telemetry[regime].throttle_reasons) for regime in _regimes(record)}
     return "; ".join(f"{regime}: {text}" for regime, text in reasons.items() if text) or "none"
+
+
+def _regimes(record: Record) -> list[str]:
+    return [regime for regime in (SUSTAINED, BURST) if regime in record.telemetry]
 
 
 def _energy(record: Record) -> str:
     if record.energy_mj is None:
         return UNKNOWN
-    if record.energy_ci95_mj is None:
-        return number(record.energy_mj)
-    return plus_minus(record.energy_mj, record.energy_ci95_mj)
+    ends = record.energy_ci95_mj
+    return plus_minus(record.energy_mj, ends) if ends else number(record.energy_mj)
 
 
-def _launch(record: Record) -> str:
-    if record.launch_ms is None or _on_cpu(record):
+def _cupti(record: Record) -> str:
+    if record.cupti is None:
         return UNKNOWN
-    return number(1e3 * record.launch_ms)
+    difference = record.cupti.difference
+    return percent(difference) if abs(difference) <= CUPTI_AGREES_WITHIN else f"differs by {percent(abs(difference))}"
 
 
-def _on_cpu(record: Record) -> bool:
-    return record.fingerprint.get("device_kind") == "cpu"
+def _samples(regime: str) -> _Cell:
+    def cell(record: Record) -> str:
+        timing: Timing | None = record.timings.get(regime)
+        return f"{timing.count:,} / {timing.discarded:,}" if timing else UNKNOWN
+
+    return cell
 
 
-def _second_clock(record: Record) -> str:
-    if record.second_clock is None:
-        return UNKNOWN
-    difference = record.second_clock.difference
-    return f"differ by {percent(abs(difference))}" if clocks_differ(record) else percent(difference)
+def _converged(record: Record) -> str:
+    if capped := capped_regimes(record):
+        return "no" if capped == (SUSTAINED,) else f"no ({', '.join(capped)})"
+    return UNKNOWN if all(timing.converged is None for timing in record.timings.values()) else "yes"
 
 
-def _samples(timing: Timing | None) -> str:
-    return f"{len(timing.samples_ms):,} / {timing.set_aside:,}" if timing else UNKNOWN
-
-
-def _precise(record: Record) -> str:
-    if found := capped(record):
-        return "cap" if found == ("sustained",) else f"cap ({', '.join(found)})"
-    asked = any(timing and timing.precise is not None for timing in (record.timing, record.burst))
-    return "yes" if asked else UNKNOWN
-
-
-_STATE: tuple[_Column, ...] = (
-    ("sustained\nMHz", _FIRST_SENSOR, lambda record: _mhz(record.telemetry)),
-    ("sustained\nW", _FIRST_SENSOR, lambda record: _watt(record.telemetry)),
-    ("sustained\n°C", _FIRST_SENSOR, lambda record: _celsius(record.telemetry)),
-    ("burst\nMHz", _SENSOR, lambda record: _mhz(record.burst_telemetry)),
-    ("burst\nW", _SENSOR, lambda record: _watt(record.burst_telemetry)),
-    ("throttle reasons", _FIRST_SENSOR, _throttled),
+_SENSOR = ("the driver does not report it, or NVML may not be asked here", "no sensor of a CPU is read")
+_NOT_MEASURED = ("not measured", "not measured")
+_STATE = (
+    _Column("sustained\nMHz", _telemetry(SUSTAINED, "sm_clock_mhz"), *_SENSOR, in_old_records=True),
+    _Column("sustained\nW", _telemetry(SUSTAINED, "power_w"), *_SENSOR, in_old_records=True),
+    _Column("sustained\n°C", _telemetry(SUSTAINED, "temperature_c"), *_SENSOR, in_old_records=True),
+    _Column("burst\nMHz", _telemetry(BURST, "sm_clock_mhz"), *_SENSOR),
+    _Column("burst\nW", _telemetry(BURST, "power_w"), *_SENSOR),
+    _Column("throttle reasons", _throttled, *_SENSOR, in_old_records=True, left=True),
 )
-_COST: tuple[_Column, ...] = (
-    ("sustained\nmJ a call", _SENSOR, _energy),
-    ("burst host\nlaunch µs", _LAUNCH, _launch),
-    ("second\nclock", _CLOCK, _second_clock),
-    ("processes", _OTHER, lambda record: f"{timing_of(record).processes}"),
-    ("sustained samples\ncounted / aside", _OTHER, lambda record: _samples(record.timing)),
-    ("burst samples\ncounted / aside", _OTHER, lambda record: _samples(record.burst)),
-    ("precise", _OTHER, _precise),
-    ("device\ns", _OTHER, lambda record: UNKNOWN if record.device_s is None else number(record.device_s, 2)),
+_COST = (
+    _Column("sustained\nmJ a call", _energy, *_SENSOR),
+    _Column(
+        "burst host\nlaunch µs",
+        lambda record: UNKNOWN if record.launch_ms is None else number(1e3 * record.launch_ms),
+        "not measured",
+        "on a CPU the call is the work itself",
+    ),
+    _Column("CUPTI\ncross-check", _cupti, *("torch's profiler recorded nothing, or may not",) * 2),
+    _Column("processes", lambda record: f"{timing_of(record).processes}", *_NOT_MEASURED),
+    _Column("sustained samples\nkept / discarded", _samples(SUSTAINED), *_NOT_MEASURED),
+    _Column("burst samples\nkept / discarded", _samples(BURST), *_NOT_MEASURED),
+    _Column("converged", _converged, *_NOT_MEASURED),
+    _Column(
+        "device\ns", lambda record: UNKNOWN if record.device_s is None else number(record.device_s, 2), *_NOT_MEASURED
+    ),
 )
-_WORDS = prose(
-    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in"
-    " burst: back to back the host is faster.",
-    f"Second clock: by how much the time lies outside of what torch's profiler saw; up to {percent(CLOCKS_AGREE, 0)}"
-    " the clocks agree.",
-    "Aside: samples that are kept and do not count, taken while settling or out of the regime.",
-    f"Precise: {PRECISE}; cap: the caps of time and processes came before.",
-    "Device s: what measuring the row took of the device.",
+_WORDS = (
+    "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in "
+    "burst: back to back the host is faster. CUPTI cross-check: by how much the time lies outside of what torch's "
+    f"profiler saw; up to {percent(CUPTI_AGREES_WITHIN, 0)} the two agree. "
+    "Discarded: samples that are not ranked, taken while settling or out of the regime. "
+    f"Converged: {PRECISION}; no: the limits of time and processes came before. "
+    "Device s: what measuring the row took of the device."
 )
 
 
-def _heads(columns: Sequence[_Column]) -> list[str]:
-    return [head for head, _, _ in columns]
-
-
-def _rows(columns: Sequence[_Column], shown: Sequence[Record]) -> list[Sequence[str] | str]:
-    return [(record.variant, *(cell(record) for _, _, cell in columns)) for record in shown]
-
-
-def _unknown(shown: Sequence[Record]) -> str:
-    """Return why whole columns are empty, and what an empty cell is; empty where nothing is unknown."""
+def _unknown(records: Sequence[Record], on_cpu: bool) -> Iterator[str]:
+    """Yield why whole columns are empty, and what an empty cell is; nothing where all is known."""
     columns = (*_STATE, *_COST)
-    empty = [
-        (head.replace("\n", " "), source)
-        for head, source, cell in columns
-        if all(cell(record) == UNKNOWN for record in shown)
-    ]
+    empty = [column for column in columns if all(column.cell(record) == UNKNOWN for record in records)]
     if not empty:
-        some = any(cell(record) == UNKNOWN for record in shown for _, _, cell in columns)
-        return f"{UNKNOWN}: not known of this row." if some else ""
+        if any(column.cell(record) == UNKNOWN for record in records for column in columns):
+            yield f"{UNKNOWN}: unknown of this row."
+        return
+    is_old = all(record.burst is None for record in records)
     together: dict[str, list[str]] = {}
-    for head, source in empty:
-        together.setdefault(_why(source, shown), []).append(head)
-    said = [f"{', '.join(heads)}: {why}." for why, heads in together.items()]
-    return prose(f"{UNKNOWN} is what is not known.", *said)
-
-
-def _why(source: str, shown: Sequence[Record]) -> str:
-    on_cpu = all(map(_on_cpu, shown))
-    if on_cpu and source in (_FIRST_SENSOR, _SENSOR):
-        return "no sensor of a CPU is read"
-    if source != _FIRST_SENSOR and all(record.burst is None for record in shown):
-        return "an older fluxbench measured this, and did not ask"
-    return {
-        _FIRST_SENSOR: "the driver did not tell, or NVML may not be asked here",
-        _SENSOR: "the driver did not tell, or NVML may not be asked here",
-        _LAUNCH: "on a CPU the call is the work itself" if on_cpu else "not measured",
-        _CLOCK: "torch's profiler recorded nothing, or may not",
-        _OTHER: "not asked",
-    }[source]
+    for column in empty:
+        why = column.why_on_cpu if on_cpu else column.why
+        if is_old and not column.in_old_records and not (on_cpu and column.why == _SENSOR[0]):
+            why = "an older fluxbench measured this, and did not ask"
+        together.setdefault(why, []).append(column.head.replace("\n", " "))
+    reasons = (f"{', '.join(heads)}: {why}." for why, heads in together.items())
+    yield " ".join([f"{UNKNOWN} is what is unknown.", *reasons])

@@ -20,8 +20,8 @@ const tflops = row => time(row) && row.flops / time(row).ms / 1e9;
 const base = () => ROWS.find(row => row.id === state.base);
 const vs = row => against(row, base(), state.regime);
 let unsigned = false;  // whether c would stand behind every time that is shown, so that the notes say it once
-const late = row => row.late && state.regime === "sustained";  // launching is what was timed
-const signs = row => (time(row).capped && !unsigned ? "c" : "") + (late(row) ? "h" : "");
+const isLaunchBound = row => row.launchBound && state.regime === "sustained";
+const signs = row => (time(row).capped && !unsigned ? "c" : "") + (isLaunchBound(row) ? "h" : "");
 const COLUMNS = [
   { key: "variant", title: "variant", value: row => row.variant },
   { key: "target", title: "target", value: row => row.target, draw: row => row.page
@@ -34,12 +34,12 @@ const COLUMNS = [
     draw: row => [brackets(time(row).ms, time(row).low, time(row).high), signs(row)].filter(Boolean).join(" ") },
   { key: "ratio", title: "over reference", number: true, value: row => time(row)?.ratio,
     draw: row => row.variant === time(row).reference
-      ? "1, the reference" : plusMinus(time(row).ratio, time(row).from, time(row).to) },
+      ? "1, the reference" : plusMinus(time(row).ratio, time(row).ratio_low, time(row).ratio_high) },
   { key: "against", title: "over baseline", number: true, value: row => base() && vs(row).value, draw: row => {
-    const found = vs(row);
-    if (found.why) return element("span", { className: "why", textContent: found.why });
-    const text = row === base() ? "1, the baseline" : `${number(found.value)} ${brackets(found.value, found.low, found.high)}`;
-    return found.note ? element("span", { className: "why", textContent: `${text}; ${found.note}` }) : text;
+    const { why, value, low, high, note } = vs(row);
+    if (why) return element("span", { className: "why", textContent: why });
+    const text = row === base() ? "1, the baseline" : `${number(value)} ${brackets(value, low, high)}`;
+    return note ? element("span", { className: "why", textContent: `${text}; ${note}` }) : text;
   } },
   { key: "tflops", title: "TFLOP/s", number: true, value: tflops, draw: row => number(tflops(row)) },
   { key: "peak", title: "% of 16-bit peak", number: true, value: row => row.peak && time(row) && tflops(row) / row.peak,
@@ -67,12 +67,12 @@ function read() {
 }
 
 function write() {
-  const said = new URLSearchParams();
+  const choice = new URLSearchParams();
   for (const [key, value] of Object.entries(state)) {
-    if (value instanceof Set) for (const each of value.size ? value : [""]) said.append(key, each);
-    else if (value !== FRESH[key]) said.set(key, value);
+    if (value instanceof Set) for (const name of value.size ? value : [""]) choice.append(key, name);
+    else if (value !== FRESH[key]) choice.set(key, value);
   }
-  history.replaceState(null, "", said.size ? `#${said}` : location.pathname + location.search);
+  history.replaceState(null, "", choice.size ? `#${choice}` : location.pathname + location.search);
 }
 
 function chosen() {
@@ -85,10 +85,10 @@ function chosen() {
   const back = state.sort.startsWith("-") ? -1 : 1;
   const { value } = COLUMNS.find(column => column.key === state.sort.replace(/^-/, ""));
   const keyed = left.map(row => [value(row) ?? null, row]);
-  const missing = held => held === null || held === "none";
-  const unranked = row => Number(state.sort === FRESH.sort && late(row));
+  const missing = value => value === null || value === "none";
+  const unranked = row => Number(state.sort === FRESH.sort && isLaunchBound(row));
   keyed.sort(([one, first], [other, second]) => missing(one) - missing(other) || unranked(first) - unranked(second)
-    || (one < other ? -back : one > other ? back : 0) || first.at - second.at);
+    || (one < other ? -back : one > other ? back : 0) || first.index - second.index);
   return keyed.map(([, row]) => row);
 }
 
@@ -113,7 +113,7 @@ function lineOf(row, columns) {
       cell.append(row.variant, ...(row.quantized ? [element("small", { textContent: " quantized" })] : []));
       if (row.status === "PASSED") cell.append(" ", baselineButton(row));
     } else if (row.status !== "PASSED" && key === OF_TIME[0]) {
-      cell.colSpan = columns.filter(each => OF_TIME.includes(each.key)).length;
+      cell.colSpan = columns.filter(other => OF_TIME.includes(other.key)).length;
       cell.className = "wide";
       cell.textContent = row.reason;
     } else if (row.status !== "PASSED" && OF_TIME.includes(key)) {
@@ -145,9 +145,9 @@ function update() {
     + `${state.regime}` + (base() ? `; baseline: ${base().variant}, ${base().target}, ${base().workload}` : "")
     + [["target", TARGETS], ["variant", VARIANTS]].flatMap(([key, all]) => [...(state[key] ?? [])]
       .filter(name => name && !all.includes(name)).map(name => `; there is no ${key} “${name}” here`)).join("");
-  const held = cautions(rows, state.regime);
-  byId("notes").hidden = !held.length;
-  byId("notes").querySelector("ul").replaceChildren(...held.map(words => element("li", { textContent: words })));
+  const sentences = cautions(rows, state.regime);
+  byId("notes").hidden = !sentences.length;
+  byId("notes").querySelector("ul").replaceChildren(...sentences.map(words => element("li", { textContent: words })));
   drawChart(byId("chart"), rows, state.chart, state.regime);
 }
 

@@ -5,9 +5,11 @@ const PANELS = 6, LINES = 16, LINE = 38;
 const METRICS = {
   ms: { title: "time, ms", axis: "ms a call", of: time => [time.ms, time.low, time.high] },
   ratio: { title: "time over the reference's", axis: "time over the reference's",
-    of: time => [time.ratio, time.from, time.to] },
+    of: time => [time.ratio, time.ratio_low, time.ratio_high] },
   tflops: { title: "TFLOP/s", axis: "TFLOP/s",
     of: (time, row) => [time.ms, time.high, time.low].map(ms => row.flops / ms / 1e9) },
+  gb_s: { title: "GB/s", axis: "GB/s, each input read once, each output written once",
+    of: (time, row) => [time.ms, time.high, time.low].map(ms => row.bytes / ms / 1e6) },
   rel_l2: { title: "error, relative L2", axis: "relative L2 error", of: (_, row) => [row.rel_l2, row.rel_l2, row.rel_l2] },
   energy: { title: "energy, mJ", axis: "mJ a call, sustained", of: (_, row) => [row.energy, row.energy, row.energy] },
 };
@@ -23,16 +25,16 @@ function svg(name, attributes, ...inside) {
 function scale(low, high) {
   const powers = value => Math.floor(Math.log10(value));
   if (high / low <= 8) {
-    const step = [1, 2, 5, 10, 20].map(each => each * 10 ** (powers(high) - 1)).find(each => high / each <= 5);
+    const step = [1, 2, 5, 10, 20].map(multiple => multiple * 10 ** (powers(high) - 1)).find(size => high / size <= 5);
     const count = Math.ceil(high / step);
-    const ticks = Array.from({ length: count + 1 }, (_, at) => at * step);
+    const ticks = Array.from({ length: count + 1 }, (_, index) => index * step);
     return { place: value => 2 + value / (count * step) * 95, ticks, words: "" };
   }
   const all = [];
   for (let power = powers(low) - 1; power <= powers(high) + 1; power++) all.push(...[1, 2, 5].map(n => n * 10 ** power));
   const first = Math.max(...all.filter(tick => tick <= low)), last = Math.min(...all.filter(tick => tick >= high));
   let ticks = all.filter(tick => tick >= first && tick <= last);
-  while (ticks.length > 6) ticks = ticks.filter((_, at) => at % 2 === 0);
+  while (ticks.length > 6) ticks = ticks.filter((_, index) => index % 2 === 0);
   const span = Math.log(last / first);
   return { place: value => 2 + Math.log(value / first) / span * 95, ticks, words: " (logarithmic)" };
 }
@@ -43,12 +45,13 @@ function line(row, values, place, top) {
   const text = low < high ? plusMinus(value, low, high) : number(value);
   const [, middle, rest] = text.match(/^(\S+)(.*)$/);
   const wide = words => svg("tspan", { class: "wide" }, words);  // what a phone has no room for
-  const kind = [row.quantized ? "quantized" : "", late(row) ? "h" : ""].filter(Boolean).join(", ");
-  const said = kind ? [svg("tspan", { class: "kind" }, ` (${kind}`, ...(late(row) ? [wide(": launching timed")] : []), ")")] : [];
+  const kind = [row.quantized ? "quantized" : "", isLaunchBound(row) ? "h" : ""].filter(Boolean).join(", ");
+  const explained = isLaunchBound(row) ? [wide(": launch-bound")] : [];
+  const note = kind ? [svg("tspan", { class: "kind" }, ` (${kind}`, ...explained, ")")] : [];
   const mark = { d: row.look.path, fill: row.look.full ? colour : "var(--ground)", stroke: colour, "stroke-width": 1.5 };
   return svg("g", {},
     svg("title", {}, `${row.variant}, ${row.target}, ${row.workload}: ${text}`),
-    svg("text", { class: "name", x: 0, y: top + 14 }, row.variant, ...said),
+    svg("text", { class: "name", x: 0, y: top + 14 }, row.variant, ...note),
     svg("text", { class: "value", x: "100%", y: top + 14, "text-anchor": "end" }, middle, wide(rest)),
     svg("line", { class: "track", x1: "2%", x2: "97%", y1: y, y2: y }),
     svg("line", { x1: place(low) + "%", x2: place(high) + "%", y1: y, y2: y, stroke: colour, "stroke-width": 3 }),
@@ -76,7 +79,7 @@ function panel(rows, metric, regime) {
     drawn.append(svg("line", { class: "grid", x1: x, x2: x, y1: 4, y2: foot }));
     drawn.append(svg("text", { class: "tick", x, y: foot + 15, "text-anchor": anchor }, fixed(tick, 0, 6)));
   }
-  shown.forEach(([row, values], at) => drawn.append(line(row, values, place, 4 + LINE * at)));
+  shown.forEach(([row, values], index) => drawn.append(line(row, values, place, 4 + LINE * index)));
   drawn.append(svg("text", { class: "tick", x: "2%", y: foot + 33 }, axis));
   figure.append(caption, drawn);
   return figure;
@@ -93,7 +96,7 @@ function drawChart(holder, rows, metric, regime) {
   }
   const inOrder = [...panels.values()].sort(([one], [other]) =>
     TARGETS.indexOf(one.target) - TARGETS.indexOf(other.target) || one.flops - other.flops);
-  const shown = inOrder.slice(0, PANELS).map(each => panel(each, metric, regime));
+  const shown = inOrder.slice(0, PANELS).map(ofPanel => panel(ofPanel, metric, regime));
   const note = document.createElement("p");
   note.className = "about";
   if (!shown.length) note.textContent = "No row that is chosen has such a number.";

@@ -1,23 +1,23 @@
 "use strict";
-// The rows that the page holds, numbers as text, and which rows may be held against each other.
+// The rows that the page holds, numbers as text, and which rows may be compared.
 const DATA = JSON.parse(document.getElementById("data").textContent);
-const ROWS = DATA.rows.target.map((_, at) => {
-  const held = name => DATA.rows[name][at];
-  const of = name => DATA.tables[name][held(name)];
+const ROWS = DATA.rows.target.map((_, index) => {
+  const cell = name => DATA.rows[name][index];
+  const of = name => DATA.tables[name][cell(name)];
   const time = regime => {
     const columns = DATA.times[regime];
-    if (columns.ms[at] === null) return null;
-    const found = {};
-    for (const name of Object.keys(columns)) found[name] = columns[name][at];
-    return { ...found, reference: DATA.tables.variant[found.reference].name };
+    if (columns.ms[index] === null) return null;
+    const values = {};
+    for (const name of Object.keys(columns)) values[name] = columns[name][index];
+    return { ...values, reference: DATA.tables.variant[values.reference].name };
   };
   const row = {
-    at, target: of("target").name, notebook: of("notebook").name, page: of("notebook").page, look: of("variant"),
-    variant: of("variant").name, place: held("workload"), workload: of("workload").name, shape: of("workload").shape,
-    flops: of("workload").flops, status: of("status"), source: of("source"), software: of("source").software,
-    when: of("when"), reason: held("reason") === null ? "" : of("reason"), peak: held("peak"),
-    quantized: held("quantized") === 1, late: held("late") === 1, rel_l2: held("rel_l2"), budget: held("budget"), energy: held("energy"),
-    longest: of("target").longest.includes(held("workload")), times: { sustained: time("sustained"), burst: time("burst") },
+    index, target: of("target").name, notebook: of("notebook").name, page: of("notebook").page, look: of("variant"),
+    variant: of("variant").name, place: cell("workload"), workload: of("workload").name, shape: of("workload").shape,
+    flops: of("workload").flops, bytes: of("workload").bytes, status: of("status"), source: of("source"), software: of("source").software,
+    when: of("when"), reason: cell("reason") === null ? "" : of("reason"), peak: cell("peak"),
+    quantized: cell("quantized") === 1, launchBound: cell("launch_bound") === 1, rel_l2: cell("rel_l2"), energy: cell("energy"),
+    longest: of("target").longest.includes(cell("workload")), times: { sustained: time("sustained"), burst: time("burst") },
   };
   row.id = [row.target, row.notebook, row.variant, row.workload].join("/");
   row.words = [row.variant, row.target, row.workload, row.status, row.reason, ...Object.values(row.software)]
@@ -55,32 +55,29 @@ const changes = (one, other) => differing(one, other).map(key => `${key} ${one[k
 
 // Why times from these two sources must not be compared, or null: the rule of fluxbench's fingerprint.not_comparable.
 function notComparable(before, now) {
-  const names = changes(before.device, now.device);
-  if (now.device.device_kind === "cpu") names.push(...changes(before.cores, now.cores));
-  if (names.length) {
-    const models = `${before.device.device} -> ${now.device.device}`;
-    const which = before.device.device === now.device.device ? names.join(", ") : models;
-    return `they were measured on different devices: ${which}`;
+  const cores = now.device.device_kind === "cpu";
+  const [was, is] = [before, now].map(({ device, cores: of }) => (cores ? { ...device, ...of } : device));
+  const keys = differing(was, is);
+  if (keys.length) {
+    const side = values => keys.includes("device") ? values.device : keys.map(key => `${key} ${values[key]}`).join(", ");
+    return `they were measured on different devices: ${side(was)} -> ${side(is)}`;
   }
-  if (before.measuring.sha256 !== now.measuring.sha256) {
-    return "they were not measured by the same version of fluxbench, and one of them does not say what differs";
-  }
-  const files = differing(before.method, now.method);
-  return files.length
-    ? `they were not measured in the same way: ${files.join(" and ")} changed between them` : null;
+  const same = before.method.version === now.method.version && before.method.known;
+  return same ? null
+    : `they were not measured in the same way: method version ${before.method.words} and ${now.method.words}`;
 }
 
 // A row's time over the baseline's, with the widest interval that both allow; or why there is none.
 function against(row, base, regime) {
-  const own = row.times[regime], its = base.times[regime];
-  if (!own || !its) return { why: `${own ? "the baseline" : "this row"} has no ${regime} time` };
+  const own = row.times[regime], other = base.times[regime];
+  if (!own || !other) return { why: `${own ? "the baseline" : "this row"} has no ${regime} time` };
   if (row.place !== base.place) return { why: `another workload than the baseline's ${base.workload}` };
   const reason = notComparable(base.source, row.source);
   if (reason) return { why: `not comparable: ${reason}` };
-  const together = row.target === base.target && row.source === base.source && own.reference === its.reference;
+  const together = row.target === base.target && row.source === base.source && own.reference === other.reference;
   const [value, low, high] = together
-    ? [own.ratio / its.ratio, own.from / its.to, own.to / its.from]
-    : [own.ms / its.ms, own.low / its.high, own.high / its.low];
+    ? [own.ratio / other.ratio, own.ratio_low / other.ratio_high, own.ratio_high / other.ratio_low]
+    : [own.ms / other.ms, own.low / other.high, own.high / other.low];
   return { value, low, high, note: changes(base.software, row.software).join(", ") };
 }
 
@@ -89,50 +86,53 @@ const allCapped = (rows, regime) => rows.length > 1 && rows.every(row => row.tim
 // What a reader must know before some rows are read side by side, a sentence each.
 function cautions(shown, regime) {
   const timed = shown.filter(row => row.times[regime]);
-  const found = [];
-  const devices = new Map();  // what of the sources of their rows decides; of equal ones the first stands for all
+  const sentences = [];
+  const sources = new Map();  // what of the sources of their rows decides; of equal ones the first stands for all
   for (const row of timed) {
-    const { device, cores, measuring, method } = row.source;
-    const key = JSON.stringify([device, cores, measuring, method]);
-    if (!devices.has(key)) devices.set(key, row);
+    const { device, cores, method } = row.source;
+    const key = JSON.stringify([device, cores, method.version]);
+    if (!sources.has(key)) sources.set(key, row);
   }
-  const kinds = [...devices.values()].slice(0, 12);
-  const reasons = new Map();
-  kinds.forEach((one, at) => kinds.slice(at + 1).forEach(other => {
+  const first = [...sources.values()].slice(0, 12);
+  const pairs = new Set();
+  first.forEach((one, index) => first.slice(index + 1).forEach(other => {
     const reason = notComparable(one.source, other.source);
     const pair = one.target === other.target ? one.target : `${one.target} and ${other.target}`;
-    if (reason) reasons.set(`${pair}: times cannot be compared, since ${reason}.`, true);
+    if (reason) pairs.add(`${pair}: times cannot be compared, since ${reason}.`);
   }));
-  found.push(...[...reasons.keys()].slice(0, 6));
-  if (reasons.size > 6) found.push(`${reasons.size - 6} more pairs cannot be compared; choose fewer targets.`);
+  sentences.push(...[...pairs].slice(0, 6));
+  if (pairs.size > 6) sentences.push(`${pairs.size - 6} more pairs cannot be compared; choose fewer targets.`);
   const software = new Map();
   for (const row of timed) {
-    const first = software.get(row.source.device.device);
-    if (!first) { software.set(row.source.device.device, row); continue; }
-    const other = changes(first.software, row.software);
-    if (other.length && first.source !== row.source) {
-      const words = `${row.source.device.device}: rows differ in ${other.join(", ")}. Their times can be compared.`;
-      if (!found.includes(words) && found.length < 12) found.push(words);
+    const { device } = row.source.device;
+    const other = software.get(device);
+    if (!other) { software.set(device, row); continue; }
+    const changed = changes(other.software, row.software);
+    if (changed.length && other.source !== row.source) {
+      const sentence = `${device}: rows differ in ${changed.join(", ")}. Their times can be compared.`;
+      if (!sentences.includes(sentence) && sentences.length < 12) sentences.push(sentence);
     }
   }
   const limits = new Map();
   for (const { source: { device: { device }, power: { limit } } } of timed) {
     if (limit !== "none") limits.set(device, (limits.get(device) ?? new Set()).add(limit));
   }
-  for (const [device, its] of limits) {
-    if (its.size > 1) found.push(`${device}: power limits differ (${[...its].join(", ")}); times, sustained ones most, depend on them.`);
+  for (const [device, values] of limits) {
+    if (values.size > 1) {
+      sentences.push(`${device}: power limits differ (${[...values].join(", ")}); times, sustained ones most, depend on them.`);
+    }
   }
   if (allCapped(timed, regime)) {
-    found.push("In every row the caps of time and processes came before the precision that is asked for.");
+    sentences.push("No row converged: in each the limits of time and processes came before the target precision.");
   }
   if (new Set(timed.map(row => row.place)).size > 1) {
-    found.push("Rows of different workloads are different work: their times cannot be compared, their TFLOP/s can.");
+    sentences.push("Rows of different workloads are different work: their times cannot be compared, their TFLOP/s can.");
   }
   if (new Set(timed.map(row => row.times[regime].reference)).size > 1) {
-    found.push("Ratios are against different references.");
+    sentences.push("Ratios are against different references.");
   }
   if (new Set(timed.map(row => row.quantized)).size > 1) {
-    found.push("Quantized kernels have a looser error budget: they are not equally correct.");
+    sentences.push("Quantized kernels have a looser error budget: they are not equally correct.");
   }
-  return found;
+  return sentences;
 }

@@ -1,0 +1,181 @@
+"""The trials, judged: is a kernel found different from itself, and is an injected slowdown detected?
+
+Two runs are compared exactly as `fluxbench rerun` compares two results. The unslowed variants of a run (`plus_0` and
+its twin, of every base) stand for a table of kernels that did not change.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+
+import msgspec
+
+from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Comparison, Measured, Row
+from fluxbench.records.schema import Record
+from fluxbench.stats.significance import Verdict
+
+PERCENT = (0.5, 1.0, 2.0, 5.0)  # the injected slowdowns
+
+
+def as_measured(trials: Trials, number: int, swapped: Mapping[str, str] | None = None) -> Measured:
+    """Return one run as if it had measured the unslowed variants alone.
+
+    `swapped` names, by variant, the slowed one that takes its place and name, with its own control kernel's times.
+    """
+    run = trials.runs[number]
+    names = {(swapped or {}).get(name, name): name for name in trials.unslowed}
+    records = tuple(
+        msgspec.structs.replace(record, variant=names[record.variant])
+        for record in run.records
+        if record.variant in names
+    )
+    controls = {}
+    if run.control and records:
+        times = {
+            names.get(name, name): samples
+            for name, samples in run.control.samples_ms.items()
+            if name in names or name not in trials.variants
+        }
+        key = records[0].notebook, records[0].cell
+        controls[key] = msgspec.structs.replace(run.control, samples_ms=times)
+    return Measured(name=f"run {number + 1}", records=records, controls=controls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """The verdicts on some rows."""
+
+    verdicts: Mapping[Verdict, int]
+    covered: int  # intervals that hold the truth
+    half_width: float | None  # of the 95% intervals, a share, median
+    missing: int = 0  # rows that could not be compared
+
+    @property
+    def count(self) -> int:
+        """How many rows were compared."""
+        return sum(self.verdicts.values())
+
+    @property
+    def significant(self) -> int:
+        """How many rows were faster or slower."""
+        return self.verdicts[Verdict.FASTER] + self.verdicts[Verdict.SLOWER]
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the intervals that hold the truth; None where there is no row."""
+        return self.covered / self.count if self.count else None
+
+    def rate(self, *which: Verdict) -> float | None:
+        """Return the share of the rows with one of these verdicts; None where there is no row."""
+        return sum(self.verdicts[one] for one in which) / self.count if self.count else None
+
+
+def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row: 1.0) -> Tally:
+    """Count the verdicts on rows, whose true ratio `truth` returns, None where it is unknown."""
+    verdicts = dict.fromkeys(Verdict, 0)
+    missing, covered, widths = 0, 0, []
+    for row in rows:
+        if row.judged is None:
+            missing += 1
+            continue
+        verdicts[row.judged.verdict] += 1
+        expected = truth(row)
+        covered += expected is not None and row.judged.low <= expected <= row.judged.high
+        widths.append((row.judged.high - row.judged.low) / 2)
+    finite = [width for width in widths if math.isfinite(width)]
+    return Tally(verdicts=verdicts, covered=covered, half_width=median(finite) if finite else None, missing=missing)
+
+
+def a_a(trials: Trials) -> list[Comparison]:
+    """Compare each run with each later one, with no change between them."""
+    sides = [as_measured(trials, number) for number in range(len(trials.runs))]
+    return [compare(*pair) for pair in itertools.combinations(sides, 2)]
+
+
+def injected(
+    trials: Trials, base: str, percent: float, workload: str | None = None, *, twin: bool = False
+) -> list[float]:
+    """Return the true ratios: of a slowed variant's median to that of `plus_0`, for each process and workload."""
+    plain, slower = trials.variant(base, 0.0), trials.variant(base, percent, twin=twin)
+    ratios = []
+    for run in trials.runs:
+        times = {(r.variant, r.workload.name): r.burst.samples_ms for r in run.records if r.burst}
+        for variant, name in times:
+            if variant == plain and (slower, name) in times and workload in (None, name):
+                pairs = zip(times[plain, name], times[slower, name], strict=True)
+                ratios += [median(after) / median(before) for before, after in pairs]
+    return ratios
+
+
+@dataclass(frozen=True, kw_only=True)
+class Detected:
+    """The verdicts on one injected slowdown."""
+
+    percent: float
+    total: Tally
+    by_base: Mapping[str, Tally]
+    truth: Mapping[str, float]  # by base: the median of the true ratios
+
+    @property
+    def rate(self) -> float | None:
+        """The share of the comparisons with the verdict slower."""
+        return self.total.rate(Verdict.SLOWER)
+
+
+def detected(trials: Trials, percent: float) -> Detected:
+    """Return the verdicts on one slowdown, in comparisons of each run with each other one.
+
+    Before is any run, after any other in which one variant of the table is slower and all others are as they were.
+    """
+    numbers = range(len(trials.runs))
+    plain_sides = [as_measured(trials, number) for number in numbers]
+    by_base: dict[str, list[Row]] = {}
+    for base in trials.bases:
+        plain = trials.variant(base, 0.0)
+        slowed = [as_measured(trials, number, {plain: trials.variant(base, percent)}) for number in numbers]
+        by_base[base] = [
+            row
+            for before, after in itertools.permutations(numbers, 2)
+            for row in compare(plain_sides[before], slowed[after]).rows
+            if row.variant == plain
+        ]
+    cases = {(base, row.workload) for base, rows in by_base.items() for row in rows}
+    truths = {case: median(ratios) for case in cases if (ratios := injected(trials, case[0], percent, case[1]))}
+
+    def truth(row: Row) -> float | None:
+        return truths.get((trials.variants[row.variant].base, row.workload))
+
+    return Detected(
+        percent=percent,
+        total=tally((row for rows in by_base.values() for row in rows), truth),
+        by_base={base: tally(rows, truth) for base, rows in by_base.items()},
+        truth={base: median(ratios) for base in trials.bases if (ratios := injected(trials, base, percent))},
+    )
+
+
+def ratio_differences(trials: Trials) -> list[float]:
+    """Return how far the burst ratio of each unslowed variant and workload differs between the runs, as a share."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for record in trials.records:
+        if record.burst and record.variant in trials.unslowed:
+            ratios.setdefault((record.variant, record.workload.name), []).append(record.burst.ratio)
+    return [max(of_runs) / min(of_runs) - 1 for of_runs in ratios.values() if len(of_runs) > 1]
+
+
+def cupti_differences(trials: Trials) -> list[tuple[Record, float]]:
+    """Return the records with a CUPTI cross-check, each with the share by which that differs.
+
+    On a CPU of unslowed variants alone: the profiler there sees torch's operators, and no spin.
+    """
+    on_cpu = trials.fingerprint.get("device_kind") == "cpu"
+    return [
+        (record, record.cupti.difference)
+        for record in trials.records
+        if record.cupti and not (on_cpu and record.variant not in trials.unslowed)
+    ]

@@ -1,0 +1,60 @@
+"""The control kernel: a fixed kernel that was timed beside the variants. Where its time changed, the device did."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fluxbench.analysis.comparison.levels import Samples, mean_levels, normalized_levels
+from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl
+from fluxbench.records.schema import Record, Timing
+from fluxbench.stats.significance import Effect, effect, mean_effect
+
+Pairs = Mapping[str, tuple[Samples, Samples]]  # by variant, before and after; method version 2: by workload
+
+
+def control_pairs(before: Measured, after: Measured, cell: CellKey) -> Pairs | NoControl:
+    """Return the control kernel's times in a cell where both sides have all processes, or why there are none."""
+    old, new = before.controls.get(cell), after.controls.get(cell)
+    if old is None or new is None:
+        return NoControl(missing=tuple(side.name for side in (before, after) if cell not in side.controls))
+    if old.kernel != new.kernel:
+        return NoControl(kernels=(old.kernel, new.kernel))
+    common = {name: (old.samples_ms[name], new.samples_ms[name]) for name in old.samples_ms if name in new.samples_ms}
+    processes = [max(map(len, side), default=0) for side in zip(*common.values(), strict=True)]
+    # Where a process crashed, or its control kernel was wrong, the variant is left out: levels need every process.
+    whole = {
+        name: pair
+        for name, pair in common.items()
+        if [len(side) for side in pair] == processes and all(all(side) for side in pair)
+    }
+    return whole or NoControl()
+
+
+def device_effect(cells: Iterable[Pairs]) -> Effect | None:
+    """Return how the control kernel's time changed: the mean over the cells; None of none.
+
+    A level that a cell has on both sides drops out.
+    """
+    effects = [effect(*map(mean_levels, zip(*pairs.values(), strict=True))) for pairs in cells]
+    return mean_effect(effects) if effects else None
+
+
+def normalized_effect(old: Record, new: Record, pairs: Pairs) -> Effect | None:
+    """Return how a time changed over the control kernel's in the same process; None where a process has none."""
+    control = pairs.get(old.variant) or pairs.get(old.workload.name)
+    if control is None:
+        return None
+    sides = []
+    for record, beside in zip((old, new), control, strict=True):
+        samples = first_timing(record).samples_ms
+        if len(samples) != len(beside):
+            return None
+        sides.append(normalized_levels(samples, beside))
+    return effect(*sides)
+
+
+def first_timing(record: Record) -> Timing:
+    """Return the timing of a PASSED record that is compared first: burst, or the only one."""
+    timing = record.burst or record.timing
+    assert timing is not None
+    return timing

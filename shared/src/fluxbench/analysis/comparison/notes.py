@@ -1,0 +1,42 @@
+"""Why two records are not compared."""
+
+from __future__ import annotations
+
+from fluxbench.analysis.comparison.model import Note, NoteKind
+from fluxbench.records.fingerprint import Incomparable
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+
+
+def note_of(old: Record | None, new: Record | None, refused: Incomparable | None) -> Note | None:
+    """Return why there is no change between two records, or None; `refused` holds for all records of their cell."""
+    if old is not None and new is not None:
+        return _of_both(old, new, refused)
+    if refused:
+        return Note(NoteKind.INCOMPARABLE, incomparable=refused)
+    return Note(NoteKind.ONLY_AFTER if old is None else NoteKind.ONLY_BEFORE)
+
+
+def _of_both(old: Record, new: Record, refused: Incomparable | None) -> Note | None:
+    if old == new:
+        return Note(NoteKind.NOT_MEASURED_AGAIN)
+    if old.status is not new.status or not (old.timings and new.timings):
+        kind = NoteKind.NOT_PASSED if old.status is new.status else NoteKind.STATUS_CHANGED
+        return Note(kind, old.status, new.status, " ".join((new.reason or "").split()).rstrip("."))
+    if incomparable := refused or _shape(old, new) or _regime(old, new):
+        return Note(NoteKind.INCOMPARABLE, incomparable=incomparable)
+    return None
+
+
+def _shape(old: Record, new: Record) -> Incomparable | None:
+    if old.workload == new.workload:
+        return None
+    return Incomparable("shape", str(dict(old.workload.shape)), str(dict(new.workload.shape)))
+
+
+def _regime(old: Record, new: Record) -> Incomparable | None:
+    """Return the first regime that one side has and the other lacks: of what is compared first, and of what ranks."""
+    for preferred, other in ((BURST, SUSTAINED), (SUSTAINED, BURST)):
+        was, now = (preferred if preferred in record.timings else other for record in (old, new))
+        if was != now:
+            return Incomparable("regime", was, now)
+    return None

@@ -1,0 +1,131 @@
+"""The questions that the certificate asks of the harness, with their answers and targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fluxbench.analysis.certificate.certificate import Certificate
+from fluxbench.analysis.certificate.judging import PERCENT
+from fluxbench.core.formatting import number, percent
+from fluxbench.records.schema import BURST, SUSTAINED
+from fluxbench.stats.significance import Verdict
+
+# The targets, of an H200, as shares; and the numbers of comparisons below which a rate says too little.
+FALSE_AT_MOST, UNDECIDED_AT_MOST, COMPARISONS = 0.01, 0.10, 200
+DETECTED_AT_LEAST, INJECTED = {1.0: 0.95, 2.0: 1.0}, 100
+POSITION_AT_MOST = 0.002
+RERUN_AT_MOST, RERUNS = 0.003, 3
+_NOT_MEASURED = "not measured"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One question, its answer, how many measurements it rests on, the target, and whether it is met."""
+
+    question: str
+    answer: str
+    of: str  # how many measurements it rests on
+    target: str = "-"
+    met: str = "-"
+
+
+def lines_of(certificate: Certificate) -> Iterator[Line]:
+    """Yield the questions, in the order of the table."""
+    yield from _agreement(certificate)
+    yield from _detection(certificate)
+    yield _position(certificate)
+    ratios = certificate.ratio_differences
+    runs = certificate.conditions.runs if certificate.conditions else 0
+    yield Line(
+        question="these trials again: a burst ratio differs by",
+        answer=_share(max(ratios, default=None)),
+        of=f"{runs} runs, {len(ratios)} ratios",
+    )
+    yield from _reruns(certificate)
+    yield Line(
+        question="CUPTI cross-check, the same call: differs by",
+        answer=_share(certificate.cupti_difference),
+        of=f"{len(certificate.cupti):,} records",
+    )
+    event = certificate.event_us
+    answer = _NOT_MEASURED if event is None else f"{number(event)} µs"
+    yield Line(question="an event costs", answer=answer, of="medians of 3 processes")
+
+
+def _agreement(certificate: Certificate) -> Iterator[Line]:
+    same = certificate.same
+    enough, of = same.count >= COMPARISONS, f"{same.count:,} comparisons"
+    wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
+    yield Line(
+        question="A/A: false positives",
+        answer=rate_text(wrong),
+        of=of,
+        target=f"<= {FALSE_AT_MOST:.0%} of >= {COMPARISONS}",
+        met=_met(wrong, lambda rate: rate <= FALSE_AT_MOST, enough=enough),
+    )
+    yield Line(
+        question="A/A: undecided",
+        answer=rate_text(undecided),
+        of=of,
+        target=f"<= {UNDECIDED_AT_MOST:.0%}",
+        met=_met(undecided, lambda rate: rate <= UNDECIDED_AT_MOST, enough=enough),
+    )
+
+
+def _detection(certificate: Certificate) -> Iterator[Line]:
+    for level, slowdown in zip(PERCENT, certificate.detection, strict=True):
+        rate, count = (slowdown.rate, slowdown.total.count) if slowdown else (None, 0)
+        least = DETECTED_AT_LEAST.get(level)
+        yield Line(
+            question=f"a slowdown of {level:g}% is detected",
+            answer=rate_text(rate),
+            of=f"{count:,} comparisons",
+            target="-" if least is None else f">= {least:.0%} of >= {INJECTED}",
+            met="-" if least is None else _met(rate, least.__le__, enough=count >= INJECTED),
+        )
+
+
+def _position(certificate: Certificate) -> Line:
+    noise = max((effect.noise for effect in certificate.position), default=0.0)
+    clear = noise < POSITION_AT_MOST / 2
+    met = _met(certificate.position_effect, lambda share: share <= POSITION_AT_MOST, enough=True)
+    return Line(
+        question="the position in the order moves a median by",
+        answer=_share(certificate.position_effect),
+        of=f"{sum(one.count for one in certificate.position):,} samples, trials; noise {percent(noise, 2)}",
+        target=f"<= {percent(POSITION_AT_MOST)}",
+        met=met if clear else "too few",
+    )
+
+
+def _reruns(certificate: Certificate) -> Iterator[Line]:
+    reruns = certificate.reruns
+    runs, cards = (reruns.runs, ", several cards" * reruns.at_once) if reruns else (0, "")
+    for regime in (BURST, SUSTAINED):
+        share = certificate.rerun_difference(regime)
+        spread = reruns.spread(regime, fast=True) if reruns else None
+        yield Line(
+            question=f"Flux again{cards}: a {regime} ratio differs by",
+            answer=_share(share),
+            of=f"{runs} run{'s' * (runs != 1)}, {spread.count if spread else 0} ratios",
+            target=f"<= {percent(RERUN_AT_MOST)} of {RERUNS} runs" if regime == BURST else "-",
+            met=_met(share, lambda share: share <= RERUN_AT_MOST, enough=runs >= RERUNS) if regime == BURST else "-",
+        )
+
+
+def _met(value: float | None, meets: Callable[[float], bool], *, enough: bool) -> str:
+    if value is None:
+        return "-"
+    if not meets(value):
+        return "no"
+    return "yes" if enough else "too few"
+
+
+def rate_text(share: float | None) -> str:
+    """Return a rate with one decimal."""
+    return _NOT_MEASURED if share is None else percent(share)
+
+
+def _share(share: float | None) -> str:
+    return _NOT_MEASURED if share is None else percent(share, 2)

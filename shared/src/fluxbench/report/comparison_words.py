@@ -1,0 +1,177 @@
+"""The sentences of a comparison: what changed, what differs between the sides, and why rows are not compared."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from fluxbench.analysis.comparison.model import CellKey, Comparison, Mixture, NoControl, Note, NoteKind, Row
+from fluxbench.core.formatting import interval
+from fluxbench.stats.significance import Change, Verdict
+
+_NAMED = 8  # variants that a sentence names before it counts the rest
+
+
+def summary(comparison: Comparison) -> list[str]:
+    """Return what changed in a few sentences."""
+    rows = comparison.rows
+    if comparison.compared:
+        sentences = [*_changes(comparison)]
+    else:
+        sentences = [f"Nothing was compared: {_counted(_clause(row.note) for row in rows if row.note)}."]
+    ended = [row for row in rows if row.note and row.note.kind is NoteKind.STATUS_CHANGED]
+    if ended:
+        counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
+        sentences.append(f"Status changed: {counted}.")
+    if comparison.mixtures and comparison.compared:
+        phrases = {cell: [_mixed(mixture)] for cell, mixture in comparison.mixtures.items()}
+        mixtures = "; ".join(_by_cells(phrases, comparison))
+        sentences.append(f"A time depends on what runs between its samples, and that changed: {mixtures}.")
+    kinds = Counter(row.judged.verdict if row.judged else "not compared" for row in rows)
+    counts = [f"{kinds[kind]} {kind}" for kind in (*Verdict, "not compared") if kinds[kind]]
+    return [*sentences, f"{_plural(len(rows), 'row')}: {', '.join(counts) or 'none'}."]
+
+
+def differences(comparison: Comparison) -> list[str]:
+    """Return in what the sides differ, a phrase each, after the cells that it holds for unless it holds for all."""
+    phrases = {cell: [str(difference) for difference in differs] for cell, differs in comparison.differs.items()}
+    for cell, mixture in comparison.mixtures.items():
+        phrases[cell].append(_mixed(mixture))
+    return _by_cells(phrases, comparison)
+
+
+def control_note(comparison: Comparison) -> str:
+    """Return why there is no control kernel, or none in some cells; empty where all compared cells have one."""
+    phrases = {cell: [_lacking(why)] for cell, why in comparison.no_control.items()}
+    return "; ".join(_grouped(phrases, comparison.compared_cells))
+
+
+def note_text(note: Note) -> str:
+    """Return why a row has no change, as a phrase."""
+    match note.kind:
+        case NoteKind.INCOMPARABLE:
+            return f"not compared: {note.incomparable}"
+        case NoteKind.STATUS_CHANGED:
+            return f"{note.before} before, now {note.after}" + f": {note.reason}" * bool(note.reason)
+        case NoteKind.NOT_PASSED:
+            return f"{note.after} before and now: {note.reason}"
+        case _:
+            return note.kind.value
+
+
+def label(comparison: Comparison, row: Row) -> str:
+    """Return a row's variant, with notebook and cell where another cell has the same variant."""
+    alone = all(other.variant != row.variant or other.cell_key == row.cell_key for other in comparison.rows)
+    return row.variant if alone else f"{row.variant} in {row.notebook}/{row.cell}"
+
+
+def percent_text(share: float | None) -> str:
+    """Return a share in percent: `0.30%`, `12%`, `>999%`; None is `-`."""
+    return "-" if share is None else f"{share:.2%}" if share < 0.1 else f"{share:.0%}" if share < 10 else ">999%"
+
+
+def ratio_text(value: float, places: int = 4) -> str:
+    """Return a ratio with a fixed number of decimals: `0.9966`, `>100`."""
+    return f"{value:.{places}f}" if value < 100 else ">100"
+
+
+def _clause(note: Note) -> str:
+    return str(note.incomparable) if note.incomparable else note_text(note)
+
+
+def _changes(comparison: Comparison) -> Iterator[str]:
+    device, beyond, without = comparison.device, comparison.beyond_device, comparison.without_control
+    if device is None:
+        yield f"Without a control kernel, device and library cannot be separated: {control_note(comparison)}."
+    else:
+        takes = interval(device.ratio, (device.low, device.high))
+        did = {Verdict.SAME: "did not change", Verdict.UNDECIDED: "may have changed"}.get(device.verdict, "changed")
+        yield f"The device as a whole {did}: the control kernel takes {takes} times as long."
+    if beyond:
+        how = "and the device did not" if device and device.verdict is Verdict.SAME else "normalized to control"
+        yield f"These changed, {how}: {_named(comparison, [(row, row.judged) for row in beyond])}."
+    if without:
+        named = _named(comparison, [(row, row.judged) for row in without])
+        yield f"These changed, with no control kernel beside them: {named}."
+    if not beyond and not without:
+        what = "the device" if device and device.significant else "noise"
+        nothing = "In calls from rest nothing" if comparison.sustained_only else "Nothing"
+        yield f"{nothing} changed beyond {what}: {_detectable(comparison.compared)}."
+    for verdict in (Verdict.SLOWER, Verdict.FASTER):
+        rows = [(r, r.sustained) for r in comparison.sustained_only if r.sustained and r.sustained.verdict is verdict]
+        if rows:
+            yield f"These are {verdict} under sustained load only (power or clocks): {_named(comparison, rows)}."
+
+
+def _named(comparison: Comparison, changed: Iterable[tuple[Row, Change | None]]) -> str:
+    """Return each variant with the range of its ratios and at how many workloads, the largest change first."""
+    ratios: dict[str, list[float]] = {}
+    for row, change in changed:
+        if change:
+            ratios.setdefault(label(comparison, row), []).append(change.ratio)
+    furthest = sorted(ratios, key=lambda name: -max(abs(math.log(one)) for one in ratios[name]))
+    rows_of = Counter(label(comparison, row) for row in comparison.compared)
+    named = []
+    for name in furthest[:_NAMED]:
+        ends = dict.fromkeys(ratio_text(end) for end in (min(ratios[name]), max(ratios[name])))
+        named.append(f"{name} {' to '.join(ends)} ({len(ratios[name])} of {_plural(rows_of[name], 'workload')})")
+    return ", ".join(named) + (f" and {len(furthest) - _NAMED} more" if len(furthest) > _NAMED else "")
+
+
+def _detectable(rows: Sequence[Row]) -> str:
+    """Return the minimum detectable change of half of the rows, and of nine in ten."""
+    half, most = _detectable_in([row.judged for row in rows])
+    if math.isinf(most):
+        return "in some rows, no change could be detected"
+    clause = (
+        f"a change of {percent_text(half)} would be detected in half of the rows, {percent_text(most)} in nine of ten"
+    )
+    sustained = _detectable_in([row.sustained for row in rows if row.sustained])
+    if sustained and not math.isinf(sustained[1]):
+        clause += f"; under sustained load {percent_text(sustained[0])} and {percent_text(sustained[1])}"
+    return clause
+
+
+def _detectable_in(changes: Sequence[Change | None]) -> list[float]:
+    sizes = sorted(
+        math.inf if not one or one.minimum_detectable_change is None else one.minimum_detectable_change
+        for one in changes
+    )
+    return [sizes[math.ceil(share * len(sizes)) - 1] for share in (0.5, 0.9)] if sizes else []
+
+
+def _lacking(why: NoControl) -> str:
+    if why.missing:
+        return f"none was timed in {' and '.join(why.missing)}"
+    if why.kernels:
+        return f"it is not the same kernel: {why.kernels[0]} -> {why.kernels[1]}"
+    return "no variant has its times in every process of both sides"
+
+
+def _mixed(mixture: Mixture) -> str:
+    parts = (("without", mixture.removed), ("with", mixture.added))
+    names = " and ".join(f"{word} {', '.join(variants)}" for word, variants in parts if variants)
+    return f"timed beside other variants: {names}"
+
+
+def _by_cells(phrases: Mapping[CellKey, Sequence[str]], comparison: Comparison) -> list[str]:
+    return _grouped(phrases, tuple(comparison.differs))
+
+
+def _grouped(phrases: Mapping[CellKey, Sequence[str]], cells: Sequence[CellKey]) -> list[str]:
+    """Return each phrase once, after the cells that it holds for unless it holds for all of `cells`."""
+    where: dict[str, list[str]] = {}
+    for cell, of_cell in phrases.items():
+        for phrase in dict.fromkeys(of_cell):
+            where.setdefault(phrase, []).append(cell[1])
+    return [phrase if len(names) == len(cells) else f"{', '.join(names)}: {phrase}" for phrase, names in where.items()]
+
+
+def _counted(phrases: Iterable[str]) -> str:
+    counts = Counter(phrases)
+    return "; ".join(f"{phrase} ({_plural(n, 'row')})" for phrase, n in counts.items()) or "there are no records"
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

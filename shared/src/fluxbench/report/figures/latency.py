@@ -1,0 +1,224 @@
+"""The latency figure: time per call against the workload's x, in the regime that ranks.
+
+Above, one line per kernel in one form, on a logarithmic axis, so that a slow kernel does not flatten the rest. Below,
+one small plot per kernel with all its forms, each on an axis of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+
+from fluxbench.analysis.groups import (
+    Group,
+    is_launch_bound,
+    not_launch_bound,
+    ranking_regime,
+    reference_variant,
+    timing_of,
+)
+from fluxbench.analysis.ranking import overlap
+from fluxbench.core.formatting import interval, number
+from fluxbench.records.schema import Record
+from fluxbench.report.figures import Drawing, Rows, curves
+from fluxbench.report.figures.layout import axes, capitalized, draw_groups, prose, write_at
+from fluxbench.report.figures.style import look_of
+from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
+from fluxbench.report.legend import late_note, named
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import title as title_of
+from fluxbench.variants.forms import simplicity
+
+HEADER = (
+    *("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
+    "launch_bound",
+)
+_LOG_FROM = 16.0  # quotient of the largest x and the smallest from which on the x-axis is logarithmic
+_CROWD = 12  # curves; more are drawn again on a closer scale
+_CLOSE = 2.0  # those up to so many times the lowest
+_PANEL_PT = 100.0
+_PANEL_ROW_PT = _PANEL_PT + 50.0
+_COLUMN_PT = 372.0  # from one column of panels to the next
+_AXIS_PT = 40.0  # room for the numbers of a y-axis
+
+Curve = list[Record]  # PASSED records of one variant, smallest x first
+
+
+def draw(results: Results) -> Drawing | None:
+    """Draw the latency in ms of every variant against x, a part for each group."""
+    title = f"{capitalized(ranking_regime(results.records))} latency of each variant"
+    return draw_groups(results, name="latency", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
+
+
+def _rows(group: Group) -> Rows:
+    return [
+        (
+            *(record.workload.name, group.axis, record.workload.x, record.variant, ranking_regime([record])),
+            *(timing.median_ms, *timing.ci95_ms, int(is_launch_bound(record))),
+        )
+        for variant in group.variants
+        for record in group.curve(variant)
+        for timing in (timing_of(record),)
+    ]
+
+
+def _strips(group: Group) -> list[Strip]:
+    kernels: dict[str, list[Curve]] = {}
+    for variant in group.variants:
+        if curve := group.curve(variant):
+            kernels.setdefault(curve[0].kernel, []).append(curve)
+    if not kernels:
+        return []
+    reference = reference_variant(group.records)
+    shown = [_curve_of_kernel(forms, reference) for forms in kernels.values()]
+    passed = [record for forms in kernels.values() for curve in forms for record in curve]
+    regime = ranking_regime(passed)
+    note = (
+        f"{capitalized(regime)}: medians and 95% intervals; {conditions(passed, regime)}. Numbers are ms at the last "
+        "point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
+        "forms beats."
+    )
+    if late := late_note(passed):
+        note += f" {late} Such times have no interval here, and a kernel's line ends in one only if all its forms do."
+    strips = [
+        prose(
+            note, heading=f"{capitalized(regime)} latency (ms, logarithmic): {title_of(group)}, against {group.axis}"
+        ),
+        _overview(group, shown, reference),
+    ]
+    close = _close_to_fastest(group, shown)
+    if len(shown) > _CROWD and 1 < len(close) < len(shown):
+        strips.append(prose(f"Of these the fastest alone, up to {_CLOSE:g} times the shortest time.", gap=14))
+        strips.append(_overview(group, close, reference))
+    several = [(kernel, forms) for kernel, forms in kernels.items() if len(forms) > 1]
+    if several:
+        strips.append(prose(f"The same kernels in all their forms ({regime}, ms), each on its own scale.", gap=14))
+    for index in range(0, len(several), 2):
+        strips.append(Strip(_PANEL_ROW_PT, partial(_draw_panels, group, several[index : index + 2])))
+    return strips
+
+
+def _curve_of_kernel(forms: list[Curve], reference: str | None) -> Curve:
+    """Return a kernel's curve for the overview: the reference itself, or else the simplest form that is not beaten.
+
+    Launch-bound times count only where all forms have them.
+    """
+    for curve in forms:
+        if curve[0].variant == reference:
+            return curve
+    reach = max(curve[-1].workload.x for curve in forms)
+    longest = {curve[-1].variant: curve for curve in forms if curve[-1].workload.x == reach}
+    known = not_launch_bound([curve[-1] for curve in longest.values()])
+    best = min(known, key=lambda record: timing_of(record).ratio)
+    chosen = min((record for record in known if overlap(record, best)), key=lambda record: simplicity(record.form))
+    return longest[chosen.variant]
+
+
+def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:
+    """Return the curves that at the longest workload are not far above the lowest."""
+    ends = [(timing_of(curve[-1]).median_ms, curve) for curve in shown if curve[-1].workload == group.longest]
+    lowest = min((ms for ms, _ in ends), default=0.0)
+    return [curve for ms, curve in ends if ms <= _CLOSE * lowest]
+
+
+def _overview(group: Group, shown: list[Curve], reference: str | None) -> Strip:
+    texts = [
+        f"{curve[-1].variant} {_last(group, curve)}" + " (reference)" * (curve[-1].variant == reference)
+        for curve in shown
+    ]
+    width = WIDTH_PT - _AXIS_PT - 26 - max(map(len, texts)) * ADVANCE * FONT_PT
+    height = curves.plot_height(len(shown))
+
+    def draw(figure: Any, top: float) -> None:
+        plot = axes(figure, _AXIS_PT, top + 4, width, height - 4)
+        low, high = _limits(shown)
+        curves.log_y(plot, low, high, curves.tick_multiples(low, high))
+        _scale_x(plot, group, width)
+        plot.set_xlabel(group.axis, fontsize=SMALL_PT)
+        for curve in shown:
+            _draw_curve(plot, group, curve, shift_pt=0, size_pt=6)
+        ends = [(curve[-1], text) for curve, text in zip(shown, texts, strict=True)]
+        curves.label_ends(plot, width, height - 4, ends, FONT_PT)
+
+    return Strip(height + 40, draw)
+
+
+def _draw_panels(group: Group, kernels: list[tuple[str, list[Curve]]], figure: Any, top: float) -> None:
+    for column, (kernel, forms) in enumerate(kernels):
+        left = column * _COLUMN_PT + _AXIS_PT
+        texts = [f"{curve[-1].form} {_last(group, curve)}" for curve in forms]
+        width = WIDTH_PT - _COLUMN_PT - _AXIS_PT - 24 - max(16, *map(len, texts)) * CHARACTER_PT
+        write_at(figure, left, top + 8, kernel, fontweight="bold", fontsize=FONT_PT)
+        plot = axes(figure, left, top + 16, width, _PANEL_PT)
+        low, high = _limits(forms)
+        if high / low > 6:
+            curves.log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
+        else:
+            pad = 0.08 * (high - low) or 0.1 * high
+            plot.set_ylim(low - pad, high + pad)
+            plot.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            plot.yaxis.set_major_formatter(FuncFormatter(curves.plain_number))
+        _scale_x(plot, group, width)
+        for index, curve in enumerate(forms):
+            _draw_curve(plot, group, curve, shift_pt=3 * (index - (len(forms) - 1) / 2), size_pt=4.5)
+        ends = [(curve[-1], text) for curve, text in zip(forms, texts, strict=True)]
+        curves.label_ends(plot, width, _PANEL_PT, ends, SMALL_PT)
+
+
+def _draw_curve(plot: Any, group: Group, curve: Curve, *, shift_pt: float, size_pt: float) -> None:
+    """Draw one curve with its intervals."""
+    style = look_of(curve[0])
+    common = {"color": style.colour, "transform": curves.moved_sideways(plot, shift_pt)}
+    medians = [timing_of(record).median_ms for record in curve]
+    plot.plot([record.workload.x for record in curve], medians, linewidth=1.5, **style.dash_options, **common)
+    known = [record for record in curve if not is_launch_bound(record)]
+    ends = [timing_of(record).ci95_ms for record in known]
+    curves.intervals(plot, [record.workload.x for record in known], ends, **common)
+    for record, median in zip(curve, medians, strict=True):
+        x = record.workload.x
+        (mark,) = plot.plot([x], [median], style.marker, **style.mark_options(size_pt), transform=common["transform"])
+        time = interval(median, timing_of(record).ci95_ms, unit=" ms")
+        tooltip(mark, f"{named(record)} at {x:,} {group.axis}: {time}, {ranking_regime([record])}")
+
+
+def _scale_x(plot: Any, group: Group, width_pt: float) -> None:
+    """Set the x-axis to the workloads of the group, and label those for which there is room."""
+    lengths = [workload.x for workload in group.workloads]
+    low, high = min(lengths), max(lengths)
+    if high / low < _LOG_FROM:
+        pad = 0.04 * (high - low) or 1.0
+        left, right = low - pad, high + pad
+        shares = [(length - left) / (right - left) for length in lengths]
+    else:
+        pad = (high / low) ** 0.04
+        left, right = low / pad, high * pad
+        plot.set_xscale("log")
+        shares = [math.log(length / left) / math.log(right / left) for length in lengths]
+    plot.set_xlim(left, right)
+    labelled: list[int] = []
+    for index in reversed(range(len(lengths))):  # the longest, where variants are ranked, always has its label
+        room = (len(f"{lengths[index]:,}") + 1.5) * CHARACTER_PT
+        if not labelled or (shares[labelled[-1]] - shares[index]) * width_pt >= room:
+            labelled.append(index)
+    plot.xaxis.set_major_locator(FixedLocator([lengths[index] for index in labelled]))
+    plot.xaxis.set_minor_locator(NullLocator())
+    plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:,.0f}"))
+
+
+def _limits(shown: list[Curve]) -> tuple[float, float]:
+    """Return the least and the largest time that is drawn; of a launch-bound one the median alone is."""
+    records = [record for curve in shown for record in curve]
+    ends = [timing_of(record).median_ms for record in records]
+    ends += [end for record in records if not is_launch_bound(record) for end in timing_of(record).ci95_ms]
+    return min(ends), max(ends)
+
+
+def _last(group: Group, curve: Curve) -> str:
+    """Return the last point's median in ms, its sign, and its place where it is not at the group's longest workload."""
+    record = curve[-1]
+    x = "" if record.workload == group.longest else f" at {record.workload.x:,}"
+    return number(timing_of(record).median_ms) + " h" * is_launch_bound(record) + x

@@ -1,0 +1,47 @@
+"""The A/A table: how often a kernel is found different from itself, by kernel and workload."""
+
+from __future__ import annotations
+
+from fluxbench.analysis.certificate.judging import Tally, a_a, tally
+from fluxbench.report.blocks import Block, Column, Row, Table
+from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, missing, trials_of
+from fluxbench.report.results import Results
+from fluxbench.stats.significance import Verdict
+
+_NUMBERS = ("compared", "false positives", "undecided", "CI coverage", "CI half-width")
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the comparisons of each run with each later one, between which nothing changed."""
+    trials = trials_of(results)
+    if trials is None:
+        return NO_TRIALS
+    comparisons = a_a(trials)
+    compared = [row for comparison in comparisons for row in comparison.rows]
+    workloads = dict.fromkeys(row.workload for row in compared)
+    rows = []
+    for base in trials.bases:
+        for workload in workloads:
+            case = [row for row in compared if (trials.variants[row.variant].base, row.workload) == (base, workload)]
+            rows.append(Row((base, workload, *_cells(tally(case)))))
+    total = tally(compared)
+    significant = sum(bool(comparison.device and comparison.device.significant) for comparison in comparisons)
+    notes = [
+        f"{len(comparisons)} pairs of {len(trials.runs)} runs ({trials.processes} fresh processes); in each pair "
+        f"{len(trials.unslowed)} variants that did not change, judged as one table. Pairs share runs, so the "
+        "comparisons are not independent; the runs are. Burst times, normalized to control.",
+        f"The control kernel's own change was significant in {significant} of the pairs.",
+        missing(total),
+    ]
+    return [
+        Table(
+            columns=[Column("kernel", left=True), Column("workload", left=True), *map(Column, _NUMBERS)],
+            rows=[*rows, Row(("all", "", *_cells(total)))],
+            notes=[" ".join(filter(None, notes))],
+        )
+    ]
+
+
+def _cells(of: Tally) -> tuple[str, ...]:
+    undecided = of.verdicts[Verdict.UNDECIDED]
+    return f"{of.count}", f"{of.significant}", f"{undecided}", coverage(of), half_width(of)

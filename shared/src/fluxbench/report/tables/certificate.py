@@ -1,0 +1,93 @@
+"""The certificate's table: the questions asked of the harness, the answers, and whether the targets are met."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from fluxbench.analysis.certificate.certificate import Certificate, Conditions, certify
+from fluxbench.analysis.certificate.judging import PERCENT
+from fluxbench.analysis.certificate.summary_json import to_json
+from fluxbench.core.formatting import utc
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.certificate_inputs import reruns_of, trials_of
+from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
+from fluxbench.report.results import Results
+from fluxbench.stats.significance import Verdict
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the verdict, the questions with their answers, the conditions, and why a number is missing."""
+    certificate = certify(trials_of(results), reruns_of(results), results.rates)
+    lines = list(lines_of(certificate))
+    heads = (("question", True), ("answer", False), ("of", True), ("target, H200", True), ("met", True))
+    shown: list[Block] = [
+        Paragraph(_verdict(certificate, lines), kind="lead"),
+        Table(
+            columns=[Column(head, left=left) for head, left in heads],
+            rows=[Row((line.question, line.answer, line.of, line.target, line.met)) for line in lines],
+        ),
+    ]
+    if certificate.conditions:
+        when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
+        shown.append(Paragraph(_state(certificate.conditions) + when))
+    return [*shown, *(Paragraph(f"No number for {key}: {why}.") for key, why in certificate.missing.items())]
+
+
+def files(results: Results) -> dict[str, str]:
+    """Return what is published beside the page: `summary.json`."""
+    certificate = certify(trials_of(results), reruns_of(results), results.rates)
+    return {"summary.json": json.dumps(to_json(certificate), indent=1, allow_nan=False) + "\n"}
+
+
+def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
+    """Return the certificate in a few sentences: what A/A and slowdowns gave, and which targets are not met."""
+    same = certificate.same
+    if not same.count:
+        return f"The harness could not be tested: {certificate.missing.get('a_a', 'nothing was compared')}."
+    wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
+    several = f"{same.significant:,} false positives ({rate_text(wrong)})"
+    positives = {0: "no false positive", 1: "one false positive"}.get(same.significant, several)
+    slowdowns = [
+        f"one of {level:g}% was detected in {_most(slowdown.rate)} of {slowdown.total.count:,} comparisons"
+        for level, slowdown in zip(PERCENT, certificate.detection, strict=True)
+        if slowdown and level in DETECTED_AT_LEAST
+    ]
+    missed = [f"{line.question} {line.answer} (target {line.target})" for line in lines if line.met == "no"]
+    few = sum(line.met == "too few" for line in lines)
+    unmeasured = sum(line.target != "-" and line.met == "-" for line in lines)
+    sentences = [
+        f"{same.count:,} comparisons of a kernel with itself gave {positives} and left "
+        f"{rate_text(undecided) if undecided else 'none'} undecided.",
+        f"Of injected slowdowns, {' and '.join(slowdowns)}.",
+        f"Not met: {'; '.join(missed)}." if missed else "No target is missed.",
+        f"{few} would need more trials." if few else "",
+        f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured." if unmeasured else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _state(conditions: Conditions) -> str:
+    """Return the conditions as a sentence."""
+    parts = [f"{conditions.runs} runs of {conditions.processes // max(1, conditions.runs)} fresh processes each"]
+    known = [
+        f"{word} {' to '.join(dict.fromkeys(f'{end:,.0f}' for end in ends))} {unit}"
+        for word, ends, unit in (
+            ("SM clock", conditions.sm_clock_mhz, "MHz"),
+            ("power", conditions.power_w, "W"),
+            ("temperature", conditions.temperature_c, "°C"),
+        )
+        if ends
+    ]
+    parts += known or ["the device reports no clock, power or temperature"]
+    if conditions.throttle_reasons:
+        parts.append(f"throttle reasons: {', '.join(conditions.throttle_reasons)}")
+    if conditions.others:
+        parts.append(f"another process used the device: {'; '.join(conditions.others)}")
+    return f"Regime: burst, single calls on a device that rested. {conditions.device}; {'; '.join(parts)}."
+
+
+def _most(share: float | None) -> str:
+    if share in (0, 1):
+        return "all" if share else "none"
+    return rate_text(share)

@@ -1,0 +1,48 @@
+"""What was not as it should be in a group of records, or could not be known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passed
+from fluxbench.analysis.groups import Group
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Record
+from fluxbench.report.blocks import Block, Bullets, Paragraph
+from fluxbench.report.flags import not_converged_words, range_words, words
+from fluxbench.report.legend import MANY
+from fluxbench.report.sentences import title, where
+
+
+def flagged(group: Group) -> Iterator[Block]:
+    """Yield the flags of a group, one item for all records that share one, or that there are none."""
+    records = passed(group)
+    items = []
+    for entry in flags(group):
+        text = words(entry.flag, entry.processes)
+        items.append((f"{text}, {where(group, entry.workloads)}:", _names(entry.variants, entry.workloads, records)))
+    for unconverged in not_converged(group):
+        text = not_converged_words(unconverged.regime)
+        names = _names(unconverged.variants, unconverged.workloads, records)
+        items.append((f"{text}, {where(group, unconverged.workloads)}:", names))
+    for span in flag_ranges(group):
+        of = f"{range_words(span)}, in {sum(span.counts.values())} of {len(records)} records:"
+        counts = (f"{variant} ({count})" if count > 1 else variant for variant, count in span.counts.items())
+        items.append((of, ", ".join(counts)))
+    if items:
+        yield Bullets(f"Flagged, since something was not as it should be ({title(group)}):", items)
+    elif records:
+        yield Paragraph(f"Nothing is flagged ({title(group)}).")
+
+
+def _names(variants: Sequence[str], workloads: Sequence[Workload], records: Sequence[Record]) -> str:
+    """Return the variants of an entry, or which passed there and are not of it where these are few against those."""
+    passed_at: dict[str, set[Workload]] = {}
+    for record in records:
+        passed_at.setdefault(record.variant, set()).add(record.workload)
+    possible = [variant for variant, own in passed_at.items() if own.issuperset(workloads)]
+    others = [variant for variant in possible if variant not in variants]
+    if len(variants) <= MANY or 3 * len(others) > len(variants):
+        return ", ".join(variants)
+    but = f" but {', '.join(others)}" if others else ""
+    return f"all of the {len(possible)} that passed there{but}"

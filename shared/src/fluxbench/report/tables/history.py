@@ -1,0 +1,61 @@
+"""The history table: sustained time at the longest workload of each group, by driver and library versions."""
+
+from __future__ import annotations
+
+from fluxbench.analysis import history
+from fluxbench.analysis.groups import is_launch_bound
+from fluxbench.analysis.history import Timeline
+from fluxbench.core.formatting import plus_minus
+from fluxbench.records.schema import Record
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.legend import late_note
+from fluxbench.report.results import Results
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return a table for each group, what must not be compared in it, and what was excluded."""
+    past = history.of(results.records, results.device, results.earlier)
+    parts = [block for timeline in past.timelines for block in _blocks(timeline)]
+    return [*parts, *map(Paragraph, past.notes)] or [Paragraph("There are no records.")]
+
+
+def _blocks(timeline: Timeline) -> list[Block]:
+    if not timeline.points:
+        return [Paragraph(f"{timeline.where}: nothing passed so far.")]
+    parts: list[Block] = []
+    if len(timeline.revisions) == 1:
+        parts.append(
+            Paragraph(
+                f"One measurement so far: {timeline.called(0)}. After a change of driver or libraries, "
+                "`fluxbench rerun` and `make publish` add to it."
+            )
+        )
+    never = [variant for variant in timeline.records if variant not in timeline.points]
+    notes = [
+        late_note(record for points in timeline.points.values() for _, record in points),
+        *timeline.broken(),
+        f"Without a time in any: {', '.join(never)}." if never else "",
+    ]
+    return [*parts, _table(timeline, [note for note in notes if note])]
+
+
+def _table(timeline: Timeline, notes: list[str]) -> Table:
+    first, *others = timeline.head.items()
+    heads = ["\n".join(texts) for texts in zip(first[1], *(texts for _, texts in others), strict=True)]
+    names = "\n".join(timeline.head)
+    return Table(
+        columns=[Column(names, left=True), *map(Column, heads)],
+        rows=[Row((variant, *map(_cell, timeline.records[variant]))) for variant in timeline.points],
+        caption=f"{timeline.where}: median sustained ms per call, 95% intervals in brackets or half of one after ±. "
+        "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its "
+        "newest record (UTC); -: not measured.",
+        notes=notes,
+    )
+
+
+def _cell(record: Record | None) -> str:
+    if record is None:
+        return "-"
+    if not record.timing:
+        return record.status.value
+    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + " h" * is_launch_bound(record)

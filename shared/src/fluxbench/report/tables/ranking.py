@@ -1,0 +1,95 @@
+"""Which variant is faster than which at the longest workload, with ties, and what has no rank and why."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
+from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
+from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.records.schema import BURST, Record
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, burst_order, method, shape
+from fluxbench.report.tables.not_passed import not_passed
+
+_NO_DIFFERENCE = "No measurable difference (=: 95% intervals of the {regime} ratio overlap): {sets}."
+_MANY_TIES = "=: no measurable difference to others of these, 95% intervals of the {regime} ratio overlap."
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the ranking of each group, and what its times are."""
+    every_group = groups(results.records)
+    if not every_group:
+        return [Paragraph("There are no records.")]
+    ranking = [block for group in every_group for block in _of_group(group, results)]
+    return [*ranking, *map(Paragraph, method(results.records))]
+
+
+def _of_group(group: Group, results: Results) -> Iterator[Block]:
+    places = {kind: ranked(group, group.longest, kind) for kind in CLASSES}
+    records = [place.record for entries in places.values() for place in entries]
+    peak = results.peak_rate(group.longest)
+    by_sheet = f"peak {peak:,.0f} {results.rate} by data sheet" if peak else "peak unknown"
+    caption = f"Ranking at {shape(group)}; {by_sheet}."
+    if not records:
+        yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
+        yield from not_passed(group)
+        return
+    regime, unsigned = ranking_regime(records), legend.everywhere(records)
+    heads = [f"{regime}\n{what}" for what in ("ratio", "ms", results.rate, "of peak")]
+    heads += ["burst\nms", "burst\nratio"] if regime != BURST else []
+    rows: list[Row | Heading] = []
+    for kind, entries in places.items():
+        if entries and kind == "quantized":
+            rows.append(Heading("quantized: looser error budgets, so ranked apart"))
+        share_of = peak if kind == "exact" or results.rate == "GB/s" else None  # narrow formats have another peak
+        rows += [_row(place, results.rate, share_of, regime, unsigned) for place in entries]
+    yield Table(
+        columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
+        rows=rows,
+        caption=f"{caption} Ratio: time over {reference_variant(group.records)}'s, under 1 is faster; {INTERVALS}.",
+        notes=list(_notes(places, records, regime)),
+    )
+    yield from not_passed(group)
+
+
+def _row(place: Ranked, rate: str, peak: float | None, regime: str, unsigned: Collection[str]) -> Row:
+    record, timing, burst = place.record, timing_of(place.record), place.record.burst
+    is_reference = record.variant == timing.reference_variant
+    reached = throughput(record, rate)
+    cells = [
+        f"{place.rank or '-'}{legend.of_place(place, unsigned):<3}",
+        record.variant,
+        "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
+        plus_minus(timing.median_ms, timing.ci95_ms),
+        number(reached),
+        f"{reached / peak:.1%}" if peak else "-",
+    ]
+    if regime != BURST and burst:
+        cells += [
+            plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, unsigned),
+            "reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95),
+        ]
+    elif regime != BURST:
+        cells += ["-", "-"]
+    return Row(tuple(cells))
+
+
+def _notes(places: dict[str, list[Ranked]], records: list[Record], regime: str) -> Iterator[str]:
+    yield (
+        f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster, so a "
+        "wide interval can rank before a faster median."
+        + (" Each quantized kernel has an error budget of its own." if places["quantized"] else "")
+    )
+    sets = [names for entries in places.values() for names in ties(entries)]
+    if not sets:
+        yield "All differences are measurable: no two intervals overlap."
+    elif sum(map(len, sets)) > legend.MANY:
+        yield _MANY_TIES.format(regime=regime)
+    else:
+        yield _NO_DIFFERENCE.format(regime=regime, sets="; ".join(" = ".join(names) for names in sets))
+    if regime != BURST:
+        yield from filter(None, map(burst_order, places.values()))
+    yield from legend.notes(records)

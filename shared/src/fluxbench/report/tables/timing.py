@@ -1,0 +1,100 @@
+"""Times in each regime and ratios over the workloads of a group, and what really ran at the longest of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
+from fluxbench.core.formatting import plus_minus
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.kernel_names import short_name
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, conditions, title
+from fluxbench.report.tables.not_passed import not_passed
+
+_WORDS = {SUSTAINED: "sustained", BURST: "burst, from a device at rest"}
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the times of each group."""
+    every_group = groups(results.records)
+    return [block for group in every_group for block in _of_group(group)] or [Paragraph("There are no records.")]
+
+
+def _of_group(group: Group) -> Iterator[Block]:
+    name, timed = title(group), [record for record in group.records if record.timing]
+    ranks, unsigned = ranking_regime(timed), legend.everywhere(timed)
+
+    def time_in(regime: str) -> Callable[[Record], str]:
+        def cell(record: Record) -> str:
+            timing = record.timings.get(regime)
+            if timing is None:
+                return "-"
+            return plus_minus(timing.median_ms, timing.ci95_ms) + legend.of_time(record, regime, unsigned)
+
+        return cell
+
+    def ratio(record: Record) -> str:
+        timing = timing_of(record)
+        if record.variant == timing.reference_variant:
+            return "reference"
+        return plus_minus(timing.ratio, timing.ratio_ci95) + legend.of_time(record, ranks, unsigned)
+
+    for regime in (SUSTAINED, BURST):
+        taken = conditions(timed, regime)
+        if taken or (regime == ranks and not timed):
+            words = _WORDS[regime] + (", which ranks" if regime == ranks else "")
+            caption = f"{name}: median time per call in ms, {INTERVALS}, by {group.axis}; {words}"
+            yield _by_workload(group, f"{caption}: {taken}" if taken else caption, time_in(regime))
+    if timed:
+        over = (
+            f"{name}: {ranks} time over {reference_variant(timed)}'s (under 1 is faster), {INTERVALS}, by {group.axis}"
+        )
+        yield _by_workload(group, over, ratio, legend.notes(timed))
+        yield _what_ran(group)
+    yield from not_passed(group)
+
+
+def _by_workload(group: Group, caption: str, cell: Callable[[Record], str], notes: Sequence[str] = ()) -> Table:
+    """Return a row per variant and a column per workload; what did not pass has its status there."""
+
+    def text(record: Record | None) -> str:
+        if record is None:
+            return "no record"
+        return cell(record) if record.status is Status.PASSED else record.status.value
+
+    heads = [f"{workload.x:,}" for workload in group.workloads]
+    if len(set(heads)) < len(heads):
+        heads = [workload.name for workload in group.workloads]
+    rows = []
+    for variant in group.variants:
+        records = [group.find(variant, workload) for workload in group.workloads]
+        failed = any(record is None or record.status is not Status.PASSED for record in records)
+        rows.append(Row((variant, *map(text, records)), failed))
+    return Table([Column(group.axis, left=True), *map(Column, heads)], rows, caption, notes)
+
+
+def _what_ran(group: Group) -> Table:
+    columns = [Column("variant", left=True), *map(Column, ("compile s", "graph breaks", "share"))]
+    return Table(
+        columns=[*columns, Column("dominant kernel", left=True)],
+        rows=[Row((variant, *_ran(curve))) for variant in group.variants if (curve := group.curve(variant))],
+        caption=(f"{title(group)}: what ran; share is of the call's device time at the longest workload that passed"),
+    )
+
+
+def _ran(curve: Sequence[Record]) -> tuple[str, str, str, str]:
+    """Return compile seconds, graph breaks, share and name of the dominant kernel of a variant's longest workload."""
+    last = curve[-1]
+    compiled = [record.compile_s for record in curve if record.compile_s is not None]
+    seconds = f"{max(compiled):.1f}" if compiled else "-"
+    breaks = "-" if last.graph_breaks is None else f"{last.graph_breaks}"
+    if not last.kernels:
+        return seconds, breaks, "-", "not profiled"
+    dominant = [max(record.kernels, key=lambda kernel: kernel.share) for record in curve if record.kernels]
+    others = len({kernel.name for kernel in dominant} - {dominant[-1].name})
+    more = f" (and {others} other{'s' * (others > 1)} at other workloads)" if others else ""
+    return seconds, breaks, f"{dominant[-1].share:.0%}", short_name(dominant[-1].name) + more

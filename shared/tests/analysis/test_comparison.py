@@ -1,0 +1,360 @@
+"""What changed between two sides: made-up records with the spread of an H200, and what must not be compared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from sample_records import REASONS, changed
+from sides import (
+    CELLS,
+    FINGERPRINT,
+    KERNEL,
+    WORKLOADS,
+    before_burst,
+    control,
+    draw,
+    edited,
+    failing,
+    only,
+    rows_of,
+    side,
+    timed,
+    with_controls,
+)
+
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Happened, Measured, Mixture, NoControl, Note, NoteKind, Row
+from fluxbench.operations import sets
+from fluxbench.records.fingerprint import Difference
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.stats.significance import SYSTEMATIC, Verdict
+
+BEFORE = side("before", 1)
+
+
+def verdicts(rows: tuple[Row, ...], of: str = "judged") -> set[Verdict]:
+    return {getattr(row, of).verdict for row in rows if getattr(row, of)}
+
+
+def notes(rows: tuple[Row, ...]) -> set[NoteKind | None]:
+    return {row.note.kind if row.note else None for row in rows}
+
+
+# What happened.
+
+
+@pytest.mark.parametrize(
+    ("variant", "device", "happened"),
+    [
+        (1.0, 1.0, Happened.NOTHING),
+        (1.0, 1.03, Happened.DEVICE),
+        (1.0, 0.97, Happened.DEVICE),
+        (1.02, 1.0, Happened.LIBRARY),
+        (1.05, 0.97, Happened.BOTH),
+        (1 / 1.04, 1.04, Happened.BOTH),  # it stays while the device slows down
+    ],
+)
+def test_the_device_is_told_from_what_runs_on_it(variant: float, device: float, happened: Happened) -> None:
+    found = compare(BEFORE, side("after", 102, only("flex", variant), device))
+    flex, others = rows_of(found, "flex"), rows_of(found, "torch_math")
+    assert found.happened is happened
+    assert found.device
+    assert found.device.low <= device <= found.device.high
+    expected = Verdict.SAME if variant == 1 else Verdict.SLOWER if variant > 1 else Verdict.FASTER
+    assert verdicts(flex) == {expected}
+    assert verdicts(others) == {Verdict.SAME}
+    assert set(found.beyond_device) >= (set(flex) if variant != 1 else set())
+    assert found.without_control == ()
+    for row in flex:
+        assert row.change
+        assert row.normalized
+        assert row.change.ratio == pytest.approx(variant * device, rel=0.01)
+        assert row.normalized.ratio == pytest.approx(variant, rel=0.01)
+        assert row.judged == row.normalized
+
+
+def test_a_change_under_sustained_load_alone_is_found() -> None:
+    found = compare(BEFORE, side("after", 61, load=only("flex", 1.04)))
+    assert found.happened is Happened.SUSTAINED
+    assert found.sustained_only == rows_of(found, "flex")
+    assert verdicts(found.rows) == {Verdict.SAME}
+    for row in rows_of(found, "flex"):
+        assert row.sustained
+        assert row.sustained.ratio == pytest.approx(1.04, rel=0.012)
+        assert row.before_ms == pytest.approx(0.5 * (WORKLOADS.index(row.workload) + 1), rel=0.01)  # burst
+
+
+@pytest.mark.parametrize(
+    ("variant", "device", "load", "happened", "sustained_only"),
+    [
+        (1.04, 1.0, 1.0, Happened.LIBRARY, False),  # a change of burst times shows under load too
+        (1.0, 1.04, 1.0, Happened.DEVICE, False),
+        (1.0, 0.97, 1.07, Happened.DEVICE, True),  # the device one way, the load the other
+    ],
+)
+def test_what_burst_times_or_the_device_explain_is_not_put_on_the_load(
+    variant: float, device: float, load: float, happened: Happened, sustained_only: bool
+) -> None:
+    found = compare(BEFORE, side("after", 63, only("flex", variant), device, load=only("flex", load)))
+    assert found.happened is happened
+    assert bool(found.sustained_only) is sustained_only
+
+
+def test_over_unchanged_pairs_hardly_anything_is_significant() -> None:
+    found = [compare(side("before", 2 * seed), side("after", 2 * seed + 1)) for seed in range(200, 215)]
+    assert sum(one.happened is Happened.NOTHING for one in found) >= 12
+    assert sum(bool(one.sustained_only) for one in found) <= 2
+
+
+def test_the_workloads_of_a_variant_share_a_spread_and_sustained_ones_do_not() -> None:
+    found = compare(BEFORE, side("after", 6))
+    for variants in CELLS.values():
+        for variant in variants:
+            rows = rows_of(found, variant)
+            assert len({row.judged.minimum_detectable_change for row in rows if row.judged}) <= 2  # by a cap or not
+            assert len({row.sustained.high / row.sustained.low for row in rows if row.sustained}) == len(rows)
+
+
+# Records without burst times.
+
+
+def test_records_without_burst_times_have_one_time_and_a_spread_of_their_own() -> None:
+    found = compare(before_burst(BEFORE), before_burst(side("after", 67, only("flex", 1.03), 0.97)))
+    assert found.happened is Happened.BOTH
+    assert verdicts(rows_of(found, "flex")) == {Verdict.SLOWER}
+    assert {row.sustained for row in found.rows} == {None}
+    assert len({row.judged.minimum_detectable_change for row in found.rows if row.judged}) == len(found.rows)
+
+
+def test_their_control_kernel_may_be_by_workload() -> None:
+    """In method version 2 one was timed for all variants of a workload."""
+    rng = np.random.default_rng(0)
+
+    def by_workload(whole: Measured, device: float) -> Measured:
+        found = {("flux", cell): control({w: draw(rng, 0.3 * device) for w in WORKLOADS}) for cell in CELLS}
+        return with_controls(before_burst(whole), found)
+
+    found = compare(by_workload(BEFORE, 1.0), by_workload(side("after", 67, device=1.03), 1.03))
+    assert found.happened is Happened.DEVICE
+    assert all(row.normalized for row in found.rows)
+
+
+def test_a_change_within_the_systematic_one_is_significant_of_records_without_burst_times_alone() -> None:
+    def steady(whole: Measured, factor: float) -> Measured:
+        parts = ((factor,), (factor * 1.00001,), (factor,))
+        return with_controls(edited(whole, lambda r: timed(r, parts)), {})
+
+    sides = steady(BEFORE, 1.0), steady(side("after", 68), 1 + 0.7 * SYSTEMATIC)
+    assert verdicts(compare(*sides).rows) == {Verdict.SAME}
+    assert verdicts(compare(*map(before_burst, sides)).rows) == {Verdict.SLOWER}
+
+
+def test_a_sustained_change_within_one_percent_is_not_significant() -> None:
+    def steady(whole: Measured, factor: float) -> Measured:
+        sustained = ((factor,), (factor * 1.00001,), (factor,))
+        return edited(whole, lambda r: timed(r, r.timings[BURST].samples_ms, sustained))
+
+    for factor, expected in ((1.009, Verdict.SAME), (1.011, Verdict.SLOWER)):
+        found = compare(steady(BEFORE, 1.0), steady(side("after", 6), factor))
+        assert verdicts(found.rows, "sustained") == {expected}
+
+
+def test_cells_with_and_without_burst_times_are_judged_apart() -> None:
+    def partly(whole: Measured) -> Measured:
+        old = {(r.variant, r.workload.name): r for r in before_burst(whole).records if r.cell == "flex"}
+        return edited(whole, lambda r: old.get((r.variant, r.workload.name), r))
+
+    found = compare(partly(BEFORE), partly(side("after", 70, only("triton_flash", 1.02))))
+    assert {row.cell for row in found.rows if row.sustained is None} == {"flex"}
+    assert verdicts(rows_of(found, "triton_flash")) == {Verdict.SLOWER}
+    assert found.device
+    assert all(row.change and row.normalized for row in found.rows)
+
+
+def test_times_that_were_taken_beside_other_variants_say_so() -> None:
+    after = side("after", 51)
+    alone = edited(after, lambda r: None if r.variant == "torch_math" else r)
+    found = compare(before_burst(BEFORE), before_burst(alone))
+    assert found.mixtures == {("flux", "sdpa"): Mixture(removed=("torch_math",), added=())}
+    back = compare(before_burst(alone), before_burst(BEFORE))
+    assert back.mixtures == {("flux", "sdpa"): Mixture(removed=(), added=("torch_math",))}
+    assert compare(before_burst(BEFORE), before_burst(after)).mixtures == {}
+    assert compare(BEFORE, alone).mixtures == {}  # burst times rest before each call
+
+
+# The control kernel.
+
+
+def test_without_a_control_kernel_device_and_library_cannot_be_separated() -> None:
+    found = compare(BEFORE, side("after", 9, device=1.03, kernel=None))
+    assert (found.device, found.happened) == (None, Happened.EITHER)
+    assert found.no_control == {("flux", cell): NoControl(missing=("after",)) for cell in CELLS}
+    assert set(found.without_control) == set(found.compared)
+    both = compare(side("a", 1, kernel=None), side("b", 2, kernel=None))
+    assert set(both.no_control.values()) == {NoControl(missing=("a", "b"))}
+
+
+def test_control_kernels_that_are_not_the_same_are_not_compared() -> None:
+    found = compare(BEFORE, side("after", 10, kernel="another"))
+    assert found.device is None
+    assert set(found.no_control.values()) == {NoControl(kernels=(KERNEL, "another"))}
+
+
+def test_a_cell_without_one_keeps_the_others_theirs() -> None:
+    after = side("after", 11, device=1.03)
+    after = with_controls(after, {key: one for key, one in after.controls.items() if key[1] != "flex"})
+    found = compare(BEFORE, after)
+    assert found.device
+    assert found.device.verdict is Verdict.SLOWER
+    assert found.no_control == {("flux", "flex"): NoControl(missing=("after",))}
+    assert {row.cell for row in found.rows if row.normalized is None} == {"flex"}
+    assert {row.cell for row in found.without_control} == {"flex"}
+
+
+def test_variants_beside_which_a_process_lost_the_control_kernel_do_not_count() -> None:
+    after = side("after", 12)
+    whole = after.controls["flux", "sdpa"].samples_ms
+    for lost in (((9.0,), (), (9.0,)), ((9.0,),)):
+        broken = control({"torch_flash": whole["torch_flash"], "torch_math": lost})
+        found = compare(BEFORE, with_controls(after, {**after.controls, ("flux", "sdpa"): broken}))
+        assert found.device
+        assert found.device.verdict is Verdict.SAME
+        assert {row.variant for row in found.rows if row.normalized is None} == {"torch_math"}
+
+
+@pytest.mark.parametrize("samples", [{}, {"elsewhere": ((1.0,),)}, {"torch_flash": ((), ())}])
+def test_control_times_that_have_nothing_in_common_are_none(samples: dict[str, tuple[tuple[float, ...], ...]]) -> None:
+    after = side("after", 13)
+    found = compare(BEFORE, with_controls(after, dict.fromkeys(after.controls, control(samples))))
+    assert set(found.no_control.values()) == {NoControl()}
+
+
+# What is not compared.
+
+
+@pytest.mark.parametrize(
+    ("fields", "why", "before", "now"),
+    [
+        ({"fingerprint": {**FINGERPRINT, "device": "NVIDIA B200"}}, "device", "NVIDIA H200", "NVIDIA B200"),
+        ({"method_version": 5}, "method", "6 (", "5 ("),
+        ({"method_version": 0}, "method", "6 (", "unknown"),
+    ],
+)
+def test_what_holds_for_a_cell_refuses_all_its_rows(fields: dict[str, Any], why: str, before: str, now: str) -> None:
+    found = compare(BEFORE, side("after", 15, **fields))
+    assert (found.happened, found.compared, found.device) == (Happened.NOT_COMPARED, (), None)
+    for row in found.rows:
+        assert row.note
+        assert row.note.incomparable
+        assert (row.note.kind, row.note.incomparable.why) == (NoteKind.INCOMPARABLE, why)
+        assert row.note.incomparable.before.startswith(before)
+        assert row.note.incomparable.now.startswith(now)
+        assert (row.change, row.normalized, row.sustained, row.judged) == (None,) * 4
+        assert row.before_ms
+        assert row.after_ms
+
+
+def test_other_devices_are_refused_where_their_workloads_are_others_too() -> None:
+    after = side("after", 15, fingerprint={**FINGERPRINT, "device": "NVIDIA B200"})
+    smaller = sets.sets()["flux1-512px"][0]
+    found = compare(BEFORE, edited(after, lambda r: changed(r, workload=smaller)))
+    assert notes(found.rows) == {NoteKind.INCOMPARABLE}
+
+
+def of_shape(of: Record) -> Record:
+    return changed(of, workload=replace(of.workload, shape={**of.workload.shape, "heads": 48}))
+
+
+@pytest.mark.parametrize(
+    ("edit", "why", "sides"),
+    [
+        (of_shape, "shape", None),
+        (lambda r: changed(r, timings={SUSTAINED: r.timings[SUSTAINED]}), "regime", (BURST, SUSTAINED)),
+        (lambda r: changed(r, timings={BURST: r.timings[BURST]}), "regime", (SUSTAINED, BURST)),
+    ],
+)
+def test_another_shape_or_regime_is_refused(edit: object, why: str, sides: tuple[str, str] | None) -> None:
+    found = compare(BEFORE, edited(side("after", 17), edit))  # type: ignore[arg-type]
+    incomparable = {row.note.incomparable for row in found.rows if row.note}
+    assert {one.why for one in incomparable if one} == {why}
+    assert sides is None or {(one.before, one.now) for one in incomparable if one} == {sides}
+
+
+def test_a_cell_that_was_not_measured_again_is_not_compared_with_itself() -> None:
+    after = side("after", 19, device=1.03)
+    kept = {(r.variant, r.workload.name): r for r in BEFORE.records if r.cell != "flex"}
+    partly = edited(after, lambda r: kept.get((r.variant, r.workload.name), r))
+    found = compare(
+        BEFORE, with_controls(partly, {**BEFORE.controls, ("flux", "flex"): after.controls["flux", "flex"]})
+    )
+    assert {row.cell for row in found.compared} == {"flex"} == {cell for _, cell in found.compared_cells}
+    assert notes(found.rows) == {None, NoteKind.NOT_MEASURED_AGAIN}
+    assert found.device
+    assert found.device.low <= 1.03 <= found.device.high
+
+
+def test_a_change_of_status_is_noted_with_the_reason() -> None:
+    after = edited(side("after", 20), lambda r: failing(r) if r.variant == "flex" else r)
+    found = compare(BEFORE, after)
+    note = Note(NoteKind.STATUS_CHANGED, Status.PASSED, Status.CRASHED, REASONS[Status.CRASHED])
+    assert {row.note for row in rows_of(found, "flex")} == {note}
+    [row, *_] = rows_of(found, "flex")
+    assert (row.before, row.after, row.after_ms) == (Status.PASSED, Status.CRASHED, None)
+    assert row.before_ms
+    back = {row.note for row in rows_of(compare(after, BEFORE), "flex")}
+    assert back == {Note(NoteKind.STATUS_CHANGED, Status.CRASHED, Status.PASSED, "")}
+
+
+def test_what_failed_on_both_sides_is_noted_with_the_later_reason() -> None:
+    def unsupported(whole: Measured) -> Measured:
+        return edited(whole, lambda r: failing(r, Status.UNSUPPORTED) if r.variant == "flex" else r)
+
+    after = edited(unsupported(side("after", 22)), lambda r: changed(r, reason="so it\n is.") if r.reason else r)
+    found = compare(unsupported(BEFORE), after)
+    note = Note(NoteKind.NOT_PASSED, Status.UNSUPPORTED, Status.UNSUPPORTED, "so it is")
+    assert {row.note for row in rows_of(found, "flex")} == {note}
+
+
+def test_rows_of_one_side_are_kept_and_come_after_those_of_both() -> None:
+    before = edited(BEFORE, lambda r: None if r.variant == "flex" else r)
+    after = edited(side("after", 23), lambda r: None if r.workload.name == WORKLOADS[0] else r)
+    found = compare(before, after)
+    count = len(WORKLOADS)
+    assert notes(rows_of(found, "flex")) == {NoteKind.ONLY_AFTER}
+    assert notes(found.rows[-4:]) == {NoteKind.ONLY_BEFORE}
+    assert len(found.rows) == 4 * count + (count - 1)
+    assert {(row.before, row.after) for row in found.rows[-4:]} == {(Status.PASSED, None)}
+
+
+def test_rows_of_other_notebooks_do_not_match() -> None:
+    found = compare(BEFORE, edited(side("after", 24), lambda r: changed(r, notebook="wan")))
+    assert notes(found.rows) == {NoteKind.ONLY_BEFORE, NoteKind.ONLY_AFTER}
+    assert found.differs == {}
+
+
+def test_two_sides_without_records_are_compared_to_nothing() -> None:
+    found = compare(Measured(name="a", records=()), Measured(name="b", records=()))
+    assert (found.happened, found.rows, found.no_control) == (Happened.NOT_COMPARED, (), {})
+
+
+def test_what_differs_is_kept_by_cell() -> None:
+    after = edited(
+        side("after", 26), lambda r: changed(r, fingerprint={**FINGERPRINT, "driver": "590"}) if r.cell != "sdpa" else r
+    )
+    found = compare(BEFORE, after).differs
+    driver = Difference("driver", "580", "590")
+    assert found == {("flux", "sdpa"): (), ("flux", "flex"): (driver,), ("flux", "triton"): (driver,)}
+
+
+def test_one_process_a_side_has_a_ratio_and_no_verdict() -> None:
+    sides = [
+        edited(one, lambda r: timed(r, r.timings[BURST].samples_ms[:1])) for one in (BEFORE, side("b", 30, kernel=None))
+    ]
+    for row in compare(*sides).rows:
+        assert row.change
+        assert (row.change.verdict, row.change.low, row.change.high) == (Verdict.UNDECIDED, 0.0, math.inf)

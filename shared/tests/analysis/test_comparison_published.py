@@ -1,0 +1,104 @@
+"""Published runs, compared: every number is the one that `fluxbench diff` gave before the package had rooms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from published import BY_METHOD
+from sample_records import changed
+
+from fluxbench import cli
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Comparison, Measured, NoteKind
+from fluxbench.records import files
+from fluxbench.records.method import METHOD_VERSION
+from fluxbench.stats.significance import Change
+
+CELLS = ("sdpa", "triton", "flex")
+# Taken by `fluxbench diff --json` of version 0.1.0, of the same folders with equal hashes of the timing code.
+KNOWN = json.loads((Path(__file__).parent / "published_changes.json").read_text(encoding="utf-8"))
+PAIRS = {"4 to 5": (4, 5), "1 to 2": (1, 2)}  # method versions: with burst times and without
+
+
+def side(name: str, folder: Path) -> Measured:
+    """Return a folder's cells as if they had been measured by the present method."""
+    records = {cell: files.read(next(p for p in files.paths(folder) if files.cell_of(p) == cell)) for cell in CELLS}
+    controls = {("flux", cell): one for cell in CELLS if (one := files.read_control(folder, cell))}
+    equal = (changed(record, method_version=METHOD_VERSION) for of_cell in records.values() for record in of_cell)
+    return Measured(name=name, records=tuple(equal), controls=controls)
+
+
+def as_schema_2(folder: Path, to: Path) -> Path:
+    """Write a folder's cells anew, as schema 2 has them."""
+    to.mkdir(parents=True)
+    whole = side("", folder)
+    for cell in CELLS:
+        files.write(to / f"{cell}.jsonl", [record for record in whole.records if record.cell == cell])
+        if control := whole.controls.get(("flux", cell)):
+            (to / f"{cell}.control.json").write_text(control.to_json(), encoding="utf-8")
+    return to
+
+
+def numbers(change: Change | None) -> list[Any] | None:
+    if change is None:
+        return None
+    return [change.ratio, change.low, change.high, change.minimum_detectable_change, change.verdict.value]
+
+
+def assert_known(comparison: Comparison, known: dict[str, Any]) -> None:
+    assert comparison.happened == known["happened"]
+    assert numbers(comparison.device) == close(known["device"])
+    expected = {(row[0], row[1]): row[2:] for row in known["rows"]}
+    assert {(row.variant, row.workload) for row in comparison.rows} == expected.keys()
+    for row in comparison.rows:
+        before_ms, after_ms, change, normalized, sustained = expected[row.variant, row.workload]
+        assert (row.before_ms, row.after_ms) == pytest.approx((before_ms, after_ms), rel=1e-12)
+        assert numbers(row.change) == close(change)
+        assert numbers(row.normalized) == close(normalized)
+        assert numbers(row.sustained) == close(sustained)
+
+
+def close(known: list[Any] | None) -> Any:
+    """Return numbers to compare with up to the last digits, in which processors may differ."""
+    return known and [*(pytest.approx(number, rel=1e-10) for number in known[:4]), known[4]]
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_published_runs_compare_to_the_same_numbers(pair: str, tmp_path: Path) -> None:
+    before, after = (BY_METHOD[version] for version in PAIRS[pair])
+    assert_known(compare(side("before", before), side("after", after)), KNOWN[pair])
+    new = as_schema_2(after, tmp_path / "after")
+    assert_known(compare(side("before", before), side("after", new)), KNOWN[pair])  # schema 1 against schema 2
+
+
+def test_a_run_and_the_same_in_schema_2_are_one(tmp_path: Path) -> None:
+    new = as_schema_2(BY_METHOD[5], tmp_path / "new")
+    found = compare(side("before", BY_METHOD[5]), side("after", new))
+    assert {row.note.kind for row in found.rows if row.note} == {NoteKind.NOT_MEASURED_AGAIN}
+    assert set(found.differs.values()) == {()}
+
+
+def test_the_command_compares_a_published_revision_with_one_in_schema_2(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = as_schema_2(BY_METHOD[4], tmp_path / "before" / "flux" / "records").parents[1]
+    after = as_schema_2(BY_METHOD[5], tmp_path / "after" / "flux" / "records").parents[1]
+    assert cli.main(["diff", before.name, after.name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    expected = {(row[0], row[1]): row[4] for row in KNOWN["4 to 5"]["rows"]}
+    assert {(row["variant"], row["workload"]): row["change"]["verdict"] for row in found["rows"]} == {
+        key: change[4] for key, change in expected.items()
+    }
+
+
+@pytest.mark.parametrize(("old", "new"), [(1, 2), (4, 5), (5, 4)])
+def test_published_revisions_of_other_method_versions_are_refused(
+    old: int, new: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(BY_METHOD[1].parent)
+    assert cli.main(["diff", BY_METHOD[old].name, BY_METHOD[new].name]) == 2
+    assert f"not measured in the same way: method version {old} (" in capsys.readouterr().err

@@ -1,0 +1,296 @@
+"""What a measuring cell's result depends on: its own variants and operations and no others, read off a copy."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import CPU, GPU, NEWER_DRIVER, REPOSITORY, clean
+
+from fluxbench import variants
+from fluxbench.bench import dependencies
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+from fluxbench.device.model import Device
+from fluxbench.environments import cell
+from fluxbench.environments.cell import Cell
+from fluxbench.records import fingerprint
+from fluxbench.records.fingerprint import Fingerprint
+
+PACKAGE = Path(fingerprint.__file__).parents[1]
+SOURCE = """\
+# /// script
+# [tool.fluxbench]
+# notebook = "flux"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# {}
+# ///
+"""
+RATES = SOURCE.format('measures = "rates"')
+# Reads from its standard input [[source of a cell, files that are changed], ...]; prints what each cell depends on.
+ASK = """
+import json, sys
+from pathlib import Path
+from fluxbench.bench import dependencies
+from fluxbench.core.settings import Settings
+from fluxbench.device.model import Device
+from fluxbench.environments import cell
+
+package, root = Path(dependencies.__file__).parents[1], Path(sys.argv[1])
+assert not package.is_relative_to(root), "the copy is asked, not the repository"
+device, settings = Device(kind="cuda", name="made up"), Settings(root=root, cache=Path("cache"))
+answers = []
+for source, files in json.load(sys.stdin):
+    before = {file: (package / file).read_bytes() for file in files}
+    for file, content in before.items():
+        (package / file).write_bytes(content + b"\\n# changed\\n")
+    answers.append(dict(dependencies.of(cell.parse(source, "a"), device, settings)))
+    for file, content in before.items():
+        (package / file).write_bytes(content)
+print(json.dumps(answers))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
+
+
+def measuring(*names: str, more: str = "") -> str:
+    return SOURCE.format(f"variants = {json.dumps(names)}{more}")
+
+
+def copied(folder: Path) -> Path:
+    """Copy the package, and return the copy."""
+    return Path(shutil.copytree(PACKAGE, folder / "fluxbench", ignore=shutil.ignore_patterns("__pycache__")))
+
+
+def depends(package: Path, asked: Iterable[tuple[str, Iterable[str]]]) -> list[Fingerprint]:
+    """Return what cells depend on with some files changed, as a process with that package answers."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("FLUXBENCH_", "UV", "PIP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", ASK, str(REPOSITORY)],
+        env={**inherited, "PYTHONPATH": str(package.parent)},
+        input=json.dumps([(source, list(files)) for source, files in asked]),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[Fingerprint] = json.loads(done.stdout)
+    return answers
+
+
+MEASURING = {
+    "timing/burst.py": "timing",
+    "stats/student.py": "stats",
+    "correctness/judging.py": "correctness",
+    "worker/trial.py": "worker",
+    "bench/recording.py": "bench",
+    **{file: file for file in ("kernels/control.fatbin", "variants/_base.py", "variants/forms.py")},
+    **{file: file for file in ("operations/roofline.py", "operations/workload.py", "device/peaks.toml")},
+}
+ATTENTION = ["operations/attention.py", "operations/math_attention.py", "operations/qkv.py", "operations/symmetries.py"]
+REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
+TRITON = ["variants/triton_flash.py", "kernels/flash_forward.py"]
+SHOWING = [
+    "report/headline.py",
+    "cli.py",
+    "show.py",
+    "variants/__init__.py",
+    "operations/__init__.py",
+    "notebook/build.py",
+]
+OTHERS = ["operations/decode.py", "operations/attention_backward.py", "variants/torch_cudnn.py", "variants/xformers.py"]
+CASES = [
+    # A cell, files that it depends on, files that it does not.
+    (measuring("flex"), [*ATTENTION, *REFERENCES, "variants/flex.py"], [*OTHERS, *TRITON, "variants/slowed.py"]),
+    (measuring("flex_compile_d", "triton_flash"), ["variants/flex.py", *TRITON], [*OTHERS, "kernels/float8.py"]),
+    (
+        measuring("torch_math", more='\n# study = "certificate"\n# measures = "trials"'),
+        ["variants/slowed.py", *REFERENCES],
+        [*OTHERS, *TRITON],
+    ),
+    (RATES, [], [*ATTENTION, *REFERENCES, *TRITON, *OTHERS, "variants/flex.py"]),
+]
+
+
+def test_a_result_depends_on_what_measures_it_and_on_nothing_else(tmp_path: Path) -> None:
+    asked: list[tuple[str, list[str]]] = []
+    expected: list[list[str]] = []
+    for source, own, others in CASES:
+        asked += [(source, []), (source, [*MEASURING, *own]), (source, [*others, *SHOWING])]
+        expected += [[], sorted(f"{name} changed" for name in {*MEASURING.values(), *own}), []]
+    answers = depends(copied(tmp_path), asked)
+    for index, names in enumerate(expected):
+        as_it_is = answers[index - index % 3]
+        differences = fingerprint.differences(as_it_is, answers[index])
+        assert sorted(map(str, differences)) == names, asked[index]
+
+
+MADE_UP = '''"""Made up; `fluxbench.kernels.forgotten` was its kernel before."""
+
+from fluxbench.variants import torch_native
+
+
+def load(call):
+    from fluxbench.kernels import made_up
+
+    return made_up.attention
+
+
+VARIANT = type(torch_native.VARIANT)(name="made_up", load=load, capabilities=torch_native.VARIANT.capabilities)
+'''
+
+
+def test_a_variant_that_is_added_changes_nothing_but_the_cells_that_measure_it(tmp_path: Path) -> None:
+    package = copied(tmp_path)
+    flex, both = measuring("flex"), measuring("flex", "made_up")
+    before = depends(package, [(flex, []), (RATES, []), (both, [])])  # an unknown name is left to the cell
+    (package / "variants" / "made_up.py").write_text(MADE_UP, encoding="utf-8")
+    (package / "kernels" / "made_up.py").write_text("attention = None\n", encoding="utf-8")
+    registry = package / "variants" / "__init__.py"
+    text = registry.read_text(encoding="utf-8")
+    for name in ("triton_flash", "triton_flash.VARIANT"):
+        assert f"    {name},\n" in text
+        text = text.replace(f"    {name},\n", f"    {name},\n    {name.replace('triton_flash', 'made_up')},\n", 1)
+    registry.write_text(text, encoding="utf-8")
+    now = depends(package, [(flex, []), (RATES, []), (both, [])])
+    assert now[:2] == before[:2]
+    files = ("variants/made_up.py", "variants/torch_native.py", "kernels/made_up.py")
+    assert now[2].keys() - before[2].keys() == {f"code.{file}" for file in files}
+
+
+# In this process.
+
+FLUX = cell.parse(measuring("torch_math"), "sdpa")
+
+
+def facts(device: Device = GPU, this: Cell = FLUX, **settings: Any) -> Fingerprint:
+    chosen = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache", **settings)
+    return dependencies.of(this, device, chosen)
+
+
+def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
+    return [str(difference) for difference in fingerprint.differences(before, now)]
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+def test_the_same_cell_on_the_same_machine_depends_on_the_same(device: Device) -> None:
+    assert facts(device) == facts(device)
+    assert json.loads(json.dumps(dict(facts(device)), allow_nan=False)) == facts(device)
+
+
+@pytest.mark.parametrize("name", variants.NAMES)
+def test_every_variant_has_a_file_that_its_cell_depends_on(name: str) -> None:
+    declaring = [
+        f"code.variants/{path.name}"
+        for path in (PACKAGE / "variants").glob("[!_]*.py")
+        if f'name="{variants.find(name).variant.name}"' in path.read_text(encoding="utf-8")
+    ]
+    assert len(declaring) == 1
+    assert declaring[0] in facts(this=dataclasses.replace(FLUX, variants=(name,)))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "phrases"),
+    [
+        ({}, {"device": NEWER_DRIVER}, ["driver 580.65.06 -> 580.159.04"]),
+        ({}, {"device": dataclasses.replace(GPU, power_limit_w=600.0)}, ["power limit in W none -> 600.0"]),
+        ({"device": CPU}, {"device": CPU, "all": True}, ["left out *_compile_d *_compile_ma flex_eager -> none"]),
+        ({}, {"python": sys.executable}, ["environment by uv -> ambient"]),
+        ({}, {"this": dataclasses.replace(FLUX, source_sha256="0" * 64)}, ["the cell's source changed"]),
+        (
+            {"workloads": ("flux1-1024px-t128",)},
+            {"workloads": ("flux1-1024px-t128", "wan-480p")},
+            ["workloads flux1-1024px-t128 -> flux1-1024px-t128 wan-480p"],
+        ),
+        ({}, {"this": dataclasses.replace(FLUX, packages=("torch==2.13.0",))}, ["numpy 2.4.6 -> none"]),
+    ],
+)
+def test_another_request_or_device_is_named(before: dict[str, Any], now: dict[str, Any], phrases: list[str]) -> None:
+    assert set(phrases) <= set(differences(facts(**before), facts(**now)))
+
+
+def test_a_machine_without_an_environment_still_knows_what_it_depends_on() -> None:
+    broken = facts(python="/missing/python")
+    assert str(broken["way"]).startswith("none: FLUXBENCH_PYTHON must be a working Python")
+    assert broken["code.timing"] == facts()["code.timing"]
+
+
+def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
+    assert str(facts(CPU)["workloads"]).split()[0] == "flux1-512px-t128"
+    assert str(facts(GPU)["workloads"]).split()[-1] == "flux1-1024px-t512"
+    assert (facts()["references"], facts()["regimes"]) == ("torch_flash torch_efficient torch_math", "burst sustained")
+    certificate = facts(this=dataclasses.replace(FLUX, study="certificate", measures="trials"))
+    assert (certificate["workloads"], certificate["regimes"]) == (
+        "flux1-1024px-t128 flux1-1024px-t384 flux1-1024px-t512",
+        "burst",
+    )
+    rates = facts(this=dataclasses.replace(FLUX, measures="rates", variants=()))
+    assert [rates[key] for key in ("workloads", "shapes", "regimes", "references")] == ["", "", "", ""]
+
+
+def test_trials_measure_every_slowed_form_of_each_variant() -> None:
+    names = dependencies.measured_variants(
+        dataclasses.replace(FLUX, measures="trials", variants=("torch_math", "flex"))
+    )
+    assert names[:3] == ("torch_math_plus_0", "flex_plus_0", "torch_math_plus_0_twin")
+    assert (len(names), names[-1]) == (12, "flex_plus_5")
+    assert dependencies.measured_variants(FLUX) == ("torch_math",)
+
+
+def test_an_unknown_study_or_workload_is_refused() -> None:
+    with pytest.raises(SetupError, match=r"got 'fluxx'; did you mean 'flux'\?"):
+        facts(this=dataclasses.replace(FLUX, study="fluxx"))
+    with pytest.raises(SetupError, match=r"got 'flux1-1024'; did you mean 'flux1-1024px'\?"):
+        facts(workloads=("flux1-1024",))
+
+
+OUTSIDE = """
+from fluxbench.operations import workload
+from fluxbench.operations.attention import AttentionForward
+from fluxbench.studies.study import Study
+
+shape = {"seq_len_q": %d, "seq_len_k": 96, "heads": 2, "kv_heads": 2, "head_dim_qk": 64, "head_dim_v": 64}
+ONE = workload("%s:AttentionForward", "one", group="one", x=96, x_unit="tokens", **shape)
+STUDY = Study(name="outside", references=("torch_math",), workloads=(ONE,))
+"""
+
+
+def test_a_study_and_an_operation_outside_of_the_package_take_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    answers = []
+    for name, seq_len, comment in (("outside_1", 96, ""), ("outside_2", 95, ""), ("outside_1", 96, "# changed")):
+        (tmp_path / f"{name}.py").write_text(OUTSIDE % (seq_len, name) + comment, encoding="utf-8")
+        answers.append(facts(this=dataclasses.replace(FLUX, study=f"{name}:STUDY")))
+    assert answers[0]["workloads"] == answers[1]["workloads"] == "one"
+    assert answers[0]["shapes"] != answers[1]["shapes"]
+    assert differences(answers[0], answers[2]) == ["outside_1 changed"]
+
+
+def test_kernels_of_the_hub_depend_on_their_revisions_and_local_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "environment").symlink_to(REPOSITORY / "environment")
+
+    def of_hub(variant: str) -> object:
+        this, settings = dataclasses.replace(FLUX, variants=(variant,)), Settings(root=tmp_path, cache=tmp_path)
+        return dependencies.of(this, GPU, settings).get("hub")
+
+    without = of_hub("hf_flash_attn2")
+    (tmp_path / "shared" / "kernels.lock").write_text("a revision", encoding="utf-8")
+    locked = of_hub("hf_flash_attn2")
+    monkeypatch.setenv("LOCAL_KERNELS", "a/b=/c")
+    assert len({without, locked, of_hub("hf_flash_attn2")}) == 3
+    assert of_hub("torch_math") is None

@@ -1,0 +1,302 @@
+"""A whole measuring cell: one sentence where the request is not right, a status where the machine is not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_workers import interpreter, is_gone
+from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
+from sample_events import collected, readings, timed
+
+from fluxbench import bench
+from fluxbench.bench import measuring
+from fluxbench.bench.collected import Collected
+from fluxbench.core import progress
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+from fluxbench.device import detect, nvidia
+from fluxbench.device.model import Device
+from fluxbench.environments import cell
+from fluxbench.operations.workload import Cost, Workload
+from fluxbench.records import files
+from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
+from fluxbench.studies.study import Study
+
+WORKLOADS = ("flux1-512px-t128", "flux1-512px-t512")
+HEADER = """\
+# /// script
+# [tool.fluxbench]
+# notebook = "flux"
+# study = "{study}"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# variants = ["torch_flash", "{variant}"]
+# ///
+"""
+OLD = Device(kind="cuda", name="NVIDIA Old", compute_capability=(7, 5))
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
+    monkeypatch.setattr(detect, "detect", lambda: CPU)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The empty folder that a cell runs in; what it measures by is in the folder above."""
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "sdpa.py"))
+    return folder
+
+
+def ask(folder: Path, *, variant: str = "torch_math", study: str = "flux") -> None:
+    """Let the running cell be one that asks for these."""
+    (folder.parent / "sdpa.py").write_text(HEADER.format(study=study, variant=variant), encoding="utf-8")
+
+
+STUDY = """
+from fluxbench.operations import workload
+from fluxbench.studies.study import Study
+
+class NoReference:
+    name, input_kinds, parts, differentiates = "no_reference", ("normal",), {}, False
+    cost = attention = inputs = bind = perturbations = lambda *_: None
+
+def study(operation, **shape):
+    one = workload(operation, "one", group="one", x=1, x_unit="tokens", **shape)
+    return Study(name="flux", references=("torch_math",), workloads=(one,))
+
+STUDY = study(%s)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "sentence"),
+    [
+        ("a", '"attentoin"', "operation must be a known name or module:attribute, got 'attentoin'; did you mean"),
+        ("b", '"nowhere:It"', "operation 'nowhere:It' cannot be loaded: No module named 'nowhere'"),
+        ("c", 'f"{__name__}:NoReference"', "operation 'study_c:NoReference' must have reference; see fluxbench."),
+        ("d", '"attention", seq_len_q=1, rows=2', "an attention has no rows; its shape is"),
+        (
+            "e",
+            '"decode", seq_len_k=9, seq_len_q=2, heads=1, kv_heads=1, head_dim_qk=8, head_dim_v=8',
+            "decode must have one query and no mask, got seq_len_q 2 and causal False",
+        ),
+    ],
+)
+def test_a_study_whose_workload_cannot_be_made_ends_the_cell_with_one_sentence(
+    here: Path, name: str, made: str, sentence: str
+) -> None:
+    (here.parent / f"study_{name}.py").write_text(STUDY % made, encoding="utf-8")
+    ask(here, study=f"study_{name}:STUDY")
+    with pytest.raises(SystemExit) as caught:
+        bench.measure()
+    said = f"fluxbench: study 'study_{name}:STUDY' cannot be loaded: workload 'one': {sentence}"
+    assert str(caught.value.code).startswith(said)
+
+
+def test_an_unknown_variant_or_workload_ends_the_cell_with_one_sentence_and_no_file(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variant, workload, said in (
+        ("torch_mat", "", "variant must be a registered name, got 'torch_mat'; did you mean 'torch_math'?"),
+        ("torch_math", "wan-480", "workload must be a known name, got 'wan-480'; did you mean 'wan-480p'?"),
+    ):
+        ask(here, variant=variant)
+        monkeypatch.setenv("FLUXBENCH_WORKLOADS", workload)
+        with pytest.raises(SystemExit) as caught:
+            bench.measure()
+        assert str(caught.value.code).startswith(f"fluxbench: {said}")
+    assert list(here.iterdir()) == []
+
+
+def study(monkeypatch: pytest.MonkeyPatch, *workloads: Workload) -> str:
+    """Return the name of a study of these workloads, in a module that is there as long as the test."""
+    module = type(sys)("a_study")
+    vars(module)["STUDY"] = Study(name="flux", references=("torch_flash", "torch_math"), workloads=workloads)
+    monkeypatch.setitem(sys.modules, "a_study", module)
+    return "a_study:STUDY"
+
+
+def records(
+    folder: Path, *names: str, device: Device = CPU, study: str = "flux", deadline_s: float = 60.0, **settings: Any
+) -> list[Record]:
+    """Return the records of a cell in this process."""
+    chosen = {"workloads": () if ":" in study else WORKLOADS, **settings}
+    this = cell.parse(HEADER.format(study=study, variant="torch_math"), "sdpa")
+    here = Settings(root=REPOSITORY, cache=folder / "cache", **chosen)
+    return measuring.measure(this, names, device, here, time.monotonic() + deadline_s, Collected())
+
+
+@pytest.mark.parametrize(
+    ("operation", "shape", "sentence"),
+    [
+        ("nowhere.inside:Operation", {}, "operation 'nowhere.inside:Operation' cannot be loaded: No module named"),
+        ("attention", {"seq_len_q": 0}, "workload 'one': the shape of an attention is incomplete"),
+    ],
+)
+def test_a_workload_that_was_made_by_hand_is_refused_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, shape: dict[str, int], sentence: str
+) -> None:
+    cost = Cost(flops=1, min_flops=1, min_bytes=1)
+    one = Workload(operation=operation, name="one", group="one", x=1, x_unit="tokens", shape=shape, cost=cost)
+    with pytest.raises(SetupError, match=sentence):
+        records(tmp_path, "torch_math", study=study(monkeypatch, one))
+
+
+# What cannot run here.
+
+
+def test_what_cannot_run_has_a_record_at_every_workload_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_uv(monkeypatch, tmp_path)
+    made = records(tmp_path, "torch_math", "torch_cudnn", "flex_compile_d", "torch_math")
+    assert [(record.variant, record.workload.x, record.status) for record in made] == [
+        (name, x, status)
+        for name, status in (
+            ("torch_math", Status.UNAVAILABLE),
+            ("torch_cudnn", Status.UNSUPPORTED),
+            ("flex_compile_d", Status.UNSUPPORTED),
+        )
+        for x in (128, 512)
+    ]
+    assert [record.reason for record in made[::2]] == [
+        "uv must be on PATH to build the measured environment, got none; run `make setup`",
+        "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU",
+        "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
+    ]
+    assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
+
+
+@pytest.mark.parametrize("device", [OLD, *(Device(kind=kind, name="NVIDIA Old") for kind in ("rocm", "xpu", "mps"))])
+def test_another_device_is_named_and_never_measured_as_a_cpu(tmp_path: Path, device: Device) -> None:
+    [record, _] = records(tmp_path, "torch_flash", device=device)
+    assert record.status is Status.UNSUPPORTED
+    assert "NVIDIA Old" in str(record.reason)
+
+
+# Workers.
+
+
+def log_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_cell_writes_records_samples_control_and_capabilities_and_leaves_nothing_else(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(here)
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(here.parent / "python")))
+    monkeypatch.setenv("FLUXBENCH_WORKLOADS", ",".join(WORKLOADS))
+    bench.measure()
+    names = {"sdpa.jsonl", "sdpa.samples.json.gz", "sdpa.control.json", "sdpa.capabilities.json"}
+    assert {path.name for path in here.iterdir()} == names
+    made = files.read(here / "sdpa.jsonl")
+    assert [(record.variant, record.workload.name) for record in made] == [
+        (name, workload) for name in ("torch_flash", "torch_math") for workload in WORKLOADS
+    ]
+    assert {record.status for record in made} == {Status.PASSED}
+    assert {record.timing and record.timing.samples_ms for record in made} == {((1.0, 1.1),) * 3}
+    kept = json.loads(gzip.decompress((here / "sdpa.samples.json.gz").read_bytes()))
+    assert len(kept["series"]) == 3 * 2 * (2 + 1)  # in each process and beside each variant, with the control kernel
+    control = files.read_control(here, "sdpa")
+    assert control is not None
+    assert (control.kernel, control.samples_ms["torch_math"]) == ("made up", ((0.5, 0.6),) * 3)
+    probed = json.loads((here / "sdpa.capabilities.json").read_text(encoding="utf-8"))
+    assert (probed["schema"], probed["variants"]["torch_math"]["causal"]["status"]) == (2, "yes")
+    assert list((here.parent / "cache" / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(("name", "sustained"), [("flux", True), ("certificate", False)])
+def test_workers_are_asked_for_the_regimes_of_the_study_and_probe_beside_sustained_alone(
+    tmp_path: Path, name: str, sustained: bool
+) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    records(tmp_path, "torch_math", study=name, python=python, workloads=WORKLOADS[:1])
+    asked = [line["request"] for line in log_of(log)]
+    assert [request["sustained"] for request in asked] == [sustained] * 3
+    assert [request["probe"] for request in asked] == [False, False, sustained]
+    assert {request["device"] for request in asked} == {"cpu"}
+    assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
+
+
+def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decode = tokens("decode", 64, "decode", seq_len_q=1, heads=4, kv_heads=2)
+    log = tmp_path / "log.jsonl"
+    several = study(monkeypatch, tokens("a", 8), decode, tokens("b", 9))
+    made = records(tmp_path, "torch_math", study=several, python=str(interpreter(tmp_path / "python", log=log)))
+    asked = [[workload["name"] for workload in line["request"]["workloads"]] for line in log_of(log)]
+    assert asked == [["a", "b"]] * 3 + [["decode"]] * 3
+    assert [(record.workload.name, record.status) for record in made] == [
+        (name, Status.PASSED) for name in ("a", "decode", "b")
+    ]
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_variants_that_read_other_variables_have_workers_of_their_own_which_all_wait_and_end_together(
+    tmp_path: Path, hangs: bool
+) -> None:
+    log = tmp_path / "log.jsonl"
+    scenario = f"""
+def before(step, variant=None, workload=None):
+    if step == "check" and {hangs}:
+        time.sleep(60)
+    while step == "ready" and len(os.listdir({str(tmp_path / "waits")!r})) < 6:
+        time.sleep(0.01)
+"""
+    (tmp_path / "waits").mkdir()
+    python = interpreter(tmp_path / "python", scenario, log=log)
+    wait = f"open({str(tmp_path)!r} + f'/waits/{{os.getpid()}}', 'w').close()\nrequest_path,"
+    python.write_text(python.read_text(encoding="utf-8").replace("request_path,", wait, 1), encoding="utf-8")
+    settings: Any = {"python": str(python), "workloads": WORKLOADS[:1], "deadline_s": 3.0 if hangs else 60.0}
+    made = records(tmp_path, "te_fused", "te_flash", device=GPU, **settings)
+    groups = [(line["request"]["variants"], line["variables"]["NVTE_FUSED_ATTN"]) for line in log_of(log)]
+    if hangs:
+        assert [record.status for record in made] == [Status.TIMEOUT] * 2
+    else:
+        assert groups == [(["te_fused"], "1")] * 3 + [(["te_flash"], "0")] * 3
+    waited = [int(path.name) for path in (tmp_path / "waits").iterdir()]
+    assert len(waited) == 6
+    assert all(is_gone(pid) for pid in waited)
+    assert list((tmp_path / "cache" / "runs").iterdir()) == []
+
+
+def test_other_processes_are_looked_for_before_and_after_measuring_and_steps_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listened = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
+    records(tmp_path, "torch_cudnn")
+    assert progress.read(listened) == progress.Progress(share=None, step="")  # nothing is measured
+    seen = iter([("trainer (pid 7)",), ("trainer (pid 7)", "game (pid 9)")])
+    monkeypatch.setattr(nvidia, "other_processes", lambda device: next(seen))
+    made = records(tmp_path, "torch_math", "torch_flash", "torch_cudnn", python=str(interpreter(tmp_path / "python")))
+    assert [flag.detail for flag in made[0].flags if flag.kind == "shared_device"] == ["trainer (pid 7); game (pid 9)"]
+    assert log_of(listened)[0] == {"steps": 2 * 2 * 3}  # two variants that a CPU can run, workloads, processes
+
+
+def test_measuring_stops_in_time_to_write_what_is_not_measured() -> None:
+    for limit_s, seconds in ((20, 15.0), (100, 75.0), (120, 90.0), (1200, 1170.0), (None, 270.0)):
+        settings = Settings(root=REPOSITORY, cache=REPOSITORY, cell_limit_s=limit_s)
+        assert measuring.deadline_of(1000.0, settings) == 1000.0 + seconds
+
+
+def test_the_energy_of_a_variant_is_counted_over_its_ranked_windows() -> None:
+    def energy_mj(time_s: float) -> float:  # 400 W in the last four windows of the block, 100 W elsewhere
+        return 1e3 * (100.0 * time_s + 300.0 * max(0.0, min(time_s, 1.6) - 1.2))
+
+    of = collected([timed("torch_math")], readings(0.0, 3.0, energy_mj=energy_mj))
+    assert measuring.powers(of)["torch_math"] == (pytest.approx(400.0, rel=0.01), pytest.approx(0.0, abs=20.0))

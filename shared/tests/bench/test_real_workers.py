@@ -1,0 +1,94 @@
+"""Each operation of the package through a real worker process on the CPU, to its records.
+
+The workers find no library that draws, writes pages or reads records strictly: measured environments have none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from fakes import CPU, clean, tokens
+
+from fluxbench import operations
+from fluxbench.bench import recording
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.pool import run_worker
+from fluxbench.bench.recording import Context
+from fluxbench.environments.cell import Cell
+from fluxbench.environments.prepare import Environment
+from fluxbench.records.files import parse
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.worker.request import Request
+
+WORKLOADS = {
+    "attention": tokens("forward", 96),
+    "attention_backward": tokens("backward", 96, "attention_backward", causal=True),
+    "decode": tokens("decode", 96, "decode", seq_len_q=1, heads=4, kv_heads=2),
+}
+OUTPUTS = {"attention": {"out"}, "attention_backward": {"dq", "dk", "dv"}, "decode": {"out"}}
+NAMES = ("torch_math", "torch_flash")
+CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+REFUSES = """
+import sys
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"msgspec", "jinja2", "pandas", "matplotlib"}:
+            raise ModuleNotFoundError(f"no module named {name!r} here", name=name)
+
+sys.meta_path.insert(0, Refuses())
+print("refuses")
+"""
+
+
+def measure(operation: str, folder: Path) -> tuple[list[Record], str]:
+    """Return the records of one worker, and what it printed."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(REFUSES, encoding="utf-8")
+    variables = {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
+    workload, collected = WORKLOADS[operation], Collected()
+    request = Request(device="cpu", workloads=(workload,), variants=NAMES, references=NAMES[1:], process=1)
+    environment = Environment(python=sys.executable, variables=variables)
+    assert run_worker(folder, environment, request, collected, time.monotonic() + 300) is None
+    [log] = folder.glob("log-*.txt")
+    context = Context(cell=CELL, device=CPU, processes=1, fingerprint={}, measured_at="", powers={})
+    made = [record for name in NAMES for record in recording.of_variant(collected, name, [workload], context)]
+    return made, log.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[Record], str]]:
+    """What each operation's worker gave; they run at once."""
+    folder = tmp_path_factory.mktemp("workers")
+    with pytest.MonkeyPatch.context() as monkeypatch, ThreadPoolExecutor() as threads:
+        clean(monkeypatch)
+        return dict(zip(WORKLOADS, threads.map(lambda name: measure(name, folder / name), WORKLOADS), strict=True))
+
+
+def test_every_operation_of_the_package_is_measured() -> None:
+    assert set(WORKLOADS) == set(operations.NAMES)
+
+
+@pytest.mark.parametrize("operation", WORKLOADS)
+def test_an_operation_is_measured_without_what_workers_do_not_have(
+    measured: dict[str, tuple[list[Record], str]], operation: str
+) -> None:
+    made, printed = measured[operation]
+    assert "refuses" in printed
+    assert [(record.variant, record.status, record.reason) for record in made] == [
+        (name, Status.PASSED, None) for name in NAMES
+    ]
+    for record in made:
+        assert (record.workload, set(record.timings)) == (WORKLOADS[operation], {BURST, SUSTAINED})
+        assert set(record.errors) == OUTPUTS[operation]
+        assert all(0 < (errors.rel_l2 or 0) <= errors.budget_rel_l2 for errors in record.errors.values())
+        assert all(len(part) >= 2 for timing in record.timings.values() for part in timing.samples_ms)
+        assert record.versions["torch"] == torch.__version__
+        assert parse(record.to_json()) == record
+    assert [record.timing and record.timing.ratio == 1.0 for record in made] == [False, True]

@@ -1,0 +1,118 @@
+"""Every sample of a cell, ranked or not, and the control kernel's times beside its variants."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fakes import TINIER, TINY
+from sample_events import READY, collected, readings, timed
+
+from fluxbench.bench import samples
+from fluxbench.bench.collected import Collected
+from fluxbench.records.files import ControlTimes
+
+TIMES_MS = (1.0, 2.0, 3.0, 4.0)
+
+
+def slow_second_round(time_s: float) -> float:
+    return 1500.0 if 0.09 < time_s < 0.17 else 1980.0
+
+
+def test_every_sample_is_written_ranked_or_not() -> None:
+    trial = timed(
+        "flex", 2, burst_ms=TIMES_MS, beside_ms=2.0, workloads={TINY.name: 1.0, TINIER.name: 0.5},
+        control_ms=(0.4,) * 4,
+    )  # fmt: skip
+    trial["repeated_over_new"] = {"tinier": 0.9}
+    kept = json.loads(samples.to_json(collected([trial], readings(0.0, 0.4, clock_mhz=slow_second_round))))
+    assert kept["schema"] == 2
+    written = kept["series"]
+    assert [(each.get("workload"), each["regime"], each["variant"]) for each in written] == [
+        ("tiny", "burst", "flex"),
+        ("tiny", "sustained", "flex"),
+        ("tinier", "burst", "flex"),
+        ("tinier", "sustained", "flex"),
+        (None, "burst", "control_kernel"),
+    ]
+    burst, block = written[2], written[3]
+    assert (burst["samples_ms"], burst["ranked"], burst["process"]) == ([0.5, 1.0, 1.5, 2.0], [1, 0, 1, 1], 2)
+    assert (burst["reference_ms"], burst["place_in_round"], burst["repeated_over_new"]) == (
+        [1.0] * 4,
+        [0, 1, 2, 3],
+        0.9,
+    )
+    assert (burst["sm_clock_mhz"], burst["power_w"]) == ([1980.0, 1500.0, 1980.0, 1980.0], [300.0] * 4)
+    assert burst["began_s"] == pytest.approx([0.0, 0.1, 0.2, 0.3])
+    assert (block["ranked"], block["ranked_over"], block["calls_per_sample"]) == ([0, 0, 1, 1, 1, 1], 2, 5)
+    assert block["sm_clock_mhz"] == block["power_w"] == block["throttle_reasons"] == [None] * 6
+    assert (written[4]["beside"], written[4]["samples_ms"]) == ("flex", [0.4] * 4)
+
+
+def test_how_long_the_device_was_busy_is_beside_how_long_it_took() -> None:
+    trials = [timed("torch_flash"), timed("flex", began=10.0), timed("torch_flash", began=20.0, burst_ms=None)]
+    kept = json.loads(samples.to_json(collected(trials)))
+    assert [(each["variant"], each["regime"]) for each in kept["series"]] == [
+        ("torch_flash", "burst"),
+        ("torch_flash", "sustained"),
+        ("flex", "burst"),
+        ("flex", "sustained"),
+        ("torch_flash", "sustained"),  # a later trial of the reference has its block alone
+    ]
+    assert (kept["measuring_s"], kept["busy_s"]) == pytest.approx((3 * 1.6, (4 + 8 + 3 * 45) / 1e3))
+
+
+def test_where_nothing_was_timed_there_are_no_samples() -> None:
+    assert json.loads(samples.to_json(Collected())) == {"schema": 2, "busy_s": 0.0, "measuring_s": 0.0, "series": []}
+
+
+# The control kernel.
+
+SAMPLES = ((1.0, 1.23456789), (), (1.5,))  # in the second process its output was wrong
+KNOWN = {"event": "control_kernel", "description": "made up"}
+WITHOUT = {"event": "control_kernel", "reason": "out of memory"}
+
+
+def beside(*controls: dict[str, str], more: tuple[dict[str, Any], ...] = ()) -> Collected:
+    """Return what processes wrote of their control kernels, and its times beside a variant."""
+    trials = [
+        timed("flex", process, began=100.0 * process, burst_ms=(9.0,) * max(1, len(times)), control_ms=times)
+        for process, times in enumerate(SAMPLES)
+    ]
+    return collected([READY, *controls, *trials, *more])
+
+
+def test_its_times_are_those_beside_each_variant_of_every_process_in_order() -> None:
+    reference = [timed("torch_flash", process, burst_ms=(9.0,), control_ms=(2.0 + process,)) for process in (1, 0)]
+    later = timed("torch_flash", 1, began=30.0, burst_ms=None)
+    assert samples.control_times(beside(KNOWN, more=(*reference, later))) == ControlTimes(
+        kernel="made up", samples_ms={"flex": ((1.0, 1.234568), (), (1.5,)), "torch_flash": ((2.0,), (3.0,))}
+    )
+
+
+def test_a_round_that_is_not_ranked_is_not_ranked_for_it_either() -> None:
+    of = collected([KNOWN, timed("flex", burst_ms=(9.0,) * 3, control_ms=(1.0, 2.0, 3.0))])
+    of.readings = readings(0.0, 0.3, clock_mhz=slow_second_round)
+    times = samples.control_times(of)
+    assert times is not None
+    assert times.samples_ms == {"flex": ((1.0, 3.0),)}
+
+
+def test_of_a_process_that_was_started_again_the_later_times_count() -> None:
+    again = timed("flex", 1, began=150.0, burst_ms=(9.0,), control_ms=(4.0,))
+    times = samples.control_times(beside(KNOWN, more=(again,)))
+    assert times is not None
+    assert times.samples_ms["flex"] == ((1.0, 1.234568), (4.0,), (1.5,))
+
+
+@pytest.mark.parametrize("controls", [(WITHOUT,), ()])
+def test_a_device_without_one_has_no_times(controls: tuple[dict[str, str], ...]) -> None:
+    assert samples.control_times(beside(*controls)) is None
+
+
+@pytest.mark.parametrize("controls", [(WITHOUT, KNOWN, KNOWN), (KNOWN, KNOWN, WITHOUT)])
+def test_a_process_without_one_costs_its_own_times_alone(controls: tuple[dict[str, str], ...]) -> None:
+    times = samples.control_times(beside(*controls))
+    assert times is not None
+    assert (times.kernel, times.samples_ms["flex"][0]) == ("made up", (1.0, 1.234568))

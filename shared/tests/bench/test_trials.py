@@ -1,0 +1,129 @@
+"""The certificate's trials: runs of slowed kernels, each as a measuring cell takes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_workers import interpreter
+from fakes import CPU, TINIER, TINY, clean
+from sample_events import collected, readings, timed
+
+from fluxbench import bench
+from fluxbench.bench import trials
+from fluxbench.device import detect
+
+HEADER = """\
+# /// script
+# [tool.fluxbench]
+# notebook = "certificate"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# variants = ["torch_math"]
+# measures = "trials"
+# ///
+"""
+FORMS = ("plus_0", "plus_0_twin", "plus_0_5", "plus_1", "plus_2", "plus_5")
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The empty folder in which this process runs a cell of trials."""
+    clean(monkeypatch)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(detect, "detect", lambda: CPU)
+    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "trials.py").write_text(HEADER, encoding="utf-8")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "trials.py"))
+    return folder
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    bench.measure()
+    assert [path.name for path in folder.iterdir()] == ["trials.json"]
+    found: dict[str, Any] = json.loads((folder / "trials.json").read_text(encoding="utf-8"))
+    assert (found["schema"], found["asked"], found["device"]) == (2, trials.RUNS, CPU.name)
+    return found
+
+
+def test_every_slowed_form_is_measured_in_several_runs_each_in_another_order(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", log=log)))
+    found = measured(here)
+    names = [f"torch_math_{form}" for form in FORMS]
+    asked = [json.loads(line)["request"] for line in log.read_text(encoding="utf-8").splitlines()]
+    assert [request["variants"] for request in asked[::3]] == [[*names[i:], *names[:i]] for i in range(6)]
+    assert {(request["sustained"], request["probe"]) for request in asked} == {(False, False)}
+    assert found["variants"] == {
+        f"torch_math_{form}": {"base": "torch_math", "percent": percent, "twin": form == "plus_0_twin"}
+        for form, percent in zip(FORMS, (0.0, 0.0, 0.5, 1.0, 2.0, 5.0), strict=True)
+    }
+    assert found["fingerprint"]["workloads"] == "flux1-512px-t128"
+    assert len(found["runs"]) == 6
+    for run in found["runs"]:
+        assert {record["status"] for record in run["records"]} == {"PASSED"}
+        assert all("fingerprint" not in record for record in run["records"])
+        assert run["control"]["samples_ms"]["torch_math_plus_5"] == [[0.5, 0.6]] * 3
+        assert len(run["places"]) == 3 * 6
+        assert run["seconds"] > 0
+        assert run["others"] == []
+    printed = capsys.readouterr().out.splitlines()
+    assert len(printed) == 6
+    assert printed[0].startswith("run 1 of 6: ")
+    assert printed[0].endswith("6 of 6 records PASSED")
+
+
+def test_where_nothing_runs_one_run_is_enough_and_the_file_says_so(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", "sys.exit('no torch')")))
+    found = measured(here)
+    assert (len(found["runs"]), found["reason"]) == (1, "no slowed variant ran")
+    assert found["runs"][0]["control"] is None
+    assert "  CRASHED: the process ended with exit code 1: no torch" in capsys.readouterr().out
+
+
+def test_no_run_is_begun_that_would_not_end_in_time(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scenario = """
+def before(step, variant=None, workload=None):
+    if step == "ready":
+        time.sleep(0.8)
+"""
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "7")  # of which the last quarter is for writing; a run takes 3 s
+    found = measured(here)
+    assert len(found["runs"]) == 1
+    assert "reason" not in found
+
+
+def test_places_are_those_of_ranked_samples_in_their_rounds_and_of_trials_in_their_process() -> None:
+    def clock_mhz(time_s: float) -> float:
+        return 1500.0 if 100.09 < time_s < 100.17 else 1980.0
+
+    both = {TINY.name: 1.0, TINIER.name: 0.5}
+    of = collected(
+        [
+            timed("torch_flash", 0, began=0.0, workloads=both, control_ms=(0.5,) * 4),
+            timed("b", 0, began=200.0, control_ms=(0.5,) * 4),
+            timed("a", 0, began=100.0, burst_ms=(1.0, 2.0, 3.0, 4.00000049), workloads=both, control_ms=(0.5,) * 4),
+            timed("a", 1, began=300.0),
+            timed("torch_flash", 0, began=400.0, burst_ms=None),
+        ],
+        readings(100.0, 100.4, clock_mhz=clock_mhz),
+    )
+    first, second, third, fourth = trials.places(of)
+    assert first == {
+        "process": 0, "variant": "a", "workload": "tiny", "trial": 0, "trials": 2, "places": [0, 2, 3], "of": 5,
+        "samples_ms": [1.0, 3.0, 4.0],
+    }  # fmt: skip
+    assert (second["workload"], second["samples_ms"]) == ("tinier", [0.5, 1.5, 2.0])
+    assert (third["variant"], third["trial"], third["trials"], third["of"]) == ("b", 1, 2, 3)
+    assert (fourth["process"], fourth["trial"], fourth["trials"], fourth["of"]) == (1, 0, 1, 2)

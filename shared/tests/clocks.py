@@ -1,0 +1,101 @@
+"""A clock that a test moves by hand, and a stopwatch that takes the road of a GPU on a CPU."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing import burst, stopwatch, sustained
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.stopwatch import Stopwatch
+
+ON_CPU = torch.device("cpu")
+PLAN = Plan(
+    max_rounds=15, min_rounds=6, burst_budget_s=0.06, first_rest_s=0.5, min_rest_s=0.01, chunk_s=0.01, warm_up_s=0.1,
+    max_warm_up_s=0.5, min_block_s=0.4, max_block_s=1.0, stretch_s=0.05, settled_within=0.01, sample_s=0.02,
+)  # fmt: skip
+
+
+class Clock:
+    """Time that passes where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def read(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+    def call(
+        self, seconds: float | Iterator[float], seen: list[Any] | None = None
+    ) -> Callable[[Any], dict[str, torch.Tensor]]:
+        """Return a call that takes so long, or that long at each call, and notes what it gets."""
+        durations = itertools.repeat(seconds) if isinstance(seconds, float) else seconds
+
+        def call(given: Any) -> dict[str, torch.Tensor]:
+            if seen is not None:
+                tensors = given if isinstance(given, dict) else {}
+                seen.append({name: x.clone() for name, x in tensors.items()} if tensors else given)
+            self.now += next(durations)
+            return {"out": torch.zeros(1)}
+
+        return call
+
+    def bound(self, seconds: float | Iterator[float], seen: list[Any] | None = None) -> Bound:
+        return Bound(self.call(seconds, seen))
+
+
+def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Give the modules that take times a clock in place of `time`, and the machine a small cache."""
+    clock = Clock()
+    fake = SimpleNamespace(monotonic=clock.read, perf_counter=clock.read, sleep=clock.sleep)
+    for module in (burst, sustained, stopwatch):
+        monkeypatch.setattr(module, "time", fake)
+    small_cache(monkeypatch)
+    return clock
+
+
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the machine have a last-level cache of 64 KiB, which is written over in no time."""
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 16)
+
+
+class LikeAGPU(Stopwatch):
+    """Events as a CPU's, on the road of a GPU; it notes what it is asked to do."""
+
+    def __init__(self) -> None:
+        super().__init__(ON_CPU)
+        self.on_cpu = False
+        self.done: list[object] = []
+        self.spins: list[float] = []  # the launch times that are spun for
+        self._inner = Stopwatch(ON_CPU)
+
+    def wait(self) -> None:
+        self.done.append("wait")
+
+    def clear_cache(self) -> None:
+        self.done.append("clear")
+
+    def spin(self, launch_s: float, calls: int) -> None:
+        self.done.append(("spin", calls))
+        self.spins.append(launch_s)
+
+    def discard(self) -> None:
+        self._inner.discard()
+
+    def record(self) -> None:
+        self._inner.record()
+
+    def between_ms(self) -> list[float]:
+        return self._inner.between_ms()

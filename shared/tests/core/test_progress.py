@@ -1,0 +1,65 @@
+"""How far a cell has come, from the file in which it reports: whole, half written, or missing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fluxbench.core import progress
+from fluxbench.core.progress import Progress
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "progress.jsonl"
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(path))
+    return path
+
+
+def test_the_share_is_that_of_the_steps_that_have_begun(file: Path) -> None:
+    progress.say(variant="flex", workload="tiny")
+    assert progress.read(file) == Progress(share=None, step="flex at tiny")
+    for steps in (4, 2):  # the largest counts
+        progress.say(steps=steps)
+    assert progress.read(file) == Progress(share=0.25, step="flex at tiny")
+    progress.say(variant="torch_math", workload="tinier")
+    assert progress.read(file) == Progress(share=0.5, step="torch_math at tinier")
+    progress.say(variant=None, workload="tiny")
+    assert progress.read(file) == Progress(share=0.5, step="all variants at tiny")
+    progress.say(step="building the environment")
+    assert progress.read(file) == Progress(share=0.5, step="building the environment")
+    for _ in range(4):  # steps that begin again after a crash
+        progress.say(variant="flex", workload="tiny")
+    assert progress.read(file).share == 1.0
+
+
+def test_every_half_of_the_last_line_is_left_out(file: Path) -> None:
+    progress.say(steps=4)
+    progress.say(variant="flex", workload="tiny")
+    whole = file.read_text(encoding="utf-8")
+    last = json.dumps({"variant": "torch_math", "workload": "tinier"})
+    for length in range(len(last)):
+        file.write_text(whole + last[:length], encoding="utf-8")
+        assert progress.read(file) == Progress(share=0.25, step="flex at tiny")
+    file.write_bytes(b'{"steps": 2}\n7\n{"variant": "\xc3')  # cut within a letter
+    assert progress.read(file) == Progress(share=0.0, step="")
+
+
+def test_a_missing_file_says_nothing_and_without_a_listener_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert progress.read(tmp_path / "missing" / "progress.jsonl") == Progress(share=None, step="")
+    monkeypatch.delenv("FLUXBENCH_PROGRESS", raising=False)
+    monkeypatch.chdir(tmp_path)
+    progress.say(steps=2)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", [".", "missing/progress.jsonl", "/dev/full"])
+def test_a_file_that_cannot_be_written_fails_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(tmp_path / place))
+    progress.say(steps=2)

@@ -1,0 +1,62 @@
+"""What a person may set in environment variables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import REPOSITORY, clean
+
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+
+DEFAULT = Settings(root=REPOSITORY, cache=REPOSITORY / ".cache")
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
+
+
+def test_without_a_setting_or_with_empty_ones_everything_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Settings.load() == DEFAULT
+    for name in ("PYTHON", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S"):
+        monkeypatch.setenv(f"FLUXBENCH_{name}", "")
+    assert Settings.load() == DEFAULT
+    monkeypatch.setenv("FLUXBENCH_ALL", "0")
+    assert Settings.load() == DEFAULT
+
+
+def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUXBENCH_PYTHON", sys.executable)
+    monkeypatch.setenv("FLUXBENCH_WHEELS", str(tmp_path))
+    monkeypatch.setenv("FLUXBENCH_WORKLOADS", "flux1-512px, wan-480p,")
+    monkeypatch.setenv("FLUXBENCH_ALL", "1")
+    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "1200")
+    assert Settings.load() == Settings(
+        root=REPOSITORY,
+        cache=tmp_path / "cache",
+        python=sys.executable,
+        wheels=tmp_path,
+        workloads=("flux1-512px", "wan-480p"),
+        all=True,
+        cell_limit_s=1200.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "rule"),
+    [
+        ("WHEELS", "/missing", "a folder of wheels"),
+        ("PYTHON", "/missing/python", "the full path of an interpreter"),
+        ("PYTHON", "python3-of-nobody", "the full path of an interpreter"),
+        *(("CELL_LIMIT_S", limit, "a whole number of seconds") for limit in ("soon", "0", "-20", "1.5", " 20", "1e3")),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(name: str, value: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(f"FLUXBENCH_{name}", value)
+    with pytest.raises(SetupError) as caught:
+        Settings.load()
+    assert str(caught.value) == f"FLUXBENCH_{name} must be {rule}, got {value!r}"

@@ -1,0 +1,261 @@
+"""Every kernel of `wrong/` goes down the road of a variant, checked and timed, and is refused; the right one passes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import workers
+from calls import CALLS, wrong
+from clocks import small_cache
+from fakes import tokens
+from workers import QUICK, failures, timed, variant
+from wrong import cheats, gradients, kinds, right, values
+
+from fluxbench import operations, variants
+from fluxbench.bench.events import Event
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.guards import poison
+from fluxbench.correctness.judging import judge, verdict
+from fluxbench.device.detect import detect
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Workload
+from fluxbench.records.status import Status
+from fluxbench.variants._base import Variant
+from fluxbench.variants.forms import EAGER, FormedVariant
+from fluxbench.worker.request import Request
+
+RAGGED = tokens("ragged", 123, heads=4)
+LONGER = tokens("longer", 771, heads=4)  # far longer than it takes to look at its inputs
+BACKWARD = tokens("backward", 123, "attention_backward")
+OVER_BUDGET = r"relative L2 error .* is over the budget"
+NOT_WRITTEN = rf"NaN|{OVER_BUDGET}"
+WHEN_TIMED = rf"right when checked, wrong when timed: .*({NOT_WRITTEN})"
+SPOILED = rf"right when checked, wrong when timed: (.*{NOT_WRITTEN}|the kernel changes its inputs: q$)"
+# What is said of each: a pattern of the reason.
+VALUES = {
+    **dict.fromkeys(
+        (
+            *("scale_off", "half_the_keys", "last_block_dropped", "right_for_even_lengths", "padding_attended"),
+            *("top_keys_only", "causal_by_mistake", "mean_of_values", "heads_swapped", "layout_misread"),
+            *("float8_keys", "float8_values", "float8_scores", "float8_probabilities"),
+        ),
+        OVER_BUDGET,
+    ),
+    **dict.fromkeys(("no_max_subtraction", "unwritten_rows", "ragged_tail_uninitialised"), NOT_WRITTEN),
+    "one_nan": r"1 of \d+ output elements are NaN",
+}
+KINDS = {
+    "heads_first_strides": r"the output must be contiguous, got strides \[31488, 64, 7872, 1\] of shape",
+    "heads_first_shape": r"must have shape \[1, 123, 4, 64\], got \[1, 4, 123, 64\]",
+    "broadcast_rows": r"must be contiguous",
+    "one_row": r"must have shape \[1, 123, 4, 64\], got \[1, 1, 4, 64\]",
+    "returns_tuple": r"must be one tensor, got tuple",
+    "float32_output": r"must be torch.bfloat16, got torch.float32",
+    "lazy_subclass": r"must be a plain torch.Tensor, got LazyTensor",
+    "changes_inputs": r"the kernel changes its inputs: q$",
+    "output_in_q": rf"changes its inputs|{OVER_BUDGET}",
+}
+CHEATS = {
+    "stale_output": OVER_BUDGET,
+    "spoils_inputs_when_timed": SPOILED,
+    "cached_by_contents": r"skips work on inputs that it has seen",
+    **dict.fromkeys(
+        (
+            *("wrong_from_third_call", "returns_first_result_forever", "cached_by_address", "keeps_row_maxima"),
+            *("keeps_scales", "left_to_a_thread", "left_on_another_stream"),
+        ),
+        WHEN_TIMED,
+    ),
+}
+GRADIENTS = {
+    "half_of_v": rf"^dv: {OVER_BUDGET}",
+    "none_of_the_scores": r"^dq: relative L2 error 1.00e\+00 is over the budget",
+    "of_bare_probabilities": rf"^dq: {OVER_BUDGET}",
+    "in_float8": rf"^dq: {OVER_BUDGET}",
+    "heads_swapped": rf"^dk: {OVER_BUDGET}",
+}
+QUANTIZED = {"keeps_scales": 0.06}  # by their budgets, which they are within when they are checked
+ON_CPU = [*VALUES, *KINDS, *(name for name in CHEATS if name != "left_on_another_stream")]
+AT_RAGGED_LENGTHS = ("right_for_even_lengths", "padding_attended", "ragged_tail_uninitialised")
+# Wrong at any length and on either kind of inputs.
+NUMERIC = [name for name in VALUES if VALUES[name] != NOT_WRITTEN and name not in AT_RAGGED_LENGTHS]
+SEEDS = {"attention": 100, "attention_backward": 30}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small_cache(monkeypatch)
+    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
+
+
+def load(name: str, module: Any = None) -> Callable[[AttentionCall], Attention]:
+    """Return the `load` of a wrong kernel."""
+    if name in CHEATS:
+        return lambda call: getattr(cheats, name)()
+    found = getattr(module or (values if name in VALUES else kinds), name)
+    return lambda call: found
+
+
+def made_up(name: str) -> Variant:
+    """Return a wrong kernel as a variant."""
+    budget = QUANTIZED.get(name)
+    precision = "quantized" if budget else "exact"
+    return variant("made_up", load(name), precision_class=precision, quantized_budget_rel_l2=budget)
+
+
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    tested: Variant,
+    workload: Workload = RAGGED,
+    *,
+    sustained: bool = False,
+    device: str = "cpu",
+) -> list[Event]:
+    """Return what one worker writes that gets this variant first, and then torch_math."""
+    workers.register(monkeypatch, tested)
+    request = Request(
+        device=device,
+        workloads=(workload,),
+        variants=(tested.name, "torch_math"),
+        references=("torch_flash",),
+        sustained=sustained,
+    )
+    # Windows enough that one which the machine disturbs is no matter, where times are what is judged.
+    block_s = 0.2 if workload is LONGER else 0.0
+    return workers.events_of(request, dataclasses.replace(QUICK, min_rounds=5, max_rounds=5, max_block_s=block_s))
+
+
+def check_refused(events: list[Event], name: str, pattern: str) -> None:
+    """Fail unless a wrong kernel alone failed, as it should, and the variant after it was measured."""
+    assert len(failures(events)) == 1, failures(events)
+    [(failed, status, reason)] = failures(events)
+    assert (failed, status) == ("made_up", Status.ERROR if name == "cached_by_contents" else Status.INCORRECT)
+    assert re.search(pattern, reason), reason
+    assert timed(events) == {"torch_flash", "torch_math"}
+
+
+def test_every_wrong_kernel_is_tested() -> None:
+    def kernels(module: Any) -> Iterator[str]:
+        for name, value in vars(module).items():
+            if inspect.isfunction(value) and value.__module__ == module.__name__:
+                yield name
+
+    for module, table in ((values, VALUES), (kinds, KINDS), (cheats, CHEATS), (gradients, GRADIENTS)):
+        assert set(kernels(module)) == table.keys()
+
+
+@pytest.mark.parametrize("name", ON_CPU)
+def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    workload = LONGER if name == "cached_by_contents" else RAGGED
+    events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS)
+    check_refused(events, name, {**VALUES, **KINDS, **CHEATS}[name])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CHEATS)
+def test_a_kernel_that_cheats_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    events = measured(monkeypatch, made_up(name), tokens("ragged", 4415), sustained=True, device="cuda")
+    check_refused(events, name, CHEATS[name])
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_a_wrong_gradient_is_refused_and_its_right_output_is_not(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    tested = variant("made_up", load(name, gradients))
+    assert wrong(tested) is None
+    check_refused(measured(monkeypatch, tested, BACKWARD), name, GRADIENTS[name])
+
+
+def test_the_right_kernel_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = measured(monkeypatch, variant("made_up", right.load))
+    assert failures(events) == []
+    assert timed(events) == {"made_up", "torch_flash", "torch_math"}
+
+
+def test_a_quantized_kernel_passes_within_its_own_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = variant("made_up", load("float8_values"), precision_class="quantized", quantized_budget_rel_l2=0.06)
+    events = measured(monkeypatch, honest)
+    assert failures(events) == []
+    assert workers.checks(events)["made_up"].errors["out"].budget_rel_l2 == 0.06
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("name", NUMERIC)
+def test_a_numerically_wrong_kernel_is_refused_on_either_kind_of_inputs(name: str, dtype: str) -> None:
+    workload = tokens("made-up", 160, dtype=dtype)
+    for kind in operations.find("attention").input_kinds:
+        case = Case.make(workload, kind, 0, torch.device("cpu"))
+        outputs = {"out": load(name)(None)(*case.inputs.values())}  # type: ignore[arg-type]
+        assert judge(outputs, case)[1] is not None, kind
+        assert verdict(outputs, case) is not None, kind
+
+
+def test_outliers_show_what_normal_inputs_do_not() -> None:
+    assert re.search(f"^flux: .*({NOT_WRITTEN})", str(wrong(variant("made_up", load("no_max_subtraction")))))
+
+
+@pytest.mark.parametrize("name", AT_RAGGED_LENGTHS)
+def test_a_ragged_length_shows_what_an_even_one_does_not(name: str) -> None:
+    tested = variant("made_up", load(name))
+    assert wrong(tested, tokens=128) is None
+    assert re.search(NOT_WRITTEN, str(wrong(tested, tokens=123)))
+
+
+@pytest.mark.parametrize("kind", ["normal", "flux"])
+@pytest.mark.parametrize("seq_len", [33, 123])
+@pytest.mark.parametrize("operation", ["attention", "attention_backward"])
+def test_right_kernels_pass_at_ragged_lengths_whatever_the_seed(operation: str, seq_len: int, kind: str) -> None:
+    """A budget that a right kernel is over once in a thousand cases would refuse some kernel on every page."""
+    for dtype in ("bfloat16", "float16"):
+        workload = tokens("made-up", seq_len, operation, dtype=dtype)
+        found = operations.find(operation)
+        bound = {
+            name: found.bind(FormedVariant(each, EAGER), workload.shape)
+            for name, each in (("right", variant("right", right.load)), ("flash", variants.find("torch_flash").variant))
+        }
+        for seed in range(SEEDS[operation]):
+            case = Case.make(workload, kind, seed, torch.device("cpu"))
+            for name, call in bound.items():
+                assert judge(call(case.inputs), case)[1] is None, (name, dtype, seed)
+
+
+def test_a_right_kernel_passes_at_a_long_ragged_length() -> None:
+    workload = tokens("made-up", 4415, heads=1)
+    case = Case.make(workload, "flux", 0, torch.device("cpu"))
+    attention = variants.find("torch_flash").variant.load(operations.find("attention").attention(workload.shape))
+    with torch.inference_mode():
+        assert judge({"out": attention(*case.inputs.values())}, case)[1] is None
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ["attention", "attention_backward"])
+@pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda each: each.name)
+def test_every_call_that_a_variant_supports_is_right_on_a_gpu(variant: Variant, operation: str) -> None:
+    backward, found, device = operation == "attention_backward", operations.find(operation), detect()
+    results = {}
+    for key, changes in CALLS.items():
+        workload = tokens(key, 1025, operation, **{"head_dim_qk": 128, "head_dim_v": 128, **changes})
+        asked = found.attention(workload.shape)
+        if variant.supports(device, asked):
+            continue
+        with contextlib.suppress(ImportError), torch.inference_mode(not backward), torch.set_grad_enabled(False):
+            bound = found.bind(FormedVariant(variant, EAGER), workload.shape)
+            for kind in found.input_kinds:
+                case = Case.make(workload, kind, 0, torch.device("cuda"))
+                results[key, kind] = judge(bound(case.inputs), case, variant.quantized_budget_rel_l2)[1]
+    assert results == dict.fromkeys(results)
+
+
+@pytest.mark.gpu
+def test_rows_that_are_never_written_are_nan_on_a_gpu() -> None:
+    case = Case.make(tokens("made-up", 4608), "normal", 0, torch.device("cuda"))
+    poison(case.expected.values(), case.dtype)
+    assert "NaN" in str(judge({"out": values.unwritten_rows(*case.inputs.values())}, case)[1])

@@ -1,0 +1,187 @@
+"""What NVML's answers become: the GPU that CUDA uses first, its MIG slice, and what else runs on it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from fake_nvml import MIB, LibraryNotFound, NVMLError, gpu, write
+
+from fluxbench.device.detect import detect
+from fluxbench.device.model import Device
+from fluxbench.device.nvidia import nvidia_smi, other_processes
+from fluxbench.device.peaks import peak
+
+Install = Callable[..., None]
+SLICE = SimpleNamespace(name="NVIDIA H200 MIG 1g.18gb", uuid="MIG-1", memory_mib=16384)
+
+
+def test_an_h200_is_described_by_everything_that_nvml_knows(linux: Path, nvml: Install) -> None:
+    write(linux / "proc/cpuinfo", "model name\t: INTEL(R) XEON(R) PLATINUM 8581C\n")
+    nvml(gpu(), gpu(uuid="GPU-bbbb-2"))
+    assert detect() == Device(
+        kind="cuda",
+        name="NVIDIA H200",
+        card="dad9ac5a",
+        driver="580.159.04",
+        cuda="13.1",
+        compute_capability=(9, 0),
+        memory_bytes=143771 * MIB,
+        sm_clock_max_mhz=1980,
+        memory_clock_max_mhz=3201,
+        power_limit_w=650.0,
+        power_limit_default_w=700.0,
+        ecc=True,
+        mig=False,
+        compute_mode="default",
+        count=2,
+        cpu="INTEL(R) XEON(R) PLATINUM 8581C",
+        os="Linux 6.18 x86_64",
+    )
+
+
+@pytest.mark.parametrize(
+    ("unsupported", "field"),
+    [
+        ("ecc", "ecc"),
+        ("mig", "mig"),
+        ("memory_mib", "memory_bytes"),
+        ("limit_mw", "power_limit_w"),
+        ("default_mw", "power_limit_default_w"),
+        ("sm_mhz", "sm_clock_max_mhz"),
+        ("capability", "compute_capability"),
+        ("mode", "compute_mode"),
+        ("uuid", "card"),
+    ],
+)
+def test_what_nvml_does_not_support_is_unknown_and_the_rest_stays(nvml: Install, unsupported: str, field: str) -> None:
+    nvml(gpu())
+    whole = vars(detect())
+    nvml(gpu(**{unsupported: None}))
+    assert vars(detect()) == {**whole, field: None}
+
+
+@pytest.mark.parametrize(("mode", "name"), [(1, "exclusive_thread"), (2, "prohibited"), (3, "exclusive_process")])
+def test_a_compute_mode_is_a_word(nvml: Install, mode: int, name: str) -> None:
+    nvml(gpu(mode=mode))
+    assert detect().compute_mode == name
+
+
+def test_two_cards_of_a_model_differ_and_do_not_reveal_their_identifiers(
+    nvml: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvml(gpu(uuid="GPU-aaaa-1"), gpu(uuid=b"GPU-bbbb-2"))
+    cards = []
+    for index in ("0", "1", "0"):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", index)
+        cards.append(detect().card)
+    assert cards[0] == cards[2] != cards[1]
+    assert not {"aaaa", "bbbb"} & {str(card) for card in cards}
+
+
+@pytest.mark.parametrize("setting", ["1", "1,0", " 1", "GPU-bbbb-2", "GPU-bb"])
+def test_the_first_visible_gpu_is_used(monkeypatch: pytest.MonkeyPatch, nvml: Install, setting: str) -> None:
+    nvml(gpu(), gpu(uuid="GPU-bbbb-2", limit_mw=500_000))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert detect().power_limit_w == 500.0
+
+
+@pytest.mark.parametrize("setting", ["", "-1", "1", "GPU-zzzz", "MIG-zzzz"])
+def test_hidden_gpus_leave_the_cpu_and_a_note(monkeypatch: pytest.MonkeyPatch, nvml: Install, setting: str) -> None:
+    nvml(gpu())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    device = detect()
+    assert (device.kind, device.note) == ("cpu", f"CUDA_VISIBLE_DEVICES={setting!r} leaves no NVIDIA GPU")
+
+
+def test_a_lost_gpu_does_not_shift_the_indices_of_the_others(monkeypatch: pytest.MonkeyPatch, nvml: Install) -> None:
+    nvml(None, gpu(limit_mw=500_000), gpu())
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    device = detect()
+    assert (device.power_limit_w, device.count, device.note) == (500.0, 2, None)
+
+
+def test_a_lost_only_gpu_is_a_cpu_with_a_note(nvml: Install) -> None:
+    nvml(None)
+    assert (detect().kind, detect().note) == ("cpu", "NVML lists no GPU that answers")
+
+
+def test_a_driver_that_fails_midway_is_noted(nvml: Install) -> None:
+    nvml(gpu(name=None))
+    assert detect().kind == "cpu"
+    assert "its driver does not answer: Not Supported" in str(detect().note)
+
+
+@pytest.mark.parametrize(
+    ("package", "note"),
+    [(None, "import of pynvml halted"), (LibraryNotFound("no library"), "no library")],
+)
+def test_a_gpu_without_nvml_is_noted_where_the_machine_has_one(
+    linux: Path, nvml: Install, monkeypatch: pytest.MonkeyPatch, package: NVMLError | None, note: str
+) -> None:
+    if package:
+        nvml(init_error=package)
+    else:
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert detect().note is None
+    write(linux / "sys/bus/pci/devices/0000:41:00.0/vendor", "0x10de\n")
+    write(linux / "sys/bus/pci/devices/0000:41:00.0/class", "0x030200\n")
+    assert f"an NVIDIA GPU is present but its driver does not answer: {note}" in str(detect().note)
+
+
+def test_gpus_of_several_models_are_noted_because_cuda_may_order_them_otherwise(
+    monkeypatch: pytest.MonkeyPatch, nvml: Install
+) -> None:
+    nvml(gpu(), gpu(name="NVIDIA L4"))
+    assert detect().note == "several GPU models: without CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA may use another one"
+    assert detect().count == 1
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert detect().note is None
+
+
+@pytest.mark.parametrize("setting", [None, "0", "MIG-1"])
+def test_a_mig_slice_has_its_own_name_and_memory_and_no_peak(
+    monkeypatch: pytest.MonkeyPatch, nvml: Install, setting: str | None
+) -> None:
+    nvml(gpu(mig=[1, 1], slices=[None, SLICE]))
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    device = detect()
+    assert (device.name, device.memory_bytes, device.mig) == ("NVIDIA H200 MIG 1g.18gb", 16384 * MIB, True)
+    assert device.power_limit_w == 650.0
+    assert peak(device) is None
+
+
+def test_mig_without_a_slice_is_a_cpu_with_a_note(nvml: Install) -> None:
+    nvml(gpu(mig=[1, 1]))
+    assert detect().note == "MIG is on and the GPU has no MIG device; create one, or turn MIG off"
+
+
+def test_other_processes_are_those_that_are_not_ours(linux: Path, nvml: Install) -> None:
+    me, parent, child, stranger = os.getpid(), 900001, 900002, 900003
+    for pid, ppid in ((me, parent), (parent, 1), (child, me), (stranger, 1), (1, 0)):
+        write(linux / f"proc/{pid}/stat", f"{pid} (a name) with ) it) S {ppid} 1 1 0\n")
+    running = [SimpleNamespace(pid=pid, usedGpuMemory=2048 * MIB) for pid in (me, parent, child, stranger)]
+    nvml(gpu(processes=[*running, SimpleNamespace(pid=900004, usedGpuMemory=None)]))
+    device = detect()
+    assert other_processes(device) == ("900003 train 2048 MiB", "900004 train unknown MiB")
+    assert other_processes(Device(kind="rocm", name="AMD gfx942")) == ()
+    nvml(init_error=NVMLError("no"))
+    assert other_processes(device) == ()
+    nvml(None)
+    assert other_processes(device) == ()
+
+
+@pytest.mark.parametrize("exit_code", [0, 9])
+def test_nvidia_smi_is_shown_without_the_folders_of_programs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, exit_code: int
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert nvidia_smi() is None
+    printed = "|  80W /  700W | Pwr:Usage/Cap |\n|  1  844  C  /home/someone/venv/bin/python3   846MiB |"
+    write(tmp_path / "bin/nvidia-smi", f"#!/bin/sh\nprintf '%s' '{printed}'\nexit {exit_code}\n").chmod(0o755)
+    assert nvidia_smi() == "|  80W /  700W | Pwr:Usage/Cap |\n|  1  844  C  python3                          846MiB |"

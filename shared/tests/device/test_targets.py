@@ -1,0 +1,78 @@
+"""The folder of a device under `reports/`, and what `environment/targets.toml` says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from fakes import CPU, GPU, REPOSITORY
+
+from fluxbench.core.errors import SetupError
+from fluxbench.device import targets
+from fluxbench.device.model import Device
+from fluxbench.device.targets import Target, target_name
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H100 80GB HBM3", "h100-sxm"),
+        ("nvidia h100 80gb hbm3", "h100-sxm"),
+        ("NVIDIA H100 PCIe", "h100-pcie"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("A100-PCIE-40GB", "a100-40gb"),
+        ("NVIDIA A100-SXM4-80GB", "a100-80gb"),
+        ("NVIDIA A100 80GB PCIe", "a100-80gb"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA L4", "l4"),
+        ("NVIDIA L40S", "l40s"),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 5090", "rtx-5090"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-4090-laptop-gpu"),
+        ("NVIDIA H200 MIG 1g.18gb", "h200-mig-1g-18gb"),
+        ("AMD Instinct MI300X OAM", "amd-instinct-mi300x-oam"),
+        ("Tesla T4", "tesla-t4"),
+        ("../../etc", "etc"),
+        ("", "cuda"),
+    ],
+)
+def test_a_target_is_a_safe_folder_name(name: str, target: str) -> None:
+    assert target_name(Device(kind="cuda", name=name)) == target
+
+
+def test_a_slice_is_another_target_than_its_card_and_every_cpu_is_one() -> None:
+    assert target_name(Device(kind="cuda", name="NVIDIA H200", mig=True)) == "h200-mig"
+    assert target_name(Device(kind="cuda", name="NVIDIA H200 MIG 1g.18gb", mig=True)) == "h200-mig-1g-18gb"
+    assert target_name(Device(kind="cpu", name="AMD EPYC 9654")) == "cpu"
+
+
+def test_the_targets_of_the_repository() -> None:
+    assert targets.of(GPU, REPOSITORY) == Target(
+        name="made-up", locks=("torch-2.13.0.txt",), exclude=(), required=("torch_native", "torch_math")
+    )
+    assert targets.of(CPU, REPOSITORY).locks == ("torch-2.13.0+cpu.txt", "torch-2.13.0.txt")
+    h200 = targets.of(dataclasses.replace(GPU, name="NVIDIA H200"), REPOSITORY)
+    assert (h200.name, h200.exclude) == ("h200", ("torch_math_compile_ma",))
+    assert {"torch_cudnn", "flex", "triton_flash"} <= set(h200.required)
+
+
+def write(root: Path, text: str) -> None:
+    (root / "environment").mkdir()
+    any_target = '[any]\nlocks = ["a.txt"]\nexclude = ["x"]\nrequired = ["y"]\n'
+    (root / "environment" / "targets.toml").write_text(any_target + text, encoding="utf-8")
+
+
+def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
+    write(tmp_path, '[made-up]\nrequired = ["z"]\nlibraries = ["sage"]\n')
+    assert targets.of(GPU, tmp_path) == Target(name="made-up", locks=("a.txt",), exclude=("x",), required=("z",))
+
+
+def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, '[made-up]\nexpects = ["z"]\n')
+    with pytest.raises(
+        SetupError, match=r"target 'made-up' of .* must have only locks, exclude, .*, got expects; remove"
+    ):
+        targets.of(GPU, tmp_path)

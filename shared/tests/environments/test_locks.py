@@ -1,0 +1,55 @@
+"""The repository's locks: hashes, no index, nothing twice, and every pin of a measuring cell."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from fakes import REPOSITORY
+from uvnote.parser import parse_markdown
+
+from fluxbench.environments import cell
+from fluxbench.environments.locks import Locks
+
+FOLDER = REPOSITORY / "environment" / "locks"
+TORCH = [FOLDER / "torch-2.13.0.txt", FOLDER / "torch-2.13.0+cpu.txt"]
+LIBRARIES = sorted({path.stem for path in FOLDER.glob("*.in")} - {"uv", "tools", "dev", *(path.stem for path in TORCH)})
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.txt")))
+def test_every_package_of_a_lock_has_a_hash_and_no_index_is_named(name: str) -> None:
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    packages = re.split(r"(?m)^(?=[\w.-]+==)", text)[1:]
+    assert [package.split()[0] for package in packages if "--hash=sha256:" not in package] == []
+    assert not re.search(r"://|--index|--find-links", text)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_s_lock_holds_nothing_that_torch_brings(library: str) -> None:
+    locks = Locks(torch=TORCH[0], library=FOLDER / f"{library}.txt")
+    assert locks.library_pins().keys() & Locks(torch=TORCH[0]).pins().keys() == set()
+    assert not [name for name in locks.library_pins() if name.endswith("-cu12")]
+
+
+def test_the_wheelhouse_of_the_h200_holds_every_library() -> None:
+    table = tomllib.loads((REPOSITORY / "environment" / "targets.toml").read_text(encoding="utf-8"))
+    assert sorted(table["h200"]["libraries"]) == LIBRARIES
+
+
+@pytest.mark.parametrize("torch", TORCH, ids=lambda path: path.stem)
+def test_every_pin_of_a_cell_is_in_every_lock_that_it_is_installed_from(torch: Path) -> None:
+    tables = {}
+    for notebook in sorted((REPOSITORY / "notebooks").glob("*.md")):
+        for code in parse_markdown(notebook.read_text(encoding="utf-8"))[1]:
+            if cell.is_measuring(code.code):
+                tables[f"{notebook.stem}/{code.id}"] = cell.tool_table(code.code) or {}
+    assert len(tables) > 5
+    wrong = {}
+    for name, table in tables.items():
+        if "+cpu" in torch.stem and any(pin.startswith("triton==") for pin in table["packages"]):
+            continue  # which no CPU measures
+        library = FOLDER / f"{table['lock']}.txt" if "lock" in table else None
+        wrong[name] = Locks(torch=torch, library=library).wrong(tuple(table["packages"]))
+    assert not any(wrong.values()), wrong

@@ -1,0 +1,101 @@
+"""How uv is found and what it inherits, and what its failures become: by what uv 0.13.8 prints."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import REPOSITORY, clean, executable, without_uv
+
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+from fluxbench.environments import uv
+
+NO_NETWORK = """\
+error: Failed to fetch: http://user:secret@registry.example:8080/simple/torch/
+  cause: error sending request for url (https://registry.example/simple/torch/)
+  cause: dns error
+"""
+OFFLINE = """\
+error: No solution found when resolving dependencies
+  cause: Because torch was not found in the cache and you require torch==2.13.0, your requirements are unsatisfiable.
+
+hint: Packages were unavailable because the network was disabled.
+"""
+UNSOLVED = "error: No solution found when resolving dependencies\n  cause: Because {} and you require it, they are\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "advice"),
+    [
+        (NO_NETWORK, "check the network, or name a folder of wheels in FLUXBENCH_WHEELS"),
+        ("error: tcp\n  cause: refused", "check the network, or name a folder of wheels in FLUXBENCH_WHEELS"),
+        (OFFLINE, "bring a wheel that fits, or allow the network"),
+        (UNSOLVED.format("torch has no wheels with a matching tag"), "bring a wheel that fits, or allow the network"),
+        (UNSOLVED.format("numpy has an invalid format"), "bring a wheel that fits this Python and platform"),
+        (
+            UNSOLVED.format("flash-attn==2.8.3 has no usable wheels"),
+            "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
+        ),
+        (
+            "error: Failed to download `numpy`\n  cause: Hash mismatch for `numpy==2.4.6`\n\n    Expected:\n",
+            "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or lock it anew",
+        ),
+        ("error: it\n  cause: No space left on device (os error 28)", "free some disk space and run it again"),
+        ("error: it\n  × broke.\n\nhint: a hash\n", "it broke"),
+        ("", ""),
+    ],
+)
+def test_a_failure_becomes_one_sentence_with_advice_and_no_address(printed: str, advice: str) -> None:
+    sentence = uv.explain(printed)
+    assert sentence.endswith(advice)
+    assert not [word for word in ("\n", "://", "registry.example", "secret", "hint", "error: ") if word in sentence]
+
+
+def test_a_long_failure_is_cut() -> None:
+    sentence = uv.explain("error: " + "no solution " * 200)
+    assert sentence.partition("; ")[0] == ("no solution " * 200)[:299] + "…"
+
+
+def test_uv_is_the_one_that_runs_us_or_beside_us_or_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_uv(monkeypatch, tmp_path)
+    with pytest.raises(SetupError, match=r"uv must be on PATH .*, got none; run `make setup`"):
+        uv.find()
+    on_path = executable(tmp_path / "bin" / "uv", "")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert uv.find() == str(on_path)
+    beside = executable(tmp_path / "uv", "")
+    assert uv.find() == str(beside)
+    monkeypatch.setenv("UV", str(on_path))
+    assert uv.find() == str(on_path)
+    monkeypatch.setenv("UV", "/missing/uv")
+    with pytest.raises(SetupError, match="got /missing/uv"):
+        uv.find()
+
+
+@pytest.mark.parametrize(
+    ("variables", "wheels", "added"),
+    [
+        ({}, None, {}),
+        ({"PIP_FIND_LINKS": "/one /two"}, None, {"UV_FIND_LINKS": "/one,/two"}),
+        ({"PIP_FIND_LINKS": "/one", "UV_FIND_LINKS": "/two"}, None, {"UV_FIND_LINKS": "/two"}),
+        ({"PIP_FIND_LINKS": "/one"}, Path("/w"), {"UV_FIND_LINKS": "/w", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}),
+    ],
+)
+def test_uv_uses_the_folders_that_pip_uses_or_the_wheels_alone(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], wheels: Path | None, added: dict[str, str]
+) -> None:
+    clean(monkeypatch)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert uv.variables(Settings(root=REPOSITORY, cache=REPOSITORY, wheels=wheels)) == added
+
+
+def test_inside_a_cell_uv_keeps_to_the_cache_that_the_cell_was_installed_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    monkeypatch.setattr(sys, "prefix", "/cache/uv/environments-v2/sdpa-0123")
+    assert uv.variables(settings) == {"UV_CACHE_DIR": "/cache/uv"}
+    monkeypatch.setenv("UV_CACHE_DIR", "/another")
+    assert uv.variables(settings) == {}

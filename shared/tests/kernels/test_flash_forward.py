@@ -1,0 +1,274 @@
+"""The Triton kernel against a float64 oracle: in Triton's interpreter on the CPU, and on a GPU where there is one.
+
+The interpreter is chosen by the environment when triton is imported, so it runs in a process of its own: this file
+as a script, which measures every case and prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from fluxbench.kernels import flash_forward as kernel  # noqa: E402
+
+# Half a unit in the last place of bfloat16 and of float16, as the standard deviation of a uniform error.
+ROUNDING = {"bfloat16": 2**-8 / math.sqrt(6), "float16": 2**-11 / math.sqrt(6)}
+# Shared memory of one block, CUDA C++ Programming Guide, technical specifications per compute capability.
+SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One call: its shape, how its inputs lie in memory, and the tiling's two paths."""
+
+    seq_len_q: int
+    seq_len_k: int
+    batch: int = 1
+    heads: int = 2
+    kv_heads: int = 2
+    head_dim: int = 64
+    dtype: str = "bfloat16"
+    memory: str = "contiguous"  # "transposed": a view of [batch, heads, seq_len, head_dim]; "unaligned": of odd strides
+    descriptors: bool = True
+    overlap: bool = True
+
+    def __str__(self) -> str:
+        path = f"{'tma' if self.descriptors else 'pointers'}{'-overlap' if self.overlap else ''}"
+        shape = f"{self.batch}x{self.seq_len_q}x{self.seq_len_k}x{self.heads}to{self.kv_heads}x{self.head_dim}"
+        return f"{shape}-{self.dtype}-{self.memory}-{path}"
+
+
+PATHS = [(True, True), (True, False), (False, True), (False, False)]
+CASES = [
+    *(
+        Case(seq_len_q=n, seq_len_k=n, dtype=dtype, head_dim=head_dim, descriptors=head_dim == 64)
+        for n in (1, 33, 123, 129)
+        for dtype, head_dim in (("bfloat16", 128), ("float16", 64))
+    ),
+    *(
+        Case(seq_len_q=65, seq_len_k=n, batch=2, heads=4, descriptors=descriptors, overlap=overlap)
+        for n in (128, 200)
+        for descriptors, overlap in PATHS
+    ),
+    *(
+        Case(seq_len_q=33, seq_len_k=97, heads=4, kv_heads=2, batch=2, memory=memory, descriptors=descriptors)
+        for memory in ("transposed", "unaligned")
+        for descriptors in (True, False)
+    ),
+    Case(seq_len_q=257, seq_len_k=1, heads=3, kv_heads=1, head_dim=128, dtype="float16"),
+    Case(seq_len_q=1, seq_len_k=257, heads=3, kv_heads=1, head_dim=128),
+]
+
+
+def make_inputs(case: Case, device: str) -> list[Any]:
+    """Return q, k and v, [batch, seq_len, heads, head_dim], normal, with the memory layout of the case."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(seq_len: int, heads: int) -> Any:
+        shape = (case.batch, seq_len, heads, case.head_dim)
+        values = torch.randn(shape, generator=generator).to(getattr(torch, case.dtype)).to(device)
+        if case.memory == "transposed":
+            return values.transpose(1, 2).contiguous().transpose(1, 2)
+        if case.memory == "unaligned":
+            return torch.nn.functional.pad(values, (1, 2))[..., 1:-2]
+        return values
+
+    return [draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in range(2))]
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    """Return torch's math attention in the inputs' dtype."""
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        swapped = (x.transpose(1, 2) for x in (q, k, v))
+        return torch.nn.functional.scaled_dot_product_attention(*swapped, enable_gqa=True).transpose(1, 2)
+
+
+def relative_l2(got: Any, exact: Any) -> float:
+    return float((got.double() - exact).norm() / exact.norm())
+
+
+def measure(case: Case, device: str, tiling: kernel.Tiling | None) -> dict[str, Any]:
+    """Run one case; return its error, its budget, and what else the output must be."""
+    q, k, v = make_inputs(case, device)
+    exact = attention(q.double(), k.double(), v.double())
+    out = kernel.flash_forward(q, k, v, tiling)
+    return {
+        "error": relative_l2(out, exact),
+        "budget": 2 * relative_l2(attention(q, k, v), exact) + ROUNDING[case.dtype],
+        "form": [list(out.shape), str(out.dtype), out.is_contiguous()],
+    }
+
+
+def form_of(case: Case) -> list[Any]:
+    return [[case.batch, case.seq_len_q, case.heads, case.head_dim], f"torch.{case.dtype}", True]
+
+
+def small_tiling(case: Case) -> kernel.Tiling:
+    return kernel.Tiling(block_m=64, block_n=64, warps=4, stages=2, descriptors=case.descriptors, overlap=case.overlap)
+
+
+def interpret() -> None:
+    """Measure every case in Triton's interpreter, and print the results by case."""
+    teach_the_interpreter_bfloat16()
+    print(json.dumps({str(case): measure(case, "cpu", small_tiling(case)) for case in CASES}))
+
+
+def teach_the_interpreter_bfloat16() -> None:
+    """Make the interpreter (3.6, 3.7) do what a GPU does with bfloat16.
+
+    By itself it multiplies matrices of bfloat16 by their bits, taken as integers, and casts to it by cutting bits off.
+    """
+    import numpy as np
+    from triton import language as tl
+    from triton.runtime import interpreter
+
+    dot = interpreter.InterpreterBuilder.create_dot
+
+    def widen(x: Any) -> Any:
+        if x.dtype != tl.bfloat16:
+            return x
+        return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
+
+    def cut(self: Any, x: Any, to: Any) -> Any:
+        if (x.dtype.scalar, to.scalar) != (tl.float32, tl.bfloat16):
+            return self.cast_impl(x, to)
+        bits = x.data.view(np.uint32)
+        nearest_even = bits + 0x7FFF + (bits >> 16 & 1)
+        return interpreter.TensorHandle((nearest_even >> 16).astype(np.uint16), tl.bfloat16)
+
+    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, widen(a), widen(b), *rest)
+    interpreter.InterpreterBuilder.create_fp_trunc = cut
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> dict[str, dict[str, Any]]:
+    from interpreted import printed
+
+    return printed(__file__)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_interpreted_output_is_within_twice_the_error_of_math_attention(
+    case: Case, interpreted: dict[str, dict[str, Any]]
+) -> None:
+    result = interpreted[str(case)]
+    assert result["form"] == form_of(case)
+    assert result["error"] <= result["budget"]
+
+
+GPU_CASES = [
+    *CASES,
+    *(
+        Case(seq_len_q=n, seq_len_k=n, heads=4, head_dim=head_dim, dtype=dtype)
+        for n in (4097, 4224, 4415, 4608)
+        for head_dim in (64, 128)
+        for dtype in ("bfloat16", "float16")
+    ),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("case", GPU_CASES, ids=str)
+def test_output_on_the_gpu_is_within_twice_the_error_of_math_attention(case: Case) -> None:
+    own = kernel.tiling_for(torch.cuda.get_device_capability(), case.head_dim)
+    path = {"descriptors": own.descriptors and case.descriptors, "overlap": case.overlap}
+    for tiling in (None, replace(small_tiling(case), **path)):
+        result = measure(case, "cuda", tiling)
+        assert result["form"] == form_of(case)
+        assert result["error"] <= result["budget"]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_offsets_past_two_to_the_31_reach_the_last_head() -> None:
+    # 40 heads x 128 x 460,000 tokens is past 2**31 elements; one query block of the last rows is enough.
+    q = torch.zeros(1, 460_000, 40, 128, dtype=torch.bfloat16, device="cuda")
+    k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
+    q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
+    own = kernel.tiling_for(torch.cuda.get_device_capability(), 128)
+    exact = attention(q[:, -5:].double(), k.double(), k.double())
+    for tiling in (own, replace(own, block_n=64, descriptors=False, overlap=False)):
+        assert relative_l2(kernel.flash_forward(q, k, k, tiling)[:, -5:], exact) < 0.01
+
+
+@pytest.mark.parametrize("capability", list(kernel.TILINGS))
+@pytest.mark.parametrize("head_dim", kernel.HEAD_DIMS)
+def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], head_dim: int) -> None:
+    tiling = kernel.TILINGS[capability][head_dim]
+    compiled = compile_for(capability, head_dim, tiling)
+    assert compiled.metadata.shared <= SHARED_MEMORY_KIB[capability] * 1024
+
+
+def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tiling) -> Any:
+    """Compile the kernel for a device that need not be here, with every mask that it can have."""
+    names = kernel.flash_forward_kernel.arg_names
+    constants = {
+        "HEADS": 24,
+        "GROUP": 1,
+        "HEAD_DIM": head_dim,
+        "BLOCK_M": tiling.block_m,
+        "BLOCK_N": tiling.block_n,
+        "RAGGED": True,
+        "DESCRIPTORS": tiling.descriptors,
+        "OVERLAP": tiling.overlap,
+    }
+    rows = {"q_source": tiling.block_m, "out_source": tiling.block_m}
+    types = {name: "constexpr" if name in constants else "i32" for name in names} | {"scale_log2": "fp32"}
+    for name in (name for name in names if name.endswith("_source")):
+        block = f"tensordesc<bf16[1, 1, {rows.get(name, tiling.block_n)}, {head_dim}]>"
+        types[name] = block if tiling.descriptors else "*bf16"
+    aligned = [name for name in names if types[name] == "*bf16" or name.startswith("stride_")]
+    source = triton.compiler.ASTSource(
+        fn=kernel.flash_forward_kernel,
+        signature=types,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+    return triton.compile(source, target=target, options={"num_warps": tiling.warps, "num_stages": tiling.stages})
+
+
+def tensors(**changes: Any) -> dict[str, Any]:
+    shape, half = (1, 8, 2, 64), torch.bfloat16
+    return {name: torch.zeros(shape, dtype=half) for name in "qkv"} | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({}, "q must be on an NVIDIA GPU, got cpu; move"),
+        ({"q": torch.zeros(8, 2, 64)}, r"q must be \[batch, seq_len, heads, head_dim\].*got \[8, 2, 64\]; reshape"),
+        ({"k": torch.zeros(1, 0, 2, 64)}, r"k must be .* no empty dimension, got \[1, 0, 2, 64\]; reshape"),
+        ({"q": torch.zeros(1, 8, 2, 64)}, "q must be bfloat16 or float16, .* got torch.float32"),
+        ({"v": torch.zeros(1, 8, 2, 64).half()}, "v must be .*, got torch.float16 and q torch.bfloat16; cast"),
+        ({"k": torch.zeros(1, 8, 64, 2).bfloat16().mT}, "k must be contiguous in head_dim, got a stride of 2; call"),
+        ({"v": torch.zeros(1, 9, 2, 64).bfloat16()}, "k and v must have one shape, got .*; pass"),
+        (dict.fromkeys("kv", torch.zeros(2, 8, 2, 64).bfloat16()), "k must have the batch and head_dim of q, 1 and 64"),
+        (dict.fromkeys("kv", torch.zeros(1, 8, 3, 64).bfloat16()), "kv_heads must divide the heads of q, 2, got 3"),
+        (dict.fromkeys("qkv", torch.zeros(1, 8, 2, 96).bfloat16()), "head_dim must be 64 or 128, got 96; pad"),
+    ],
+)
+def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kernel.flash_forward(**tensors(**changes))
+
+
+def test_device_older_than_the_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must have compute capability 8.0 or newer, got \(7, 5\)"):
+        kernel.tiling_for((7, 5), 128)
+
+
+def test_device_between_two_of_the_table_takes_the_older() -> None:
+    assert kernel.tiling_for((8, 9), 128) is kernel.TILINGS[8, 6][128]
+
+
+if __name__ == "__main__":
+    interpret()

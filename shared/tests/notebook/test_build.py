@@ -1,0 +1,370 @@
+"""Building a notebook: which cells run, in what order, what a failure costs, and what is wrong with the page."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import without_uv
+from notebooks import ALL, NEWER, Machine
+from sample_records import record
+
+from fluxbench.core.errors import SetupError
+from fluxbench.core.progress import Progress
+from fluxbench.notebook.listeners import Lines
+from fluxbench.records.status import Status
+
+# What runs.
+
+
+def test_a_first_build_runs_every_cell_and_a_second_one_none(machine: Machine) -> None:
+    built = machine.build()
+    assert machine.ran() == ALL
+    assert built.problems == ()
+    assert built.page == machine.output / "made_up.html"
+    assert [each.variant for each in built.records] == ["torch_math", "torch_native"]
+    page = machine.page
+    assert machine.build().problems == ()
+    assert machine.ran() == []
+    assert machine.page == page
+
+
+def test_a_cell_gets_the_results_that_it_needs_and_they_are_on_the_page(machine: Machine) -> None:
+    machine.measures("first", record("torch_math", sustained_ms=1.25))
+    machine.build("first")
+    assert "measured torch_math: 1.25 ms" in machine.shown("first")
+    assert "shown torch_math: 1.25 ms" in machine.shown("figure")
+    assert "drawn torch_math: 1.25 ms" in machine.shown("figure")
+    assert 'href="artifacts/figure/table.csv"' in machine.html("figure")
+    assert (machine.output / "artifacts/figure/table.csv").read_text(encoding="utf-8") == "torch_math: 1.25 ms"
+
+
+def test_cells_run_in_document_order_and_each_after_those_that_it_needs(machine: Machine) -> None:
+    machine.write("id=a needs=d", "id=b", "id=c depends=b,a", "id=d", "id=e")
+    machine.build()
+    assert machine.ran() == ["b", "d", "a", "c", "e"]
+
+
+def test_a_cell_runs_in_an_empty_folder_with_what_uv_needs(machine: Machine) -> None:
+    names = ("UV_CACHE_DIR", "UV_PYTHON", "PYTHONNOUSERSITE", "FLUXBENCH_CELL_LIMIT_S", "UVNOTE_INPUTS")
+    code = f"import os; print(os.listdir(), os.listdir(os.environ['HOME']), [os.environ.get(name) for name in {names}])"
+    machine.write(f"id=a: {code}")
+    machine.build()
+    base = getattr(sys, "_base_executable", sys.executable)
+    assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1080', None]" in machine.shown("a")
+
+
+@pytest.mark.parametrize("folder", [None, "."])
+def test_a_cell_gets_the_earlier_good_results_of_the_measuring_cells_that_it_needs(
+    built: Machine, monkeypatch: pytest.MonkeyPatch, folder: str | None
+) -> None:
+    if folder:  # where the notebook's path is relative to: the cell runs elsewhere
+        monkeypatch.chdir(built.notebook.parent)
+        built.notebook = built.notebook.relative_to(Path.cwd())
+    built.rewrite(
+        'bench.show("first")',
+        "print('history', [line.count('torch_math') > 0 and line.split('median_ms\":')[-1][:3] for folder in "
+        "os.environ['FLUXBENCH_HISTORY'].split(':') if folder for line in open(f'{folder}/first.jsonl')])",
+    )
+    built.rewrite("id=other needs=second", "id=other needs=figure")
+    built.rewrite('bench.show("second")', "print('history', os.environ['FLUXBENCH_HISTORY'])")
+    for sustained_ms in (2.0, 3.0):
+        built.measures("first", record("torch_math", sustained_ms=sustained_ms))
+        built.build("first")
+    assert "history ['2.0', '1.0']" in built.shown("figure")
+    assert built.shown("other") == "history"  # figure shows, and has no history
+
+
+def test_a_retryable_failure_runs_again_with_the_cells_that_need_it(built: Machine) -> None:
+    built.measures("first", record("torch_math"), record("flex", status=Status.CRASHED))
+    assert built.build("first").problems == ()
+    assert built.states() == {**dict.fromkeys(ALL, "fresh"), "first": "retryable"}  # the result holds
+    built.ran()
+    built.measures("first", record("torch_math"), record("flex"))
+    built.build()
+    assert built.ran() == ["first", "figure"]
+    assert built.states() == dict.fromkeys(ALL, "fresh")
+
+
+def test_a_cell_whose_outputs_changed_runs_again(machine: Machine) -> None:
+    machine.write("id=a outputs=a.txt: open('a.txt', 'w').write('1'); open('b.txt', 'w').write('12')", "id=b")
+    machine.build()
+    assert machine.good("a").run.artifacts == {"a.txt": 1}
+    machine.rewrite("outputs=a.txt", "outputs=a.txt,b.txt")
+    machine.ran()
+    machine.build()
+    assert machine.ran() == ["a"]
+    assert machine.good("a").run.artifacts == {"a.txt": 1, "b.txt": 2}
+    assert 'href="artifacts/a/b.txt"' in machine.page
+
+
+def test_notebooks_of_a_folder_keep_their_results_and_sources_apart(machine: Machine) -> None:
+    machine.write("id=a: print('of one')")
+    machine.build()
+    machine.notebook = machine.notebook.with_name("another.md")
+    machine.write("id=a: print('of another')")
+    machine.build()
+    assert machine.ran() == ["a", "a"]
+    assert "of another" in machine.shown("a")
+    machine.notebook = machine.notebook.with_name("made_up.md")
+    machine.build()
+    assert machine.ran() == []
+    assert "of one" in machine.shown("a")
+    assert "of one" in (machine.output / "cells" / "a.py").read_text(encoding="utf-8")
+
+
+# What a cell displays.
+
+
+def displays(machine: Machine, content: str, dependencies: str = '"fluxbench"') -> str:
+    """Return what a reader sees of a cell that prints a text and leaves these bytes as its display."""
+    machine.write(
+        f"id=a: # /// script\n# dependencies = [{dependencies}]\n# ///\nimport os\nprint('<text>')\n"
+        f"open(os.environ['FLUXBENCH_DISPLAY'], 'wb').write({content})"
+    )
+    assert machine.build().problems == ()
+    assert machine.good("a").run.artifacts == {}
+    return machine.shown("a")
+
+
+@pytest.mark.parametrize("content", ["b'<p>drawn</p>'", "b'drawn'.ljust(1 << 19)"], ids=["short", "as long as is kept"])
+def test_what_a_cell_of_fluxbench_displays_takes_the_place_of_its_text(machine: Machine, content: str) -> None:
+    assert displays(machine, content) == "drawn"
+
+
+@pytest.mark.parametrize("dependencies", ["", '"numpy"', '"fluxbench-more"'])
+def test_of_a_cell_without_fluxbench_the_text_is_shown(machine: Machine, dependencies: str) -> None:
+    assert displays(machine, "b'drawn'", dependencies) == "<text>"
+
+
+@pytest.mark.parametrize(
+    "content", ["b'drawn'.ljust(1 + (1 << 19))", "b'\\xff'", "b''"], ids=["long", "bytes", "empty"]
+)
+def test_a_display_that_is_too_long_or_no_text_or_empty_leaves_the_text(machine: Machine, content: str) -> None:
+    assert displays(machine, content) == "<text>"
+
+
+# What a failure costs.
+
+
+def test_a_failure_costs_its_cell_and_what_needs_it_and_all_else_runs(machine: Machine) -> None:
+    machine.rewrite("bench.measure()\n```\n\n```python id=second", "sys.exit('fluxbench: it is on fire')\n```\n\n"
+                    "```python id=second")  # fmt: skip
+    assert machine.build().problems == (
+        "cell first failed: it is on fire",
+        "cell figure was not run: it needs first, which failed",
+    )
+    assert machine.ran() == ["first", "second", "other"]
+    assert [machine.html(cell_id).count("FAILED") for cell_id in ALL] == [1, 0, 1, 0]
+    assert machine.shown("first") == "The last run of this cell failed: it is on fire. fluxbench: it is on fire"
+    assert machine.shown("figure") == "Not run: it needs first, which failed."
+    assert machine.shown("other") == "shown torch_native: 1.0 ms"
+    assert machine.states() == {"first": "failed", "second": "fresh", "figure": "not run", "other": "fresh"}
+
+
+def test_a_failed_cell_runs_again_and_then_all_that_was_not_run(machine: Machine) -> None:
+    machine.write("id=a: import os; assert not os.environ.get('BROKEN')", "id=b needs=a", "id=c")
+    machine.monkeypatch.setenv("BROKEN", "1")
+    machine.build()
+    machine.build("c")
+    failure = "it ended with exit code 1: AssertionError"
+    assert machine.shown("a").startswith(
+        f"The last run of this cell failed: {failure}. Traceback (most recent call last)"
+    )
+    assert machine.ran() == ["a", "c", "c"]
+    machine.build()
+    assert machine.ran() == ["a"]
+    machine.monkeypatch.delenv("BROKEN")
+    assert machine.build().problems == ()
+    assert machine.ran() == ["a", "b"]
+    assert "FAILED" not in machine.html("a")
+
+
+def test_a_failed_cell_leaves_no_artifacts(machine: Machine) -> None:
+    machine.write("id=a: open('half.txt', 'w').write('1'); raise SystemExit(3)")
+    assert machine.build().problems == ("cell a failed: it ended with exit code 3",)
+    assert "half.txt" not in machine.page.partition('<details class="source"')[0]
+    assert list(machine.folder.rglob("half.txt")) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("{}['key']", "it ended with exit code 1: KeyError: 'key'"),
+        (
+            'raise SystemExit("error: Failed to fetch: https://a.registry/x/\\n  cause: dns error")',
+            "Failed to fetch: the registry cause: dns error; check the network, or name a folder of wheels in "
+            "FLUXBENCH_WHEELS",
+        ),
+        (
+            "import sys; sys.exit('hint: use --flag\\nerror: all is lost')",
+            "it ended with exit code 1: error: all is lost",
+        ),
+        (
+            "import sys; sys.exit('error: connect to db lost\\nTraceback (most recent call last):\\nValueError: mine')",
+            "it ended with exit code 1: ValueError: mine",
+        ),
+        (
+            """open('"><img src=x>.txt', "w").close()""",
+            "an artifact's name must be letters, digits and any of ' .+@=,-_', got '\"><img src=x>.txt'",
+        ),
+    ],
+    ids=["an exception", "uv and the network", "not uv's words", "a traceback", "an unsafe name"],
+)
+def test_why_a_cell_failed_is_one_sentence(machine: Machine, code: str, problem: str) -> None:
+    machine.write(f"id=a: {code}")
+    assert machine.build().problems == (f"cell a failed: {problem}",)
+    assert "<img" not in machine.page
+    assert machine.states() == {"a": "failed"}
+
+
+def test_cells_that_need_each_other_are_not_run_and_all_else_is(machine: Machine) -> None:
+    machine.write("id=a needs=b", "id=b needs=a", "id=c needs=a", "id=d: print('of d')")
+    reason = "it needs cells that need it, or one that does"
+    assert machine.build().problems == tuple(f"cell {cell_id} was not run: {reason}" for cell_id in "abc")
+    assert machine.ran() == ["d"]
+    assert machine.shown("a") == f"Not run: {reason}."
+    assert machine.shown("d") == "of d"
+
+
+def test_a_cell_that_is_commented_out_is_no_problem(built: Machine) -> None:
+    built.rewrite("```python id=second", "# ```python id=second")
+    built.rewrite('bench.show("second")', 'print("without it")')
+    assert built.build().problems == ()
+    assert built.ran() == ["other"]
+
+
+# Whether the page is what was asked for.
+
+
+def test_a_required_variant_that_did_not_pass_is_a_problem_though_nothing_runs(built: Machine) -> None:
+    built.measures("first", record("torch_math", status=Status.INCORRECT, reason="it is wrong"))
+    problem = "torch_math at flux1-1024px-t512: INCORRECT: it is wrong"
+    assert built.build("first").problems == (problem,)
+    assert built.build("second").problems == ()
+    built.ran()
+    assert built.build().problems == (problem,)
+    assert built.ran() == []
+
+
+def test_one_reason_at_many_workloads_is_one_problem(built: Machine) -> None:
+    workloads = [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 512)]
+    built.measures("first", *(record("torch_math", each, status=Status.TIMEOUT) for each in workloads))
+    assert built.build("first").problems == (
+        "torch_math at flux1-1024px-t128, torch_math at flux1-1024px-t256, torch_math at flux1-1024px-t320 and 2 more: "
+        "TIMEOUT: no answer within 600 s",
+    )
+
+
+@pytest.mark.parametrize("variant", ["flex", "torch_flash"])
+def test_a_variant_that_is_not_required_may_fail(built: Machine, variant: str) -> None:
+    built.rewrite('variants = ["torch_native"]', f'variants = ["torch_native", "{variant}"]')
+    built.measures("second", record("torch_native"), record(variant, status=Status.UNSUPPORTED))
+    assert built.build("second").problems == ()
+
+
+def test_a_required_variant_without_a_record_is_a_problem(built: Machine) -> None:
+    built.measures("first", record("torch_cudnn"))
+    assert built.build("first").problems == ("torch_math: no record",)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("open('first.jsonl', 'w').write('half a rec')", "its records are damaged"),
+        ("pass", "its records are missing"),
+    ],
+)
+def test_a_measurement_without_whole_records_is_a_problem_and_no_fresh_result(
+    built: Machine, code: str, reason: str
+) -> None:
+    built.rewrite("bench.measure()\n```\n\n```python id=second", f"{code}\n```\n\n```python id=second")
+    built.rewrite('bench.show("first")', "print()")
+    assert built.build().problems[0] == f"cell first was run and its result does not hold: {reason}"
+    assert built.states() == {"first": "stale", "second": "fresh", "figure": "stale", "other": "fresh"}
+
+
+def test_a_measurement_of_another_driver_than_the_present_one_is_a_problem(built: Machine) -> None:
+    built.measures("first", record("torch_math"), facts={"driver": NEWER})
+    reason = f"driver {NEWER} -> 580.65.06"
+    assert built.build("first").problems == (f"cell first was run and its result does not hold: {reason}",)
+
+
+# What cannot begin.
+
+
+def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
+    work = machine.notebook.parent / ".uvnote"
+    work.mkdir()
+    with (work / "fluxbench.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        with pytest.raises(SetupError, match=r"another build runs in .*notebooks; wait until it ends"):
+            machine.build()
+    assert machine.ran() == []
+
+
+def test_uv_is_needed_only_where_a_cell_must_run(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_uv(monkeypatch, built.folder / "nothing")
+    assert built.build().problems == ()
+    with pytest.raises(SetupError, match=r"uv must be on PATH .*; run `make setup`"):
+        built.build("first")
+
+
+@pytest.mark.parametrize("name", ["site", "notebooks/.uvnote"])
+def test_a_folder_that_cannot_be_made_ends_the_build_before_anything_runs(machine: Machine, name: str) -> None:
+    (machine.folder / name).write_text("a file", encoding="utf-8")
+    with pytest.raises(SetupError, match=rf"{name} must be a folder that can be written to: .*File exists"):
+        machine.build()
+    assert machine.ran() == []
+
+
+# What is heard meanwhile, and what killed measurements left.
+
+
+def test_progress_of_a_cell_reaches_the_listener(machine: Machine) -> None:
+    line = """{"steps": 4}\\n{"variant": "flex", "workload": "x"}\\n"""
+    machine.write(
+        f"id=a: import os, time; open(os.environ['FLUXBENCH_PROGRESS'], 'w').write('{line}'); time.sleep(0.6)"
+    )
+    heard: list[tuple[str, Progress]] = []
+
+    class Hearing(Lines):
+        def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+            heard.append((cell_id, progress))
+
+    machine.build(listener=Hearing(io.StringIO()))
+    assert heard[0] == ("a", Progress(share=None, step=""))
+    assert heard[-1] == ("a", Progress(share=0.25, step="flex at x"))
+
+
+def test_the_listener_hears_which_cells_will_run_and_why(built: Machine) -> None:
+    built.measures("first", record("torch_math"), record("flex", status=Status.CRASHED))
+    built.build("first")
+    stream = io.StringIO()
+    built.build(listener=Lines(stream))
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == [
+        "cell first will run: what failed may pass the next time: flex CRASHED",
+        "cell figure will run: it needs first",
+    ]
+    assert re.match(r"\[1/2\] first, about 0:0\d left", lines[2])
+    assert lines[-1].startswith("[2/2] figure done in ")
+
+
+@pytest.mark.parametrize("another_measures", [False, True])
+def test_what_a_killed_measurement_left_is_removed_unless_another_build_measures(
+    built: Machine, another_measures: bool
+) -> None:
+    cache = built.settings.cache
+    (cache / "runs" / "sdpa-abc").mkdir(parents=True)
+    (cache / "envs").mkdir(exist_ok=True)
+    with (cache / "runs.lock").open("w") as lock:
+        if another_measures:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        built.build()
+    assert (cache / "runs" / "sdpa-abc").exists() == another_measures
+    assert (cache / "envs").is_dir()

@@ -1,0 +1,424 @@
+"""What `fluxbench doctor` prints of made-up machines: a fake uv, a fake interpreter, devices that are not there."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import namedtuple
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import CPU, GPU, REPOSITORY, clean, executable, fake_uv, interpreter, uv_calls, without_uv
+
+from fluxbench import cli, variants
+from fluxbench.core.settings import Settings
+from fluxbench.device import detect, nvidia
+from fluxbench.device.model import Device
+from fluxbench.notebook.doctor.disk import places
+from fluxbench.notebook.doctor.examination import Examination, VariantHere, examine
+
+CPU_WHEEL = f"torch-2.13.0+cpu-cp{sys.version_info.major}{sys.version_info.minor}-cp311-manylinux_2_28_x86_64.whl"
+H200 = dataclasses.replace(GPU, name="NVIDIA H200")
+Usage = namedtuple("Usage", "total used free")  # what shutil.disk_usage returns
+EXCLUDED = "torch_math_compile_ma"  # from an H200's page
+
+
+@dataclasses.dataclass
+class Machine:
+    """A made-up machine, healthy until a test takes something away."""
+
+    folder: Path
+    monkeypatch: pytest.MonkeyPatch
+    settings: Settings
+
+    @property
+    def notebook(self) -> Path:
+        return self.folder / "notebooks" / "flux.md"
+
+    def is_a(self, device: Device, *others: str) -> None:
+        self.monkeypatch.setattr(detect, "detect", lambda: device)
+        self.monkeypatch.setattr(nvidia, "other_processes", lambda device: others)
+
+    def has_free(self, gigabytes: float) -> None:
+        self.monkeypatch.setattr("shutil.disk_usage", lambda path: Usage(0, 0, int(gigabytes * 1e9)))
+
+    def has_programs(self, *names: str) -> None:
+        for name in names:
+            executable(self.folder / "programs" / name, "")
+
+    def lacks_program(self, name: str) -> None:
+        (self.folder / "programs" / name).unlink()
+
+    def uses(self, **packages: str) -> None:
+        """Measure with an interpreter that has these packages and runs no code."""
+        self.settings = dataclasses.replace(self.settings, python=str(interpreter(self.folder / "python", **packages)))
+
+    def rewrite(self, old: str, new: str, name: str = "flux.md") -> None:
+        """Write the notebook with a change, as another one where another name is given."""
+        text = self.notebook.read_text(encoding="utf-8")
+        assert old in text
+        if name == "flux.md":
+            self.notebook.unlink()
+        self.notebook.with_name(name).write_text(text.replace(old, new), encoding="utf-8")
+
+    def examine(self) -> Examination:
+        return examine(self.settings)
+
+    def reason(self, name: str) -> str | None:
+        return variant(self.examine(), name).reason
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    clean(monkeypatch)
+    for name in ("CC", "CXX", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    fake_uv(tmp_path, monkeypatch)
+    (tmp_path / "environment").symlink_to(REPOSITORY / "environment")
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "flux.md").symlink_to(REPOSITORY / "notebooks" / "flux.md")
+    found = Machine(tmp_path, monkeypatch, Settings(root=tmp_path, cache=tmp_path / "cache"))
+    found.has_programs("g++", "gcc", "git")
+    monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    found.is_a(CPU)
+    found.has_free(100)
+    return found
+
+
+def variant(found: Examination, name: str) -> VariantHere:
+    [here] = [here for here in found.variants if here.variant == name]
+    return here
+
+
+def running(found: Examination) -> set[str]:
+    return {here.variant for here in found.variants if not here.reason}
+
+
+def lacking(found: Examination) -> str:
+    [sentence] = found.lacking
+    return sentence
+
+
+# Machines that lack nothing.
+
+
+def test_on_a_healthy_cpu_the_required_variants_run_and_the_others_have_a_reason(machine: Machine) -> None:
+    found = machine.examine()
+    assert (found.remarks, found.lacking) == ((), ())
+    assert running(found) == {"torch_flash", "torch_flash_copy", "torch_math", "torch_native", "flex"}
+    no_gpu = "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU"
+    assert variant(found, "torch_cudnn").reason == no_gpu
+    assert variant(found, "flex_eager").reason == (
+        "excluded from the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it"
+    )
+    assert [variant(found, name).is_required for name in ("torch_flash", "flex")] == [True, False]
+    text = " ".join(found.text().split())
+    assert text.count(f": {no_gpu}") == 1  # variants with one reason share a sentence
+    assert f"flux.md names {len(variants.NAMES)} of {len(variants.NAMES)}" in text
+    assert "Settings" not in text
+    assert text.endswith("Nothing is lacking.")
+
+
+def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: Machine) -> None:
+    machine.is_a(H200)
+    found = machine.examine()
+    assert found.lacking == ()
+    assert running(found) == {*variants.NAMES} - {EXCLUDED}
+    assert "Device: target h200, a table of environment/targets.toml" in found.text()
+    assert "580.65.06" in found.text()
+    machine.settings = dataclasses.replace(machine.settings, all=True)
+    assert EXCLUDED in running(machine.examine())
+
+
+def test_a_device_without_a_table_gets_that_of_any(machine: Machine) -> None:
+    machine.is_a(GPU)
+    found = machine.examine()
+    assert not found.target_is_named
+    assert "target made-up, without a table, so [any], of environment/targets.toml" in found.text()
+
+
+def test_the_lock_and_its_versions_are_named(machine: Machine, tmp_path: Path) -> None:
+    assert machine.examine().packages["torch"] == "2.13.0"
+    (tmp_path / CPU_WHEEL).touch()
+    machine.monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    found = machine.examine()
+    assert (found.way, str(found.lock).split()[0]) == ("uv", "torch-2.13.0+cpu.txt")
+    assert (found.packages["torch"], found.packages["triton"]) == ("2.13.0+cpu", None)
+    assert found.lacking == ()
+
+
+def test_settings_that_are_set_are_named_without_passwords(machine: Machine) -> None:
+    machine.monkeypatch.setenv("FLUXBENCH_ALL", "1")
+    machine.monkeypatch.setenv("FLUXBENCH_WHEELS", "")
+    machine.monkeypatch.setenv("UV_FIND_LINKS", "https://user:secret@registry.example/wheels")
+    assert machine.examine().settings == {
+        "FLUXBENCH_ALL": "1",
+        "UV_FIND_LINKS": "https://registry.example/wheels",
+    }
+
+
+def test_the_command_prints_text_or_json_and_ends_with_1_where_something_is_lacking(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.monkeypatch.setattr(Settings, "load", lambda: machine.settings)
+    machine.lacks_program("git")
+    assert cli.main(["doctor"]) == 0
+    assert capsys.readouterr().out == machine.examine().text() + "\n"
+    machine.has_free(0.05)
+    assert cli.main(["doctor", "--json"]) == 1
+    printed: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert printed.pop("well") is False
+    assert set(printed) == {field.name for field in dataclasses.fields(Examination)}
+    assert printed["remarks"] == ["git must be on PATH for `fluxbench diff FOLDER@REVISION`, got none; install it"]
+    assert printed["variants"][0] == {
+        "variant": "torch_flash", "notebooks": ["flux.md"], "is_required": True, "reason": None,
+    }  # fmt: skip
+
+
+# Tools.
+
+
+def test_without_uv_nothing_runs_and_that_is_one_sentence_with_what_to_do(machine: Machine, tmp_path: Path) -> None:
+    without_uv(machine.monkeypatch, tmp_path)
+    machine.monkeypatch.setenv("PATH", str(tmp_path / "programs"))
+    found = machine.examine()
+    assert running(found) == set()
+    assert lacking(found) == "uv must be on PATH to build the measured environment, got none; run `make setup`"
+    machine.monkeypatch.setenv("UV", str(executable(machine.folder / "uv", "raise SystemExit(3)")))
+    assert "uv must start: " in lacking(machine.examine())
+
+
+def test_without_uvnote_nothing_runs(machine: Machine) -> None:
+    def version(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    machine.monkeypatch.setattr(metadata, "version", version)
+    found = machine.examine()
+    assert lacking(found) == "uvnote must be installed beside fluxbench, got none; run `make setup`"
+    assert running(found) == set()
+
+
+def test_without_a_cpp_compiler_a_cpu_runs_all_but_what_torch_compile_makes_code_of(machine: Machine) -> None:
+    machine.lacks_program("g++")
+    machine.has_programs("clang++")  # which torch does not look for
+    machine.settings = dataclasses.replace(machine.settings, all=True)
+    found = machine.examine()
+    assert found.lacking == ()
+    problem = "torch.compile on a CPU needs a C++ compiler, got no g++; install it, or name another in CXX"
+    names = [here.variant for here in found.variants if here.reason == problem]
+    assert names == ["torch_math_compile_d", "torch_math_compile_ma", "flex", "flex_compile_d", "flex_compile_ma"]
+    assert found.remarks == (f"{problem}; these need it: {', '.join(names)}",)
+    machine.monkeypatch.setenv("CXX", "clang++")
+    assert machine.reason("flex") is None
+
+
+def test_without_a_c_compiler_a_gpu_lacks_what_its_target_requires_of_triton(machine: Machine) -> None:
+    machine.is_a(H200)
+    machine.lacks_program("gcc")
+    found = machine.examine()
+    assert lacking(found) == (
+        "torch_math_compile_d, flex, flex_compile_d, flex_compile_ma, triton_flash must run "
+        "here, and will not: Triton needs a C compiler, got no gcc or clang; install it, or name another in CC"
+    )
+    assert found.remarks == ()
+    machine.has_programs("clang")
+    assert machine.examine().lacking == ()
+
+
+# The ambient way.
+
+
+def gather(folder: Path) -> None:
+    """Lay empty wheels into a folder, of all that the h200's libraries require."""
+    table = tomllib.loads((REPOSITORY / "environment" / "targets.toml").read_text(encoding="utf-8"))
+    for library in table["h200"]["libraries"]:
+        lock = (REPOSITORY / "environment" / "locks" / f"{library}.txt").read_text(encoding="utf-8")
+        for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", lock):
+            (folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").touch()
+
+
+def test_an_interpreter_that_has_everything_lacks_nothing(machine: Machine, tmp_path: Path) -> None:
+    machine.is_a(H200)
+    machine.uses(torch="2.11.0", numpy="2.5.2", triton="3.6.0")
+    gather(tmp_path)
+    machine.settings = dataclasses.replace(machine.settings, wheels=tmp_path)
+    found = machine.examine()
+    assert (found.lacking, found.way, found.lock) == ((), "ambient", None)
+    assert running(found) == {*variants.NAMES} - {EXCLUDED}
+    assert found.packages == {"python": "3.12.3", "torch": "2.11.0", "numpy": "2.5.2", "triton": "3.6.0"}
+
+
+def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(machine: Machine, tmp_path: Path) -> None:
+    machine.uses(numpy="2.5.2")
+    found = machine.examine()
+    assert running(found) == set()
+    assert found.packages["torch"] is None
+    assert lacking(found) == (
+        "torch_flash, torch_flash_copy, torch_math, torch_native must run here, and will not: torch==2.13.0 must be "
+        "installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
+    )
+    (tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl").touch()
+    machine.settings = dataclasses.replace(machine.settings, wheels=tmp_path)
+    assert machine.examine().lacking == ()
+
+
+def test_an_interpreter_without_triton_compiles_on_a_cpu_alone(machine: Machine) -> None:
+    machine.uses(torch="2.11.0", numpy="2.5.2")
+    assert machine.reason("flex") is None
+    machine.is_a(H200)
+    found = machine.examine()
+    assert variant(found, "torch_flash").reason is None
+    assert variant(found, "torch_flash_compile_d").reason == (
+        "torch.compile on a GPU needs Triton, got none; install it for FLUXBENCH_PYTHON"
+    )
+    assert str(variant(found, "triton_flash").reason).startswith("triton==3.7.1 must be installed")
+
+
+def test_an_interpreter_that_does_not_work_is_lacking(machine: Machine) -> None:
+    broken = executable(machine.folder / "python", "raise SystemExit(3)")
+    machine.settings = dataclasses.replace(machine.settings, python=str(broken))
+    found = machine.examine()
+    assert "FLUXBENCH_PYTHON must be a working Python 3.11 or newer" in lacking(found)
+    assert running(found) == set()
+
+
+# The device.
+
+
+@pytest.mark.parametrize(
+    ("device", "torch", "sentence"),
+    [
+        (H200, "2.13.0+cpu", "torch 2.13.0+cpu was built for CPUs and cannot use this GPU"),
+        (
+            dataclasses.replace(H200, cuda="12.8"),
+            None,
+            "torch brings CUDA 13, and the driver knows 12.8 at most; install a newer driver",
+        ),
+        (
+            dataclasses.replace(GPU, compute_capability=(3, 5)),
+            None,
+            "torch_math, torch_native must run here, and will not: needs compute capability 8.0 or newer; "
+            "NVIDIA Made Up has 3.5",
+        ),
+    ],
+    ids=["torch for CPUs", "an old driver", "an old GPU"],
+)
+def test_a_gpu_that_torch_cannot_use_is_lacking(
+    machine: Machine, device: Device, torch: str | None, sentence: str
+) -> None:
+    machine.is_a(device)
+    if torch:
+        machine.uses(torch=torch, numpy="2.4.6", triton="3.7.1")
+    assert sentence in lacking(machine.examine())
+
+
+def test_a_silent_driver_and_another_process_are_remarks(machine: Machine) -> None:
+    machine.is_a(dataclasses.replace(CPU, note="its driver does not answer"), "17 python 500 MiB")
+    found = machine.examine()
+    assert found.lacking == ()
+    assert found.remarks == (
+        "its driver does not answer",
+        "another process is on the device, so times may be too long: 17 python 500 MiB",
+    )
+
+
+# Disk.
+
+
+def test_a_full_disk_is_lacking_everywhere_though_no_temporary_file_can_be_made(machine: Machine) -> None:
+    def full() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    machine.monkeypatch.setattr("tempfile.gettempdir", full)
+    assert machine.examine().lacking == ()
+    machine.has_free(0.05)
+    sentences = " ".join(machine.examine().lacking)
+    assert all(name in sentences for name in ("cache (", "results (", "temporary folder (/tmp)", "uv's cache ("))
+    assert "0.1 GB must be free for results (" in sentences
+
+
+def test_torch_with_cuda_needs_more_until_its_environment_is_there(machine: Machine) -> None:
+    machine.is_a(H200)
+    machine.has_free(5)
+    assert "12 GB must be free, roughly, to install torch with CUDA for cache (" in lacking(machine.examine())
+    environment = machine.settings.cache / "envs" / "0123456789abcdef"
+    environment.mkdir(parents=True)
+    (environment / "ready").touch()
+    found = machine.examine()
+    assert (found.lacking, found.environments) == ((), 1)
+    environment.joinpath("ready").unlink()
+    machine.uses(torch="2.11.0", numpy="2.5.2", triton="3.6.0", **{"nvidia-cublas": "13.1.0.3"})
+    assert machine.examine().lacking == ()
+
+
+def test_folders_are_counted_as_far_as_time_allows(machine: Machine) -> None:
+    part = machine.settings.cache / "overlays" / "one"
+    part.mkdir(parents=True)
+    (part / "file").write_bytes(bytes(1000))
+    (part / "link").symlink_to("/")
+    cache, *_ = places(machine.settings, None, 1)
+    assert (cache.size_bytes, cache.is_more) == (1000 + (part / "link").lstat().st_size, False)
+    assert cache.text() == f"{machine.settings.cache}: 100.0 GB free, 0.0 MB"
+    cache, *_ = places(machine.settings, None, 1, walk_s=-1.0)
+    assert cache.is_more
+    assert cache.text().endswith(", more than 0.0 MB")
+
+
+# Requests and notebooks.
+
+
+def test_an_unknown_workload_is_lacking_and_nothing_runs(machine: Machine) -> None:
+    machine.settings = dataclasses.replace(machine.settings, workloads=("flux1-1024",))
+    found = machine.examine()
+    assert "got 'flux1-1024'; did you mean 'flux1-1024px'" in lacking(found)
+    assert (running(found), found.workloads) == (set(), ())
+
+
+def test_a_broken_notebook_beside_a_good_one_is_a_remark_and_alone_it_is_lacking(machine: Machine) -> None:
+    machine.rewrite('"triton_flash"', '"triton_flush"', name="other.md")
+    sentence = (
+        "other.md cannot be built: variant must be a registered name, got 'triton_flush'; did you mean 'triton_flash'?"
+    )
+    found = machine.examine()
+    assert (found.lacking, found.remarks) == ((), (sentence,))
+    machine.notebook.unlink()
+    assert lacking(machine.examine()) == sentence
+    machine.notebook.with_name("other.md").unlink()
+    assert "must measure something, got none" in lacking(machine.examine())
+
+
+def test_a_variant_that_no_notebook_names_has_that_reason_and_is_not_missed(machine: Machine) -> None:
+    machine.rewrite('"torch_math", ', "")
+    found = machine.examine()
+    assert variant(found, "torch_math").reason == "no notebook names it"
+    assert found.lacking == ()
+
+
+def test_a_pin_that_the_lock_does_not_hold_is_lacking(machine: Machine) -> None:
+    machine.rewrite("torch==2.13.0", "torch==2.12.0")
+    sentence = "torch-2.13.0.txt must lock torch==2.12.0, got 2.13.0; lock it anew with `make lock`"
+    assert sentence in lacking(machine.examine())
+
+
+# What it leaves alone.
+
+
+def test_it_makes_nothing_asks_uv_for_two_words_and_loads_no_heavy_library(machine: Machine) -> None:
+    before = sorted(machine.folder.rglob("*"))
+    machine.examine()
+    assert sorted(machine.folder.rglob("*")) == before
+    assert [call["arguments"] for call in uv_calls(machine.folder / "uv.log")] == [["--version"], ["cache", "dir"]]
+    code = (
+        "import sys; from fluxbench.core.settings import Settings; "
+        "from fluxbench.notebook.doctor.examination import examine; examine(Settings.load()).text(); "
+        "print(*{'torch', 'triton', 'pandas', 'matplotlib', 'numpy'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ})
+    assert done.stdout.split() == []

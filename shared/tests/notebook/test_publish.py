@@ -1,0 +1,398 @@
+"""Taking a page into `reports/<target>/`: what lies there then, what is kept of before, and what a failure leaves."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import GPU
+from notebooks import ALL, Machine, tree, with_results
+from sample_records import record
+from uvnote.parser import CodeCell, DocumentConfig
+
+from fluxbench.core.errors import SetupError
+from fluxbench.device.targets import Target
+from fluxbench.notebook.build import Built
+from fluxbench.notebook.document import Document
+from fluxbench.notebook.freshness import Freshness, State
+from fluxbench.notebook.publish import publish
+from fluxbench.notebook.store import Result, Run
+from fluxbench.records import files
+
+FIRST, SECOND, THIRD = (f"2026-0{month}-21T10:45:12+00:00" for month in (1, 2, 3))
+STAMP_1, STAMP_2, STAMP_3 = (f"2026-0{month}-21T104512Z" for month in (1, 2, 3))
+
+Texts = dict[str, str]
+
+
+@pytest.fixture
+def built_page(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """A page without problems."""
+    return with_results(machine, tmp_path_factory).build()
+
+
+@pytest.fixture
+def reports(tmp_path: Path) -> Path:
+    return tmp_path / "reports"
+
+
+def links(page: Path) -> list[str]:
+    return re.findall(r'(?:href|src)="([^"#:]+)"', page.read_text(encoding="utf-8"))
+
+
+# What is published.
+
+
+def test_a_published_page_has_its_records_artifacts_and_cells_beside_it(built_page: Built, reports: Path) -> None:
+    page = publish(built_page, reports, "made-up")
+    assert page == reports / "made-up" / "made_up.html"
+    assert set(tree(reports)) == {
+        "made-up/made_up.html",
+        "made-up/made_up/records/first.jsonl",
+        "made-up/made_up/records/second.jsonl",
+        "made-up/made_up/artifacts/figure/figure.svg",
+        "made-up/made_up/artifacts/figure/table.csv",
+        *(f"made-up/made_up/cells/{name}.py" for name in ALL),
+    }
+    published = [each for path in files.paths(page.with_suffix("") / "records") for each in files.read(path)]
+    assert published == list(built_page.records)
+    assert "drawn torch_math" in page.read_text(encoding="utf-8")
+    assert {"made_up/records/first.jsonl", "made_up/artifacts/figure/table.csv"} <= set(links(page))
+    assert [link for link in links(page) if not (page.parent / link).is_file()] == []
+
+
+@pytest.mark.parametrize(
+    ("artifact", "place"),
+    [
+        ("a.jsonl", "records/a.jsonl"),
+        ("a.samples.json.gz", "records/a.samples.json.gz"),
+        ("a.control.json", "records/a.control.json"),
+        ("trials.json", "records/trials.json.gz"),
+        ("summary.json", "summary.json"),
+        ("plots/a.svg", "artifacts/a/plots/a.svg"),
+        ("results.jsonl", None),
+        ("earlier.jsonl", None),
+        ("results.json", None),
+    ],
+)
+def test_each_kind_of_artifact_has_its_place_and_copies_of_records_have_none(
+    machine: Machine, reports: Path, artifact: str, place: str | None
+) -> None:
+    machine.write(f"id=a outputs={artifact}: import os; os.mkdir('plots'); open('{artifact}', 'w').write('text')")
+    page = publish(machine.build(), reports, "made-up")
+    others = {"cells/a.py"}
+    assert set(tree(page.with_suffix(""))) - others == ({place} if place else set())
+    assert set(links(page)) == {"made_up/cells/a.py", *([f"made_up/{place}"] if place else [])}
+    if place and place != f"records/{artifact}.gz":
+        assert (page.with_suffix("") / place).read_text(encoding="utf-8") == "text"
+    elif place:
+        assert gzip.decompress((page.with_suffix("") / place).read_bytes()) == b"text"
+
+
+def test_two_cells_that_leave_records_of_one_name_are_refused_and_nothing_is_lost(
+    machine: Machine, reports: Path
+) -> None:
+    publish(machine.build(), reports, "made-up")
+    before = tree(reports)
+    machine.write(*(f"id={name} outputs=data.json: open('data.json', 'w').write('{name}')" for name in "ab"))
+    with pytest.raises(SetupError, match=r"two cells must not leave records of the same name, got 'data.json'"):
+        publish(machine.build(), reports, "made-up")
+    assert tree(reports) == before
+
+
+def test_publishing_again_replaces_the_notebook_of_this_target_and_nothing_else(
+    built_page: Built, reports: Path
+) -> None:
+    for other in ("made-up/another.html", "made-up/another/records/first.jsonl", "h200/made_up.html"):
+        (reports / other).parent.mkdir(parents=True, exist_ok=True)
+        (reports / other).write_text("another", encoding="utf-8")
+    page = publish(built_page, reports, "made-up")
+    before = tree(reports)
+    (page.with_suffix("") / "artifacts" / "of_an_older_page.csv").touch()
+    for name in (".made_up.new", ".made_up.old"):  # an interrupted publishing left them
+        (reports / "made-up" / name).mkdir(parents=True)
+        (reports / "made-up" / name / "half.txt").write_text("half", encoding="utf-8")
+    publish(built_page, reports, "made-up")
+    assert tree(reports) == before
+
+
+def test_a_published_page_links_to_those_pages_of_the_site_that_are_there(built_page: Built, reports: Path) -> None:
+    assert "../" not in "".join(links(publish(built_page, reports, "made-up")))
+    (reports / "index.html").write_text("the site", encoding="utf-8")
+    page = publish(built_page, reports, "made-up")
+    assert [link for link in links(page) if link.startswith("../")] == ["../index.html"]
+
+
+# What is not.
+
+
+def test_a_page_with_problems_is_not_published_and_what_was_stays(built_page: Built, reports: Path) -> None:
+    publish(built_page, reports, "made-up")
+    before = tree(reports)
+    with pytest.raises(SetupError, match="only a page without problems can be published, got: cell x failed"):
+        publish(dataclasses.replace(built_page, problems=("cell x failed",)), reports, "made-up")
+    assert tree(reports) == before
+
+
+@pytest.mark.parametrize("folder", ["cells", "cache"])
+def test_what_cannot_be_copied_leaves_what_was_published(built_page: Built, reports: Path, folder: str) -> None:
+    publish(built_page, reports, "made-up")
+    before = tree(reports)
+    shutil.rmtree(built_page.document.work / folder)
+    with pytest.raises(SetupError, match="what was published is untouched"):
+        publish(built_page, reports, "made-up")
+    assert tree(reports) == before
+
+
+def test_a_full_disk_leaves_what_was_published_and_the_next_time_succeeds(
+    built_page: Built, reports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(built_page, reports, "made-up")
+    before = tree(reports)
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(SetupError, match="No space left on device; what was published is untouched"):
+            publish(built_page, reports, "made-up")
+    assert tree(reports) == before
+    publish(built_page, reports, "made-up")
+    assert tree(reports) == before
+
+
+def test_the_command_publishes_under_the_name_of_the_device_or_says_why_not(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built.rewrite('bench.show("second")', 'raise SystemExit(0 if os.environ.get("FINE") else "no")')
+    assert built.command("publish") == 1
+    err = capsys.readouterr().err
+    assert "fluxbench: cell other failed: it ended with exit code 1: no\n" in err
+    assert err.endswith("fluxbench: nothing was published, since the page has problems\n")
+    assert not (built.folder / "reports").exists()
+    built.monkeypatch.setenv("FINE", "1")
+    assert built.command("publish") == 0
+    page = built.folder / "reports" / "made-up" / "made_up.html"
+    assert capsys.readouterr().out == f"\nThe page is {page}\n"
+    assert page.is_file()
+
+
+# The history.
+
+
+class Publisher:
+    """A folder of reports, and pages of one cell to publish there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "reports" / "made-up"
+
+    def publish(self, texts: Texts) -> Path:
+        return publish(self.built(texts), self.folder / "reports", "made-up")
+
+    def built(self, texts: Texts) -> Built:
+        """Return a page whose one cell left these files."""
+        result, work = self.folder / "result", self.folder / "notebooks" / ".uvnote"
+        shutil.rmtree(result, ignore_errors=True)
+        for name, text in texts.items():
+            (result / name).parent.mkdir(parents=True, exist_ok=True)
+            (result / name).write_text(text, encoding="utf-8")
+        (work / "cells").mkdir(parents=True, exist_ok=True)
+        (work / "cells" / "sdpa.py").write_text("1", encoding="utf-8")
+        run = Run(
+            success=True, stdout="", stderr="", duration=1.0, artifacts=dict.fromkeys(texts, 1), failure=None,
+            ran_at=FIRST, depends={}, inputs={},
+        )  # fmt: skip
+        freshness = Freshness(state=State.FRESH, reasons=(), result=Result("sdpa", 1, result, run))
+        code = CodeCell(id="sdpa", code="1", deps=[], outputs=[], needs=[], line_start=1, line_end=1)
+        path = self.folder / "notebooks" / "flux.md"
+        return Built(
+            page=self.folder / "site.html",
+            document=Document(path=path, text="```python id=sdpa\n1\n```", config=DocumentConfig(), cells=(code,)),
+            device=GPU,
+            target=Target(name="made-up", locks=(), exclude=(), required=()),
+            cells={"sdpa": freshness},
+            before={},
+            problems=(),
+        )
+
+    @property
+    def published(self) -> Texts:
+        return texts_of(self.home / "flux" / "records")
+
+    @property
+    def history(self) -> Texts:
+        """The kept files by their path in the history, decompressed."""
+        return texts_of(self.home / "flux" / "history")
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    return Publisher(tmp_path)
+
+
+def texts_of(folder: Path) -> Texts:
+    def content(name: str, stored: bytes) -> bytes:
+        return gzip.decompress(stored) if name.endswith(".jsonl.gz") else stored
+
+    return {name: content(name, stored).decode("utf-8", "replace") for name, stored in tree(folder).items()}
+
+
+def measured(measured_at: str, sustained_ms: float = 1.0) -> str:
+    return record("torch_cudnn", sustained_ms=sustained_ms, measured_at=measured_at).to_json() + "\n"
+
+
+def page_of(measured_at: str, *, control: str = "{}") -> Texts:
+    return {
+        "sdpa.jsonl": measured(measured_at),
+        "sdpa.control.json": control,
+        "sdpa.samples.json.gz": f"samples of {measured_at}",
+        "rates.json": f"rates of {measured_at}",
+        "latency.csv": measured_at,
+    }
+
+
+def test_what_is_no_record_and_no_control_time_is_replaced_and_not_kept(publisher: Publisher) -> None:
+    publisher.publish(page_of(FIRST))
+    others = {"latency.csv": "drawn anew", "sdpa.samples.json.gz": "others", "rates.json": "others"}
+    publisher.publish({**page_of(FIRST), **others})
+    assert publisher.published["rates.json"] == "others"
+    assert not (publisher.home / "flux" / "history").exists()
+
+
+OTHER_ZONE, NEXT_YEAR = "2026-01-21T12:45:12+02:00", "2027-01-21T10:45:12+00:00"
+# Pages that are published one after the other, as the files of their cells, and what the history then holds.
+HISTORIES: dict[str, tuple[list[Texts], Texts]] = {
+    "under the time when they were measured": (
+        [page_of(FIRST, control="1"), page_of(SECOND, control="2"), page_of(THIRD, control="2")],
+        {
+            f"{STAMP_1}/sdpa.control.json": "1",
+            f"{STAMP_1}/sdpa.jsonl.gz": measured(FIRST),
+            f"{STAMP_2}/sdpa.jsonl.gz": measured(SECOND),
+        },
+    ),
+    "in UTC": ([page_of(OTHER_ZONE), page_of(SECOND)], {f"{STAMP_1}/sdpa.jsonl.gz": measured(OTHER_ZONE)}),
+    "once, though published again": (
+        [page_of(when) for when in (FIRST, SECOND, FIRST, SECOND, FIRST)],
+        {f"{STAMP_1}/sdpa.jsonl.gz": measured(FIRST), f"{STAMP_2}/sdpa.jsonl.gz": measured(SECOND)},
+    ),
+    "though the new page has no such record": (
+        [{**page_of(FIRST), "triton.jsonl": measured(SECOND)}, page_of(FIRST)],
+        {f"{STAMP_2}/triton.jsonl.gz": measured(SECOND)},
+    ),
+    "though of the same second": (
+        [page_of(FIRST, control=control) for control in "1234"],
+        {
+            f"{STAMP_1}/sdpa.control.json": "1",
+            f"{STAMP_1}-2/sdpa.control.json": "2",
+            f"{STAMP_1}-3/sdpa.control.json": "3",
+        },
+    ),
+    "though the clock was set back": (
+        [page_of(when) for when in (THIRD, FIRST, SECOND)],
+        {f"{STAMP_1}/sdpa.jsonl.gz": measured(FIRST), f"{STAMP_3}/sdpa.jsonl.gz": measured(THIRD)},
+    ),
+    "in the order in which they were replaced": (  # by the newest record of the page, not of what is replaced
+        [
+            {"sdpa.jsonl": measured(FIRST), "flex.jsonl": measured(SECOND)},
+            {"sdpa.jsonl": measured(FIRST), "flex.jsonl": measured(THIRD)},
+            {"sdpa.jsonl": measured(NEXT_YEAR), "flex.jsonl": measured(THIRD)},
+        ],
+        {f"{STAMP_2}/flex.jsonl.gz": measured(SECOND), f"{STAMP_3}/sdpa.jsonl.gz": measured(FIRST)},
+    ),
+}
+
+
+@pytest.mark.parametrize("links", [True, False])
+@pytest.mark.parametrize(("pages", "history"), HISTORIES.values(), ids=HISTORIES)
+def test_replaced_records_and_control_times_are_kept(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch, links: bool, pages: list[Texts], history: Texts
+) -> None:
+    def refused(source: object, target: object, **options: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    if not links:  # as on a file system without second names
+        monkeypatch.setattr(os, "link", refused)
+    for page in pages:
+        publisher.publish(page)
+    assert publisher.history == history
+    assert publisher.published["sdpa.jsonl"] == pages[-1]["sdpa.jsonl"]
+
+
+def test_a_page_without_any_time_is_kept_under_that_of_its_file(publisher: Publisher) -> None:
+    publisher.publish({"sdpa.control.json": "{}"})
+    os.utime(publisher.home / "flux" / "records" / "sdpa.control.json", (1_767_225_600, 1_767_225_600))
+    publisher.publish({"sdpa.control.json": '{"schema": 2}'})
+    assert publisher.history == {"2026-01-01T000000Z/sdpa.control.json": "{}"}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        measured(FIRST) + measured(FIRST)[:60],  # a line is cut off
+        json.dumps({"schema": 99, "measured_at": FIRST}),
+        measured("yesterday") + measured(FIRST),
+        "",  # the time of the other file
+        "[1]\nnull\n",
+        "[" * 100_000,
+    ],
+    ids=["cut", "schema 99", "yesterday", "empty", "no records", "deep"],
+)
+def test_a_damaged_record_is_kept_as_it_is(publisher: Publisher, damaged: str) -> None:
+    publisher.publish({"sdpa.jsonl": measured(FIRST), "flex.jsonl": measured(SECOND)})
+    (publisher.home / "flux" / "records" / "sdpa.jsonl").write_text(damaged, encoding="utf-8")
+    publisher.publish({"sdpa.jsonl": measured(THIRD), "flex.jsonl": measured(SECOND)})
+    assert publisher.history == {f"{STAMP_2}/sdpa.jsonl.gz": damaged}
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
+    """End the process in place of the nth time that a path of the published page is given another name, from 0."""
+    done = 0
+
+    def wrapped(method: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def renamed(path: Path, target: Path) -> Path:
+            nonlocal done
+            if path.parent.name == "made-up":
+                done += 1
+                if done == step + 1:
+                    raise Killed
+            return method(path, target)
+
+        return renamed
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(Path, name, wrapped(getattr(Path, name)))
+
+
+# Put the page's text in place, the old folder away, the new folder in its place, the page in its place.
+@pytest.mark.parametrize("step", range(4))
+def test_whenever_it_is_interrupted_nothing_is_lost(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    publisher.publish(page_of(FIRST))
+    publisher.publish(page_of(SECOND))
+    before = tree(publisher.home / "flux")
+    with monkeypatch.context() as patched:
+        kill_at(patched, step)
+        with pytest.raises(Killed):
+            publisher.publish(page_of(THIRD))
+    assert step or tree(publisher.home / "flux") == before
+    publisher.publish(page_of(THIRD))
+    assert publisher.published["sdpa.jsonl"] == measured(THIRD)
+    assert publisher.history == {
+        f"{STAMP_1}/sdpa.jsonl.gz": measured(FIRST),
+        f"{STAMP_2}/sdpa.jsonl.gz": measured(SECOND),
+    }
+    assert sorted(path.name for path in publisher.home.iterdir()) == ["flux", "flux.html"]

@@ -1,0 +1,183 @@
+"""Running one command under its supervisor: real processes, which raise, die, hang, print and leave children behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from children import CHILDREN
+from fakes import is_alive, until
+
+from fluxbench.notebook import runner
+from fluxbench.notebook.runner import KEPT_BYTES, Ended, Kept
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where commands are run, and the processes that they leave behind."""
+
+    folder: Path
+    noted: Path
+
+    def run(self, code: str, limit_s: float = 60.0) -> Ended:
+        (self.folder / "script.py").write_text(code, encoding="utf-8")
+        variables = {**os.environ, "PIDS": str(self.noted)}
+        return runner.run([sys.executable, "script.py"], self.folder, variables, limit_s)
+
+    def pids(self) -> list[int]:
+        return [int(line) for line in self.noted.read_text(encoding="utf-8").splitlines() if line]
+
+    def left(self) -> list[int]:
+        """Return which of the noted three are alive."""
+        return [pid for pid in self.pids() if is_alive(pid)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(folder=tmp_path / "folder", noted=tmp_path / "pids.txt")
+    place.folder.mkdir()
+    place.noted.touch()
+    yield place
+    for pid in place.pids():
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+# How it ended.
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        ("", None),
+        ("raise SystemExit(7)", "it ended with exit code 7"),
+        ("raise ValueError('no')", "it ended with exit code 1"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it was ended by SIGKILL"),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "it was ended by SIGTERM"),
+        (
+            "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()",
+            "it was ended by SIGABRT",
+        ),
+        ("raise SystemExit(128 + 11)  # as uv says it of its child", "it was ended by SIGSEGV"),
+        ("raise SystemExit(255)", "it ended with exit code 255"),
+    ],
+)
+def test_how_a_command_ended_is_one_sentence(place: Place, code: str, failure: str | None) -> None:
+    assert place.run(code).failure == failure
+
+
+def test_a_command_has_its_folder_and_variables_and_nothing_to_read_and_leaves_its_files(tmp_path: Path) -> None:
+    code = (
+        "import os, sys; print(os.getcwd(), os.environ['MINE'], 'HOME' in os.environ, repr(sys.stdin.read()));"
+        "print('to stderr', file=sys.stderr); open('artifact.txt', 'w').write('here')"
+    )
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    ended = runner.run([sys.executable, "-c", code], tmp_path, {"MINE": "1"}, 60.0)
+    assert (ended.stdout, ended.stderr) == (f"{tmp_path} 1 False ''\n", "to stderr\n")
+    assert ended.duration_s > 0
+    assert (tmp_path / "artifact.txt").read_text(encoding="utf-8") == "here"
+    assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "time.sleep(600)",
+        "os.close(1); os.close(2); time.sleep(600)",
+        "signal.pthread_sigmask(signal.SIG_BLOCK, set(signal.Signals))\nwhile True: time.sleep(600)",
+    ],
+    ids=["it sleeps", "it closes its streams", "it blocks every signal"],
+)
+def test_a_command_that_is_late_is_killed_and_its_output_is_kept(place: Place, code: str) -> None:
+    ended = place.run(f"import os, signal, time; print('begun', flush=True)\n{code}", limit_s=0.7)
+    assert ended.failure == "it did not end within 0.7 s and was killed"
+    assert ended.stdout == "begun\n"
+    assert ended.duration_s >= 0.7
+
+
+def test_the_caller_is_called_back_while_a_command_is_silent(tmp_path: Path) -> None:
+    ticks: list[int] = []
+    code = "import sys, pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
+
+    def tick() -> None:
+        ticks.append(1)
+        if len(ticks) == 3:
+            (tmp_path / "go").touch()
+
+    assert runner.run([sys.executable, "-c", code], tmp_path, os.environ, 60.0, tick).failure is None
+    assert len(ticks) >= 3
+
+
+# Nothing survives.
+
+
+@pytest.mark.parametrize(
+    ("end", "limit_s"),
+    [
+        ("", 60.0),
+        ("os.kill(os.getpid(), 9)", 60.0),
+        ("subprocess.run([sys.executable, '-c', 'import os, time; os.kill(os.getppid(), 9); time.sleep(600)'])", 60.0),
+        ("time.sleep(600)", 2.0),
+    ],
+    ids=["it ends", "it is killed", "its child kills it", "it is late"],
+)
+def test_no_process_that_a_command_started_survives_it(place: Place, end: str, limit_s: float) -> None:
+    place.run(CHILDREN + end, limit_s)
+    assert len(place.pids()) == 3
+    assert place.left() == []
+
+
+def test_a_process_that_forks_before_it_ends_is_ended_too(place: Place) -> None:
+    ended = place.run(
+        """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    while os.fork() == 0:
+        open("beat", "a").write(".")
+        time.sleep(0.02)
+    os._exit(0)
+while not os.path.exists("beat"):
+    time.sleep(0.001)
+"""
+    )
+    assert ended.failure is None
+    beats = (place.folder / "beat").stat().st_size
+    assert not until(lambda: (place.folder / "beat").stat().st_size > beats, limit_s=0.3)
+
+
+# What is kept of a stream.
+
+
+def kept(*pieces: bytes) -> str:
+    stream = Kept()
+    for piece in pieces:
+        stream.add(piece)
+    return stream.text()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        ((b"one ", b"", b"two"), "one two"),
+        ((b"x" * KEPT_BYTES, b"x" * KEPT_BYTES), "x" * 2 * KEPT_BYTES),
+        (("é".encode()[:1], "é".encode()[1:]), "é"),
+        ((b"caf\xe9 \xff",), "caf\ufffd \ufffd"),
+    ],
+    ids=["short", "twice what is kept", "half a character", "no UTF-8"],
+)
+def test_a_stream_is_kept_whole(pieces: tuple[bytes, ...], text: str) -> None:
+    assert kept(*pieces) == text
+
+
+def test_of_a_long_stream_the_beginning_and_the_end_are_kept_and_what_is_between_is_counted() -> None:
+    text = kept(b"BEGINS", *[b"x" * 65536] * 160, b"ENDS")
+    assert text.startswith("BEGINSx")
+    assert text.endswith("xENDS")
+    assert "\n[... 10.0 MB of output are left out here ...]\n" in text
+    assert len(text) < 3 * KEPT_BYTES

@@ -1,0 +1,289 @@
+"""What `fluxbench status` prints of results on a machine that has changed since, and that it changes nothing itself."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from fakes import REPOSITORY
+from notebooks import ALL, DRIVER, NEWER, Machine, listing
+from sample_records import record
+
+from fluxbench.notebook.status import status as status_of
+from fluxbench.records import files
+from fluxbench.records.status import Status
+
+SHOWN = tuple[str, list[str]]
+
+
+def status(machine: Machine, capsys: pytest.CaptureFixture[str]) -> dict[str, SHOWN]:
+    """Return what `status` prints of each cell: its state and reasons; text and JSON must agree."""
+    capsys.readouterr()
+    code = machine.command("status", "--json")
+    data: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert code == (0 if data["fresh"] else 1)
+    assert machine.command("status") == code
+    text = capsys.readouterr().out
+    assert all(f"    {reason}\n" in text for cell in data["cells"] for reason in cell["reasons"])
+    return {cell["cell"]: (cell["state"], cell["reasons"]) for cell in data["cells"]}
+
+
+def test_after_a_build_all_is_fresh_and_before_it_nothing_was_run(
+    machine: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert machine.command("status") == 1
+    out = capsys.readouterr().out
+    assert out.count("it was never run here") == 4
+    assert out.endswith("\n4 of 4 cells are not fresh.\n")
+    assert [path.name for path in machine.notebook.parent.iterdir()] == ["made_up.md"]
+    machine.build()
+    assert machine.command("status") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"made_up.md on NVIDIA Made Up, driver {DRIVER} (target made-up)\n")
+    assert out.endswith("\nAll cells are fresh.\n")
+
+
+def test_variants_are_listed_with_the_state_of_their_cell_and_their_statuses(machine: Machine) -> None:
+    machine.rewrite('variants = ["torch_math"]', 'variants = ["torch_math", "flex", "triton_flash"]')
+    records = record("torch_math"), record("torch_math", "flux1-1024px-t128"), record("flex", status=Status.UNSUPPORTED)
+    machine.measures("first", *records)
+    machine.build("first")
+    first, _, figure, _ = status_of(machine.notebook, machine.settings).cells
+    assert [(each.variant, each.state, each.statuses) for each in first.variants] == [
+        ("torch_math", "fresh", {"PASSED": 2}),
+        ("flex", "fresh", {"UNSUPPORTED": 1}),
+        ("triton_flash", "fresh", {}),
+    ]
+    assert figure.variants == ()
+
+
+# What differs.
+
+
+def test_a_new_driver_makes_every_cell_stale_and_a_build_runs_them(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built.has(driver=NEWER)
+    cells = status(built, capsys)
+    difference = f"driver {DRIVER} -> {NEWER}"
+    assert cells["first"] == ("stale", [difference])
+    assert cells["figure"] == ("stale", [difference, "it needs first, which is stale"])
+    assert built.build().problems == ()
+    assert built.ran() == ALL
+    assert set(built.states().values()) == {"fresh"}
+
+
+def test_another_device_is_named_once_and_its_driver_is_not_compared(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    built.has(driver=NEWER, name="NVIDIA A100")
+    _, reasons = status(built, capsys)["figure"]
+    assert reasons == ["measured on another device: NVIDIA Made Up -> NVIDIA A100", "it needs first, which is stale"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({"package.torch": "2.11.0"}, "torch 2.11.0 -> 2.13.0"),
+        ({"workloads": "some"}, "workloads some -> flux1-1024px-t128 "),
+        ({"cell": "1234"}, "the cell's source changed"),
+    ],
+)
+def test_a_measurement_of_something_else_says_so(
+    machine: Machine, capsys: pytest.CaptureFixture[str], facts: dict[str, str], reason: str
+) -> None:
+    machine.measures("first", record("torch_math"), facts=facts)
+    machine.build("first")
+    state, (found,) = status(machine, capsys)["first"]
+    assert state == "stale"
+    assert found.startswith(reason)
+
+
+def test_code_that_changes_while_a_cell_measures_leaves_no_fresh_result(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = built.good("first").folder / "result.json"
+    text = path.read_text(encoding="utf-8").replace(f'"driver": "{DRIVER}"', '"driver": "570.1"')
+    path.write_text(text, encoding="utf-8")
+    assert status(built, capsys)["first"] == ("stale", [f"while it ran, driver 570.1 -> {DRIVER}"])
+
+
+def test_code_that_changed_makes_stale_what_shows_by_it_and_nothing_else(machine: Machine) -> None:
+    machine.write('id=shows: # /// script\n# dependencies = ["fluxbench"]\n# ///', "id=prints")
+    package = machine.folder / "shared" / "src" / "fluxbench"
+    shutil.copytree(REPOSITORY / "shared/src/fluxbench", package)
+
+    def run(*arguments: str) -> dict[str, SHOWN]:
+        """Run a command of the copy, on this machine's device, and return the state and reasons of each cell."""
+        command = [sys.executable, "-m", "fluxbench.cli", *arguments]
+        done = subprocess.run(command, cwd=package.parent, capture_output=True, text=True)
+        cells = json.loads(done.stdout)["cells"] if "status" in arguments else []
+        return {cell["cell"]: (cell["state"], cell["reasons"]) for cell in cells}
+
+    machine.monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    run("build", str(machine.notebook), "--output", str(machine.output))
+    assert run("status", str(machine.notebook), "--json") == {"shows": ("fresh", []), "prints": ("fresh", [])}
+    for file in ("report/blocks.py", "device/peaks.toml", "worker/worker.py", "notebook/status.py"):
+        with (package / file).open("a", encoding="utf-8") as changed:
+            changed.write("\n# another line\n")
+    assert run("status", str(machine.notebook), "--json") == {
+        "shows": ("stale", ["device/peaks.toml changed", "report changed"]),
+        "prints": ("fresh", []),
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reasons"),
+    [
+        ("outputs=figure.svg,table.csv", "outputs=figure.svg", ["the cell's first line changed"]),
+        ("needs=first outputs", "needs=first deps=numpy outputs", ["the cell's first line changed"]),
+        ("needs=first", "needs=first,second", ["it now needs second"]),
+        ("needs=first", "", ["it no longer needs first"]),
+        ("outputs=figure.svg,table.csv", "outputs=table.csv,figure.svg collapse-code=true", []),
+        ('bench.show("first")', 'bench.show("first")  # as before', ["the cell's source changed"]),
+    ],
+)
+def test_a_changed_cell_is_stale_where_it_asks_for_something_else(
+    built: Machine, capsys: pytest.CaptureFixture[str], old: str, new: str, reasons: list[str]
+) -> None:
+    built.rewrite(old, new)
+    assert status(built, capsys)["figure"] == ("stale" if reasons else "fresh", reasons)
+
+
+def test_a_lock_beside_the_notebook_counts_as_it_does_for_uv(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = built.notebook.with_name("uv.lock")
+    lock.write_text("version = 1\n", encoding="utf-8")
+    assert status(built, capsys)["figure"][0] == "stale"
+    built.build("figure")
+    assert status(built, capsys)["figure"] == ("fresh", [])
+    lock.write_text("version = 2\n", encoding="utf-8")
+    assert status(built, capsys)["figure"] == ("stale", ["lock uv.lock changed"])
+
+
+def test_a_cell_that_reads_another_notebook_depends_on_its_last_good_measurements(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = built.notebook
+    built.notebook = own.with_name("reader.md")
+    built.write('id=a: # /// script\n# [tool.fluxbench]\n# reads = ["made_up", "missing"]\n# ///')
+    built.build()
+    reader, built.notebook = built.notebook, own
+    built.build("figure")
+    built.notebook = reader
+    assert status(built, capsys)["a"] == ("fresh", [])
+    built.notebook = own
+    built.build("first")
+    built.notebook = reader
+    assert status(built, capsys)["a"] == (
+        "stale",
+        [
+            "results of other notebooks made_up.first.00001, made_up.second.00001 -> "
+            "made_up.first.00002, made_up.second.00001"
+        ],
+    )
+
+
+def test_a_result_of_an_older_fluxbench_is_stale_and_no_error(
+    built: Machine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = REPOSITORY / "reports" / "h200" / "flux" / "history" / "2026-11-21T110103Z"
+    result = built.good("first")
+    [path] = [path for path in files.paths(old) if files.cell_of(path) == "flex"]
+    line = files.read_bytes(path).splitlines()[0]
+    (result.folder / "first.jsonl").write_bytes(line + b"\n")
+    fields = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
+    fields["artifacts"]["first.jsonl"] = len(line) + 1
+    (result.folder / "result.json").write_text(json.dumps(fields), encoding="utf-8")
+    state, reasons = status(built, capsys)["first"]
+    assert state == "stale"
+    assert reasons[-1] == "measured by an older fluxbench"
+    assert built.build("second").problems == ()  # the page shows it
+
+
+def test_a_cell_whose_last_run_failed_says_why(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.rewrite("bench.measure()\n```\n\n```python id=second", "sys.exit('fluxbench: it is on fire')\n```\n\n"
+                    "```python id=second")  # fmt: skip
+    machine.build()
+    cells = status(machine, capsys)
+    assert cells["first"] == ("failed", ["its last run failed: it is on fire"])
+    assert cells["figure"] == ("not run", ["it was never run here"])
+
+
+def test_cells_of_a_cycle_say_so(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    built.rewrite("```python id=first outputs", "```python id=first needs=figure outputs")
+    reason = "it needs cells that need it, or one that does"
+    cells = status(built, capsys)
+    assert cells["first"] == cells["figure"] == ("stale", [reason])
+    assert cells["other"] == ("fresh", [])
+
+
+@pytest.mark.parametrize("outcome", Status)
+def test_only_failures_that_may_pass_the_next_time_are_retryable(machine: Machine, outcome: Status) -> None:
+    machine.measures("first", record("torch_math"), record("flex", status=outcome))
+    machine.build("first")
+    if outcome in (Status.PASSED, Status.INCORRECT, Status.UNSUPPORTED):
+        assert machine.states()["first"] == "fresh"
+    else:
+        assert machine.states()["first"] == "retryable"
+        assert machine.reasons("first") == (f"what failed may pass the next time: flex {outcome}",)
+
+
+@pytest.mark.parametrize("measures", ["rates", "trials"])
+@pytest.mark.parametrize(
+    ("rest", "state", "reasons"),
+    [
+        ({}, "fresh", ()),
+        ({"reason": "no uv"}, "retryable", ("what failed may pass the next time: no uv",)),
+        ({"fingerprint": {"driver": DRIVER, "code.timing": "1"}}, "stale", None),
+    ],
+)
+def test_a_cell_without_records_has_a_fingerprint_in_what_it_measured(
+    machine: Machine, measures: str, rest: dict[str, Any], state: str, reasons: tuple[str, ...] | None
+) -> None:
+    variants = "" if measures == "rates" else '\n# variants = ["torch_flash"]'
+    machine.rewrite('variants = ["torch_math"]', f'measures = "{measures}"{variants}')
+    machine.rewrite("outputs=first.jsonl,first.control.json", f"outputs={measures}.json")
+    machine.rewrite('bench.show("first")', "print()")
+    machine.measures("first")
+    machine.build("first")
+    assert machine.reasons("first") == ("its records are missing",)
+    result = machine.good("first")
+    depends = {key: value for key, value in result.run.depends.items() if key != "attributes"}
+    (result.folder / f"{measures}.json").write_text(json.dumps({"fingerprint": depends, **rest}), encoding="utf-8")
+    assert machine.states()["first"] == state
+    assert reasons is None or machine.reasons("first") == reasons
+
+
+# What asking changes.
+
+
+@pytest.mark.parametrize("driver", [DRIVER, NEWER])
+def test_asking_writes_nothing_and_starts_no_process(
+    built: Machine, monkeypatch: pytest.MonkeyPatch, driver: str
+) -> None:
+    built.has(driver=driver)
+    monkeypatch.delenv("UV")  # which is not even looked for
+
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise AssertionError(f"a process was started: {arguments}")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr("os.fork", refuse)
+    monkeypatch.setattr("os.posix_spawn", refuse)
+    before = listing(built.folder)
+    assert built.command("status") == (0 if driver == DRIVER else 1)
+    assert listing(built.folder) == before
+
+
+def test_asking_while_a_build_runs_is_answered(built: Machine) -> None:
+    lock = built.notebook.parent / ".uvnote" / "fluxbench.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert built.command("status") == 0

@@ -1,0 +1,223 @@
+"""What is kept of a cell's runs, which run is used, and what damage costs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from notebooks import Machine, listing
+from sample_records import record
+
+from fluxbench.notebook.document import load
+from fluxbench.notebook.store import Result, Run, Store
+from fluxbench.records import files
+
+
+def store_of(folder: Path, name: str = "some") -> Store:
+    """Return the store of a notebook as a new process finds it."""
+    path = folder / f"{name}.md"
+    path.write_text("".join(f"```python id={cell}\n1\n```\n" for cell in ("a", "a-b", "a_1")), encoding="utf-8")
+    return Store(load(path))
+
+
+def add(
+    folder: Path,
+    cell_id: str = "a",
+    *,
+    name: str = "some",
+    failure: str | None = None,
+    text: str = "a result",
+    ran_at: str = "2026-11-21T12:00:00+00:00",
+    good: int | None = None,
+) -> Result:
+    """Keep one run of a cell, with a display and two artifacts, one of them in a folder."""
+    source = folder / "source.txt"
+    source.write_text(text, encoding="utf-8")
+    run = Run(
+        success=failure is None,
+        stdout="π\r\n<b>",
+        stderr="",
+        duration=1.5,
+        artifacts={},
+        failure=failure,
+        ran_at=ran_at,
+        depends={"driver": "580.65.06", "cores": 2, "ecc": None},
+        inputs={"b": 3},
+    )
+    artifacts = {"artifact.txt": source, "below/it.txt": source}
+    return store_of(folder, name).add(cell_id, run, artifacts, f"<p>π {text}</p>", good)
+
+
+def text_of(result: Result | None) -> str:
+    assert result
+    return (result.folder / "below" / "it.txt").read_text(encoding="utf-8")
+
+
+def test_a_result_is_read_back_as_it_was_kept(tmp_path: Path) -> None:
+    added = add(tmp_path)
+    latest = store_of(tmp_path).latest("a")
+    assert latest == added
+    assert latest.display == "<p>π a result</p>"
+    assert text_of(added) == "a result"
+    assert added.run.artifacts == {"artifact.txt": 8, "below/it.txt": 8}
+    assert added.run.depends == {"driver": "580.65.06", "cores": 2, "ecc": None}
+
+
+def test_a_result_that_was_kept_before_there_were_displays_is_read(tmp_path: Path) -> None:
+    result = add(tmp_path)
+    fields = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
+    del fields["display"]
+    (result.folder / "result.json").write_text(json.dumps(fields), encoding="utf-8")
+    read = store_of(tmp_path).last_good("a")
+    assert read
+    assert read.display is None
+
+
+def test_numbers_rise_and_the_last_run_is_used_whatever_the_clock(tmp_path: Path) -> None:
+    times = ["2026-11-21T12:00:00+00:00", "2020-01-01T00:00:00+00:00", "1970-01-01T00:00:00+00:00"]
+    assert [add(tmp_path, ran_at=ran_at).number for ran_at in times] == [1, 2, 3]
+    last = store_of(tmp_path).last_good("a")
+    assert last
+    assert (last.number, last.run.ran_at) == (3, "1970-01-01T00:00:00+00:00")
+
+
+def test_numbers_rise_beyond_their_padding(tmp_path: Path) -> None:
+    add(tmp_path).folder.rename(tmp_path / ".uvnote" / "cache" / "some.a.99999")
+    assert add(tmp_path).number == 100000
+    assert store_of(tmp_path).numbers("a") == [100000, 99999]
+
+
+@pytest.mark.parametrize(("good", "kept"), [(None, "dcba"), (3, "dcb"), (1, "d")])
+def test_earlier_good_results_are_kept_or_the_last_of_them(tmp_path: Path, good: int | None, kept: str) -> None:
+    for text in "abcd":
+        add(tmp_path, text=text, good=good)
+        add(tmp_path, failure="it failed", good=good)
+    assert "".join(text_of(result) for result in store_of(tmp_path).good("a")) == kept
+
+
+@pytest.mark.parametrize("failure", [None, "it failed again"])
+def test_a_failed_run_is_kept_until_the_next(tmp_path: Path, failure: str | None) -> None:
+    good, failed = add(tmp_path), add(tmp_path, failure="it failed")
+    assert store_of(tmp_path).latest("a") == failed
+    assert store_of(tmp_path).last_good("a") == good
+    following = add(tmp_path, failure=failure)
+    assert store_of(tmp_path).numbers("a") == [following.number, good.number]
+    assert not failed.folder.exists()
+
+
+def test_a_cell_without_a_run_has_no_result(tmp_path: Path) -> None:
+    store = store_of(tmp_path)
+    assert (store.numbers("a"), store.latest("a"), store.last_good("a")) == ([], None, None)
+    assert not (tmp_path / ".uvnote").exists()
+
+
+def test_cells_and_notebooks_whose_names_begin_alike_are_kept_apart(tmp_path: Path) -> None:
+    names = [("some", "a"), ("some", "a-b"), ("some", "a_1"), ("some.a", "a"), ("so", "a")]
+    for name, cell_id in names:
+        add(tmp_path, cell_id, name=name, text=f"{name}/{cell_id}")
+    for name, cell_id in names:
+        assert text_of(store_of(tmp_path, name).last_good(cell_id)) == f"{name}/{cell_id}"
+        assert store_of(tmp_path, name).numbers(cell_id) == [1]
+
+
+def test_what_is_not_a_run_in_the_folder_is_no_result(tmp_path: Path) -> None:
+    add(tmp_path)
+    for name in ("0" * 64, "some.a.x", "some.a.1.2", "some.a.", ".some.a.00007.part"):
+        (tmp_path / ".uvnote" / "cache" / name).mkdir()
+    assert store_of(tmp_path).numbers("a") == [1]
+
+
+def test_what_a_killed_run_left_half_done_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
+    add(tmp_path)
+    cache = tmp_path / ".uvnote" / "cache"
+    before = listing(cache)
+    half, other = (cache / f".{name}.a.00002.part" for name in ("some", "other"))
+    for part in (half, other):
+        part.mkdir()
+        (part / "artifact.txt").write_text("hal", encoding="utf-8")
+    store_of(tmp_path).clear_parts()
+    assert listing(cache).keys() - before.keys() == {other.name, f"{other.name}/artifact.txt"}
+    assert add(tmp_path).number == 2
+
+
+# Damage.
+
+
+def rewritten(name: str, change: Callable[[bytes], bytes]) -> Callable[[Result], None]:
+    def damage(result: Result) -> None:
+        (result.folder / name).write_bytes(change((result.folder / name).read_bytes()))
+
+    return damage
+
+
+def without_inputs(content: bytes) -> bytes:
+    fields = json.loads(content)
+    del fields["inputs"]
+    return json.dumps(fields).encode()
+
+
+def empty(result: Result) -> None:
+    for path in [*result.folder.rglob("*.*")]:
+        path.unlink()
+
+
+DAMAGE: dict[str, Callable[[Result], None]] = {
+    "half a result": rewritten("result.json", lambda content: content[: len(content) // 2]),
+    "a result of another kind": rewritten("result.json", lambda content: b"[1, 2]"),
+    "a result without a field": rewritten("result.json", without_inputs),
+    "a field of another type": rewritten("result.json", lambda content: content.replace(b"1.5", b'"1.5"')),
+    "a result that is not text": rewritten("result.json", lambda content: b"\xff\xfe\x00"),
+    "no result": lambda result: (result.folder / "result.json").unlink(),
+    "an artifact cut short": rewritten("artifact.txt", lambda content: content[:-1]),
+    "no artifact": lambda result: (result.folder / "below" / "it.txt").unlink(),
+    "a display cut short": rewritten("display.html", lambda content: content[:-1]),
+    "no file": empty,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_result_is_none_and_the_one_before_is_used(tmp_path: Path, damage: Callable[[Result], None]) -> None:
+    before, last = add(tmp_path), add(tmp_path)
+    damage(last)
+    store = store_of(tmp_path)
+    assert store.latest("a") is None
+    assert store.last_good("a") == before
+    assert add(tmp_path).number == 3
+
+
+def test_a_cell_whose_last_result_is_damaged_is_stale_and_is_mended_by_running_it(machine: Machine) -> None:
+    for sustained_ms in (3.0, 4.0):
+        machine.measures("first", record("torch_math", sustained_ms=sustained_ms))
+        machine.build("first")
+    DAMAGE["half a result"](machine.good("first"))
+    assert machine.states()["first"] == "stale"
+    assert machine.reasons("first") == ("its last result is damaged; this is the one before",)
+    machine.build("second")  # which draws the page and leaves the damage
+    assert machine.shown("first").startswith(
+        "Not as this machine is now: its last result is damaged; this is the one before."
+    )
+    assert "torch_math: 3.0 ms" in machine.shown("first")
+    machine.build("first")
+    assert machine.states()["first"] == "fresh"
+    assert "torch_math: 4.0 ms" in machine.shown("first")
+
+
+def test_a_cell_whose_only_result_is_damaged_counts_as_not_run(machine: Machine) -> None:
+    machine.build("first")
+    DAMAGE["half a result"](machine.good("first"))
+    assert machine.states()["first"] == "not run"
+    assert machine.reasons("first") == ("its result is damaged",)
+
+
+def test_a_result_has_its_records_and_none_where_they_are_damaged(machine: Machine) -> None:
+    machine.measures("first", record("torch_math"), record("flex"))
+    machine.build("first")
+    result = machine.good("first")
+    assert [each.variant for each in result.records or ()] == ["torch_math", "flex"]
+    assert list(result.records or ()) == files.read(result.folder / "first.jsonl")
+    path = result.folder / "first.jsonl"
+    path.write_bytes(b"x" * path.stat().st_size)
+    assert machine.good("first").records is None
+    assert machine.reasons("first") == ("its records are damaged",)

@@ -1,0 +1,294 @@
+"""Attention, its gradient and decoding: the right answers, costs, exact perturbations, and how kernels are bound."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from calls import shape
+
+from fluxbench import operations
+from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.shapes import AttentionCall
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "square": shape(batch=2, tokens=33),
+    "causal": shape(tokens=33, causal=True),
+    "fewer queries, causal": shape(seq_len_q=20, seq_len_k=33, causal=True),
+    "more queries": shape(seq_len_q=40, seq_len_k=33),
+    "grouped": shape(tokens=33, heads=6, kv_heads=2),
+    "grouped, causal": shape(batch=2, tokens=33, heads=6, kv_heads=3, causal=True),
+    "two head dims": shape(tokens=33, head_dim_qk=48, head_dim_v=32),
+    "float16": shape(tokens=33, dtype="float16"),
+}
+CASES = [
+    *(pytest.param("attention", each, id=f"attention-{name}") for name, each in SHAPES.items()),
+    *(pytest.param("attention_backward", each, id=f"attention_backward-{name}") for name, each in SHAPES.items()),
+    pytest.param("decode", shape(seq_len_q=1, seq_len_k=33, heads=6, kv_heads=2), id="decode"),
+]
+
+
+def naive(inputs: Tensors, *, causal: bool) -> Tensors:
+    """Return attention and its gradients by einsum in float64: query i of n sees keys 0 to m - n + i of m."""
+    q, k, v = (inputs[name].double().requires_grad_() for name in "qkv")
+    group = q.shape[2] // k.shape[2]
+    keys, values = (x.repeat_interleave(group, dim=2) for x in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, keys) / q.shape[-1] ** 0.5
+    if causal:
+        offset = k.shape[1] - q.shape[1]
+        hidden = torch.ones(q.shape[1], k.shape[1]).triu(offset + 1).bool()
+        scores = scores.masked_fill(hidden, float("-inf"))
+    out = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), values)
+    if "dout" not in inputs:
+        return {"out": out.detach()}
+    gradients = torch.autograd.grad(out, (q, k, v), inputs["dout"].double())
+    return dict(zip(("dq", "dk", "dv"), gradients, strict=True))
+
+
+def close(found: Tensors, expected: Tensors, tolerance: float) -> None:
+    """Fail where outputs differ by more than a tolerance of relative L2."""
+    assert found.keys() == expected.keys()
+    for name, want in expected.items():
+        assert found[name].shape == want.shape
+        assert float((found[name].double() - want).norm() / want.norm()) <= tolerance, name
+
+
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_the_reference_is_naive_attention_in_float64(name: str, of: dict[str, Any]) -> None:
+    operation = operations.find(name)
+    for kind in operation.input_kinds:
+        inputs = operation.inputs(of, kind, 0, "cpu")
+        reference = operation.reference(of, inputs, torch.float64)
+        close(reference, naive(inputs, causal=of["causal"]), 1e-12)
+        assert {x.dtype for x in reference.values()} == {torch.float64}
+
+
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_unfused_attention_of_the_inputs_precision_errs_by_its_rounding(name: str, of: dict[str, Any]) -> None:
+    operation = operations.find(name)
+    dtype = getattr(torch, of["dtype"])
+    inputs = operation.inputs(of, "normal", 0, "cpu")
+    unfused = operation.reference(of, inputs, dtype)
+    assert {x.dtype for x in unfused.values()} == {dtype}
+    rounding = torch.finfo(dtype).eps / 2
+    exact = operation.reference(of, inputs, torch.float64)
+    for output, want in exact.items():
+        error = float((unfused[output].double() - want).norm() / want.norm())
+        assert 0.2 * rounding < error < 2 * rounding, output
+
+
+def test_queries_of_a_later_block_see_the_keys_that_they_should() -> None:
+    """Of 60,000 keys, 559 queries fill one block of scores."""
+    of = shape(heads=1, seq_len_q=565, seq_len_k=60_000, dim=1, causal=True)
+    operation = operations.find("attention")
+    inputs = operation.inputs(of, "normal", 0, "cpu")
+    last = {**inputs, "q": inputs["q"][:, -5:]}
+    found = operation.reference(of, inputs, torch.float64)["out"][:, -5:]
+    close({"out": found}, naive(last, causal=True), 1e-12)
+
+
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_inputs_are_those_of_their_seed_and_kind(name: str, of: dict[str, Any]) -> None:
+    operation = operations.find(name)
+    normal, again, other, flux = (
+        operation.inputs(of, kind, seed, "cpu")
+        for kind, seed in (("normal", 3), ("normal", 3), ("normal", 4), ("flux", 3))
+    )
+    for key, x in normal.items():
+        assert x.equal(again[key])
+        assert not x.equal(other[key])
+        assert not x.equal(flux[key])
+        assert x.is_contiguous()
+        assert str(x.dtype) == f"torch.{of['dtype']}"
+    batch, heads, kv_heads = of.get("batch", 1), of["heads"], of["kv_heads"]
+    assert list(normal["q"].shape) == [batch, of["seq_len_q"], heads, of["head_dim_qk"]]
+    assert list(normal["k"].shape) == [batch, of["seq_len_k"], kv_heads, of["head_dim_qk"]]
+    assert list(normal["v"].shape) == [batch, of["seq_len_k"], kv_heads, of["head_dim_v"]]
+    assert ("dout" in normal) == (name == "attention_backward")
+    if "dout" in normal:
+        assert list(normal["dout"].shape) == [batch, of["seq_len_q"], heads, of["head_dim_v"]]
+
+
+def test_flux_inputs_have_outlier_channels_in_k_and_a_bias_in_v() -> None:
+    inputs = operations.find("attention").inputs(shape(tokens=4000), "flux", 0, "cpu")
+    means = {name: inputs[name].double().mean((0, 1)) for name in "qkv"}  # [heads, head_dim]
+    outliers = means["k"].abs() > 4
+    assert outliers.sum(1).tolist() == [4] * 4
+    assert torch.allclose(means["k"][outliers].abs(), torch.tensor(8.0).double(), atol=0.1)
+    assert float(means["q"].abs().max()) < 0.1
+    assert float(means["v"].std()) == pytest.approx(0.5, rel=0.2)
+
+
+def test_an_unknown_kind_of_inputs_is_refused() -> None:
+    with pytest.raises(ValueError, match="must be one of normal, flux, got 'uniform'"):
+        operations.find("attention").inputs(shape(), "uniform", 0, "cpu")
+
+
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_perturbed_inputs_have_exactly_the_outputs_that_are_said(name: str, of: dict[str, Any]) -> None:
+    operation = operations.find(name)
+    inputs = operation.inputs(of, "flux", 0, "cpu")
+    first = operation.reference(of, inputs, torch.float64)
+    before = inputs
+    perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(0))
+    assert perturbations is not None
+    for perturbation in itertools.islice(perturbations, 6):
+        assert all(x.dtype == inputs[key].dtype for key, x in perturbation.inputs.items())
+        assert perturbation.inputs.keys() == inputs.keys()
+        assert not any(x.equal(before[key]) for key, x in perturbation.inputs.items())
+        exact = operation.reference(of, perturbation.inputs, torch.float64)
+        close(perturbation.expected(first), exact, 1e-12)
+        before = perturbation.inputs
+
+
+def test_a_perturbation_moves_tokens_unless_a_mask_forbids_it() -> None:
+    operation = operations.find("attention")
+    for causal, moves in ((False, True), (True, False)):
+        of = shape(tokens=50, causal=causal)
+        inputs = operation.inputs(of, "normal", 0, "cpu")
+        perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(1))
+        assert perturbations is not None
+        largest = {key: x.abs().amax((2, 3)) for key, x in next(perturbations).inputs.items()}
+        for key, x in inputs.items():
+            own = x.abs().amax((2, 3))
+            ratios = largest[key] / own  # of tokens that stay, one power of two
+            assert (len(ratios.unique()) > 1) == moves, key
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scales"),
+    [("bfloat16", {0.25, 0.5, 1.0, 2.0, 4.0}), ("float32", {0.25, 0.5, 1.0, 2.0, 4.0}), ("float16", {1.0})],
+)
+def test_small_numbers_of_float16_lose_no_bits(dtype: str, scales: set[float]) -> None:
+    of = shape(tokens=8, dtype=dtype)
+    operation = operations.find("attention")
+    inputs = operation.inputs(of, "normal", 0, "cpu")
+    perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(0))
+    assert perturbations is not None
+    found: dict[str, set[float]] = {"q": set(), "v": set()}
+    for perturbation in itertools.islice(perturbations, 40):
+        for key, each in found.items():
+            each.add(float(perturbation.inputs[key].abs().max() / inputs[key].abs().max()))
+    assert found == {"q": scales, "v": {1.0, 2.0, 4.0, 8.0, 16.0}}
+
+
+class Kernel:
+    """Naive attention as a kernel; it notes what it is asked for, and how often."""
+
+    def __init__(self, change: Any = lambda out: out) -> None:
+        self.asked: list[AttentionCall] = []
+        self.calls = 0
+        self.change = change
+
+    def attention(self, call: AttentionCall) -> Any:
+        self.asked.append(call)
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / call.head_dim_qk**0.5
+            return self.change(torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v.double()))
+
+        return attend
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_backward", "decode"])
+def test_a_bound_kernel_gives_the_outputs_by_name(name: str) -> None:
+    operation, kernel = operations.find(name), Kernel()
+    of = shape(seq_len_q=1, seq_len_k=33)
+    bound = operation.bind(kernel, of)
+    inputs = operation.inputs(of, "normal", 0, "cpu")
+    with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
+        close(dict(bound(inputs)), operation.reference(of, inputs, torch.float64), 3e-3)
+    assert kernel.asked == [AttentionCall.of(of, backward=name == "attention_backward")]
+    assert not any(x.requires_grad for x in inputs.values())
+
+
+def test_the_forward_pass_of_a_gradient_is_run_once_for_several_calls() -> None:
+    operation, kernel = operations.find("attention_backward"), Kernel()
+    bound = operation.bind(kernel, shape())
+    prepared = bound.prepared(operation.inputs(shape(), "normal", 0, "cpu"))
+    first, second = bound.call(prepared), bound.call(prepared)
+    assert kernel.calls == 1
+    assert all(torch.equal(first[name], second[name]) for name in ("dq", "dk", "dv"))
+
+
+def test_gradients_are_contiguous_whatever_a_kernel_wrote() -> None:
+    operation = operations.find("attention_backward")
+    of = shape()
+    bound = operation.bind(Kernel(), of)
+    outputs = bound(operation.inputs(of, "normal", 0, "cpu"))
+    assert all(isinstance(x, torch.Tensor) and x.is_contiguous() for x in outputs.values())
+
+
+def test_a_kernel_without_a_gradient_is_said_to_have_none() -> None:
+    operation = operations.find("attention_backward")
+    bound = operation.bind(Kernel(lambda out: out.detach()), shape())
+    with pytest.raises(NotImplementedError, match="no gradient with respect to q, k and v"):
+        bound(operation.inputs(shape(), "normal", 0, "cpu"))
+
+
+FLUX = shape(tokens=4608, heads=24, dim=128)
+MATRIX = 24 * 4608**2 * 128  # multiplications of one matrix product of FLUX
+LLAMA = shape(tokens=4096, heads=32, kv_heads=8, dim=128, causal=True)
+LLAMA_PAIRS = 4096 * 4097 // 2  # of a query and a key that it sees
+DECODING = shape(seq_len_q=1, seq_len_k=512, heads=32, kv_heads=8, dim=128)
+BACK = shape(tokens=10, heads=2, kv_heads=1, dim=16)
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "flops", "min_flops", "min_bytes"),
+    [
+        ("attention", FLUX, 260_919_263_232, 4 * MATRIX, 113_246_208),
+        ("attention", {**FLUX, "batch": 3}, 12 * MATRIX, 12 * MATRIX, 3 * 113_246_208),
+        ("attention", {**FLUX, "dtype": "float32"}, 4 * MATRIX, 4 * MATRIX, 2 * 113_246_208),
+        ("attention", LLAMA, 2 * 32 * 4096**2 * 128, 4 * 32 * LLAMA_PAIRS * 128, 2 * 4096 * (32 + 8) * 128 * 2),
+        # Each of 3 queries of a head sees 6, 7 or 8 keys.
+        ("attention", shape(seq_len_q=3, seq_len_k=8, causal=True, dim=16), 256 * 19.5, 256 * 21, 4 * 22 * 16 * 2),
+        # A query and a key of 48 channels, a value of 32: 160 operations a pair.
+        ("attention", shape(tokens=10, heads=1, head_dim_qk=48, head_dim_v=32), 16_000, 16_000, 10 * 160 * 2),
+        ("attention_backward", FLUX, 10 * MATRIX, 8 * MATRIX, 8 * 4608 * 24 * 128 * 2),
+        # q, its gradient, the output and its own have 320 elements each; k, v and their gradients have 160.
+        ("attention_backward", BACK, 32_000, 25_600, (4 * 320 + 4 * 160) * 2),
+        ("decode", DECODING, 4 * 32 * 512 * 128, 4 * 32 * 512 * 128, (2 * 32 + 2 * 8 * 512) * 128 * 2),
+    ],
+)
+def test_a_call_costs_what_is_computed_by_hand(
+    name: str, of: dict[str, Any], flops: int, min_flops: int, min_bytes: int
+) -> None:
+    cost = operations.find(name).cost(of)
+    assert (cost.flops, cost.min_flops, cost.min_bytes) == (flops, min_flops, min_bytes)
+
+
+@pytest.mark.parametrize(
+    ("of", "message"),
+    [
+        *((shape(**{size: value}), f"{size} of an attention must be a positive integer, got {value!r}")
+          for size in ("batch", "seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v")
+          for value in (0, 1.5, True)),
+        (shape(kv_heads=3), "heads of an attention must be a multiple of kv_heads, got 4 and 3"),
+        (shape(dtype="fp8"), "dtype of an attention must be one of bfloat16, float16, float32, got 'fp8'"),
+        (shape(causal=1), "causal of an attention must be true or false, got 1"),
+        (shape(seq_len_q=9, seq_len_k=8, causal=True), "must have no more queries than keys, got 9 and 8"),
+        (shape(window=4), "an attention has no window"),
+        ({"seq_len_q": 4}, "the shape of an attention is incomplete"),
+    ],
+)  # fmt: skip
+def test_a_shape_that_there_is_not_is_refused(of: dict[str, Any], message: str) -> None:
+    for name in ("attention", "attention_backward"):
+        with pytest.raises(ValueError, match=message):
+            operations.find(name).cost(of)
+
+
+def test_decoding_has_one_query_which_need_not_be_said_and_no_mask() -> None:
+    decode = operations.find("decode")
+    of = shape(seq_len_k=33)
+    del of["seq_len_q"]
+    assert decode.attention(of).seq_len_q == 1
+    for changes, message in (
+        ({"seq_len_q": 2}, "got seq_len_q 2 and causal False"),
+        ({"causal": True}, "1 and causal True"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decode.cost({**of, **changes})

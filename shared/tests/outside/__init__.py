@@ -1,0 +1,1 @@
+"""What lies outside of the package: an operation and its study, as somebody else may add them."""

@@ -1,0 +1,69 @@
+"""The norms of the rows of an attention's output, a made-up operation, and a study of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fluxbench import operations
+from fluxbench.operations import math_attention, qkv
+from fluxbench.operations.protocol import Bound, Kernel, Tensors
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Cost, Shape
+from fluxbench.studies.study import Study
+
+if TYPE_CHECKING:
+    import torch
+
+OPERATION = "outside.row_norms:RowNorms"
+
+
+class RowNorms:
+    """Output: `norms`, `[batch, seq_len_q, heads]`, of the inputs' dtype."""
+
+    name = "row_norms"
+    input_kinds = ("normal",)
+    parts: Mapping[str, str] = MappingProxyType({"norms": r"(?i)norm"})
+    differentiates = False
+
+    def attention(self, shape: Shape) -> AttentionCall:
+        """Return the attention whose output has these rows."""
+        return AttentionCall.of(shape)
+
+    def cost(self, shape: Shape) -> Cost:
+        """Return the cost of the attention, whose output is not written."""
+        call, forward = self.attention(shape), self.attention(shape).forward_cost
+        rows = call.batch * call.seq_len_q * call.heads
+        return Cost(
+            flops=forward.flops + 2 * rows * call.head_dim_v,
+            min_flops=forward.min_flops,
+            min_bytes=forward.min_bytes - 2 * rows * (call.head_dim_v - 1),
+        )
+
+    def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
+        """Return q, k and v."""
+        return qkv.make(self.attention(shape), kind, qkv.generator("row norms", kind, seed, device))
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+        """Return the norms by unfused operations."""
+        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype).norm(dim=-1)}
+
+    def bind(self, kernel: Kernel, shape: Shape) -> Bound:
+        """Return an attention with the norms after it."""
+        attend = kernel.attention(self.attention(shape))
+        return Bound(lambda tensors: {"norms": attend(*(tensors[name] for name in "qkv")).norm(dim=-1)})
+
+    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> None:
+        """Return None: nothing is known to follow exactly, so other inputs are used, with their own references."""
+        return None
+
+
+WORKLOADS = tuple(
+    operations.workload(
+        OPERATION, f"row-norms-{tokens}", group="row-norms", x=tokens, x_unit="tokens", batch=1, seq_len_q=tokens,
+        seq_len_k=tokens, heads=2, kv_heads=2, head_dim_qk=64, head_dim_v=64, dtype="bfloat16",
+    )
+    for tokens in (33, 96)
+)  # fmt: skip
+STUDY = Study(name="outside", references=("torch_flash", "torch_math"), workloads=WORKLOADS)

@@ -1,0 +1,319 @@
+"""The record of schema 2: what each field refuses, what must agree, and that what is written is read again."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sample_records import LAUNCH_BOUND, changed, errors, record, timing
+
+from fluxbench.operations import sets
+from fluxbench.records.files import parse
+from fluxbench.records.schema import Cupti, Flag, KernelShare, Record, RecordError, Telemetry
+from fluxbench.records.status import FlagKind, Status
+
+Path = tuple[str | int, ...]
+FAILED = [status for status in Status if status is not Status.PASSED]
+FULL = record(
+    "flex_compile_d",
+    burst_ms=0.8,
+    flags=(Flag(kind=FlagKind.DISCARDED, regime="burst", value=0.25, detail="throttled"), LAUNCH_BOUND),
+    converged={"burst": False, "sustained": True},
+    cupti=Cupti(events_ms=0.8, kernels_ms=0.7, span_ms=0.75, parts_ms={"attention": 0.7}),
+    compile_s=1.5,
+    graph_breaks=1,
+    detail="split 2",
+    fingerprint={"device": "NVIDIA H200", "ecc": True, "cpu_cores": None, "power_limit_w": 700.0},
+)
+# The names in published records; none may change without another schema number.
+FIELDS = {
+    (): {
+        *("schema", "notebook", "cell", "variant", "kernel", "form", "precision_class", "workload", "status", "reason"),
+        *("measured_at", "method_version", "errors", "timings", "telemetry", "flags", "energy_mj", "energy_ci95_mj"),
+        *("launch_ms", "cupti", "device_s", "peak_memory_bytes", "compile_s", "graph_breaks", "kernels", "detail"),
+        *("versions", "fingerprint"),
+    },
+    ("workload",): {"operation", "name", "group", "x", "x_unit", "shape", "cost", "ranks"},
+    ("workload", "cost"): {"flops", "min_flops", "min_bytes"},
+    ("errors", "out"): {
+        *("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2", "rel_l2_by_inputs"),
+    },
+    ("timings", "burst"): {
+        *("median_ms", "ci95_ms", "samples_ms", "reference_variant", "ratio", "ratio_ci95", "converged"),
+    },
+    ("telemetry", "burst"): {"sm_clock_mhz", "power_w", "temperature_c"},
+    ("flags", 0): {"kind", "regime", "value", "detail"},
+    ("cupti",): {"events_ms", "kernels_ms", "span_ms", "parts_ms"},
+    ("kernels", 0): {"name", "share", "part"},
+}
+# Fields that may be missing, by the object that holds them.
+OPTIONAL = {
+    (): {
+        *("telemetry", "flags", "energy_mj", "energy_ci95_mj", "launch_ms", "cupti", "device_s", "peak_memory_bytes"),
+        *("compile_s", "graph_breaks", "kernels", "detail", "versions", "fingerprint"),
+    },
+    ("workload",): {"ranks"},
+    ("errors", "out"): {"rel_l2_by_inputs"},
+    ("timings", "burst"): {"converged"},
+    ("flags", 0): {"regime", "value", "detail"},
+    ("cupti",): {"parts_ms"},
+    ("kernels", 0): {"part"},
+}
+NULLABLE = {
+    *("reason", "energy_mj", "energy_ci95_mj", "launch_ms", "cupti", "device_s", "peak_memory_bytes", "compile_s"),
+    *("graph_breaks", "detail", "rel_l2", "max_abs", "mean_abs", "mse", "cosine", "converged", "sm_clock_mhz"),
+    *("power_w", "temperature_c", "regime", "value", "part", "normal", "flux"),
+}
+ANY_VALUE = {"device", "ecc", "cpu_cores", "power_limit_w"}  # of a fingerprint
+SIGNED = {"cosine", "temperature_c", "value"}
+
+
+def as_json(of: Record = FULL) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(of.to_json())
+    return data
+
+
+def inside(data: Any, path: Path) -> Any:
+    for key in path:
+        data = data[key]
+    return data
+
+
+def with_value(path: Path, value: object) -> str:
+    """Return the full record as JSON with another value in one place."""
+    data = copy.deepcopy(as_json())
+    inside(data, path[:-1])[path[-1]] = value
+    return json.dumps(data)
+
+
+def leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield every value that is no object, with its place; of a list the list and its first value."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            yield from leaves(value, (*path, key))
+        return
+    yield path, data
+    if isinstance(data, list):
+        yield from leaves(data[0], (*path, 0))
+
+
+LEAVES = [(path, value) for path, value in leaves(as_json()) if path[-1] not in ANY_VALUE and path != ("schema",)]
+
+
+def wrong_values(path: Path, value: object) -> Iterator[object]:
+    """Yield values of another type, or out of range, for a place."""
+    yield from ([], {}) if not isinstance(value, list) else ({}, "text")
+    if path[-1] not in NULLABLE:
+        yield None
+    if isinstance(value, str):
+        yield 1
+    if isinstance(value, bool):
+        yield from (1, "true")
+    elif isinstance(value, int | float):
+        yield from (True, "1", [1.0])
+        yield from () if path[-1] in SIGNED else (-1,)
+        yield from (0.5,) if isinstance(value, int) and path[-1] not in SIGNED | {"seq_len_q"} else ()
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=str)
+def test_the_json_has_the_fixed_field_names(path: Path) -> None:
+    assert set(inside(as_json(), path)) == FIELDS[path]
+
+
+@pytest.mark.parametrize(("path", "value"), LEAVES, ids=lambda it: ".".join(map(str, it)) if type(it) is tuple else "")
+def test_a_value_of_another_type_is_refused(path: Path, value: object) -> None:
+    for wrong in wrong_values(path, value):
+        with pytest.raises(RecordError):
+            parse(with_value(path, wrong))
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=str)
+def test_a_missing_field_is_refused_unless_it_is_optional(path: Path) -> None:
+    for field in FIELDS[path] - {"schema"}:
+        data = as_json()
+        del inside(data, path)[field]
+        if field in OPTIONAL.get(path, ()):
+            parse(json.dumps(data))
+        else:
+            with pytest.raises(RecordError):
+                parse(json.dumps(data))
+
+
+@pytest.mark.parametrize("path", FIELDS, ids=str)
+def test_a_field_too_many_is_refused_by_name(path: Path) -> None:
+    data = as_json()
+    inside(data, path)["made_up"] = 1
+    with pytest.raises(RecordError, match="made_up"):
+        parse(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("status",), "FINE"),
+        (("precision_class",), "fuzzy"),
+        (("method_version",), -1),
+        (("flags", 0, "kind"), "odd"),
+        (("kernels", 0, "share"), 1.01),
+        (("timings", "burst", "median_ms"), 0.0),
+        (("timings", "burst", "ci95_ms"), [0.8]),
+        (("timings", "burst", "samples_ms"), []),
+        (("timings", "burst", "samples_ms"), [[0.8], []]),
+        (("timings", "burst", "samples_ms"), [0.8]),
+        (("timings", "odd"), as_json()["timings"]["burst"]),
+        (("workload", "x"), 0),
+        (("workload", "ranks"), 0),
+        (("workload", "name"), ""),
+        (("workload", "shape", "heads"), 25),
+        (("workload", "shape", "batch"), True),
+        (("workload", "shape", "dtype"), "int4"),
+        (("workload", "shape", "colour"), 1),
+        (("workload", "cost", "flops"), 1),
+    ],
+    ids=str,
+)
+def test_a_value_out_of_range_is_refused(path: Path, value: object) -> None:
+    with pytest.raises(RecordError, match=r"does not fit schema 2|must"):
+        parse(with_value(path, value))
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000, "-" + "9" * 5000])
+@pytest.mark.parametrize("path", [("compile_s",), ("peak_memory_bytes",), ("timings", "burst", "median_ms")], ids=str)
+def test_a_number_that_is_none_or_has_no_end_is_refused(path: Path, number: str) -> None:
+    line = with_value(path, "@").replace('"@"', number)
+    with pytest.raises(RecordError):
+        parse(line)
+
+
+@pytest.mark.parametrize("depth", [2_000, 200_000])
+def test_deep_nesting_is_refused(depth: int) -> None:
+    for line in ("[" * depth, with_value(("detail",), "@").replace('"@"', "[" * depth + "]" * depth)):
+        with pytest.raises(RecordError):
+            parse(line)
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "not JSON", "\x00", '{"schema": 2', "1", "[]", "null", '"PASSED"', b"\xff\xfe"]
+)
+def test_a_line_that_is_no_json_object_is_refused(line: str | bytes) -> None:
+    with pytest.raises(RecordError):
+        parse(line)
+    with pytest.raises(RecordError, match=r"a record must be one JSON object a line, got 'x{60}'$"):
+        parse("x" * 500)
+
+
+@pytest.mark.parametrize("schema", [0, 3, 2.5, "2", True, None])
+def test_another_schema_is_refused(schema: object) -> None:
+    with pytest.raises(RecordError):
+        parse(with_value(("schema",), schema))
+    with pytest.raises(RecordError, match="schema of a record must be 2, got 3; update fluxbench, or measure again"):
+        parse(with_value(("schema",), 3))
+
+
+@given(st.data())
+def test_no_cut_of_a_record_is_taken_for_one(data: st.DataObject) -> None:
+    line = FULL.to_json()
+    with pytest.raises(RecordError):
+        parse(line[: data.draw(st.integers(0, len(line) - 1))])
+
+
+# What must agree.
+
+
+@pytest.mark.parametrize("status", FAILED)
+def test_only_a_passed_record_has_times_and_no_reason(status: Status) -> None:
+    with pytest.raises(RecordError, match=f"reason must be null exactly when PASSED, got {status}"):
+        changed(FULL, status=status)
+    with pytest.raises(RecordError, match=f"only PASSED may hold a timing, and must, got {status}"):
+        changed(FULL, status=status, reason="made up")
+    with pytest.raises(RecordError, match=f"only PASSED may hold energy, got {status}"):
+        changed(FULL, status=status, reason="made up", timings={})
+
+
+def test_a_passed_record_has_times_and_errors_and_no_reason() -> None:
+    with pytest.raises(RecordError, match="reason must be null"):
+        changed(FULL, reason="made up")
+    with pytest.raises(RecordError, match="only PASSED may hold a timing, and must"):
+        changed(FULL, timings={})
+    with pytest.raises(
+        RecordError, match="record of flex_compile_d at flux1-1024px-t512: a PASSED record must say how"
+    ):
+        changed(FULL, errors={})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"ci95_ms": (1.01, 1.02)}, {"ci95_ms": (1.02, 0.98)}, {"ratio_ci95": (0.5, 0.6)}, {"ratio_ci95": (1.1, 2)}],
+)
+def test_an_interval_holds_its_estimate(fields: dict[str, Any]) -> None:
+    [name] = fields
+    with pytest.raises(RecordError, match=f"{name} must hold its estimate"):
+        timing(1.0, "flex", ratio=1.0, **fields)
+
+
+# What a record says.
+
+
+def test_the_timing_that_ranks_is_sustained_or_the_only_one() -> None:
+    assert (FULL.timing, FULL.burst) == (FULL.timings["sustained"], FULL.timings["burst"])
+    burst = record(regimes=("burst",))
+    assert (burst.timing, burst.sustained) == (burst.burst, None)
+    assert record(status=Status.CRASHED).timing is None
+    assert (FULL.timings["burst"].processes, FULL.timings["burst"].count) == (5, 10)
+
+
+def test_the_worst_output_is_the_one_that_takes_most_of_its_budget() -> None:
+    outputs = {"dq": errors(0.004, 0.01), "dk": errors(0.003, 0.005), "dv": errors(0.001, 0.006)}
+    assert changed(FULL, errors=outputs).rel_l2 == 0.003
+    assert changed(FULL, errors={**outputs, "dv": errors(None, 0.006)}).rel_l2 is None
+    assert changed(FULL, errors={**outputs, "dv": errors(0.0001, 0.0)}).rel_l2 == 0.0001
+    assert record(status=Status.CRASHED).worst_errors is None
+
+
+@pytest.mark.parametrize(("events_ms", "difference"), [(1.1, 0.1), (0.95, 0.0), (1.0, 0.0), (0.9, 0.0), (0.855, -0.05)])
+def test_events_differ_from_the_profiler_by_how_far_they_lie_outside(events_ms: float, difference: float) -> None:
+    assert Cupti(events_ms=events_ms, kernels_ms=0.9, span_ms=1.0).difference == pytest.approx(difference)
+
+
+def test_the_first_flag_of_a_kind_is_returned() -> None:
+    assert FULL.flagged(FlagKind.LAUNCH_BOUND) == LAUNCH_BOUND
+    assert FULL.flagged(FlagKind.LAUNCH_BOUND, FlagKind.DISCARDED) == FULL.flags[0]
+    assert FULL.flagged(FlagKind.SLEPT) is None
+
+
+# There and back.
+
+
+@pytest.mark.parametrize("status", Status)
+def test_a_record_comes_back_as_it_was(status: Status) -> None:
+    found = record(
+        "flex", status=status, compile_s=1.5, graph_breaks=0, reason="two\nlines" if status.value[0] != "P" else None
+    )
+    assert "\n" not in found.to_json()
+    assert parse(found.to_json()) == found
+    assert parse(FULL.to_json()) == FULL
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    reason=st.text(min_size=1),
+    kernels=st.lists(st.builds(KernelShare, name=st.text(), share=st.floats(0, 1)), max_size=3),
+    telemetry=st.builds(
+        Telemetry, sm_clock_mhz=st.floats(0, 1e5), power_w=st.none(), temperature_c=st.floats(-273, 1e3)
+    ),
+    workload=st.sampled_from(list(sets.by_name().values())),
+    fingerprint=st.dictionaries(
+        st.text(), st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63)), max_size=4
+    ),
+)
+def test_whatever_a_record_holds_comes_back_as_it_was(
+    reason: str, kernels: list[KernelShare], telemetry: Telemetry, workload: Any, fingerprint: dict[str, Any]
+) -> None:
+    fields: dict[str, Any] = {"kernels": tuple(kernels), "telemetry": {"burst": telemetry}, "fingerprint": fingerprint}
+    found = record(workload=workload, status=Status.ERROR, reason=reason, **fields)
+    assert parse(found.to_json()) == found

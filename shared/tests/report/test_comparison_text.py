@@ -1,0 +1,325 @@
+"""A comparison in words: sentences, the table and the JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from sample_records import REASONS, changed, record
+from sides import (
+    CELLS,
+    FINGERPRINT,
+    WORKLOADS,
+    before_burst,
+    draw,
+    edited,
+    failing,
+    only,
+    rows_of,
+    side,
+    timed,
+    with_controls,
+)
+from tabled import heads, table_of, words
+from tabled import rows_of as cells_of
+
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Comparison, Measured
+from fluxbench.operations import sets
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import BURST
+from fluxbench.report.blocks import Heading, Row
+from fluxbench.report.comparison import blocks, table, to_json
+from fluxbench.report.comparison_words import control_note, differences, percent_text, ratio_text, summary
+
+BEFORE = side("before", 1)
+NOISY = ControlTimes(kernel="noisy", samples_ms={"noise": ((0.9,), (1.0,), (1.1,))})
+
+
+def said(comparison: Comparison) -> str:
+    return " ".join(summary(comparison))
+
+
+# The summary.
+
+
+def test_a_device_that_changed_is_said_with_how_much() -> None:
+    text = said(compare(BEFORE, side("after", 102, device=1.03)))
+    assert text.startswith("The device as a whole changed: the control kernel takes 1.03")
+    assert "Nothing changed beyond the device: a change of 0." in text
+    assert text.endswith("30 rows: 30 same.")
+
+
+def test_a_variant_that_changed_is_named_with_its_ratios() -> None:
+    found = compare(BEFORE, side("after", 3, only("flex", 1.02)))
+    ratios = sorted(f"{row.judged.ratio:.4f}" for row in rows_of(found, "flex") if row.judged)
+    text = said(found)
+    assert "The device as a whole did not change: the control kernel takes " in text
+    assert f"These changed, and the device did not: flex {ratios[0]} to {ratios[-1]} (6 of 6 workloads)." in text
+    assert text.endswith("30 rows: 6 slower, 24 same.")
+    both = said(compare(BEFORE, side("after", 4, only("flex", 1.05), 0.97)))
+    assert "These changed, normalized to control: flex 1.0" in both
+
+
+def test_where_nothing_changed_the_minimum_detectable_change_is_said() -> None:
+    found = compare(BEFORE, side("after", 6))
+    sizes = sorted(row.judged.minimum_detectable_change or math.inf for row in found.rows if row.judged)
+    under_load = sorted(row.sustained.minimum_detectable_change or math.inf for row in found.rows if row.sustained)
+    assert (
+        f"Nothing changed beyond noise: a change of {sizes[14]:.2%} would be detected in half of the rows, "
+        f"{sizes[26]:.2%} in nine of ten; under sustained load {under_load[14]:.2%} and {under_load[26]:.2%}."
+    ) in said(found)
+
+
+@pytest.mark.parametrize(("load", "verdict"), [(1.04, "slower"), (1 / 1.04, "faster")])
+def test_a_change_under_sustained_load_alone_is_said(load: float, verdict: str) -> None:
+    found = compare(BEFORE, side("after", 61, load=only("flex", load)))
+    text = said(found)
+    assert "In calls from rest nothing changed beyond noise: " in text
+    ratios = sorted(row.sustained.ratio for row in found.sustained_only if row.sustained)
+    assert (
+        f"These are {verdict} under sustained load only (power or clocks): flex {ratios[0]:.4f} to {ratios[-1]:.4f} "
+        f"({len(ratios)} of 6 workloads)."
+    ) in text
+    assert json.loads(to_json(found))["happened"] == "sustained load"
+
+
+def test_a_control_kernel_that_is_too_noisy_is_said() -> None:
+    sides = [with_controls(one, {("flux", "flex"): NOISY}) for one in (BEFORE, side("after", 7))]
+    assert "The device as a whole may have changed: the control kernel takes" in said(compare(*sides))
+
+
+def test_without_a_control_kernel_it_is_said_why() -> None:
+    found = compare(BEFORE, side("after", 9, device=1.03, kernel=None))
+    text = said(found)
+    assert "Without a control kernel, device and library cannot be separated: none was timed in after." in text
+    assert "These changed, with no control kernel beside them: " in text
+    assert control_note(found) == "none was timed in after"
+    assert "Control kernel: none was timed in after." in words(blocks(found))
+    other = compare(BEFORE, side("after", 10, kernel="another"))
+    assert control_note(other) == "it is not the same kernel: a fixed matrix product -> another"
+    empty = compare(*(with_controls(one, dict.fromkeys(one.controls, NOISY)) for one in (BEFORE, side("after", 8))))
+    assert control_note(empty) == ""
+    lost = ControlTimes(kernel="noisy", samples_ms={})
+    none = compare(BEFORE, with_controls(side("after", 8), dict.fromkeys(BEFORE.controls, lost)))
+    assert control_note(none).startswith("it is not the same kernel")
+    both = compare(*(with_controls(one, dict.fromkeys(one.controls, lost)) for one in (BEFORE, side("after", 8))))
+    assert control_note(both) == "no variant has its times in every process of both sides"
+
+
+def test_a_cell_without_a_control_kernel_is_named() -> None:
+    after = side("after", 11, device=1.03)
+    after = with_controls(after, {key: one for key, one in after.controls.items() if key[1] != "flex"})
+    assert control_note(compare(BEFORE, after)) == "flex: none was timed in after"
+
+
+def test_a_change_of_status_is_said_and_counted() -> None:
+    after = edited(side("after", 20), lambda r: failing(r) if r.variant == "flex" else r)
+    found = compare(BEFORE, after)
+    note = f"PASSED before, now CRASHED: {REASONS[failing(after.records[0]).status]}"
+    assert f"Status changed: flex {note} (6 rows)." in said(found)
+    assert said(found).endswith("30 rows: 24 same, 6 not compared.")
+    assert f"{note}: flex." in words(blocks(found))
+    back = compare(after, BEFORE)
+    assert "Status changed: flex CRASHED before, now PASSED (6 rows)." in said(back)
+    never = compare(after, edited(after, lambda r: changed(r, measured_at="later")))
+    assert "Status changed" not in said(never)
+    assert f"CRASHED before and now: {REASONS[failing(after.records[0]).status]}: flex." in words(blocks(never))
+
+
+def test_what_is_not_compared_is_said_with_the_rows() -> None:
+    after = side("after", 15, fingerprint={**FINGERPRINT, "device": "NVIDIA B200"})
+    found = compare(BEFORE, after)
+    reason = "they were measured on different devices: NVIDIA H200 -> NVIDIA B200"
+    assert summary(found) == [f"Nothing was compared: {reason} (30 rows).", "30 rows: 30 not compared."]
+    assert f"not compared: {reason}: torch_flash, torch_math, flex, flex_compile_d, triton_flash." in words(
+        blocks(found)
+    )
+    assert json.loads(to_json(found))["control_note"] == "nothing was compared"
+    empty = compare(Measured(name="a", records=()), Measured(name="b", records=()))
+    assert summary(empty) == ["Nothing was compared: there are no records.", "0 rows: none."]
+
+
+def test_rows_of_one_side_are_named_with_their_workloads() -> None:
+    before = edited(BEFORE, lambda r: None if r.variant == "flex" else r)
+    after = edited(side("after", 23), lambda r: None if r.workload.name == WORKLOADS[0] else r)
+    text = words(blocks(compare(before, after)))
+    assert "only after: flex." in text
+    assert f"only before: torch_flash at {WORKLOADS[0]} of 6, torch_math at {WORKLOADS[0]} of 6" in text
+    few = edited(side("after", 23), lambda r: r if r.workload.name == WORKLOADS[0] else None)
+    assert "only before: torch_flash at 5 of 6, " in words(blocks(compare(BEFORE, few)))
+    other = compare(BEFORE, edited(side("after", 24), lambda r: changed(r, notebook="wan")))
+    assert "only after (30 rows); only before (30 rows)" in said(other)
+
+
+def test_a_variant_of_two_cells_is_named_with_its_cell() -> None:
+    sides = [
+        edited(one, lambda r: changed(r, variant="flex") if r.variant == "triton_flash" else r)
+        for one in (BEFORE, side("after", 27, only("triton_flash", 1.05), kernel=None))
+    ]
+    assert "flex in flux/triton 1.0" in said(compare(*sides))
+
+
+def test_only_so_many_variants_are_named_those_that_changed_most_first() -> None:
+    rng = np.random.default_rng(32)
+    names = [f"kernel_{number}" for number in range(11)]
+    sides = [
+        Measured(
+            name=name,
+            records=tuple(
+                timed(record(v, measured_at=name), draw(rng, 1 + slower * 0.1 * (number + 1)))
+                for number, v in enumerate(names)
+            ),
+        )
+        for name, slower in (("before", 0), ("after", 1))
+    ]
+    [sentence] = [one for one in summary(compare(*sides)) if one.startswith("These changed")]
+    assert sentence.index("kernel_10 2.1") < sentence.index("kernel_9 ") < sentence.index("kernel_3 ")
+    assert sentence.endswith("(1 of 1 workload) and 3 more.")
+
+
+@pytest.mark.parametrize(("share", "text"), [(0.0033, "0.33%"), (0.25, "25%"), (12.0, ">999%"), (None, "-")])
+def test_a_share_is_shown_in_percent(share: float | None, text: str) -> None:
+    assert percent_text(share) == text
+
+
+@pytest.mark.parametrize(("ratio", "text"), [(0.99655, "0.9966"), (1.5, "1.5000"), (250.0, ">100")])
+def test_a_ratio_is_shown_with_four_decimals(ratio: float, text: str) -> None:
+    assert ratio_text(ratio) == text
+
+
+# What differs.
+
+
+def test_what_differs_everywhere_is_said_once_and_elsewhere_with_the_cells() -> None:
+    now = {**FINGERPRINT, "driver": "590", "package.torch": "2.14"}
+    found = compare(BEFORE, side("after", 25, fingerprint=now))
+    assert differences(found) == ["driver 580 -> 590", "torch none -> 2.14"]
+    assert "between them: driver 580 -> 590; torch none -> 2.14" in words(blocks(found))
+    some = edited(side("after", 26), lambda r: changed(r, fingerprint=now) if r.cell != "sdpa" else r)
+    assert differences(compare(BEFORE, some)) == ["flex, triton: driver 580 -> 590", "flex, triton: torch none -> 2.14"]
+
+
+def test_equal_phrases_of_several_cells_are_one() -> None:
+    sides = [
+        edited(one, lambda r, n=name: changed(r, fingerprint={**FINGERPRINT, "cell": f"{n} {r.cell}"}))  # type: ignore[misc]
+        for name, one in (("a", BEFORE), ("b", side("after", 26)))
+    ]
+    assert differences(compare(*sides)) == ["the cell's source changed"]
+
+
+def test_variants_that_a_time_depends_on_are_said() -> None:
+    alone = edited(side("after", 51), lambda r: None if r.variant == "torch_math" else r)
+    found = compare(before_burst(BEFORE), before_burst(alone))
+    phrase = "sdpa: timed beside other variants: without torch_math"
+    assert differences(found) == [phrase]
+    assert f"A time depends on what runs between its samples, and that changed: {phrase}." in said(found)
+    refused = edited(before_burst(alone), lambda r: changed(r, method_version=5))
+    assert "A time depends" not in said(compare(before_burst(BEFORE), refused))
+    back = compare(before_burst(alone), before_burst(BEFORE))
+    assert differences(back) == ["sdpa: timed beside other variants: with torch_math"]
+
+
+# The table.
+
+
+def test_the_table_begins_with_the_control_kernel_and_has_a_heading_for_each_variant() -> None:
+    found = compare(BEFORE, side("after", 29))
+    shown = table(found)
+    assert heads(shown) == [
+        *("workload", "before", "after", "time", "normalized to control, 95%", "verdict", "minimum detectable change"),
+        *("sustained, 95%", "verdict"),
+    ]
+    variants = [variant for names in CELLS.values() for variant in names]
+    assert [row.words for row in shown.rows if isinstance(row, Heading)] == ["control kernel: the device", *variants]
+    assert found.device
+    device, first, *_ = cells_of(shown)
+    ends = f"{found.device.ratio:.4f} [{found.device.low:.4f}, {found.device.high:.4f}]"
+    detectable = f"{found.device.minimum_detectable_change:.2%}"
+    assert device == ("all workloads", "", "", "", ends, found.device.verdict, detectable, "", "")
+    row = found.rows[0]
+    assert row.change
+    assert row.normalized
+    assert row.sustained
+    assert first[:4] == (row.workload, f"{row.before_ms:.4f}", f"{row.after_ms:.4f}", f"{row.change.ratio:.4f}")
+    assert first[4] == f"{row.normalized.ratio:.4f} [{row.normalized.low:.4f}, {row.normalized.high:.4f}]"
+    assert first[5:7] == (row.normalized.verdict, f"{row.normalized.minimum_detectable_change:.2%}")
+    assert first[7] == f"{row.sustained.ratio:.3f} [{row.sustained.low:.3f}, {row.sustained.high:.3f}]"
+    assert first[8] == row.sustained.verdict
+    assert len([row for row in shown.rows if isinstance(row, Row)]) == 31
+    assert "of single calls from rest" in shown.caption
+    assert "normalized: the same over the control kernel's" in shown.caption
+
+
+def test_a_table_without_control_kernel_or_sustained_times_is_narrower() -> None:
+    shown = table(compare(before_burst(BEFORE), before_burst(side("after", 9, kernel=None))))
+    expected = ["workload", "before", "after", "after / before, 95%", "verdict", "minimum detectable change"]
+    assert heads(shown) == expected
+    assert "control" not in shown.caption
+    assert "sustained" not in shown.caption
+
+
+def test_the_table_fits_a_terminal() -> None:
+    variant = "torch_efficient_compile_ma"
+    shapes = [workload for group in ("flux1-1024px", "flux1-512px") for workload in sets.sets()[group]]
+    rng = np.random.default_rng(28)
+    noise = [0.4 * rng.standard_normal() for _ in range(6)]
+    sides = []
+    for name, step in (("before", 5), ("after", 3)):
+        found = [
+            timed(record(variant, shape, measured_at=name), tuple((scale * math.exp(x),) for x in noise[::step]))
+            for shape, scale in zip(shapes, np.geomspace(0.001, 12_000, len(shapes)), strict=True)
+        ]
+        samples = {variant: found[0].timings[BURST].samples_ms}
+        controls = {("flux", "torch_efficient"): ControlTimes(kernel="k", samples_ms=samples)}
+        sides.append(Measured(name=f"{name}/{'x' * 60}", records=tuple(found), controls=controls))
+    text = "\n".join(block.text() for block in blocks(compare(*sides)))
+    assert max(map(len, text.splitlines())) <= 125
+    assert all(shape.name in text for shape in shapes)
+
+
+def test_a_change_of_which_nothing_is_known_is_shown_without_ends() -> None:
+    sides = [
+        edited(one, lambda r: timed(r, r.timings[BURST].samples_ms[:1])) for one in (BEFORE, side("b", 30, kernel=None))
+    ]
+    found = compare(*sides)
+    assert "[0.0000, >100]" in words(blocks(found))
+    assert cells_of(table_of(blocks(found)))[0][5] == "-"
+    assert "in some rows, no change could be detected" in said(found)
+    assert json.loads(to_json(found))["rows"][0]["change"]["high"] is None
+
+
+# JSON.
+
+
+def test_the_json_holds_what_the_comparison_does() -> None:
+    after = edited(side("after", 31, only("flex", 1.02)), lambda r: failing(r) if r.variant == "torch_math" else r)
+    found = compare(BEFORE, after)
+    data = json.loads(to_json(found))
+    assert set(data) == {"before", "after", "rows", "device", "control_note", "differs", "happened", "summary"}
+    assert (data["before"], data["after"], data["happened"], data["control_note"]) == (
+        "before",
+        "after",
+        "library",
+        None,
+    )
+    assert found.device
+    assert data["device"] == {
+        "ratio": found.device.ratio,
+        "low": found.device.low,
+        "high": found.device.high,
+        "verdict": "same",
+        "minimum_detectable_change": found.device.minimum_detectable_change,
+    }
+    assert data["summary"] == summary(found)
+    for row, one in zip(data["rows"], found.rows, strict=True):
+        fields = ("notebook", "cell", "variant", "workload", "before", "before_ms", "after", "after_ms")
+        assert [row[field] for field in fields] == [getattr(one, field) for field in fields]
+        for key in ("change", "normalized", "sustained"):
+            change = getattr(one, key)
+            assert (row[key] or {}).get("ratio") == (change and change.ratio)
+        assert (row["note"] is None) is (one.change is not None)
+    notes = {row["note"] for row in data["rows"] if row["variant"] == "torch_math"}
+    assert notes == {"PASSED before, now CRASHED: the worker ended on signal 11"}

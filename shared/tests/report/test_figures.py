@@ -1,0 +1,606 @@
+"""Figures fit into a page (its colours, its width, its ids), and show what the records hold."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from drawn import bars, lines, marks, places, scale, texts, tooltips, words
+from sample_records import CPU, H200, LAUNCH_BOUND, REFERENCE, changed, errors, record, results
+
+import fluxbench
+from fluxbench import operations, variants
+from fluxbench.core.errors import SetupError
+from fluxbench.operations import sets
+from fluxbench.records import fingerprint
+from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Record
+from fluxbench.records.status import Status
+from fluxbench.report import figures
+from fluxbench.report.figures import Drawing
+from fluxbench.report.figures.frontier import frontier
+from fluxbench.report.figures.style import COLOURS, look
+from fluxbench.report.results import Results
+from fluxbench.variants.forms import EVERY_FORM
+
+SHORT, LONG = "flux1-1024px-t448", "flux1-1024px-t512"
+OF_RECORDS = [name for name in figures.names() if name != "history"]  # which draws two revisions or more
+WITH_TIMES = ("latency", "ranking", "throughput", "frontier")
+CUPTI = Cupti(events_ms=0.72, kernels_ms=0.7, span_ms=0.72, parts_ms={"attention": 0.6, "copies": 0.1})
+FINGERPRINT = {**fingerprint.of_device(H200)}
+# Burst and sustained differ, and would rank the other way round.
+SMALL = [
+    record(variant, workload, ms * long, burst_ms=burst * long, reference_ms=0.8 * long, cupti=CUPTI)
+    for workload, long in ((SHORT, 0.9), (LONG, 1.0))
+    for variant, ms, burst in ((REFERENCE, 0.8, 0.72), ("torch_flash_copy", 0.9, 0.8), ("torch_cudnn", 0.4, 0.9))
+]
+
+
+def of_revision(month: int, variant: str, ms: float, *, method_version: int = 6) -> Record:
+    """Return a record of a driver and a torch of its own."""
+    return record(
+        variant,
+        LONG,
+        ms,
+        measured_at=f"2026-0{month}-15T12:00:00+00:00",
+        versions={"driver": f"58{month}.10", "torch": f"2.{8 + month}.0"},
+        fingerprint=FINGERPRINT,
+        method_version=method_version,
+    )
+
+
+def drawing(name: str, *records: Record, **fields: object) -> Drawing:
+    drawn = figures.find(name)(results(*records, **fields))  # type: ignore[arg-type]
+    assert drawn is not None
+    return drawn
+
+
+def rows(drawn: Drawing) -> list[dict[str, object]]:
+    """Return the rows of the CSV by their columns."""
+    header, *cells = drawn.rows
+    return [dict(zip(map(str, header), row, strict=True)) for row in cells]
+
+
+def row(drawn: Drawing, variant: str, workload: str = LONG) -> dict[str, object]:
+    [cells] = [line for line in rows(drawn) if (line["variant"], line["workload"]) == (variant, workload)]
+    return cells
+
+
+def everything() -> Results:
+    """Return results of which every figure draws something: forms, classes, endings, revisions, two operations."""
+    return results(
+        *(changed(one, fingerprint=FINGERPRINT) for one in SMALL),
+        record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04),
+        record("flex", LONG, 0.5, flags=[LAUNCH_BOUND]),
+        record("flash_attn_4", LONG, status=Status.UNSUPPORTED),
+        record('a<b>&"c]]>\x01', LONG, 2.0, fingerprint=FINGERPRINT),
+        *(record(REFERENCE, one, 1.0) for one in sets.named(["llama3-8b-decode", "flux1-512px-backward"])),
+        earlier=tuple(of_revision(1, variant, 1.1) for variant in (REFERENCE, "torch_cudnn")),
+        rates={"matmul_tflops": 700.0},
+    )
+
+
+@functools.cache
+def full(name: str) -> Drawing:
+    """Return what a figure draws of everything."""
+    drawn = figures.find(name)(everything())
+    assert drawn is not None
+    return drawn
+
+
+@pytest.mark.parametrize("name", figures.names())
+class TestEveryFigure:
+    """The contract of a figure, on whatever there is to draw."""
+
+    def test_is_one_svg_that_is_named_described_and_as_wide_as_its_container(self, name: str) -> None:
+        svg = full(name).svg
+        root = ET.fromstring(svg)
+        assert svg.startswith("<svg")
+        assert (root.get("role"), root.get("width"), root.get("height")) == ("img", "100%", None)
+        assert [float(number) for number in root.attrib["viewBox"].split()][:3] == [0, 0, 720]
+        named = {child.get("id"): child.text for child in root[:2]}
+        assert list(named) == root.attrib["aria-labelledby"].split()
+        assert "torch_cudnn" in list(named.values())[1]  # type: ignore[operator]
+
+    def test_has_no_colour_but_the_pages(self, name: str) -> None:
+        svg = full(name).svg
+        paints = set(re.findall(r"(?:fill|stroke):\s*([^;\"]+)", svg))
+        used = {paint for paint in paints if paint.startswith("var")}
+        assert paints - used <= {"none", "currentColor"}
+        declared = dict(re.findall(r"--k(\d): (var\(--s\d, #\w{6}\))", svg))
+        assert used == {f"var(--k{number})" for number in declared}
+        assert declared == {number: f"var(--s{number}, {COLOURS[int(number) - 1]})" for number in declared}
+        assert len(re.findall(r"#[0-9a-f]{6}\b", svg)) == len(declared)
+
+    def test_reaches_nothing_outside_itself(self, name: str) -> None:
+        svg = full(name).svg
+        ids = [element.attrib["id"] for element in ET.fromstring(svg).iter() if "id" in element.attrib]
+        assert len(ids) == len(set(ids))
+        assert set(re.findall(r'(?:url\(|href=")([^)"]+)', svg)) <= {f"#{own}" for own in ids}
+        assert not re.search("<(style|metadata|script|image)|font-family:(?! 'Cascadia)", svg)
+        other = figures.find(name)(results(*SMALL, *everything().records[-1:], earlier=everything().earlier))
+        assert other is None or not set(ids) & set(re.findall(r' id="([^"]*)"', other.svg))
+
+    def test_is_the_same_for_the_same_records(self, name: str) -> None:
+        assert figures.find(name)(everything()) == full(name)
+
+    def test_is_none_where_nothing_passed(self, name: str) -> None:
+        assert figures.find(name)(results()) is None
+        assert figures.find(name)(results(record(status=Status.CRASHED))) is None
+
+    def test_shows_every_variant_that_passed_with_numbers_and_a_regime(self, name: str) -> None:
+        drawn = full(name)
+        shown = {str(cells["variant"]) for cells in rows(drawn)}
+        assert {REFERENCE, "torch_flash_copy", "torch_cudnn", 'a<b>&"c]]>\x01'} <= shown
+        tips = tooltips(drawn.svg)
+        assert len(tips) >= 4
+        assert all(re.search(r"\d", text) and re.search("sustained|burst", text) for text in tips)
+
+
+@pytest.mark.parametrize("name", OF_RECORDS)
+class TestEveryFigureOfRecords:
+    """What holds of all figures but the history."""
+
+    def test_names_what_did_not_pass(self, name: str) -> None:
+        svg = drawing(name, *SMALL, record("b", status=Status.TIMEOUT), record("a", SHORT, status=Status.TIMEOUT)).svg
+        assert "Did not pass at every workload (the tables say why): TIMEOUT b, a." in words(svg)
+
+    def test_can_show_a_single_point(self, name: str) -> None:
+        drawn = drawing(name, record("flex", "wan-720p"))
+        assert "wan" in words(drawn.svg)
+        assert [cells["workload"] for cells in rows(drawn) if cells["workload"]] == ["wan-720p"]
+
+    def test_has_a_part_for_each_group_and_its_unit_of_x(self, name: str) -> None:
+        shown = drawing(name, *SMALL, *(record(REFERENCE, one) for one in sets.named(["llama3-8b-decode"])))
+        assert "flux1-1024px" in words(shown.svg)
+        where = "llama3-8b-decode (decode), against cached tokens" if name == "latency" else (
+            "llama3-8b-decode (decode) at 131,072 cached tokens"
+        )  # fmt: skip
+        assert where in words(shown.svg)
+
+    def test_a_group_where_nothing_passed_says_so(self, name: str) -> None:
+        svg = drawing(name, *SMALL, record("flex", "wan-720p", status=Status.CRASHED)).svg
+        assert "Nothing passed: wan" in texts(svg)
+        assert "CRASHED flex" in words(svg)
+
+    def test_says_what_its_numbers_rest_on(self, name: str) -> None:
+        labels = words(drawing(name, *SMALL).svg)
+        clock = "SM clock 1,980 MHz, power 150 W" if name == "parts" else "SM clock 1,755 MHz, power 640 W"
+        assert f"10 samples from 5 fresh processes, {clock}" in labels
+        assert ("burst" in labels) == (name in ("parts", "ranking"))
+
+    def test_records_of_burst_alone_are_never_called_sustained(self, name: str) -> None:
+        svg = drawing(name, *(changed(one, timings={BURST: one.burst}, energy_mj=None) for one in SMALL)).svg
+        if name == "energy":
+            assert "Not known: this device has no energy counter, or it was not asked." in texts(svg)
+        else:
+            assert "sustained" not in svg.lower()
+            assert "diamonds" not in svg
+            assert "burst" in svg.lower()
+
+
+@pytest.mark.parametrize("name", WITH_TIMES)
+def test_the_csv_has_the_times_of_the_regime_that_ranks(name: str) -> None:
+    drawn = drawing(name, *SMALL, record("flex", LONG, 0.5, flags=[LAUNCH_BOUND]))
+    cells = row(drawn, "torch_cudnn")
+    [timed] = [line for line in SMALL if line.variant == "torch_cudnn" and line.workload.name == LONG]
+    assert timed.sustained
+    assert cells["regime"] == SUSTAINED
+    if name == "throughput":
+        flops = timed.workload.cost.flops
+        low, high = (flops / ms / 1e9 for ms in reversed(timed.sustained.ci95_ms))
+        assert [cells["tflops"], cells["tflops_low"], cells["tflops_high"]] == pytest.approx([flops / 4e8, low, high])
+    else:
+        assert cells["median_ms"] == 0.4
+    if name in ("latency", "frontier"):
+        assert (cells["ci95_low_ms"], cells["ci95_high_ms"]) == timed.sustained.ci95_ms
+    if name != "ranking":
+        assert [
+            line["launch_bound"] for line in rows(drawn) if line["workload"] == LONG and line["variant"] == "flex"
+        ] == [1]
+        assert cells["launch_bound"] == 0
+
+
+@pytest.mark.parametrize("name", ["latency", "throughput", "frontier", "energy"])
+def test_a_launch_bound_time_has_its_sign_no_interval_and_a_sentence(name: str) -> None:
+    def with_flex(ci: float) -> str:
+        late = record("flex", LONG, 0.5, ci=ci, flags=[LAUNCH_BOUND], energy_mj=100.0, energy_ci95_mj=(99.0, 101.0))
+        return drawing(name, *SMALL, late).svg
+
+    svg = with_flex(0.01)
+    assert {"flex h", "flex 0.500 h"} & set(texts(svg))
+    assert any(text.startswith("flex h") for text in tooltips(svg))
+    assert "h: launch-bound" in words(svg)
+    assert "h: launch-bound" not in words(drawing(name, *SMALL).svg)
+    assert lines(svg) == lines(with_flex(0.9))
+
+
+class TestLatency:
+    def test_a_line_is_at_the_medians_and_its_intervals_at_their_ends(self) -> None:
+        times = {SHORT: 1.0, LONG: 4.0}
+        svg = drawing("latency", *(record("flex", name, ms, ci=0.2) for name, ms in times.items())).svg
+        ticks = [(float(text), places(svg, text)[0][1]) for text in texts(svg) if re.fullmatch("[125]", text)]
+        ms = scale([(value, y - 0.34 * 9) for value, y in ticks], log=True)  # a label's baseline lies under its tick
+        curve, bars = lines(svg)[:2]
+        assert [ms(y) for _, y in curve] == pytest.approx([1, 4], rel=0.01)
+        assert sorted(ms(y) for _, y in bars) == pytest.approx([0.8, 1.2, 3.2, 4.8], rel=0.01)
+        assert [x for x, _ in curve] == sorted(x for x, _ in curve)
+        assert "flex at 512 text tokens: 4.00 ms [3.20, 4.80], sustained" in tooltips(svg)
+
+    def test_rows_have_x_and_its_unit(self) -> None:
+        cells = row(drawing("latency", *SMALL), REFERENCE, SHORT)
+        assert (cells["axis"], cells["length"]) == ("text tokens", 448)
+
+    @pytest.mark.parametrize(("of", "log"), [("flux1-1024px", False), ("llama3-8b-decode", True)])
+    def test_the_x_axis_is_logarithmic_where_its_ends_are_far_apart(self, of: str, log: bool) -> None:
+        workloads = sets.named([of])
+        svg = drawing("latency", *(record("flex", one) for one in workloads)).svg
+        ticks = [(one.x, places(svg, f"{one.x:,}")[0][0]) for one in workloads]
+        of_x = scale(ticks, log=log)
+        assert [of_x(x) for _, x in ticks] == pytest.approx([one.x for one in workloads], rel=0.01)
+
+    def test_one_line_per_kernel_in_the_simplest_form_that_is_not_beaten(self) -> None:
+        forms = [record("flex", LONG, 0.7), record("flex_compile_d", LONG, 0.5), record("flex_compile_ma", LONG, 0.499)]
+        labels = texts(drawing("latency", *SMALL, *forms).svg)
+        assert {"flex_compile_d 0.500", "torch_flash 0.800 (reference)", "torch_cudnn 0.400"} <= set(labels)
+        assert {"eager 0.700", "compile_d 0.500", "compile_ma 0.499", "copy 0.900"} <= set(labels)
+
+    def test_a_form_that_is_launch_bound_stands_for_its_kernel_only_if_all_are(self) -> None:
+        late = record("flex", LONG, 0.5, flags=[LAUNCH_BOUND])
+        labels = texts(drawing("latency", *SMALL, late, record("flex_compile_d", LONG, 0.7)).svg)
+        assert "flex_compile_d 0.700" in labels
+        assert "eager 0.500 h" in labels
+        assert "flex 0.500 h" in texts(drawing("latency", *SMALL, late).svg)
+
+    def test_a_form_that_ends_early_does_not_stand_for_its_kernel(self) -> None:
+        forms = [record("flex", SHORT, 0.1), record("flex_compile_d", SHORT, 0.4), record("flex_compile_d", LONG, 0.5)]
+        assert "flex_compile_d 0.500" in texts(drawing("latency", *SMALL, *forms).svg)
+
+    def test_a_curve_that_ends_early_says_where(self) -> None:
+        assert "flex 0.600 at 448" in texts(drawing("latency", *SMALL, record("flex", SHORT, 0.6)).svg)
+
+    @pytest.mark.parametrize("kernels", [12, 13, 40])
+    def test_of_many_kernels_the_fastest_are_drawn_again_and_no_label_covers_another(self, kernels: int) -> None:
+        records = [
+            record(f"kernel_{index}", one, 0.5 + 0.1 * index) for index in range(kernels) for one in (SHORT, LONG)
+        ]
+        svg = drawing("latency", *records).svg
+        assert any("the fastest alone, up to 2 times" in text for text in texts(svg)) == (kernels > 12)
+        assert [len(places(svg, label)) for label in ("kernel_5 1.00", "kernel_6 1.10")] == [1 + (kernels > 12), 1]
+        names = [text for text in texts(svg) if re.match(r"kernel_\d+ \d", text)]
+        heights = sorted(places(svg, name)[0][1] for name in set(names))
+        assert min(below - above for above, below in itertools.pairwise(heights)) > 10
+        [note] = [text for text in texts(svg) if "simplest form" in text]
+        assert heights[0] > places(svg, note)[0][1] + 10
+
+
+class TestRanking:
+    def test_a_row_is_at_its_ratio_and_its_line_at_the_ends_of_the_interval(self) -> None:
+        slow = record("flex", LONG, 2.0, burst_ms=1.35, ci=0.1)
+        svg = drawing("ranking", record(), slow).svg
+        ticks = [(float(text[:-1]), places(svg, text)[0][0]) for text in texts(svg) if re.fullmatch(r"[\d.]+×", text)]
+        ratio = scale(ticks, log=False)
+        [(low, first), (high, _)] = lines(svg)[1]
+        by_tooltip = {text: (ratio(x), y) for text, (x, y) in marks(svg).items()}
+        sustained = by_tooltip["flex: 2.00 [1.80, 2.20] of torch_flash's time, sustained"]
+        assert [ratio(low), sustained[0], ratio(high)] == pytest.approx([1.8, 2, 2.2], rel=0.01)
+        assert by_tooltip["flex: 1.500 [1.498, 1.501], burst"] == pytest.approx((1.5, first), rel=0.01)
+        assert sustained[1] == first > lines(svg)[0][0][1]  # the slower one lies below
+
+    def test_rows_are_in_order_of_rank_by_class_with_both_regimes(self) -> None:
+        quantized = record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04)
+        drawn = drawing("ranking", quantized, *SMALL)
+        assert [(one["precision_class"], one["rank"], one["variant"]) for one in rows(drawn)] == [
+            ("exact", 1, "torch_cudnn"),
+            ("exact", 2, REFERENCE),
+            ("exact", 3, "torch_flash_copy"),
+            ("quantized", 1, "flash_attn_3_fp8"),
+        ]
+        cells = row(drawn, "torch_cudnn")
+        assert [cells["ratio"], cells["ratio_low"], cells["ratio_high"]] == pytest.approx([0.5, 0.4975, 0.5025])
+        assert [cells["burst_ratio"], cells["burst_ratio_low"], cells["burst_ratio_high"]] == pytest.approx(
+            [1.25, 1.24875, 1.25125]
+        )
+        assert cells["burst_median_ms"] == 0.9
+        assert "looser error budgets, each its own" in words(drawn.svg)
+
+    def test_signs_stand_behind_ranks_and_are_explained(self) -> None:
+        capped = record("a", LONG, 0.5, converged={SUSTAINED: False}, flags=[LAUNCH_BOUND])
+        svg = drawing("ranking", record(), capped, record("b", LONG, 1.001)).svg
+        assert {"-ch", "1="} <= set(texts(svg))
+        assert "reference" in texts(svg)
+        assert "c: not converged" in words(svg)
+
+    def test_without_burst_there_are_no_diamonds(self) -> None:
+        svg = drawing("ranking", *(changed(one, timings={SUSTAINED: one.sustained}) for one in SMALL)).svg
+        assert len(tooltips(svg)) == 3
+        assert "burst" not in svg
+
+    def test_the_scale_holds_the_time_of_the_reference(self) -> None:
+        for ms in (0.5, 2.0):
+            assert "1×" in texts(drawing("ranking", record("flex", LONG, ms)).svg)
+
+    def test_a_long_name_does_not_reach_into_the_plot(self) -> None:
+        name = max(variants.NAMES, key=len) + "_compile_d"
+        svg = drawing("ranking", record(), record(name)).svg
+        [(start, _)] = places(svg, name)
+        assert start + 0.602 * 9.5 * len(name) < min(x for x, _ in marks(svg).values())
+
+
+class TestThroughput:
+    def test_a_line_reaches_from_zero_to_the_end_of_the_interval_beside_the_rates_of_the_device(self) -> None:
+        svg = drawing("throughput", record("flex", LONG, 0.8, ci=0.1), rates={"matmul_tflops": 700.0}).svg
+        tflops = record("flex", LONG, 0.8).workload.cost.flops / 0.8e9
+        ticks = [(float(text), places(svg, text)[0][0]) for text in texts(svg) if re.fullmatch(r"\d+", text)][:5]
+        rate = scale(ticks, log=False)
+        [(start, _), (end, _)] = lines(svg)[0]
+        assert [rate(start), rate(end)] == pytest.approx([0, tflops / 0.9], rel=0.01, abs=1)
+        [(_, (x, _))] = marks(svg).items()
+        assert rate(x) == pytest.approx(tflops, rel=0.01)
+        upright = [rate(line[0][0]) for line in lines(svg, "currentColor") if line[0][0] == line[-1][0]]
+        assert {round(value) for value in upright} >= {700, 990}
+        assert rate(places(svg, "matmul measured 700")[0][0]) == pytest.approx(700, rel=0.01)
+        assert {"bfloat16 peak 990", "matmul measured 700", f"{tflops / 989.5:.1%} of peak"} <= set(texts(svg))
+
+    def test_the_study_may_ask_for_bandwidth(self) -> None:
+        one = record(REFERENCE, "llama3-8b-decode-131072", 0.25)
+        drawn = drawing("throughput", one, study="made_up_study:DECODE", rates={"copy_gb_s": 4000.0})
+        gb_s = one.workload.cost.min_bytes / 0.25e6
+        cells = row(drawn, REFERENCE, one.workload.name)
+        assert [cells["gb_s"], cells["gb_s_low"], cells["gb_s_high"]] == pytest.approx(
+            [gb_s, gb_s / 1.005, gb_s / 0.995]
+        )
+        assert cells["share_of_peak"] == pytest.approx(gb_s / 4800)
+        assert {"sustained GB/s", "memory peak 4,800", "copy measured 4,000"} <= set(texts(drawn.svg))
+        assert "TFLOP/s" not in drawn.svg
+
+    def test_what_is_unknown_is_said_and_not_drawn(self) -> None:
+        svg = drawing("throughput", *SMALL, device=CPU).svg
+        assert "bfloat16 peak unknown: no data-sheet rate; matmul rate not measured." in words(svg)
+        assert "of peak" not in svg
+
+    def test_a_peak_is_held_against_kernels_and_inputs_of_its_precision_alone(self) -> None:
+        quantized = record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04)
+        shape = {**record().workload.shape, "dtype": "float32"}
+        wide = operations.at("attention", "wide", shape, group="wide", x=1, x_unit="tokens")
+        drawn = drawing("throughput", quantized, record(REFERENCE, wide))
+        assert [cells["share_of_peak"] for cells in rows(drawn)[2:]] == ["", ""]
+        assert "quantized" in texts(drawn.svg)
+
+    def test_the_csv_begins_with_the_rates_of_the_device_and_goes_on_fastest_first(self) -> None:
+        first, second, *others = rows(drawing("throughput", *SMALL, rates={"matmul_tflops": 700.0}))
+        assert [cells["variant"] for cells in others] == ["torch_cudnn", REFERENCE, "torch_flash_copy"]
+        assert [(one["variant"], one["tflops"]) for one in (first, second)] == [
+            ("data-sheet peak", 989.5),
+            ("matmul measured", 700.0),
+        ]
+
+
+def erring(variant: str, ms: float, rel_l2: float, **fields: object) -> Record:
+    return record(variant, LONG, ms, rel_l2=rel_l2, **fields)  # type: ignore[arg-type]
+
+
+class TestFrontier:
+    def test_holds_what_no_faster_kernel_matches_in_error(self) -> None:
+        fast, exact = erring("fast", 0.2, 0.05), erring("exact", 0.4, 0.002)
+        worse, slow = erring("worse", 0.5, 0.003), erring("slow", 5.0, 0.001)
+        alike = erring("alike", 0.6, 0.00195)  # by 2.5% less than one that is faster
+        assert frontier([slow, worse, exact, fast, alike]) == [fast, exact, slow]
+
+    def test_a_time_that_is_not_measurably_shorter_does_not_make_up_for_an_error(self) -> None:
+        noisy, exact, fast = erring("noisy", 0.35, 0.05, ci=0.2), erring("exact", 0.4, 0.002), erring("fast", 0.2, 0.05)
+        assert frontier([noisy, exact]) == [exact]
+        assert frontier([noisy, exact, fast]) == [fast, exact]
+
+    def test_what_is_level_in_both_is_on_it_and_what_is_launch_bound_is_not(self) -> None:
+        level = [erring("a", 0.4, 0.002), erring("b", 0.402, 0.00195)]
+        late = erring("late", 0.2, 0.001, flags=[LAUNCH_BOUND])
+        assert frontier([*level, late]) == level
+
+    def test_a_mark_is_at_time_and_error_with_the_interval_of_the_time(self) -> None:
+        svg = drawing("frontier", erring("flex", 2.0, 0.004, ci=0.2), erring("torch_cudnn", 9.0, 0.002)).svg
+        x_ticks = [(float(t), places(svg, t)[0][0]) for t in texts(svg) if re.fullmatch(r"[1-9](\.5)?|10", t)]
+        y_ticks = [(float(t), places(svg, t)[0][1] - 0.34 * 9) for t in texts(svg) if re.fullmatch(r"0\.00\d", t)]
+        ms, error = scale(x_ticks, log=True), scale(y_ticks, log=True)
+        (x, y) = marks(svg)["flex: 2.00 ms [1.60, 2.40] sustained, relative error 4.00e-03"]
+        assert (ms(x), error(y)) == pytest.approx((2, 0.004), rel=0.01)
+        assert [ms(x) for x, _ in lines(svg)[0]] == pytest.approx([1.6, 2.4], rel=0.01)
+
+    def test_a_kernel_is_shown_in_its_fastest_form_and_the_csv_has_all(self) -> None:
+        drawn = drawing("frontier", *SMALL)
+        assert [text.split(":")[0] for text in tooltips(drawn.svg)] == ["torch_cudnn", REFERENCE]
+        assert [(one["variant"], one["on_frontier"]) for one in rows(drawn)] == [
+            ("torch_cudnn", True),
+            (REFERENCE, False),
+            ("torch_flash_copy", False),
+        ]
+
+    def test_a_launch_bound_form_stands_for_no_kernel_that_has_another(self) -> None:
+        late, other = erring("flex", 0.2, 0.003, flags=[LAUNCH_BOUND]), erring("flex_compile_d", 0.6, 0.003)
+        tips = tooltips(drawing("frontier", late, erring("torch_cudnn", 0.4, 0.002), other).svg)
+        assert [text.split(":")[0] for text in tips] == ["torch_cudnn", "flex_compile_d"]
+
+    def test_of_several_outputs_the_one_nearest_to_its_budget_counts(self) -> None:
+        both = {"dq": errors(0.001, 0.01), "dk": errors(0.004, 0.005)}
+        drawn = drawing("frontier", changed(record("flex", "flux1-512px-t512-backward"), errors=both))
+        cells = row(drawn, "flex", "flux1-512px-t512-backward")
+        assert (cells["rel_l2"], cells["budget_rel_l2"]) == (0.004, 0.005)
+        assert "of the output nearest to its budget" in words(drawn.svg)
+
+    @pytest.mark.parametrize(("second", "drawn"), [(0.06, True), (0.12, False)])
+    def test_a_budget_is_drawn_where_all_kernels_of_a_class_share_it(self, second: float, drawn: bool) -> None:
+        fields = {"precision_class": "quantized", "rel_l2": 0.05}
+        one, other = record("flash_attn_3_fp8", LONG, 0.3, **fields), record("cudnn_frontend_fp8", LONG, 0.3, **fields)  # type: ignore[arg-type]
+        labels = texts(drawing("frontier", record(), one, changed(other, errors={"out": errors(0.05, second)})).svg)
+        assert "budget, exact" in labels
+        assert ("budget, quantized" in labels) == drawn
+
+
+class TestEnergy:
+    def test_rows_are_in_order_of_energy_with_its_interval_and_power(self) -> None:
+        less = record("torch_cudnn", LONG, 2.0, energy_mj=100.0, energy_ci95_mj=(90.0, 120.0))
+        late = record("late", LONG, energy_mj=50.0, energy_ci95_mj=(49.0, 51.0), flags=[LAUNCH_BOUND])
+        drawn = drawing("energy", late, record(), less)
+        assert [text.split(":")[0] for text in tooltips(drawn.svg)] == ["torch_cudnn", REFERENCE, "late h"]
+        ticks = [
+            (float(text), places(drawn.svg, text)[0][0]) for text in texts(drawn.svg) if re.fullmatch("[125]0+", text)
+        ]
+        mj = scale(ticks, log=True)
+        (x, _) = marks(drawn.svg)["torch_cudnn: 100 mJ [90, 120] a call, sustained, 640 W"]
+        assert [mj(x) for x in (lines(drawn.svg)[0][0][0], x, lines(drawn.svg)[0][1][0])] == pytest.approx(
+            [90, 100, 120], rel=0.01
+        )
+        assert {"100 [90, 120] mJ", "250 ±3 mJ", "640 W"} <= set(texts(drawn.svg))
+        cells = row(drawn, "torch_cudnn")
+        assert [cells[name] for name in ("energy_mj", "energy_low_mj", "energy_high_mj", "power_w")] == [
+            100,
+            90,
+            120,
+            640,
+        ]
+
+    def test_what_has_no_energy_is_named_and_not_drawn(self) -> None:
+        unknown = record("torch_cudnn", LONG, energy_mj=None, energy_ci95_mj=None, telemetry={})
+        drawn = drawing("energy", record(), unknown)
+        assert "Not known of torch_cudnn." in texts(drawn.svg)
+        assert [row(drawn, "torch_cudnn")[name] for name in ("energy_mj", "power_w")] == ["", ""]
+        assert any(text.startswith("Not known: this device") for text in texts(drawing("energy", unknown).svg))
+
+
+def split(variant: str, call_ms: float, **parts: float) -> Record:
+    """Return a record whose call the profiler took apart, in ms."""
+    return record(variant, LONG, cupti=Cupti(events_ms=call_ms, kernels_ms=call_ms, span_ms=call_ms, parts_ms=parts))
+
+
+class TestParts:
+    def test_a_call_is_split_by_what_its_kernels_do_shortest_first(self) -> None:
+        records = [
+            split("torch_flash_copy", 0.9, attention=0.6, copies=0.27, other=0.003),
+            split("fp8", 0.45, attention=0.3, quantization=0.15),
+            record(),
+        ]
+        drawn = drawing("parts", *records)
+        assert tooltips(drawn.svg) == [
+            "fp8, attention: 0.300 ms of 0.450 ms, 66.7%, burst",
+            "fp8, quantization: 0.150 ms of 0.450 ms, 33.3%, burst",
+            "torch_flash_copy, attention: 0.600 ms of 0.900 ms, 66.7%, burst",
+            "torch_flash_copy, copies: 0.270 ms of 0.900 ms, 30.0%, burst",
+            "torch_flash_copy, other: 0.00300 ms of 0.900 ms, 0.3%, burst",
+        ]
+        ends = bars(drawn.svg)
+        (start, first), (second, end), (third, last) = (ends[tip] for tip in tooltips(drawn.svg)[2:])
+        assert [first, end] == pytest.approx([second, third], abs=0.02)
+        assert [(end - start) / (first - start), (last - start) / (first - start)] == pytest.approx(
+            [0.87 / 0.6, 0.873 / 0.6], rel=0.01
+        )
+        assert {"quantization 0.15", "copies 0.27", "Not taken apart: torch_flash."} <= set(texts(drawn.svg))
+        assert {cells["variant"]: (cells["call_ms"], cells["copies_ms"]) for cells in rows(drawn)} == {
+            "torch_flash_copy": (0.9, 0.27),
+            "fp8": (0.45, 0.0),
+            REFERENCE: (0.9, ""),
+        }
+
+    def test_parts_of_another_operation_have_their_columns_and_colours(self) -> None:
+        drawn = drawing("parts", split("flex", 1.0, attention=0.5, gemm=0.3, norm=0.1))
+        assert drawn.rows[0][4:] == ("attention_ms", "quantization_ms", "copies_ms", "gemm_ms", "norm_ms", "other_ms")
+        assert {"gemm", "norm", "gemm 0.30, norm 0.10"} <= set(texts(drawn.svg))
+        assert len(set(re.findall(r"fill:var\(--k\d\)", drawn.svg))) == 4
+
+    def test_a_call_that_was_not_taken_apart_says_so(self) -> None:
+        assert "Not known: no call was taken apart by torch's profiler." in texts(drawing("parts", record()).svg)
+
+
+class TestHistory:
+    def test_needs_two_revisions(self) -> None:
+        assert figures.find("history")(results(of_revision(1, "flex", 1.0))) is None
+
+    def test_a_line_leads_over_revisions_and_breaks_where_times_must_not_be_compared(self) -> None:
+        times = {1: 1.2, 2: 1.1, 3: 1.0}
+        earlier = [of_revision(index, "flex", times[index], method_version=5 if index == 1 else 6) for index in (1, 2)]
+        drawn = drawing("history", of_revision(3, "flex", 1.0), earlier=tuple(earlier))
+        assert [(cells["revision"], cells["torch"], cells["median_ms"]) for cells in rows(drawn)] == [
+            (1, "2.9.0", 1.2),
+            (2, "2.10.0", 1.1),
+            (3, "2.11.0", 1.0),
+        ]
+        assert [bool(cells["not_comparable_with_before"]) for cells in rows(drawn)] == [False, True, False]
+        assert {"flex 1.00", "583.10", "2026-02-15", "revision"} <= set(texts(drawn.svg))
+        assert tooltips(drawn.svg)[0] == "flex, revision 1: 1.200 ms [1.194, 1.206], sustained"
+        [(second, _), (third, _)] = lines(drawn.svg)[0]
+        x_of_marks = [x for x, _ in marks(drawn.svg).values()]
+        assert [second, third] == pytest.approx(x_of_marks[1:], abs=0.02)
+        assert "Times must not be compared between revisions 1 and 2, since" in words(drawn.svg)
+
+    @pytest.mark.parametrize(("version", "gaps"), [(5, 1), (6, 0)])
+    def test_a_gap_is_where_no_time_leads_over(self, version: int, gaps: int) -> None:
+        now = [of_revision(2, variant, 1.0) for variant in ("flex", "torch_cudnn")]
+        before = (
+            of_revision(1, "flex", 1.0, method_version=5),
+            of_revision(1, "torch_cudnn", 1.0, method_version=version),
+        )
+        svg = drawing("history", *now, earlier=before).svg
+        assert len([line for line in lines(svg, "currentColor") if line[0][0] == line[-1][0]]) == gaps
+
+    def test_one_line_per_kernel_in_its_simplest_form_and_all_in_the_csv(self) -> None:
+        now = [of_revision(2, variant, 1.0) for variant in ("flex_compile_d", "flex", "torch_cudnn")]
+        drawn = drawing("history", *now, earlier=(of_revision(1, "flex", 1.1), of_revision(1, "flex_compile_d", 1.0)))
+        assert {text.split(",")[0] for text in tooltips(drawn.svg)} == {"flex", "torch_cudnn"}
+        assert {cells["variant"] for cells in rows(drawn)} == {"flex", "flex_compile_d", "torch_cudnn"}
+
+    def test_many_revisions_are_numbered_and_named_below(self) -> None:
+        earlier = tuple(
+            changed(of_revision(1, "flex", 1.0), versions={"torch": f"2.{index}.0"}, measured_at=f"2025-01-{index:02}")
+            for index in range(1, 29)
+        )
+        svg = drawing("history", of_revision(9, "flex", 1.0), earlier=earlier).svg
+        assert "29: driver 589.10, torch 2.17.0, 2026-09-15" in words(svg)
+
+
+def test_an_unknown_figure_is_refused_with_the_nearest_name() -> None:
+    assert "layout" not in figures.names()
+    for name in ("latncy", "svg"):
+        with pytest.raises(SetupError, match=f"figure must be a known name, got '{name}'"):
+            figures.find(name)
+    with pytest.raises(SetupError, match="did you mean 'latency'"):
+        figures.find("latncy")
+
+
+def luminance(colour: str) -> float:
+    """Return the relative luminance of `#rrggbb`, 0 to 1 (WCAG 2.2)."""
+    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_a_colour_stands_out_from_any_page_and_more_so_in_its_theme() -> None:
+    assert min(contrast(colour, ground) for colour in COLOURS for ground in ("#0a0a0a", "#ffffff")) >= 3
+    css = (Path(fluxbench.__file__).parent / "assets" / "pages.css").read_text(encoding="utf-8")
+    themes = [
+        dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in re.findall(r"color-scheme:.*?}", css, re.DOTALL)
+    ]
+    assert len(themes) == 2
+    for theme in themes:
+        series = [theme[f"s{number}"] for number in range(1, len(COLOURS) + 1)]
+        assert len(set(series)) == len(COLOURS)
+        assert min(contrast(colour, theme[name]) for colour in series for name in ("bg", "bg-raised")) >= 4
+        named = (theme[name] for name in ("text", "text-muted", "accent", "bad", "warn"))
+        assert min(contrast(text, theme[name]) for text in named for name in ("bg", "bg-raised", "bg-head")) >= 4.5
+
+
+def test_kernels_and_forms_are_told_apart() -> None:
+    kernels = [(look(one.name, "eager").colour, look(one.name, "eager").marker) for one in variants.REGISTRY]
+    assert len(set(kernels)) == len(kernels)
+    looks = {"torch_cudnn": (1, "o"), "torch_flash": (2, "s"), "flex": (6, "P"), "cudnn_frontend": (1, ">")}
+    assert {kernel: (look(kernel, "eager").series, look(kernel, "eager").marker) for kernel in looks} == looks
+    forms = [look("flex", form.name) for form in EVERY_FORM]
+    assert len({(form.dashes, form.filling) for form in forms}) == len(forms)
+    assert len({(form.colour, form.marker) for form in forms}) == 1
+    assert look("a kernel of tomorrow", "eager") == look("a kernel of tomorrow", "a form of tomorrow")

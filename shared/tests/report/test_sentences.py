@@ -1,0 +1,137 @@
+"""Sentences that tables and figures share: conditions, method, names of groups, and the order from rest."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+from sample_records import TELEMETRY, changed, record
+
+from fluxbench.analysis.groups import Group, groups
+from fluxbench.analysis.ranking import ranked
+from fluxbench.operations import sets
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.report import sentences
+
+LENGTHS = sets.sets()["flux1-1024px"]
+
+
+def group(*records: Record) -> Group:
+    [found] = groups(records)
+    return found
+
+
+def order(*records: Record) -> str:
+    found = group(*records)
+    return sentences.burst_order(ranked(found, found.longest, "exact"))
+
+
+def test_a_group_names_its_operation_where_that_is_not_attention() -> None:
+    assert sentences.title(group(record())) == "flux1-1024px"
+    assert sentences.title(group(record(workload="llama3-8b-decode-4096"))) == "llama3-8b-decode (decode)"
+    outside = dataclasses.replace(LENGTHS[0], operation="my_module:Mine", group="mine")
+    assert sentences.title(group(record(workload=outside))) == "mine (Mine)"
+
+
+def test_a_shape_is_the_longest_workloads_in_words() -> None:
+    both = group(record(workload=LENGTHS[5]), record(workload=LENGTHS[0]))
+    assert sentences.shape(both) == ("flux1-1024px with 4,608 tokens (512 of them text), 24 heads of 128, bfloat16")
+    assert sentences.shape(group(record(workload="llama3-8b-decode-4096"))) == (
+        "llama3-8b-decode (decode) with one query on 4,096 keys, 32 heads of 128 on 8 of keys and values, bfloat16"
+    )
+
+
+def test_where_something_holds_is_said_by_x() -> None:
+    found = group(*(record(workload=workload) for workload in LENGTHS[:3]))
+    assert sentences.where(found, LENGTHS[:3]) == "everywhere"
+    assert sentences.where(found, LENGTHS[1:3]) == "at 256, 320 text tokens"
+
+
+def test_conditions_are_samples_processes_clock_and_power_of_a_regime() -> None:
+    more = msgspec.structs.replace(record().timings[SUSTAINED], samples_ms=((1.0,) * 500,) * 3)
+    other = changed(record("a"), timings={SUSTAINED: more, BURST: record().timings[BURST]})
+    assert sentences.conditions([record(), other]) == (
+        "10 to 1,500 samples from 3 to 5 fresh processes, SM clock 1,755 MHz, power 640 W"
+    )
+    assert sentences.conditions([record(), other], BURST) == (
+        "10 samples from 5 fresh processes, SM clock 1,980 MHz, power 150 W"
+    )
+    assert sentences.conditions([record(regimes=[BURST])]) == sentences.conditions([record()], BURST)
+    assert sentences.conditions([record(regimes=[BURST])], SUSTAINED) == ""
+    assert sentences.conditions([record(status=Status.CRASHED)]) == ""
+
+
+def test_a_clock_that_is_not_reported_is_unknown() -> None:
+    silent = {SUSTAINED: msgspec.structs.replace(TELEMETRY[SUSTAINED], sm_clock_mhz=None, power_w=None)}
+    for telemetry in (silent, {}):
+        text = sentences.conditions([record(telemetry=telemetry)])
+        assert text == "10 samples from 5 fresh processes, SM clock unknown"
+
+
+def test_the_method_is_regimes_intervals_day_and_versions() -> None:
+    later = record("a", measured_at="2026-02-02T00:00:00+00:00", versions={"torch": "2.10.0", "fa": "3"})
+    sustained, burst, intervals, when = sentences.method([record(), later, record("b", status=Status.CRASHED)])
+    assert sustained.startswith("Sustained, which ranks: calls of one kernel back to back")
+    assert sustained.endswith(" 10 samples from 5 fresh processes, SM clock 1,755 MHz, power 640 W.")
+    assert burst.startswith("Burst: single calls of a device that rested before")
+    assert burst.endswith(" 10 samples from 5 fresh processes, SM clock 1,980 MHz, power 150 W.")
+    assert "Ratios are over torch_flash's time, so under 1 is faster" in intervals
+    assert when == (
+        "Measured 2026-01-31 to 2026-02-02 (UTC); versions: driver 580.10, cuda 13.0, cudnn 9.12, torch 2.10.0 and "
+        "2.9.0, fa 3."
+    )
+
+
+def test_burst_ranks_where_it_is_alone() -> None:
+    first, intervals, _ = sentences.method([record(regimes=[BURST])])
+    assert first.startswith("Burst, which ranks: single calls")
+    assert intervals.startswith("Times are medians")
+
+
+def test_records_of_an_older_fluxbench_are_told_apart() -> None:
+    old = record("a", regimes=[SUSTAINED])
+    _, _, of_old, *_ = sentences.method([record(), old])
+    assert of_old.startswith(
+        "Measured by an older fluxbench (1 of 2 records): what is called sustained are single calls"
+    )
+    assert sentences.method([old])[0].startswith("Measured by an older fluxbench: ")
+
+
+def test_nothing_passed_is_said() -> None:
+    assert sentences.method([record(status=Status.CRASHED)]) == ["Nothing passed: there are no times among 1 records."]
+    assert sentences.method([]) == ["Nothing passed: there are no times among 0 records."]
+
+
+def test_another_order_from_rest_is_said() -> None:
+    assert order(
+        record(),
+        record("a", sustained_ms=0.5, burst_ms=0.45),
+        record("b", sustained_ms=0.502, burst_ms=0.4),
+        record("c", sustained_ms=0.7, burst_ms=0.35),
+    ) == (
+        "From rest (burst), b (0.4000 ±0.0004 ms) would come before a (0.4500 ±0.0004 ms); c (0.3500 ±0.0003 ms) would "
+        "come before a (0.4500 ±0.0004 ms) and b (0.4000 ±0.0004 ms)."
+    )
+
+
+def test_the_same_order_from_rest_and_one_within_the_intervals_are_not_said() -> None:
+    for burst_ms in (0.45, 0.4496):
+        assert (
+            order(record("a", sustained_ms=0.5, burst_ms=0.45), record("b", sustained_ms=0.502, burst_ms=burst_ms))
+            == ""
+        )
+
+
+def test_forms_of_one_kernel_do_not_come_before_each_other() -> None:
+    forms = [record("a", sustained_ms=0.5, burst_ms=0.45), record("a_compile_d", sustained_ms=0.502, burst_ms=0.4)]
+    assert order(*forms) == ""
+
+
+def test_leaders_are_one_form_of_each_kernel_the_simplest_or_a_preferred_one() -> None:
+    names = ("b_compile_ma", "a_compile_d", "a_copy", "b_compile_d", "c")
+    found = group(*(record(name, sustained_ms=0.5 + index / 1000) for index, name in enumerate(names)), record())
+    places = ranked(found, found.longest, "exact")
+    assert [each.variant for each in sentences.leaders(places)] == ["b_compile_d", "a_copy", "c"]
+    preferred = sentences.leaders(places, prefer={"a_compile_d"})
+    assert [each.variant for each in preferred] == ["b_compile_d", "a_compile_d", "c"]

@@ -1,0 +1,320 @@
+"""The tables of the certificate: their numbers are those of the trials, and what is missing is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+import pytest
+from certificates import BASES, UNSLOWED, WORKLOADS, as_json, made_up
+from published import REPORTS
+from sample_records import results
+from tabled import bullets, cells, heads, rows_of, table_of, words
+
+from fluxbench import show
+from fluxbench.analysis.certificate import judging, position, reruns
+from fluxbench.analysis.certificate.certificate import certify
+from fluxbench.analysis.certificate.summary_json import to_json
+from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.report import results as of_cells
+from fluxbench.report import tables
+from fluxbench.report.blocks import Block, Paragraph
+from fluxbench.report.results import Results
+from fluxbench.stats.significance import Verdict
+
+OF_TRIALS = ("agreement", "detection", "order", "clocks")
+SMALL = made_up(runs=4)
+AGAIN: dict[str, Any] = {
+    "notebook": "flux",
+    "runs": 3,
+    "once": ["te", "flex"],
+    "cells": {"sdpa": ["2026-01-31T12:02:00+00:00", "2026-01-31T12:01:00+00:00"]},
+    "at_once": False,
+    "fast_ms": 2.0,
+    "clocks": [{"variant": "flex", "workload": "w", "difference": -0.004}],
+    "burst_faster": {"max": 0.0021, "median": 0.001, "variant": "flex", "workload": "w", "ratios": [1.0], "count": 40},
+    "sustained_slower": {"max": 0.03, "median": 0.02, "variant": "te", "workload": "v", "ratios": [1.0], "count": 7},
+    "late": 2,
+    "compared": {"pairs": 3, "rows": 9, "called": 1, "undecided": 2, "called_sustained": 4, "device_moved": 5},
+    "reason": None,
+}
+
+
+def of(trials: Trials | None, again: dict[str, Any] | None = None, rates: dict[str, Any] | None = None) -> Results:
+    return results(
+        notebook="certificate",
+        trials=as_json(trials) if trials else {},
+        reruns=AGAIN if again is None else again,
+        rates={"event_us": 1.6} if rates is None else rates,
+    )
+
+
+def shown(name: str, *arguments: Any) -> list[Block]:
+    return tables.find(name).blocks(of(*arguments))
+
+
+# A/A, slowdowns, position, CUPTI.
+
+
+def test_agreement_counts_the_verdicts_of_each_kernel_and_workload() -> None:
+    comparisons = judging.a_a(SMALL)
+    table = table_of(shown("agreement", SMALL))
+    assert heads(table) == [
+        *("kernel", "workload", "compared", "false positives", "undecided", "CI coverage", "CI half-width")
+    ]
+    rows = rows_of(table)
+    assert [row[:2] for row in rows] == [*((base, workload) for base in BASES for workload in WORKLOADS), ("all", "")]
+    every = [row for one in comparisons for row in one.rows]
+    own = [row for row in every if row.workload == "flux1-1024px-t256" and row.variant.startswith("triton_flash")]
+    for cell_row, chosen in ((rows[4], own), (rows[-1], every)):
+        tally = judging.tally(chosen)
+        assert cell_row[2:] == (
+            f"{tally.count}",
+            f"{tally.significant}",
+            f"{tally.verdicts[Verdict.UNDECIDED]}",
+            f"{100 * tally.covered / tally.count:.1f}%",
+            f"±{100 * (tally.half_width or 0):.2f}%",
+        )
+    significant = sum(bool(one.device and one.device.significant) for one in comparisons)
+    assert table.notes[0].startswith(
+        "6 pairs of 4 runs (12 fresh processes); in each pair 4 variants that did not change"
+    )
+    assert f"The control kernel's own change was significant in {significant} of the pairs." in table.notes[0]
+
+
+def test_false_positives_are_those_of_either_direction() -> None:
+    noisy = made_up(runs=4, of_run=0.01)
+    tally = judging.tally(row for one in judging.a_a(noisy) for row in one.rows)
+    assert min(tally.verdicts[Verdict.FASTER], tally.verdicts[Verdict.SLOWER]) > 0
+    assert rows_of(table_of(shown("agreement", noisy)))[-1][3] == f"{tally.significant}"
+
+
+def test_detection_shows_each_slowdown_and_its_truth() -> None:
+    table = table_of(shown("detection", SMALL))
+    assert heads(table) == [
+        *("injected", "kernel", "true ratio", "compared", "detected", "faster", "CI coverage", "CI half-width")
+    ]
+    rows = rows_of(table)
+    assert [row[:2] for row in rows] == [
+        (f"{percent}%", base) for percent in ("0.5", "1", "2", "5") for base in (*BASES, "all")
+    ]
+    found = judging.detected(SMALL, 0.5)
+    assert found.rate is not None
+    assert rows[0][2:4] == (f"{found.truth['torch_flash']:.4f}", f"{found.by_base['torch_flash'].count}")
+    faster = found.total.verdicts[Verdict.FASTER]
+    assert rows[2][2:6] == ("", f"{found.total.count}", f"{100 * found.rate:.1f}%", f"{faster}")
+    assert f"A table has {len(UNSLOWED) * len(WORKLOADS)} rows" in table.notes[0]
+    twins = median(judging.injected(SMALL, "torch_flash", 0.0, twin=True))
+    assert f"The same of the twin, which is not slowed: torch_flash {twins:.4f}, triton_flash " in table.notes[0]
+
+
+def test_order_shows_both_effects_of_position() -> None:
+    table = table_of(shown("order", SMALL))
+    assert heads(table) == ["position", "kernel", "count", "first", "middle", "last", "noise"]
+    for row, effect in zip(rows_of(table), position.effects(SMALL), strict=True):
+        thirds = (f"{100 * third:+.3f}%" for third in effect.thirds if third is not None)
+        assert row == (effect.kind, effect.base, f"{effect.count:,}", *thirds, f"{100 * effect.noise:.3f}%")
+    one_run = made_up(runs=1)
+    place = next(place for place in one_run.runs[0].places if place.variant.startswith("torch_flash"))
+    alone = msgspec.structs.replace(one_run, runs=(msgspec.structs.replace(one_run.runs[0], places=(place,)),))
+    assert "-" in rows_of(table_of(shown("order", alone)))[1]
+
+
+def test_clocks_show_how_far_the_cross_check_differs() -> None:
+    table = table_of(shown("clocks", SMALL))
+    assert rows_of(table) == [(base, f"{4 * 9 * 2 * 3 // 3}", "0.20%", "0.20%") for base in BASES]
+    unchecked = tuple(
+        msgspec.structs.replace(
+            run, records=tuple(msgspec.structs.replace(record, cupti=None) for record in run.records)
+        )
+        for run in SMALL.runs
+    )
+    [said] = shown("clocks", msgspec.structs.replace(SMALL, runs=unchecked))
+    assert said.text() == "No record has a CUPTI cross-check: the profiler recorded no kernels."
+
+
+@pytest.mark.parametrize("name", OF_TRIALS)
+def test_without_trials_a_table_says_so(name: str) -> None:
+    assert words(shown(name, None)) == "There are no trials: the cell that measures them gave nothing."
+
+
+# Reruns.
+
+
+def test_reruns_show_how_far_ratios_differ_and_which_runs_these_are() -> None:
+    found = shown("reruns", None)
+    table = table_of(found)
+    assert heads(table) == ["regime", "variants that take", "ratios", "median difference", "largest", "at"]
+    assert rows_of(table) == [
+        ("burst", "under 2 ms", "40", "0.10%", "0.21%", "flex at w"),
+        ("sustained", "from 2 ms", "7", "2.00%", "3.00%", "te at v"),
+    ]
+    text = words(found)
+    assert (
+        "3 pairs of these runs as `fluxbench diff` compares them, 9 rows: 1 significant changes, 2 undecided; under "
+        "sustained load 4 significant changes. The control kernel's change was significant in 5 of the pairs."
+    ) in text
+    assert "Sustained ratios that are launch-bound in some run are left out: 2." in text
+    assert "Left out, with one run alone: te, flex." in text
+    assert "card of its own" not in text
+    assert bullets(found, "Runs of the same fingerprint") == [
+        ("sdpa: 2026-01-31 12:02:00 UTC, 2026-01-31 12:01:00 UTC", "")
+    ]
+
+
+def test_reruns_say_why_there_are_none() -> None:
+    nothing = {"pairs": 0, "rows": 0, "called": 0, "undecided": 0, "called_sustained": 0, "device_moved": 0}
+    none = {"notebook": "flux", "runs": 0, "cells": {}, "compared": nothing, "at_once": True, "reason": "nothing ran"}
+    text = words(shown("reruns", None, none))
+    assert "No difference of burst ratios under 2 ms: nothing ran." in text
+    assert "each had a card of its own" in text
+    assert text.endswith("Runs of the same fingerprint, the newest first: none")
+    assert words(shown("reruns", None, {})) == "There are no fresh runs: the results cell read no other notebook."
+
+
+# The certificate.
+
+
+def answers(found: list[Block]) -> dict[str, dict[str, str]]:
+    table = table_of(found)
+    return {row[0]: cells(table, row[0]) for row in rows_of(table)}
+
+
+def test_a_good_harness_meets_every_target() -> None:
+    found = shown("certificate", made_up())
+    [verdict, *_] = found
+    assert isinstance(verdict, Paragraph)
+    assert verdict.kind == "lead"
+    assert verdict.words.startswith("180 comparisons of a kernel with itself gave no false positive and left none ")
+    assert "one of 1% was detected in all of 180 comparisons and one of 2% was detected in all of 180" in verdict.words
+    assert "No target is missed. 2 would need more trials." in verdict.words  # of fewer than 200 comparisons
+    rows = answers(found)
+    assert list(rows) == [
+        *("A/A: false positives", "A/A: undecided", "a slowdown of 0.5% is detected", "a slowdown of 1% is detected"),
+        *("a slowdown of 2% is detected", "a slowdown of 5% is detected"),
+        "the position in the order moves a median by",
+        "these trials again: a burst ratio differs by",
+        *("Flux again: a burst ratio differs by", "Flux again: a sustained ratio differs by"),
+        *("CUPTI cross-check, the same call: differs by", "an event costs"),
+    ]
+    assert [row["met"] for row in rows.values()] == [
+        *("too few", "too few", "-", "yes", "yes", "-", "yes", "-", "yes", "-", "-", "-")
+    ]
+    assert rows["A/A: false positives"]["of"] == "180 comparisons"
+    assert rows["A/A: false positives"]["target, H200"] == "<= 1% of >= 200"
+    assert rows["a slowdown of 2% is detected"]["target, H200"] == ">= 100% of >= 100"
+    assert rows["Flux again: a burst ratio differs by"]["answer"] == "0.21%"
+    assert rows["Flux again: a burst ratio differs by"]["of"] == "3 runs, 40 ratios"
+    assert rows["Flux again: a sustained ratio differs by"]["answer"] == "not measured"
+    assert rows["an event costs"]["answer"] == "1.60 µs"
+    text = words(found)
+    assert (
+        "Regime: burst, single calls on a device that rested. NVIDIA Made Up; 6 runs of 3 fresh processes each; "
+        in text
+    )
+    assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC." in text
+
+
+def test_a_bad_harness_misses_targets_and_the_verdict_names_them() -> None:
+    again = {**AGAIN, "runs": 2, "burst_faster": {**AGAIN["burst_faster"], "max": 0.02}, "at_once": True}
+    found = shown("certificate", made_up(runs=7, of_run=0.01), again)
+    rows = answers(found)
+    missed = [name for name, row in rows.items() if row["met"] == "no"]
+    assert "A/A: false positives" in missed
+    assert "Flux again, several cards: a burst ratio differs by" in missed
+    [verdict, *_] = found
+    text = words([verdict])
+    assert text.endswith("would need more trials.")
+    rate = rows["A/A: false positives"]["answer"]
+    assert f"({rate}) and left " in text
+    assert f"Not met: A/A: false positives {rate} (target <= 1% of >= 200); " in text
+
+
+def test_the_target_of_the_position_needs_little_noise() -> None:
+    name = "the position in the order moves a median by"
+    moved = answers(shown("certificate", made_up(runs=4, by_place=lambda place: 0.01 if place < 2 else 0.0)))[name]
+    assert (moved["met"], moved["target, H200"]) == ("no", "<= 0.2%")
+    coarse = answers(shown("certificate", made_up(runs=2, of_process=0.01)))[name]
+    assert coarse["met"] == "too few"
+    count = 2 * 2 * (3 * 3 * 6 * 12 + 3 * 6)  # samples and trials, of two kernels in two runs
+    assert coarse["of"].startswith(f"{count:,} samples, trials; noise ")
+
+
+@pytest.mark.parametrize(
+    ("difference", "runs", "met"), [(0.003, 3, "yes"), (0.0031, 3, "no"), (0.003, 2, "too few"), (0.0031, 2, "no")]
+)
+def test_the_target_of_reruns(difference: float, runs: int, met: str) -> None:
+    again = {**AGAIN, "runs": runs, "burst_faster": {**AGAIN["burst_faster"], "max": difference}}
+    assert answers(shown("certificate", made_up(runs=2), again))["Flux again: a burst ratio differs by"]["met"] == met
+
+
+def test_what_was_not_measured_is_said_with_why() -> None:
+    found = shown("certificate", None, {}, {"reason": "no torch"})
+    text = words(found)
+    assert text.startswith("The harness could not be tested: two runs that passed are needed for a comparison.")
+    assert "No number for event_overhead_us: no torch." in text
+    assert {row["answer"] for row in answers(found).values()} == {"not measured"}
+    assert {row["met"] for row in answers(found).values()} <= {"-", "too few"}
+    assert "Regime" not in text
+    alone = words(shown("certificate", made_up(runs=2), {})[:1])
+    assert alone.endswith("No target is missed. 4 would need more trials. 1 was not measured.")
+    assert "were not measured" not in alone
+    silent = made_up(runs=2)
+    runs = tuple(
+        msgspec.structs.replace(
+            run,
+            others=("python 12",),
+            records=tuple(msgspec.structs.replace(record, telemetry={}) for record in run.records),
+        )
+        for run in silent.runs
+    )
+    told = words(shown("certificate", msgspec.structs.replace(silent, runs=runs)))
+    assert "the device reports no clock, power or temperature; another process used the device: python 12." in told
+
+
+# What is published beside the page.
+
+
+def test_the_summary_and_the_reruns_are_published() -> None:
+    given = of(SMALL)
+    certificate = tables.find("certificate")
+    assert certificate.files
+    [(name, text)] = certificate.files(given).items()
+    expected = to_json(certify(SMALL, reruns.read(AGAIN), {"event_us": 1.6}))
+    assert (name, json.loads(text)) == ("summary.json", json.loads(json.dumps(expected)))
+    found = tables.find("reruns")
+    assert found.files
+    assert {key: json.loads(value) for key, value in found.files(given).items()} == {"reruns.json": AGAIN}
+
+
+def test_showing_a_table_writes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_cells.write(of(SMALL), tmp_path)
+    monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_RESULTS")
+    monkeypatch.setenv("UVNOTE_INPUT_RESULTS", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    show.table("reruns")
+    assert json.loads((tmp_path / "reruns.json").read_text(encoding="utf-8")) == AGAIN
+    assert of_cells.read(tmp_path) == of(SMALL)
+
+
+@pytest.mark.parametrize("reads", ['["flux"]', "[]"])
+def test_the_results_cell_reads_the_notebook_that_its_header_names(tmp_path: Path, reads: str) -> None:
+    shutil.copy(REPORTS / "h200" / "flux" / "records" / "device.json", tmp_path)
+    cell = tmp_path / "results.py"
+    header = f"# /// script\n# [tool.fluxbench]\n# reads = {reads}\n# ///\n"
+    cell.write_text(f'{header}from fluxbench import show\n\nshow.results("certificate")\n', encoding="utf-8")
+    inputs = {"UVNOTE_INPUTS": "UVNOTE_INPUT_DEVICE", "UVNOTE_INPUT_DEVICE": str(tmp_path)}
+    subprocess.run([sys.executable, cell], cwd=tmp_path, env={**os.environ, **inputs}, check=True, capture_output=True)
+    found = of_cells.read(tmp_path)
+    assert found.notebook == "certificate"
+    if reads == "[]":
+        assert found.reruns == {}
+    else:
+        assert reruns.read(found.reruns).cells.keys() >= {"sdpa", "flex"}  # at least those that are published

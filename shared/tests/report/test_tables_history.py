@@ -1,0 +1,74 @@
+"""The history table: a column for each revision, and what must be known to read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sample_records import H200, LAUNCH_BOUND, record, results
+from tabled import heads, rows_of, table_of, words
+
+from fluxbench.records import fingerprint
+from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
+from fluxbench.report.tables.history import blocks
+
+OLD = {"driver": "580.10", "torch": "2.9.0"}
+NEW = {"driver": "590.20", "torch": "2.10.0"}
+
+
+def of(variant: str, ms: float, day: int = 1, versions: dict[str, str] = OLD, **fields: Any) -> Record:
+    marks = fingerprint.of_device(H200)
+    at = f"2026-05-0{day}T12:00:00+00:00"
+    return record(variant, sustained_ms=ms, measured_at=at, versions=versions, fingerprint=marks, **fields)
+
+
+NOW = [of("torch_flash", 0.4, 2, NEW), of("flex", 0.3, 2, NEW, status=Status.CRASHED)]
+BEFORE = (of("torch_flash", 0.8, method_version=5), of("flex", 0.72), of("flex", 9.9, day=1, versions=NEW))
+
+
+def test_a_first_measurement_is_said_with_how_to_add_to_it() -> None:
+    shown = blocks(results(of("torch_flash", 0.4)))
+    assert (
+        shown[0].text().startswith("One measurement so far: driver 580.10, torch 2.9.0, 2026-05-01. After a change of")
+    )
+    assert rows_of(table_of(shown)) == [("torch_flash", "0.400 ±0.002")]
+
+
+def test_each_revision_is_a_column_with_what_may_not_be_compared_below() -> None:
+    shown = blocks(results(*NOW, earlier=BEFORE))
+    [table] = shown
+    assert heads(table_of(shown)) == [
+        "revision date driver torch",
+        "1 2026-05-01 580.10 2.9.0",
+        "2 2026-05-02 590.20 2.10.0",
+    ]
+    assert rows_of(table_of(shown)) == [
+        ("torch_flash", "0.800 ±0.004", "0.400 ±0.002"),
+        ("flex", "0.720 ±0.004", "CRASHED"),
+    ]
+    assert table_of(shown).caption.startswith("flux1-1024px at 512 text tokens: median sustained ms per call")
+    assert "Times must not be compared between revisions 1 and 2, since they" in words([table])
+
+
+def test_a_variant_that_was_not_measured_then_has_a_dash() -> None:
+    shown = blocks(results(*NOW, earlier=BEFORE[:1]))
+    assert rows_of(table_of(shown)) == [("torch_flash", "0.800 ±0.004", "0.400 ±0.002")]
+    assert "Without a time in any: flex." in words(shown)
+    partly = blocks(results(NOW[0], of("flex", 0.3, 2, NEW), earlier=BEFORE[:1]))
+    assert rows_of(table_of(partly))[1] == ("flex", "-", "0.300 ±0.001")
+
+
+def test_a_launch_bound_time_has_a_sign_that_is_explained() -> None:
+    shown = blocks(results(of("torch_flash", 0.4, flags=[LAUNCH_BOUND]), of("flex", 0.3)))
+    assert rows_of(table_of(shown)) == [("torch_flash", "0.400 ±0.002 h"), ("flex", "0.300 ±0.001")]
+    assert words(shown).count("h: launch-bound") == 1
+    assert "launch-bound" not in words(blocks(results(of("flex", 0.3))))
+
+
+def test_what_never_passed_and_what_is_excluded_is_said() -> None:
+    nothing = blocks(results(of("torch_flash", 1.0, status=Status.CRASHED)))
+    assert words(nothing) == "flux1-1024px at 512 text tokens: nothing passed so far."
+    other = record(versions=NEW, fingerprint={**of("torch_flash", 1.0).fingerprint, "device": "Other"})
+    shown = blocks(results(of("torch_flash", 0.4), earlier=(other,)))
+    assert shown[-1].text() == "Excluded: 1 record measured on another device (Other -> NVIDIA H200)."
+    assert words(blocks(results())) == "There are no records."

@@ -1,0 +1,143 @@
+"""The ranking has a row per variant that passed at the longest workload, and says what its signs and rates are."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from sample_records import LAUNCH_BOUND, REASONS, record, results
+from tabled import cells, heads, rows_of, table_of, tables_of, words
+
+from fluxbench.operations import sets
+from fluxbench.operations.workload import Cost
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind, Status
+from fluxbench.report.blocks import Block, Heading, Table
+from fluxbench.report.tables.ranking import blocks
+
+LENGTHS = sets.sets()["flux1-1024px"]
+
+
+def ranking(*records: Record) -> Table:
+    return table_of(blocks(results(*records)), "Ranking at")
+
+
+def below(*records: Record) -> str:
+    return " ".join(ranking(*records).notes)
+
+
+def test_a_row_has_rank_ratio_time_rate_and_burst() -> None:
+    table = ranking(record(), record("a", sustained_ms=0.5, burst_ms=0.63))
+    assert heads(table) == [
+        *("rank", "variant", "sustained ratio", "sustained ms", "sustained TFLOP/s", "sustained of peak"),
+        *("burst ms", "burst ratio"),
+    ]
+    assert rows_of(table) == [
+        ("1", "a", "0.500 [0.497, 0.502]", "0.500 ±0.002", "522", "52.7%", "0.6300 ±0.0006", "0.7000 ±0.0007"),
+        ("2", "torch_flash", "reference", "1.000 ±0.005", "261", "26.4%", "0.9000 ±0.0009", "reference"),
+    ]
+    assert table.caption == (
+        "Ranking at flux1-1024px with 4,608 tokens (512 of them text), 24 heads of 128, bfloat16; peak 990 TFLOP/s by "
+        "data sheet. Ratio: time over torch_flash's, under 1 is faster; 95% intervals in brackets or half of one "
+        "after ±."
+    )
+
+
+def test_ranks_are_aligned_whatever_signs_stand_behind_them() -> None:
+    late = record("c", sustained_ms=0.8, flags=[LAUNCH_BOUND])
+    ties = [record("a", sustained_ms=0.5, converged={SUSTAINED: False}), record("b", sustained_ms=0.501)]
+    first = [row.cells[0] for row in ranking(record(), *ties, late).rows if not isinstance(row, Heading)]
+    assert first == ["1=c ", "1=  ", "-h  ", "3   "]
+
+
+def test_decode_is_given_in_gigabytes_a_second_where_the_study_says_so() -> None:
+    workload = dataclasses.replace(
+        sets.by_name()["llama3-8b-decode-4096"], cost=Cost(flops=1, min_flops=1, min_bytes=24 * 10**8)
+    )
+    records = [record(workload=workload), record("fp8", workload, precision_class="quantized")]
+    table = table_of(blocks(results(*records, study="made_up_study:DECODE")), "; peak 4,800 GB/s by data sheet.")
+    assert "sustained GB/s" in heads(table)
+    for name in ("torch_flash", "fp8"):
+        assert (cells(table, name)["sustained GB/s"], cells(table, name)["sustained of peak"]) == ("2,400", "50.0%")
+
+
+def test_an_unknown_peak_is_said() -> None:
+    device = dataclasses.replace(results().device, name="made up")
+    table = table_of(blocks(results(record(), device=device)), "; peak unknown.")
+    assert cells(table, "torch_flash")["sustained of peak"] == "-"
+
+
+def test_quantized_variants_stand_apart_without_a_share_of_the_exact_peak() -> None:
+    table = ranking(record(), record("fp8", sustained_ms=0.3, precision_class="quantized"))
+    assert [row.words if isinstance(row, Heading) else row.cells[1] for row in table.rows] == [
+        *("torch_flash", "quantized: looser error budgets, so ranked apart", "fp8"),
+    ]
+    assert cells(table, "fp8")["sustained of peak"] == "-"
+    assert cells(table, "fp8")["rank"] == "1"
+    budget = "Each quantized kernel has an error budget of its own."
+    assert budget in table.notes[0]
+    assert budget not in below(record())
+
+
+def test_ties_are_said_and_many_are_counted() -> None:
+    pair = [record("a", sustained_ms=0.5), record("b", sustained_ms=0.502)]
+    assert "No measurable difference (=: 95% intervals of the sustained ratio overlap): a = b." in below(
+        record(), *pair
+    )
+    assert "All differences are measurable: no two intervals overlap." in below(record(), pair[0])
+    many = below(*(record(f"v{number}", sustained_ms=0.5) for number in range(9)))
+    assert "=: no measurable difference to others of these, 95% intervals of the sustained ratio overlap." in many
+    assert "v3 = v4" not in many
+
+
+def test_signs_are_explained() -> None:
+    text = below(record(), record("a", sustained_ms=0.5, converged={BURST: False}))
+    assert text.endswith(": burst a.")
+    assert "caps" not in below(record())
+    capped = record("a", converged={BURST: False})
+    assert cells(ranking(record(), capped), "a")["burst ms"].endswith(" c")
+
+
+def test_burst_ranks_alone_where_there_is_nothing_else() -> None:
+    table = ranking(record(regimes=[BURST]), record("a", burst_ms=0.45, regimes=[BURST]))
+    assert heads(table)[2:] == ["burst ratio", "burst ms", "burst TFLOP/s", "burst of peak"]
+    assert cells(table, "a")["burst ms"] == "0.4500 ±0.0004"
+    assert table.notes[0].startswith("Burst ranks. ")
+
+
+def test_what_has_no_burst_has_dashes_there() -> None:
+    table = ranking(record(), record("a", regimes=[SUSTAINED]))
+    assert (cells(table, "a")["burst ms"], cells(table, "a")["burst ratio"]) == ("-", "-")
+
+
+@pytest.mark.parametrize("status", [status for status in Status if status is not Status.PASSED])
+def test_what_did_not_pass_has_no_rank_but_a_reason(status: Status) -> None:
+    found = blocks(results(record(), record("other", status=status)))
+    assert [row[1] for row in rows_of(table_of(found))] == ["torch_flash"]
+    assert f"Did not pass (flux1-1024px): {status.value} everywhere: {REASONS[status]} other" in words(found)
+
+
+@pytest.mark.parametrize("kind", [None, FlagKind.SKIPS_WORK])
+def test_a_variant_that_is_not_believed_at_one_length_has_no_rank_at_the_others(kind: FlagKind | None) -> None:
+    status, flags = (Status.ERROR, [Flag(kind=kind)]) if kind else (Status.INCORRECT, [])
+    wrong = record("flex", LENGTHS[0], status=status, flags=flags)
+    found = blocks(results(record(), record("flex", LENGTHS[5], 0.1), wrong))
+    assert [row[1] for row in rows_of(table_of(found))] == ["torch_flash"]
+    assert "has no rank at the others." in words(found)
+
+
+def test_nothing_passed_is_said_with_why() -> None:
+    found = blocks(results(record(status=Status.CRASHED)))
+    assert not tables_of(found)
+    assert "bfloat16; peak 990 TFLOP/s by data sheet. Nothing passed, so nothing is ranked. Did not pass" in words(
+        found
+    )
+
+
+def test_each_group_is_ranked_and_the_method_said_once() -> None:
+    records = [record(workload=name) for name in ("flux1-1024px-t512", "flux1-512px-t128", "llama3-8b-decode-512")]
+    found: list[Block] = blocks(results(*records))
+    assert [table.caption.split(" with ")[0] for table in tables_of(found)] == [
+        *("Ranking at flux1-1024px", "Ranking at flux1-512px", "Ranking at llama3-8b-decode (decode)"),
+    ]
+    assert words(found).count("Sustained, which ranks: calls of one kernel back to back") == 1

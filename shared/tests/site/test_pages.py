@@ -1,0 +1,424 @@
+"""The index and the comparison as files: what they hold, what they leave out, and that no record is ever markup."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html.parser
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drawn import lines, texts, tooltips
+from sample_records import LAUNCH_BOUND, changed, timing
+from sites import CPU, H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, several, write
+
+from fluxbench.analysis.groups import groups
+from fluxbench.cli import main
+from fluxbench.core.errors import SetupError
+from fluxbench.core.files import write_gzip
+from fluxbench.records.schema import BURST, SUSTAINED
+from fluxbench.records.status import Status
+from fluxbench.report.headline import answer
+from fluxbench.site import cards
+from fluxbench.site.draw import draw
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "reports"
+PAGES = ("index.html", "compare.html")
+
+
+class Page(html.parser.HTMLParser):
+    """A page as a browser parses it: its tags with their attributes, its text, and its scripts."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[tuple[str | None, str]] = []
+        self._parts: list[str] = []
+        self._script: str | bool | None = False
+        self.feed(file.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._script = dict(attrs).get("type") if tag == "script" else False
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._script is False:
+            self._parts.append(data)
+        else:
+            assert not isinstance(self._script, bool)
+            self.scripts.append((self._script, data))
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self._parts).split())
+
+    @property
+    def links(self) -> list[str]:
+        return [str(attributes["href"]) for tag, attributes in self.tags if tag == "a"]
+
+    @property
+    def data(self) -> Any:
+        return json.loads(next(script for kind, script in self.scripts if kind == "application/json"))
+
+    def row(self, variant: str, workload: str = LENGTHS[1]) -> dict[str, Any]:
+        """Return a row of the comparison with the values of its tables, and its times by regime."""
+        tables, rows = self.data["tables"], self.data["rows"]
+        for index in range(len(rows["variant"])):
+            values = {
+                name: tables[name][column[index]] if name in tables and column[index] is not None else column[index]
+                for name, column in rows.items()
+            }
+            if (values["variant"]["name"], values["workload"]["name"]) == (variant, workload):
+                times = self.data["times"].items()
+                return values | {
+                    regime: {name: column[index] for name, column in columns.items()} for regime, columns in times
+                }
+        raise AssertionError(f"no row of {variant} at {workload}")
+
+
+def drawn(reports: Path) -> tuple[Page, Page]:
+    """Draw the site, and return the index and the comparison."""
+    draw(reports)
+    return Page(reports / PAGES[0]), Page(reports / PAGES[1])
+
+
+def test_a_card_holds_the_records_own_headline_and_what_they_were_measured_with(tmp_path: Path) -> None:
+    index, _ = drawn(of_two_targets(tmp_path))
+    assert all(paragraph in index.text for paragraph in answer(several(), "NVIDIA H200"))
+    for words in (
+        "device NVIDIA H200 driver 580.10 software torch 2.9.0, cuDNN 9.12 measured 2026-01-31",
+        "records 6 PASSED, 2 CRASHED; ranked by the sustained regime",
+    ):
+        assert words in index.text
+    assert [tag for tag, _ in index.tags].count("article") == 2
+
+
+def test_versions_days_and_power_limits_are_written_as_people_do(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {
+        "fingerprint": {**H200, "power_limit_w": 700.0},
+        "versions": {"cudnn": "91900", "torch": "2.10.0"},
+    }
+    write(tmp_path, "h200", record(**fields), record("flex", measured_at="2026-02-01T00:00:00+00:00"))
+    index, _ = drawn(tmp_path)
+    assert "NVIDIA H200, power limit 700 W" in index.text
+    assert "torch 2.10.0 and 2.9.0, cuDNN 9.12 and 9.19.0" in index.text
+    assert "measured 2026-01-31 to 2026-02-01" in index.text
+
+
+def test_a_card_links_all_that_there_is(tmp_path: Path) -> None:
+    file = write(tmp_path, "h200", *several())
+    (tmp_path / "h200" / "flux.html").write_text("page")
+    (file.parents[1] / "artifacts" / "correctness").mkdir(parents=True)
+    (file.parents[1] / "artifacts" / "correctness" / "correctness.csv").write_text("a,b\n")
+    index, compare = drawn(tmp_path)
+    for path in ("h200/flux.html", "h200/flux/records/sdpa.jsonl", "h200/flux/artifacts/correctness/correctness.csv"):
+        assert path in index.links
+        assert (tmp_path / path).is_file()
+    assert "compare.html#target=h200" in index.links
+    assert compare.row("torch_flash")["notebook"] == {"name": "flux", "page": "h200/flux.html"}
+
+
+def test_a_card_shows_the_fastest_kernels(tmp_path: Path) -> None:
+    write(tmp_path, "h200", *several())
+    index, _ = drawn(tmp_path)
+    assert (
+        "ms a call, sustained, with 95% intervals sage_int8_fp16_triton 0.800 ±0.004; torch_cudnn 1.000 ±0.005; "
+        "torch_flash 2.000 ±0.010"
+    ) in index.text
+    assert "The fastest kernels, exact and quantized, each in the simplest form" in index.text
+    for words in ("sage_int8_fp16_triton (quantized)", "torch_flash (the reference)", "0.800 ±0.004"):
+        assert words in index.text
+
+
+def test_the_comparison_holds_every_record_without_samples(tmp_path: Path) -> None:
+    file = write(tmp_path, "h200", *several(), record("capped", converged={SUSTAINED: False}))
+    write_gzip(file.with_name("more.jsonl.gz"), record("flash_attn_4", energy_mj=123.4567891).to_json() + "\n")
+    _, compare = drawn(tmp_path)
+    assert len(compare.data["rows"]["variant"]) == 10
+    row = compare.row("torch_cudnn", LENGTHS[0])
+    assert row["sustained"] == {
+        **{"ms": 0.5, "low": 0.4975, "high": 0.5025, "ratio": 0.5, "ratio_low": 0.4975, "ratio_high": 0.5025},
+        **{"reference": row["sustained"]["reference"], "capped": 0},
+    }
+    assert (row["burst"]["ms"], row["burst"]["ratio_high"]) == (0.45, 0.5005)
+    assert compare.data["tables"]["variant"][row["burst"]["reference"]]["name"] == "torch_flash"
+    assert (row["peak"], row["quantized"], row["rel_l2"], row["energy"]) == (989.5, 0, 0.003, 250)
+    assert compare.row("capped")["sustained"]["capped"] == 1
+    assert compare.row("flash_attn_4")["energy"] == 123.457
+    failed = compare.row("flex")
+    assert (failed["status"], failed["reason"]) == ("CRASHED", "the worker ended on signal 11")
+    assert set(failed["sustained"].values()) == {None}
+    assert "samples_ms" not in (tmp_path / "compare.html").read_text(encoding="utf-8").partition('id="data"')[2]
+
+
+def test_only_the_longest_workload_of_each_group_is_chosen_first(tmp_path: Path) -> None:
+    _, compare = drawn(of_two_targets(tmp_path))
+    longest = {target["name"]: target["longest"] for target in compare.data["tables"]["target"]}
+    names = {
+        target: [compare.data["tables"]["workload"][place]["name"] for place in places]
+        for target, places in longest.items()
+    }
+    assert names == {"h200": [LENGTHS[1]], "cpu": ["flux1-512px-t512"]}
+
+
+def test_a_workload_of_another_operation_says_so_with_its_work(tmp_path: Path) -> None:
+    made = record(workload="llama3-8b-decode-512")
+    write(tmp_path, "h200", made)
+    _, compare = drawn(tmp_path)
+    assert compare.row("torch_flash", made.workload.name)["workload"] == {
+        "name": "llama3-8b-decode-512",
+        "shape": "one query on 512 keys, 32 heads of 128 on 8 of keys and values, bfloat16, decode",
+        "flops": made.workload.cost.flops,
+        "bytes": made.workload.cost.min_bytes,
+    }
+
+
+def test_a_quantized_row_has_no_share_of_the_16_bit_peak_and_launch_bound_rows_are_known(tmp_path: Path) -> None:
+    write(tmp_path, "h200", record(), record("sage", precision_class="quantized", flags=[LAUNCH_BOUND]))
+    index, compare = drawn(tmp_path)
+    assert compare.data["rows"]["peak"] == [989.5, None]
+    assert (compare.data["rows"]["quantized"], compare.data["rows"]["launch_bound"]) == ([0, 1], [0, 1])
+    assert "so they come last or are left out: sage." in index.text
+
+
+class TestChart:
+    def test_ranks_no_launch_bound_time_and_keeps_the_fastest_quantized_kernel(self) -> None:
+        late: dict[str, Any] = {"flags": [LAUNCH_BOUND]}
+        records = [record(f"k{number}", ms=1.0 + number / 10) for number in range(cards.KERNELS)]
+        records += [record("too_slow", ms=1.9), record("torch_flash", ms=3.0)]
+        records += [record("q_compile_ma", ms=2.0, precision_class="quantized")]
+        records += [record("k0_copy", ms=0.5, **late), record("q", ms=0.5, precision_class="quantized", **late)]
+        records += [record("q2", ms=2.5, precision_class="quantized"), record("late", ms=90.0, **late)]
+        [group] = groups(records)
+        names = [f"k{number}" for number in range(cards.KERNELS)]
+        assert [kernel.variant for kernel in cards.fastest(group)] == [*names, "q_compile_ma", "torch_flash"]
+        assert [kernel.variant for kernel in cards.in_order(group)][-3:] == ["q2", "torch_flash", "late"]
+
+    def test_shows_a_kernel_in_its_simplest_unbeaten_form_and_counts_the_others(self, tmp_path: Path) -> None:
+        forms = [record("flex_compile_d", ms=0.5), record("flex", ms=0.501), record("flex_compile_ma", ms=0.4999)]
+        reference = [record("torch_flash_copy", ms=0.8), record()]
+        [group] = groups([*forms, *reference])
+        assert [kernel.variant for kernel in cards.fastest(group)] == ["flex", "torch_flash"]
+        write(tmp_path, "h200", *forms, *reference)
+        assert "bfloat16. 3 more variants passed." in drawn(tmp_path)[0].text
+
+    def test_a_launch_bound_time_comes_last_and_sets_no_axis(self) -> None:
+        [group] = groups(
+            [record(), record("a", ms=0.9, flags=[LAUNCH_BOUND]), record("b", ms=90.0, flags=[LAUNCH_BOUND])]
+        )
+        svg = cards.chart(group, "name")
+        assert [kernel.variant for kernel in cards.fastest(group)] == ["torch_flash", "a", "b"]
+        assert "(logarithmic)" not in svg
+        assert {"b (h)", "torch_flash (the reference)"} <= set(texts(svg))
+        assert tooltips(svg) == ["torch_flash: 1.000 ±0.005 ms, sustained", "a: 0.900 ±0.005 ms, sustained"]
+        assert len(lines(svg)) == 1
+
+    @pytest.mark.parametrize(
+        ("slow", "ticks"),
+        [(7.0, ["0", "2", "4", "6", "8"]), (50.0, ["0.5", "2", "10", "50", "100"])],
+    )
+    def test_the_axis_begins_at_zero_unless_times_are_far_apart(self, slow: float, ticks: list[str]) -> None:
+        [group] = groups([record(), record("flex", ms=slow)])
+        svg = cards.chart(group, "name")
+        assert [text for text in texts(svg) if re.fullmatch(r"[\d.]+", text)] == ticks
+        assert ("(logarithmic)" in svg) == (slow == 50.0)
+
+    def test_a_long_name_has_its_time_without_an_interval_beside_it(self) -> None:
+        name = "a_very_long_name_of_a_kernel_to_come"
+        [group] = groups([record(name, ms=2.0, ci=0.3, precision_class="quantized")])
+        assert {"2.00", f"{name} (quantized)"} <= set(texts(cards.chart(group, "name")))
+
+    def test_is_empty_where_nothing_is_ranked(self) -> None:
+        [group] = groups([record(status=Status.CRASHED)])
+        assert cards.chart(group, "name") == ""
+
+
+def test_what_decides_on_comparing_is_in_the_page(tmp_path: Path) -> None:
+    write(tmp_path, "h200", record(), record("old", method_version=0))
+    _, compare = drawn(tmp_path)
+    source = compare.row("torch_flash")["source"]
+    assert source["device"] == {
+        "device": "NVIDIA H200",
+        "device_kind": "cuda",
+        "compute_capability": "9.0",
+        "mig": "False",
+    }
+    assert (source["method"]["version"], source["method"]["known"]) == (6, True)
+    assert compare.row("old")["source"]["method"] == {"version": 0, "known": False, "words": "unknown"}
+
+
+def test_without_records_both_pages_say_so(tmp_path: Path) -> None:
+    index, compare = drawn(tmp_path)
+    assert "Nothing was measured yet: there are no records" in index.text
+    assert "There is nothing to compare" in compare.text
+    assert "Add your own machine" in index.text
+
+
+def test_failures_alone_have_a_headline_and_no_empty_figure(tmp_path: Path) -> None:
+    write(tmp_path, "h200", *(record(v, status=Status.TIMEOUT, reason="no answer within 600 s") for v in ("a", "b")))
+    index, _ = drawn(tmp_path)
+    assert "no kernel passed at flux1-1024px" in index.text
+    assert "TIMEOUT (no answer within 600 s)" in index.text
+    assert {"svg", "figure"} & {tag for tag, _ in index.tags} == set()
+
+
+def test_records_of_another_schema_are_left_out_and_named(tmp_path: Path) -> None:
+    file = write(tmp_path, "h200", *several())
+    newer = json.dumps({**json.loads(file.read_text().splitlines()[0]), "schema": 7})
+    file.write_text(file.read_text() + f"{newer}\n" * 5)
+    site = draw(tmp_path)
+    words = "h200/flux/records/sdpa.jsonl: line 9 is left out: schema of a record must be 2, got 7"
+    assert words in " ".join(site.problems)
+    assert site.problems[-1] == "h200/flux/records/sdpa.jsonl: 3 more lines are left out"
+    assert words in Page(tmp_path / "index.html").text
+    assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 8
+
+
+@pytest.mark.parametrize("regime", [BURST, SUSTAINED])
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"median_ms": 5e-324, "ci95_ms": (5e-324, 5e-324)},
+        {"median_ms": 1e308, "ci95_ms": (1e308, 1e308)},
+        {"ci95_ms": (1e-301, 1.5e308)},
+        {"ratio_ci95": (5e-324, 1e9)},
+    ],
+)
+def test_a_time_that_no_call_takes_costs_its_record_alone(tmp_path: Path, regime: str, times: dict[str, Any]) -> None:
+    good = record("flex")
+    fields: dict[str, Any] = {"median_ms": 1.0, "variant": "flex"} | times
+    wrong = timing(**fields)
+    write(tmp_path, "h200", record(), changed(good, timings={**good.timings, regime: wrong}))
+    (problem,) = draw(tmp_path).problems
+    assert problem.startswith(f"h200/flux/records/sdpa.jsonl: line 2 is left out: {regime}: ")
+    assert "within 1e-06 to 1e+09 ms, got " in problem
+    assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 1
+
+
+def test_ids_of_a_page_are_its_own(tmp_path: Path) -> None:
+    for target in ("own", "twice"):
+        write(tmp_path, target, record())
+        write(tmp_path, target, record(notebook="other"), notebook="other")
+    index, _ = drawn(tmp_path)
+    ids = [attributes["id"] for _, attributes in index.tags if attributes.get("id")]
+    assert len(ids) == len(set(ids))
+    assert "card-own" in ids
+
+
+def test_a_folder_with_pages_alone_has_its_card(tmp_path: Path) -> None:
+    (tmp_path / "h200").mkdir()
+    (tmp_path / "h200" / "certificate.html").write_text("page")
+    (tmp_path / "empty").mkdir()
+    index, compare = drawn(tmp_path)
+    assert "h200/certificate.html" in index.links
+    assert "empty" not in index.text
+    assert "There is nothing to compare" in compare.text
+
+
+def test_many_targets_and_shapes_stay_readable(tmp_path: Path) -> None:
+    many = [record(f"v{n}", LENGTHS[0], status=Status.ERROR, reason=f"reason {n} " * 9) for n in range(300)]
+    write(tmp_path, "h200", *many, *(record("torch_flash", name) for name in ("wan-480p", "flux2-512px-t512")))
+    index, _ = drawn(tmp_path)
+    assert (tmp_path / "index.html").stat().st_size < 60_000
+    assert "More shapes, in the comparison: 1." in index.text
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_nothing_of_a_hostile_record_is_markup(tmp_path: Path, name: str) -> None:
+    tame, wild = tmp_path / "tame", tmp_path / "wild"
+    write(tame, "x", record("a"), record("b", status=Status.ERROR, reason="c"))
+    file = tame / "x" / "flux" / "records" / "sdpa.jsonl"
+    file.write_text(file.read_text() + "not JSON\nnot JSON either\n")
+    draw(tame)
+    draw(hostile(wild))
+    kinds = [
+        [(tag, sorted(attributes)) for tag, attributes in Page(folder / name).tags if tag not in ("path", "use")]
+        for folder in (tame, wild)
+    ]
+    assert kinds[0] == kinds[1]
+
+
+def test_a_hostile_text_is_shown_as_it_is(tmp_path: Path) -> None:
+    index, compare = drawn(hostile(tmp_path))
+    assert " ".join(HOSTILE.split()) in index.text
+    assert compare.data["tables"]["variant"][0]["name"] == HOSTILE
+    assert not re.search("[<>&\u2028\u2029]", next(script for kind, script in compare.scripts if kind))
+
+
+def test_a_name_that_is_no_unicode_costs_nothing_but_itself(tmp_path: Path) -> None:
+    write(tmp_path, "h200\udc80", *several())
+    index, compare = drawn(tmp_path)
+    assert "h200?" in index.text
+    assert "h200%80/flux/records/sdpa.jsonl" in index.links
+    assert compare.data["tables"]["target"][0]["name"] == "h200?"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_policy_allows_the_pages_own_scripts_and_no_other(tmp_path: Path, name: str) -> None:
+    pages = dict(zip(PAGES, drawn(of_two_targets(tmp_path)), strict=True))
+    policy = next(a["content"] for tag, a in pages[name].tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    own = {
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
+        for kind, script in pages[name].scripts
+        if kind is None
+    }
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    assert set(rules["script-src"].split()) == own
+    page = (tmp_path / name).read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert "//" not in re.sub(r"(?m)(^|\s)//.*$", "", page)  # no other host is named
+
+
+def test_both_pages_are_written_or_neither(tmp_path: Path) -> None:
+    of_two_targets(tmp_path)
+    draw(tmp_path)
+    before = (tmp_path / "index.html").read_bytes()
+    write(tmp_path, "h200", record())
+    (tmp_path / "compare.html").unlink()
+    (tmp_path / "compare.html").mkdir()
+    with pytest.raises(IsADirectoryError):
+        draw(tmp_path)
+    assert (tmp_path / "index.html").read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"cpu", "h200", *PAGES}
+
+
+def test_the_site_is_a_function_of_the_records(tmp_path: Path) -> None:
+    pages = [
+        [(folder / name).read_bytes() for name in PAGES]
+        for folder in (tmp_path / "a", tmp_path / "b")
+        if draw(of_two_targets(folder))
+    ]
+    assert pages[0] == pages[1]
+
+
+def test_what_is_published_now_stays_small(tmp_path: Path) -> None:
+    for target in ("cpu", "h200"):
+        (tmp_path / target).symlink_to(PUBLISHED / target)
+    assert draw(tmp_path).problems == []
+    assert (tmp_path / "index.html").stat().st_size < 200_000
+    assert (tmp_path / "compare.html").stat().st_size < 500_000
+
+
+def test_gpus_come_before_cpus(tmp_path: Path) -> None:
+    assert [target.name for target in draw(of_two_targets(tmp_path)).targets] == ["h200", "cpu"]
+
+
+def test_the_command_draws_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "cpu", record(fingerprint=CPU))
+    assert main(["site", "--reports", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"The site is {tmp_path / 'index.html'}\n"
+    (tmp_path / "cpu" / "flux" / "records" / "sdpa.jsonl").write_text("{}\n")
+    assert main(["site", "--reports", str(tmp_path)]) == 1
+    assert "line 1 is left out" in capsys.readouterr().err
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="the reports must be a folder"):
+        draw(tmp_path / "nowhere")

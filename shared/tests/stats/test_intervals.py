@@ -1,0 +1,132 @@
+"""Medians and ratios with intervals: of published samples, how often one holds the truth, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxbench.records import files
+from fluxbench.records.schema import Timing
+from fluxbench.stats.intervals import Estimate, median, medians, ratio, ratios
+
+PUBLISHED = Path(__file__).resolve().parents[3] / "reports" / "h200" / "flux" / "history" / "2026-11-21T211726Z"
+THREE = [[1.00, 1.02, 0.99, 1.01], [1.05, 1.04, 1.06, 1.05], [0.97, 0.98, 0.96, 0.99]]
+TWICE = [[2.00, 2.03, 1.99, 2.01], [2.08, 2.11, 2.12, 2.09], [1.95, 1.94, 1.97, 1.96]]
+UNEVEN = [[1.0, 1.3, 0.9], [1.1, 1.2], [1.4, 1.0, 1.0, 1.1, 0.8]]
+
+
+def close(one: Estimate, other: Estimate) -> bool:
+    return (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), rel=1e-9)
+
+
+@pytest.mark.parametrize("regime", ["burst", "sustained"])
+def test_published_intervals_follow_from_their_samples(regime: str) -> None:
+    by_variant: dict[str, list[Timing]] = {}
+    for record in files.read(PUBLISHED / "sdpa.jsonl"):
+        if record.timings:
+            by_variant.setdefault(record.variant, []).append(record.timings[regime])
+    assert len(by_variant) > 5
+    for timings in by_variant.values():
+        for timing, estimate in zip(timings, medians([t.samples_ms for t in timings]), strict=True):
+            published = (timing.median_ms, *timing.ci95_ms)
+            assert (estimate.value, estimate.low, estimate.high) == pytest.approx(published, rel=5e-6)  # 6 decimals
+
+
+def test_estimates_are_those_of_the_code_that_published_the_first_reports() -> None:
+    assert close(median(THREE), Estimate(1.005, 0.8922082102611955, 1.1320507796092947))
+    assert close(median(THREE, seed=1), Estimate(1.005, 0.8936957895263823, 1.130166452429262))
+    assert close(median(UNEVEN[:1]), Estimate(1.0, 0.4832780384098745, 2.0692022407852244))
+    assert close(ratio(THREE, TWICE), Estimate(0.5012468827930174, 0.49338104117928977, 0.5092381274099581))
+    assert close(ratio(THREE[:1], TWICE[:1]), Estimate(0.5012468827930174, 0.4888394000138633, 0.5139692862371398))
+    three, uneven = medians([THREE, UNEVEN])
+    assert close(three, Estimate(1.005, 0.8425851161143866, 1.198721625487249))
+    assert close(uneven, Estimate(1.05, 0.903092333313945, 1.2208054030913076))
+
+
+def test_of_few_processes_that_differ_the_interval_is_that_of_students_t() -> None:
+    # Samples of a process that are all equal leave the bootstrap of processes, which shows 2 / 3 of the variance.
+    estimate = ratio([[1.0] * 5, [1.01] * 5, [1.02] * 5], [[1.0] * 5] * 3)
+    spread = math.sqrt(14 / 27) * 0.01  # of the median of three draws
+    assert math.log(estimate.high / estimate.low) / 2 == pytest.approx(4.303 * spread * math.sqrt(3 / 2), rel=0.05)
+
+
+@pytest.mark.parametrize(("between_ms", "within_ms"), [(0.0, 1.0), (1.0, 0.05)])
+def test_an_interval_holds_the_true_median_in_about_95_of_100_cases(between_ms: float, within_ms: float) -> None:
+    held = 0
+    for seed in range(80):
+        rng = np.random.default_rng(seed)
+        samples = 100 + rng.normal(0, between_ms, (3, 1)) + rng.normal(0, within_ms, (3, 20))
+        estimate = median(samples.tolist(), seed=seed)
+        held += estimate.low <= 100 <= estimate.high
+    assert 0.88 <= held / 80 < 1
+
+
+def test_what_a_process_adds_to_both_sides_drops_out_of_the_ratio() -> None:
+    reference = [[level * sample for sample in (1.0, 1.001, 0.999)] for level in (1.0, 1.4, 0.7)]
+    paired = ratio([[2 * sample for sample in part] for part in reference], reference)
+    assert paired.value == pytest.approx(2.0)
+    assert paired.high - paired.low < 0.02
+    unpaired = ratio([[2.8] * 3, [1.4] * 3, [2.0] * 3], reference)
+    assert unpaired.high - unpaired.low > 0.4
+
+
+def test_several_workloads_keep_their_values_and_share_the_spread_of_their_processes() -> None:
+    rng = np.random.default_rng(0)
+    several = [
+        (scale * (100 + rng.normal(0, 1, (3, 1)) + rng.normal(0, 0.01, (3, 10)))).tolist() for scale in (1, 2, 7)
+    ]
+    together, alone = medians(several), [median(samples) for samples in several]
+    assert [one.value for one in together] == [one.value for one in alone]
+    widths, own = ([math.log(one.high / one.low) for one in side] for side in (together, alone))
+    assert max(widths) == pytest.approx(min(widths), rel=0.05)
+    assert max(own) > 1.3 * min(own)
+
+
+def test_workloads_with_other_numbers_of_processes_share_nothing() -> None:
+    assert medians([THREE, TWICE[:2]]) == [median(THREE), median(TWICE[:2])]
+    assert ratios([(THREE, TWICE)]) == [ratio(THREE, TWICE)]
+    assert medians([]) == ratios([]) == []
+
+
+@pytest.mark.parametrize("samples", [[[2.0] * 4] * 3, [[2.0]], [[2.0], [2.0] * 30]])
+def test_equal_samples_have_no_width(samples: list[list[float]]) -> None:
+    assert median(samples) == Estimate(2.0, 2.0, 2.0)
+
+
+def test_the_median_is_that_of_all_samples() -> None:
+    assert median([[1.0, 2.0], [3.0, 4.0, 5.0]]).value == 3.0
+    assert ratio([[2.0, 2.0]] * 3, [[1.0] * 7] * 3).value == 2.0
+
+
+@pytest.mark.parametrize("samples", [[], [[]], [[1.0], []]])
+def test_a_process_without_samples_is_refused(samples: list[list[float]]) -> None:
+    with pytest.raises(ValueError, match="at least one process, and at least one from each"):
+        median(samples)
+
+
+def test_times_that_are_not_positive_and_sides_that_are_not_paired_are_refused() -> None:
+    with pytest.raises(ValueError, match="samples must be positive, got 0"):
+        median([[1.0, 0.0]])
+    with pytest.raises(ValueError, match="the same processes on both sides, got 1 and 2"):
+        ratio([[1.0]], [[1.0], [1.0]])
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(0.01, 1000.0), min_size=1, max_size=6), min_size=1, max_size=4),
+    st.sampled_from([0.001, 1024.0]),
+)
+def test_an_interval_holds_its_estimate_and_another_unit_scales_both(samples: list[list[float]], unit: float) -> None:
+    estimate = median(samples)
+    flat = [sample for part in samples for sample in part]
+    assert min(flat) <= estimate.value <= max(flat)
+    assert 0 < estimate.low <= estimate.value <= estimate.high < math.inf
+    scaled = median([[unit * sample for sample in part] for part in samples])
+    assert (scaled.value, scaled.low, scaled.high) == pytest.approx(
+        (unit * estimate.value, unit * estimate.low, unit * estimate.high)
+    )

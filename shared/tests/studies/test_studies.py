@@ -1,0 +1,87 @@
+"""Studies by name, and what each measures on a device."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from fakes import CPU, GPU, REPOSITORY, tokens
+
+from fluxbench import studies, variants
+from fluxbench.core.errors import SetupError
+from fluxbench.core.settings import Settings
+from fluxbench.device.model import Device
+from fluxbench.studies.study import Study
+
+ONE, OTHER = tokens("one", 8), tokens("other", 9)
+SETTINGS = Settings(root=REPOSITORY, cache=REPOSITORY)
+
+
+def names(study: Study, device: Device = CPU, *chosen: str) -> list[str]:
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY, workloads=chosen)
+    return [workload.name for workload in study.workloads_on(device, settings)]
+
+
+@pytest.mark.parametrize("name", studies.NAMES)
+def test_each_study_is_of_its_name_and_of_things_that_exist(name: str) -> None:
+    study = studies.find(name)
+    assert study.name == name
+    assert (REPOSITORY / "notebooks" / f"{name}.md").is_file()
+    assert set(study.references) <= set(variants.NAMES)
+    assert set(study.measures) <= {"burst", "sustained"}
+    for device in (CPU, GPU):
+        assert names(study, device)
+
+
+def test_the_studies_of_this_package() -> None:
+    flux, certificate = studies.find("flux"), studies.find("certificate")
+    assert names(flux) == [f"flux1-512px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
+    assert names(flux, GPU) == [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
+    assert names(certificate) == ["flux1-512px-t128"]
+    assert names(certificate, GPU) == [f"flux1-1024px-t{text}" for text in (128, 384, 512)]
+    assert (flux.measures, certificate.measures) == (("burst", "sustained"), ("burst",))
+    assert flux.references == certificate.references == ("torch_flash", "torch_efficient", "torch_math")
+
+
+def test_settings_choose_among_named_workloads_and_the_study_s_own() -> None:
+    own = Study(name="own", references=("torch_math",), workloads=(ONE, OTHER))
+    assert names(own) == names(own, GPU) == ["one", "other"]
+    assert names(own, CPU, "other", "wan-480p", "other") == ["other", "wan-480p"]
+    flux = studies.find("flux")
+    assert names(flux, CPU, "wan-480p", "flux1-512px-t128") == ["wan-480p", "flux1-512px-t128"]
+
+
+def test_a_kind_of_device_without_a_set_of_its_own_has_that_of_any() -> None:
+    study = Study(name="sets", references=(), sets={"cpu": ("wan-480p",), "any": ("wan-720p",)})
+    assert (names(study), names(study, GPU)) == (["wan-480p"], ["wan-720p"])
+    with pytest.raises(SetupError, match="study 'none' must name workloads for a device of kind 'cuda', got none"):
+        names(Study(name="none", references=(), sets={"cpu": ("wan-480p",)}), GPU)
+
+
+def test_an_unknown_workload_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(SetupError, match=r"got 'wan-480'; did you mean 'wan-480p'\?"):
+        names(studies.find("flux"), CPU, "wan-480")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("certificat", "study must be a known name or module:attribute, got 'certificat'; did you mean 'certificate'?"),
+        ("x", "study must be a known name or module:attribute, got 'x'; the studies are flux, certificate"),
+        ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
+        ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),
+        ("a_study:__name__", "study 'a_study:__name__' must be a fluxbench.studies.study.Study, got str"),
+    ],
+)
+def test_a_study_that_does_not_exist_is_one_sentence(monkeypatch: pytest.MonkeyPatch, name: str, sentence: str) -> None:
+    monkeypatch.setitem(sys.modules, "a_study", type(sys)("a_study"))
+    with pytest.raises(SetupError) as caught:
+        studies.find(name)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_a_study_outside_of_the_package_is_found_by_module_and_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(sys)("a_study")
+    vars(module)["STUDY"] = study = Study(name="outside", references=("torch_math",), workloads=(ONE,))
+    monkeypatch.setitem(sys.modules, "a_study", module)
+    assert studies.find("a_study:STUDY") is study

@@ -1,0 +1,67 @@
+"""What must agree across files: the registry of variants, the cells of notebooks, studies, tables and figures."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from fakes import REPOSITORY
+from uvnote.parser import CodeCell
+
+from fluxbench import studies, variants
+from fluxbench.environments import cell
+from fluxbench.notebook.document import Document, load
+from fluxbench.report import figures, tables
+from fluxbench.report.results import OUTPUTS
+
+NOTEBOOKS = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
+KINDS = ("jsonl", "samples.json.gz", "control.json", "capabilities.json")
+
+
+def of_notebooks(notebook: Document) -> str:
+    return notebook.path.stem
+
+
+def measuring(document: Document) -> list[tuple[CodeCell, cell.Cell]]:
+    """Return the measuring cells of a notebook with their headers."""
+    return [(code, cell.parse(code.code, code.id)) for code in document.cells if document.is_measuring(code)]
+
+
+def test_every_form_of_every_variant_is_measured_by_exactly_one_cell() -> None:
+    [flux] = [document for document in NOTEBOOKS if document.path.stem == "flux"]
+    assert Counter(name for _, header in measuring(flux) for name in header.variants) == Counter(variants.NAMES)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)
+def test_every_study_table_and_figure_that_a_notebook_names_exists(notebook: Document) -> None:
+    named = [studies.find(header.study) for _, header in measuring(notebook)]
+    assert named
+    for kind, name in re.findall(r'show\.(table|figure)\("([\w-]+)"\)', notebook.text):
+        assert tables.find(name) if kind == "table" else figures.find(name)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)
+def test_measuring_cells_keep_all_that_they_write_and_the_results_cell_gathers_it(notebook: Document) -> None:
+    for code, header in measuring(notebook):
+        of_variants = {f"{code.id}.{kind}" for kind in KINDS}
+        assert set(code.outputs) == (of_variants if header.measures == "variants" else {f"{header.measures}.json"})
+        assert header.notebook == notebook.path.stem
+        assert code.code.endswith("\nfrom fluxbench import bench, show\nbench.measure()\nshow.measured()")
+    gathering = notebook.find("results")
+    assert set(gathering.needs) == {"hardware", *(code.id for code, _ in measuring(notebook))}
+    assert tuple(gathering.outputs) == OUTPUTS
+    showing = [code for code in notebook.cells if code.id not in gathering.needs and code != gathering]
+    assert {tuple(code.needs) for code in showing} == {("results",)}
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)
+def test_a_notebook_reads_like_prose(notebook: Document) -> None:
+    assert len(notebook.text.splitlines()) < 400
+    assert len(notebook.config.custom_css.splitlines()) <= 12
+    assert [code.id for code in notebook.cells if len(code.code.splitlines()) > 20 or not code.collapse_code] == []
+    for code in notebook.cells:
+        header, _, body = code.code.rpartition("# ///\n")
+        assert code.code.startswith("# /// script\n")
+        assert notebook.is_measuring(code) or len(header.splitlines()) < 5
+        assert len(body.splitlines()) <= 3

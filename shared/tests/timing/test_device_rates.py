@@ -1,0 +1,64 @@
+"""The device's own rates, from times that a stopwatch makes up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+
+import pytest
+import torch
+from clocks import ON_CPU, small_cache
+
+from fluxbench.timing.device_rates import EVENTS, measure_rates
+from fluxbench.timing.stopwatch import Stopwatch
+
+
+class Paced(Stopwatch):
+    """Between two events lie 500 ms after a product, 250 ms after a copy, and 2 µs after a spin; the first are slow."""
+
+    pace_ms = 0.0
+    events = 0
+    spun = 0
+
+    def spin(self, launch_s: float, calls: int) -> None:
+        self.pace_ms = 0.002
+        self.spun += 1
+
+    def record(self) -> None:
+        self.events += 1
+
+    def between_ms(self) -> list[float]:
+        count, self.events = self.events, 0
+        return [self.pace_ms] * (count - 1)
+
+
+def test_rates_are_of_the_median_times_under_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_cache(monkeypatch)
+    stopwatch = Paced(ON_CPU)
+
+    def paced(*pace_ms: float) -> Callable[..., None]:
+        first, then = pace_ms
+        paces = iter([first])
+
+        def call(*_: object, **__: object) -> None:
+            stopwatch.pace_ms = next(paces, then)
+
+        return call
+
+    copies: list[int] = []
+
+    def ones(size: int, **_: object) -> object:
+        copies.append(size)
+        return SimpleNamespace(copy_=paced(1000.0, 250.0))
+
+    monkeypatch.setattr(torch, "mm", paced(2000.0, 500.0))
+    monkeypatch.setattr(torch, "ones", ones)
+    assert measure_rates(ON_CPU, stopwatch) == {
+        "matmul_tflops": pytest.approx(2 * 2048**3 / 0.5 / 1e12),
+        "matmul_size": 2048,
+        "copy_gb_s": pytest.approx(2 * 2**28 / 0.25 / 1e9),
+        "event_us": pytest.approx(2.0),
+    }
+    assert copies == [1 << 28] * 2
+    assert stopwatch.spun == 1
+    assert EVENTS > 100

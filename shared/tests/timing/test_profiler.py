@@ -1,0 +1,152 @@
+"""What a profiler's events become: shares of a call on a CPU, and times of kernels of a made-up GPU."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from clocks import ON_CPU
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity
+
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing import profiler
+from fluxbench.timing.profiler import CompileCounters, kernel_times, peak_memory_of, profile_call
+
+GPU = torch.device("cuda")
+INPUTS = {"a": torch.ones(64, 64)}
+
+
+def test_on_a_cpu_a_call_is_split_into_torch_s_operators_without_its_preparation() -> None:
+    bound = Bound(lambda a: {"out": a @ a}, lambda inputs: torch.softmax(inputs["a"], dim=0))
+    out, seen = profile_call(bound, INPUTS, ON_CPU, lambda name: "attention")
+    assert torch.equal(out["out"], torch.full((64, 64), 1 / 64))
+    names = [kernel["name"] for kernel in seen.kernels]
+    shares = [kernel["share"] for kernel in seen.kernels]
+    assert "aten::mm" in names
+    assert not any("softmax" in name for name in names)
+    assert shares == sorted(shares, reverse=True)
+    assert sum(shares) == pytest.approx(1, abs=0.01)
+    assert {kernel["part"] for kernel in seen.kernels} == {None}
+    assert 0 < seen.profiler_ms <= seen.wall_ms
+
+
+# A made-up GPU.
+
+Kernel = tuple[str, float, float]  # name, begin and end in microseconds
+
+
+@pytest.fixture
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+    """The kernels that the profiler is to have recorded."""
+    kernels: list[Kernel] = []
+
+    @contextlib.contextmanager
+    def profile(activities: Sequence[object]) -> Iterator[Any]:
+        assert activities == [ProfilerActivity.CUDA]
+
+        def event(name: str, start: float, end: float, kind: object = DeviceType.CUDA) -> Any:
+            return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start, end=end), device_type=kind)
+
+        seen = [event("launch", 0, 9e9, DeviceType.CPU), *(event(*kernel) for kernel in reversed(kernels))]
+        averages = [
+            SimpleNamespace(key=name, self_device_time_total=end - start, self_cpu_time_total=5.0)
+            for name, start, end in kernels
+        ]
+        yield SimpleNamespace(events=lambda: seen, key_averages=lambda: averages)
+
+    monkeypatch.setattr(profiler, "profile", profile)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    return kernels
+
+
+def part_of(name: str) -> str:
+    return "copies" if "copy" in name else "attention"
+
+
+def test_on_a_gpu_shares_are_of_the_time_of_its_kernels(recorded: list[Kernel]) -> None:
+    recorded += [("copy", 0, 10), ("flash", 10, 85), ("copy", 85, 100), ("idle", 100, 100)]
+    recorded += [(f"k{index}", 100 + index, 101 + index) for index in range(6)]
+    _, seen = profile_call(Bound(lambda inputs: {}), INPUTS, GPU, part_of)
+    assert [(each["name"], each["share"], each["part"]) for each in seen.kernels[:2]] == [
+        ("flash", round(75 / 106, 4), "attention"),
+        ("copy", round(25 / 106, 4), "copies"),
+    ]
+    assert len(seen.kernels) == 6
+    assert seen.profiler_ms == pytest.approx(0.106)
+
+
+def calls_of(recorded: list[Kernel]) -> None:
+    """Record seven rounds of two calls: one kernel of 100 µs, and two that lie 5 µs apart; some rounds are slow."""
+    now = 0.0
+
+    def run(name: str, us: float, gap: float = 0.0) -> None:
+        nonlocal now
+        recorded.append((name, now + gap, now + gap + us))
+        now += gap + us
+
+    run("fill", 50)
+    for slow in (1, 1, 9, 1, 1, 1, 9):
+        run("fill", 50)
+        run("flash", 100 * slow)
+        run("fill", 50)
+        run("flash", 200 * slow, gap=3)
+        run("copy", 10, gap=5)
+
+
+def test_times_of_kernels_are_medians_by_call_with_their_span_and_parts(recorded: list[Kernel]) -> None:
+    calls_of(recorded)
+    made: list[str] = []
+    calls = {name: lambda name=name: made.append(name) for name in ("a", "b")}
+    times = kernel_times(calls, lambda: made.append("clear"), part_of)
+    assert made == ["clear", *["clear", "a", "clear", "b"] * 7]
+    total, span, parts = times["a"]
+    assert (total, span, parts["attention"]) == pytest.approx((0.1, 0.1, 0.1))
+    assert set(parts) == {"attention"}
+    total, span, parts = times["b"]
+    assert (total, span) == pytest.approx((0.21, 0.215))
+    assert parts == {"attention": pytest.approx(0.2), "copies": pytest.approx(0.01)}
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, -1, slice(None)])
+def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lost: int | slice) -> None:
+    calls_of(recorded)
+    recorded[:] = [kernel for kernel in recorded if kernel[0] != "copy"]
+    del recorded[lost]
+    calls = {name: lambda: None for name in ("a", "b")}
+    assert kernel_times(calls, lambda: None, part_of) == {}
+
+
+@pytest.mark.parametrize(("at_most", "expected"), [(700, 200), (500, None)])
+def test_peak_memory_is_that_of_the_call_without_its_preparation(
+    monkeypatch: pytest.MonkeyPatch, at_most: int, expected: int | None
+) -> None:
+    done: list[str] = []
+
+    def note(name: str, answer: Any = None) -> Any:
+        def noted(*_: object) -> Any:
+            done.append(name)
+            return answer
+
+        return noted
+
+    for name, answer in (
+        ("synchronize", None),
+        ("reset_peak_memory_stats", None),
+        ("memory_allocated", 500),
+        ("max_memory_allocated", at_most),
+    ):
+        monkeypatch.setattr(torch.cuda, name, note(name, answer))
+    bound = Bound(note("call", {}), note("prepare"))
+    assert peak_memory_of(bound, INPUTS, GPU) == expected
+    assert done.index("prepare") < done.index("reset_peak_memory_stats") < done.index("memory_allocated")
+    assert done[-3:] == ["call", "synchronize", "max_memory_allocated"]
+    assert peak_memory_of(bound, INPUTS, ON_CPU) is None
+
+
+def test_what_was_compiled_meanwhile_is_a_difference() -> None:
+    assert CompileCounters(5, 3) - CompileCounters(2, 1) == CompileCounters(3, 2)

@@ -1,0 +1,87 @@
+"""Times between events, and how long a GPU spins while the host gets ahead of it."""
+
+from __future__ import annotations
+
+import os
+from types import SimpleNamespace
+
+import pytest
+import torch
+from clocks import ON_CPU, Clock
+
+from fluxbench.timing.stopwatch import Stopwatch, last_level_cache_bytes
+
+GPU = torch.device("cuda")
+
+
+def test_on_a_cpu_the_times_between_events_are_given_once(clock: Clock) -> None:
+    stopwatch = Stopwatch(ON_CPU)
+    for step_s in (0.25, 0.5, 0.0):
+        stopwatch.record()
+        clock.now += step_s
+    assert stopwatch.between_ms() == [250.0, 500.0]
+    assert stopwatch.between_ms() == []
+    stopwatch.record()
+    stopwatch.discard()
+    stopwatch.record()
+    assert stopwatch.between_ms() == []
+
+
+class FakeEvent:
+    """An event of a device on which one is 3 ms after the other."""
+
+    recorded = 0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        FakeEvent.recorded += 1
+        self.at_ms = 3.0 * FakeEvent.recorded
+
+    def elapsed_time(self, end: FakeEvent) -> float:
+        return end.at_ms - self.at_ms
+
+
+@pytest.mark.parametrize(
+    ("clock_mhz", "launch_s", "calls", "cycles"),
+    [
+        (2000, 0.01, 5, 25_000_000),  # a quarter longer than the host needs
+        (2000, 0.0001, 5, 1_000_000),  # 0.1 ms a call
+        (None, 0.01, 5, 37_500_000),  # a card that does not report its clock has none above 3 GHz
+    ],
+)
+def test_a_gpu_spins_for_longer_than_the_host_needs_and_clears_twice_its_cache(
+    monkeypatch: pytest.MonkeyPatch, clock_mhz: int | None, launch_s: float, calls: int, cycles: int
+) -> None:
+    done: list[object] = []
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=1024))
+    monkeypatch.setattr(torch.cuda, "_sleep", done.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: done.append("wait"))
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch, "empty", lambda size, **options: done.append((size, options["dtype"])))
+    stopwatch = Stopwatch(GPU, clock_mhz)
+    stopwatch.spin(launch_s, calls)
+    for _ in range(3):
+        stopwatch.record()
+    assert stopwatch.between_ms() == [3.0, 3.0]
+    assert done == [(2048, torch.int8), cycles, "wait"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "size"), [(1 << 25, 1 << 25), (0, 64 << 20), (-1, 64 << 20), (OSError, 64 << 20), (ValueError, 64 << 20)]
+)
+def test_a_cache_of_unknown_size_is_taken_to_be_of_64_mib(
+    monkeypatch: pytest.MonkeyPatch, answer: int | type[Exception], size: int
+) -> None:
+    def sysconf(name: str) -> int:
+        assert name == "SC_LEVEL3_CACHE_SIZE"
+        if isinstance(answer, int):
+            return answer
+        raise answer
+
+    monkeypatch.setattr(os, "sysconf", sysconf)
+    assert last_level_cache_bytes(ON_CPU) == size
+    reported = answer if isinstance(answer, int) and answer > 0 else 0
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=reported))
+    assert last_level_cache_bytes(GPU) == size

@@ -1,0 +1,161 @@
+"""Sustained blocks on a clock that a test moves by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from clocks import ON_CPU, PLAN, Clock, LikeAGPU
+
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.sustained import Block, sustain
+
+
+def block(
+    clock: Clock, durations: Callable[[int], float], *, plan: Plan = PLAN, call_s: float = 0.001, max_s: float = 0.0
+) -> Block:
+    """Return what a block gives of one workload whose call number i takes `durations(i)` seconds."""
+    call = clock.call(durations(i) for i in itertools.count())
+    return sustain(Stopwatch(ON_CPU), {"small": call}, {"small": call_s}, {"small": [0, 1]}, plan, max_s or None)
+
+
+def busy_s(taken: Block, begin: int | None = None, end: int | None = None) -> float:
+    """Return for how long the device was busy with some windows, those after the warm-up where none are named."""
+    windows = slice(taken.warm_up if begin is None and end is None else begin, end)
+    return sum(taken.samples_ms["small"][windows]) * taken.calls["small"] / 1e3
+
+
+def test_a_window_holds_the_calls_that_fill_a_chunk_and_a_sample_is_their_mean(clock: Clock) -> None:
+    seconds = {"small": 0.001, "smaller": 0.004, "large": 0.05}
+    calls = {name: clock.call(call_s) for name, call_s in seconds.items()}
+    taken = sustain(Stopwatch(ON_CPU), calls, seconds, {name: [None] for name in calls}, PLAN)
+    assert taken.calls == {"small": 10, "smaller": 2, "large": 1}
+    last = {name: samples[-1] for name, samples in taken.samples_ms.items()}
+    assert last == {name: pytest.approx(1e3 * call_s) for name, call_s in seconds.items()}
+    assert {len(samples) for samples in taken.samples_ms.values()} == {len(taken.windows)}
+
+
+def test_workloads_take_turns_and_inputs_rotate(clock: Clock) -> None:
+    seen: list[Any] = []
+    calls = {name: clock.call(0.005, seen) for name in ("small", "smaller")}
+    rotation = {name: [f"{name} {index}" for index in range(3)] for name in calls}
+    taken = sustain(Stopwatch(ON_CPU), calls, dict.fromkeys(calls, 0.005), rotation, PLAN)
+    assert " ".join(seen[:6]) == "small 0 small 1 smaller 0 smaller 1 small 2 small 0"
+    assert len(seen) == 4 * len(taken.windows)
+
+
+def test_a_speed_that_never_moves_has_the_shortest_warm_up_and_block(clock: Clock) -> None:
+    taken = block(clock, lambda i: 0.001)
+    assert (taken.warm_up, len(taken.windows), taken.windows_a_sample, taken.settled) == (10, 50, 2, True)
+    assert taken.windows[0][0] == 100.0
+    assert [end - begin for begin, end in taken.windows] == pytest.approx([0.01] * 50)
+    assert taken.ahead_ms == 0.0
+
+
+def test_what_comes_before_two_stretches_agree_is_warm_up(clock: Clock) -> None:
+    taken = block(clock, lambda i: 0.001 * (1 + 0.001 * min(i, 300)))  # a clock that falls by 1% a window, up to 30
+    assert 25 <= taken.warm_up <= 30
+    assert taken.settled
+    measured = taken.samples_ms["small"][taken.warm_up :]
+    assert measured == pytest.approx([1.3] * len(measured), rel=0.05)
+    assert busy_s(taken) >= 0.4
+
+
+@pytest.mark.parametrize("growth", [1.001, 0.999])
+def test_a_speed_that_always_moves_is_taken_at_the_cap_and_has_not_settled(clock: Clock, growth: float) -> None:
+    plan = dataclasses.replace(PLAN, settled_within=0.002)
+    taken = block(clock, lambda i: 0.001 * growth ** min(i, 2000), plan=plan)
+    assert not taken.settled
+    assert busy_s(taken, 0, taken.warm_up) == pytest.approx(0.5, rel=0.05)  # the longest that a warm-up may be
+    assert 1.0 <= busy_s(taken) < 1.02  # the time cap
+
+
+def test_a_speed_that_is_not_known_precisely_is_measured_up_to_the_cap(clock: Clock) -> None:
+    plan = dataclasses.replace(PLAN, settled_within=0.5)
+    noise = random.Random(0)
+    taken = block(clock, lambda i: 0.001 * noise.uniform(0.8, 1.2), plan=plan)
+    assert taken.settled
+    assert 0.4 < busy_s(taken) < 1.02
+    by_halves = itertools.cycle([*[0.00102] * 20, *[0.00098] * 20])  # two samples of 2% that happen to agree
+    short = dataclasses.replace(plan, min_block_s=0.02)
+    assert busy_s(block(clock, lambda i: next(by_halves), plan=short)) >= 1.0
+    assert 0.6 <= busy_s(block(clock, lambda i: 0.001 * 1.001**i, max_s=0.6)) < 0.62  # a cap of its own
+
+
+def test_durations_are_those_that_were_measured_not_those_that_were_expected(clock: Clock) -> None:
+    taken = block(clock, lambda i: 0.002, call_s=0.001)  # twice as slow as in burst
+    assert taken.calls == {"small": 10}
+    assert busy_s(taken, 0, taken.warm_up) == pytest.approx(0.11, abs=0.011)
+    assert busy_s(taken) == pytest.approx(0.41, abs=0.011)
+    assert taken.windows_a_sample == 1
+
+
+def test_a_call_longer_than_all_limits_has_two_samples_after_the_warm_up(clock: Clock) -> None:
+    taken = block(clock, lambda i: 20.0, call_s=20.0)
+    assert (taken.calls, taken.warm_up, taken.windows_a_sample, len(taken.windows)) == ({"small": 1}, 1, 1, 3)
+
+
+def test_the_output_that_is_kept_is_of_the_last_of_the_rotation_and_a_copy(clock: Clock) -> None:
+    shared = torch.zeros(1)
+
+    def call(given: int) -> Mapping[str, object]:
+        clock.now += 0.01
+        return {"out": shared.fill_(given)}
+
+    outputs: dict[str, Mapping[str, object]] = {}
+    sustain(Stopwatch(ON_CPU), {"a": call}, {"a": 0.01}, {"a": [1, 2, 3]}, PLAN, outputs=outputs)
+    shared.fill_(-1)
+    assert outputs["a"]["out"] == 3
+
+
+# As on a GPU.
+
+
+def test_on_a_gpu_the_first_call_of_a_window_is_not_timed(clock: Clock) -> None:
+    """The device waits in the first one."""
+    seen: list[Any] = []
+    calls = {
+        "small": clock.call(itertools.cycle([0.5, 0.01, 0.01]), seen),
+        "smaller": clock.call(itertools.cycle([0.02, 0.5, 0.02]), seen),
+    }
+    rotation = {name: [f"{name} 0", f"{name} 1"] for name in calls}
+    taken = sustain(LikeAGPU(), calls, {"small": 0.01, "smaller": 0.02}, rotation, PLAN)
+    assert taken.calls == {"small": 1, "smaller": 1}
+    assert taken.samples_ms["small"] == pytest.approx([10.0] * len(taken.windows))
+    assert taken.samples_ms["smaller"] == pytest.approx([20.0] * len(taken.windows))
+    assert seen[:6] == ["small 1", "small 0", "smaller 0", "smaller 1", "small 1", "smaller 1"]
+
+
+def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead_after_the_warm_up(clock: Clock) -> None:
+    class Busy(LikeAGPU):
+        """The device is busy for 1 ms after the host is done, for 7 ms from the tenth window on."""
+
+        windows = 0
+
+        def between_ms(self) -> list[float]:
+            self.windows += 1
+            clock.now += 0.001 if self.windows < 10 else 0.007
+            return super().between_ms()
+
+    taken = sustain(Busy(), {"small": clock.call(0.01)}, {"small": 0.01}, {"small": [0, 1]}, PLAN)
+    assert taken.warm_up == 10
+    assert taken.ahead_ms == pytest.approx(7.0)
+
+
+# Plans.
+
+
+@pytest.mark.parametrize(
+    ("kind", "rounds"), [("cuda", {1e-6: 48, 0.001: 22, 0.0021: 11, 10.0: 5}), ("cpu", {1e-6: 5, 0.015: 4, 10.0: 2})]
+)
+def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str, rounds: dict[float, int]) -> None:
+    plan = Plan.on(torch.device(kind))
+    assert {call_s: plan.rounds(call_s) for call_s in rounds} == rounds
+    assert plan.warm_up_s <= plan.max_warm_up_s
+    assert 2 * plan.stretch_s <= plan.min_block_s <= plan.max_block_s

@@ -1,0 +1,136 @@
+"""Copied and compiled forms: the same values, in one graph."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import calls
+import libraries
+import pytest
+import signatures
+import torch
+from calls import call
+
+from fluxbench import variants
+from fluxbench.variants import forms
+from fluxbench.variants._base import Capabilities, Variant
+from fluxbench.variants.forms import FormedVariant
+
+ANY = Capabilities(dtypes=("bfloat16",), minimum=(8, 0))
+
+
+@pytest.fixture(autouse=True)
+def _compile_anew() -> None:
+    torch.compiler.reset()
+
+
+def compiled(name: str, **asked: Any) -> Any:
+    """Return a variant's attention as one graph that is traced, and run as it is."""
+    attention = variants.find(name).variant.load(call(**asked))
+    return torch.compile(attention, fullgraph=True, dynamic=False, backend="eager")
+
+
+def test_a_copy_is_given_the_same_values_with_heads_first_in_memory() -> None:
+    given: list[torch.Tensor] = []
+    made = Variant(name="made_up", load=lambda call: lambda *inputs: given.extend(inputs), capabilities=ANY)
+    inputs = calls.tensors(kv_heads=2)
+    FormedVariant(made, forms.COPY).attention(call(kv_heads=2))(*inputs)
+    for x, copy in zip(inputs, given, strict=True):
+        assert copy.equal(x)
+        assert copy.transpose(1, 2).is_contiguous()
+        assert copy.data_ptr() != x.data_ptr()
+
+
+def test_a_compiled_form_is_compiled_in_its_mode_in_one_graph_unless_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def compile_nothing(function: Any, **options: Any) -> Any:
+        asked.append(options)
+        return function
+
+    monkeypatch.setattr(torch, "compile", compile_nothing)
+    q, k, v = calls.tensors()
+    for whole, form in ((True, forms.COMPILE_DEFAULT), (False, forms.COMPILE_MAX_AUTOTUNE)):
+        made = Variant(name="made_up", load=lambda call: lambda *qkv: qkv[0] + 1, capabilities=ANY, fullgraph=whole)
+        assert FormedVariant(made, form).attention(call())(q, k, v).equal(q + 1)
+    assert asked == [
+        {"mode": "default", "fullgraph": True, "dynamic": False},
+        {"mode": "max-autotune", "fullgraph": False, "dynamic": False},
+    ]
+
+
+@pytest.mark.parametrize("name", ["flash_attn_3", "flash_attn_3_fp8"])
+def test_flash_attn_3_compiles_in_one_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = libraries.install_flash_attn_3(monkeypatch)
+    eager = variants.find(name).variant.load(call(kv_heads=2, causal=True))
+    inputs = calls.tensors(kv_heads=2)
+    with torch.inference_mode():
+        expected = eager(*inputs)
+        assert compiled(name, kv_heads=2, causal=True)(*inputs).equal(expected)
+    assert [each["causal"] for each in given] == [True, True]  # the fake is traced, the package is not
+
+
+@pytest.mark.parametrize("name", ["xformers", "te_fused"])
+def test_what_a_variant_keeps_breaks_no_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def attend(q: Any, k: Any, v: Any, **_: Any) -> Any:
+        return libraries.attention(q, k, v)
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return attend(q, k, v).flatten(2)
+
+    libraries.install_xformers(monkeypatch)
+    importlib.import_module("xformers.ops").memory_efficient_attention = attend  # type: ignore[attr-defined]
+    libraries.install_te(monkeypatch, module=lambda *_, **__: Module())
+    q, k, v = calls.tensors()
+    with torch.inference_mode():
+        assert compiled(name)(q, k, v).equal(libraries.attention(q, k, v))
+
+
+def test_a_causal_mask_of_flex_is_made_beside_the_graph() -> None:
+    asked = {"tokens": 64, "heads": 2, "causal": True}
+    q, k, v = calls.tensors(tokens=64, heads=2)
+    with torch.inference_mode():
+        out = compiled("flex_eager", **asked)(q, k, v)
+    torch.testing.assert_close(out, libraries.attention(q, k, v, causal=True), atol=0.02, rtol=0)
+
+
+def test_a_compiled_module_keeps_what_it_chose_and_an_eager_one_after_it_chooses_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept: dict[str, Any] = {"attention_params": None}
+    chosen = []
+
+    @dataclass
+    class Parameters:
+        seq_len: int
+
+    @torch._dynamo.disable  # type: ignore[untyped-decorator]
+    def choose(seq_len: int) -> None:
+        chosen.append(seq_len)
+
+    class Module(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            parameters = Parameters(q.shape[1])
+            if kept["attention_params"] is None or parameters != kept["attention_params"]:
+                kept["attention_params"] = parameters
+                choose(parameters.seq_len)
+            return libraries.attention(q, k, v).flatten(2)
+
+    libraries.install_te(monkeypatch, module=lambda *_, **__: Module())
+    module = signatures.module(monkeypatch, f"{libraries.TE}.dot_product_attention")
+    module._attention_backends = kept  # type: ignore[attr-defined]
+    load = variants.find("te_fused").variant.load
+    with torch.inference_mode():
+        for tokens in (64, 96):
+            attention = torch.compile(load(call(tokens=tokens)), backend="eager", dynamic=False)
+            for _ in range(2):
+                q, k, v = calls.tensors(tokens=tokens)
+                assert attention(q, k, v).equal(libraries.attention(q, k, v))
+        assert chosen == [64, 96]
+        eager = load(call(tokens=64))
+        for _ in range(2):
+            eager(*calls.tensors(tokens=64))
+    assert chosen == [64, 96, 64]

@@ -1,0 +1,316 @@
+"""What each variant declares: where it runs, what it refuses, by which kernels it is known, and its names."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from calls import call
+from fakes import CPU, GPU
+
+from fluxbench import variants
+from fluxbench.device.model import Device
+from fluxbench.variants import forms
+from fluxbench.variants._base import HEAD_DIMS, NO, YES, Variant, part_of
+
+ALL = {variant.name for variant in variants.REGISTRY}
+TORCH = {"torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native"}
+FLEX = {"flex", "flex_eager"}
+FA = {"flash_attn_2", "flash_attn_3", "flash_attn_3_fp8", "flash_attn_4", "hf_flash_attn2", "hf_flash_attn3"}
+FA3 = {"flash_attn_3", "flash_attn_3_fp8"}
+IN_TORCH = {"torch_fa3", "torch_fa4", "flex_flash"}
+TE = {"te_fused", "te_flash", "te_unfused"}
+SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
+CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
+QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
+BACKWARD = (TORCH | FLEX | FA | TE | {"flex_flash", "xformers"}) - FA3 - {"te_fused"}
+VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
+NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
+FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
+
+
+def named(name: str) -> Variant:
+    return variants.find(name).variant
+
+
+def running(device: Device, **asked: Any) -> set[str]:
+    """Return the variants that support such calls on a device."""
+    return {variant.name for variant in variants.REGISTRY if variant.supports(device, call(**asked)) is None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({}, ALL),
+        ({"causal": True}, ALL - {"triton_flash"}),
+        ({"kv_heads": 8}, ALL - {"torch_efficient"}),
+        ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient", "triton_flash"}),
+        ({"seq_len_q": 1}, ALL),
+        ({"seq_len_q": 512, "causal": True}, FA | FLEX),
+        ({"backward": True}, BACKWARD),
+        ({"backward": True, "causal": True}, BACKWARD),
+        ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "xformers"}),
+        ({"lengths": (4096, 512)}, VARLEN),
+        ({"dtype": "float16"}, ALL - FA3),
+        ({"dtype": "float32"}, FLEX | TORCH - {"torch_flash", "torch_cudnn"}),
+        ({"head_dim_v": 64}, {"torch_efficient", "torch_math", "torch_native"}),
+        ({"dim": 64}, ALL),
+        ({"dim": 96}, ALL - {"triton_flash"}),
+        ({"dim": 72}, ALL - SAGE - {"triton_flash", "cudnn_frontend_fp8"}),
+        ({"dim": 20}, ALL - SAGE - CUDNN - {"triton_flash"}),
+        ({"dim": 256}, ALL - SAGE - {"triton_flash", "hf_sage"}),
+        ({"dim": 264}, set()),
+    ],
+)
+def test_an_h200_runs_what_each_library_has(asked: dict[str, Any], expected: set[str]) -> None:
+    assert running(GPU, **{**FLUX, **asked}) == expected
+
+
+@pytest.mark.parametrize(
+    ("capability", "expected"),
+    [
+        ((5, 0), set()),
+        ((7, 5), set()),
+        ((8, 0), ALL - NOT_AMPERE),
+        ((8, 6), ALL - NOT_AMPERE - {"sage_int8_fp16_cuda", "hf_sage"}),
+        ((8, 9), ALL - NOT_AMPERE),
+        ((9, 0), ALL),
+        ((10, 0), ALL - FA3 - {"torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3", "hf_sage"}),
+        ((12, 0), ALL - FA3 - {"torch_fa3", "torch_fa4", "sage_int8_fp8_sm90", "hf_flash_attn3"}),
+        (None, set()),
+    ],
+)
+def test_a_gpu_runs_those_that_have_kernels_for_it(capability: tuple[int, int] | None, expected: set[str]) -> None:
+    assert running(replace(GPU, compute_capability=capability), **FLUX) == expected
+
+
+def test_float16_and_float32_run_on_older_gpus_where_the_library_does() -> None:
+    for capability, dtype, expected in (
+        ((7, 5), "float16", {"torch_efficient", "torch_math", "torch_native"}),
+        ((7, 5), "float32", {"torch_efficient", "torch_math", "torch_native"}),
+        ((5, 0), "float16", {"torch_efficient", "torch_math", "torch_native"}),
+    ):
+        assert running(replace(GPU, compute_capability=capability), dtype=dtype) == expected
+
+
+def test_a_cpu_runs_torch_and_flex_whose_gradient_needs_a_gpu() -> None:
+    assert running(CPU) == {"torch_flash", "torch_math", "torch_native", *FLEX}
+    assert running(CPU, backward=True) == {"torch_flash", "torch_math", "torch_native"}
+
+
+def test_no_variant_runs_where_none_was_checked() -> None:
+    for kind, words in (("rocm", "AMD GPUs (ROCm)"), ("xpu", "Intel GPUs (XPU)"), ("mps", "Apple GPUs (Metal)")):
+        device = Device(kind=kind, name="a chip", compute_capability=(9, 0))
+        for variant in variants.REGISTRY:
+            assert variant.supports(device, call()) == f"no variant has been checked on {words} yet; this is a chip"
+
+
+MISFIT = "the causal mask of torch_flash needs as many queries as keys, got 50 and 123"
+ONCE = "Transformer Engine's fused backward pass runs once for each forward pass, and is timed several times"
+PASSED_OVER = "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
+FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NVIDIA Made Up has another"
+
+
+@pytest.mark.parametrize(
+    ("name", "capability", "asked", "reason"),
+    [
+        ("flash_attn_2", (7, 5), {}, "needs compute capability 8.0 or newer; NVIDIA Made Up has 7.5"),
+        ("torch_math", (7, 5), {}, "needs compute capability 8.0 or newer; NVIDIA Made Up has 7.5"),  # of bfloat16
+        ("torch_fa4", (12, 0), {}, "has kernels for compute capability 9.x and 10.x only; NVIDIA Made Up has 12.0"),
+        ("flash_attn_3", (9, 0), {"dtype": "float16"}, "flash_attn_3 takes bfloat16, got float16"),
+        ("triton_flash", (9, 0), {"causal": True}, "triton_flash does not support a causal mask"),
+        ("triton_flash", (9, 0), {"dim": 96}, "triton_flash takes head_dim 64, 128, got 96"),
+        ("triton_flash", (9, 0), {"dim": 80}, "triton_flash takes head_dim 64 and 128, got 80"),
+        ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
+        ("flash_attn_3", (9, 0), {"backward": True}, "flash_attn_3 does not support a backward pass"),
+        ("cudnn_frontend", (9, 0), {"backward": True}, "cudnn_frontend is measured without a backward pass"),
+        ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
+        ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
+        ("torch_flash", (9, 0), {"seq_len_q": 50, "causal": True}, MISFIT),
+        ("te_fused", (9, 0), {"backward": True}, ONCE),
+        ("xformers", (9, 0), {"backward": True, "kv_heads": 2}, "xFormers has grouped heads in its forward pass alone"),
+        ("sage_int8_fp16_triton", (9, 0), {"dim": 80}, "SageAttention takes head_dim 64, 96 and 128, got 80"),
+        ("sage_int8_fp16_cuda", (8, 6), {}, PASSED_OVER),
+        ("cudnn_frontend", (9, 0), {"dim": 20}, "cuDNN takes head_dim up to 256 in steps of 8, got 20"),
+        ("cudnn_frontend_fp8", (9, 0), {"dim": 72}, "cuDNN takes head_dim up to 256 in steps of 16, got 72"),
+        ("cudnn_frontend_fp8", (10, 0), {"dim": 256}, "cuDNN takes head_dim up to 128 in steps of 16, got 256"),
+        ("hf_sage", (8, 6), {}, FOUR_ALONE),
+    ],
+)
+def test_it_says_why_not(name: str, capability: tuple[int, int], asked: dict[str, Any], reason: str) -> None:
+    assert named(name).supports(replace(GPU, compute_capability=capability), call(**asked)) == reason
+
+
+def test_a_cpu_and_a_gpu_of_unknown_capability_are_said() -> None:
+    reason = named("flash_attn_2").supports(CPU, call())
+    assert reason == "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU"
+    reason = named("flash_attn_2").supports(replace(GPU, compute_capability=None), call())
+    assert reason == "needs compute capability 8.0 or newer; that of NVIDIA Made Up is unknown"
+
+
+# Names of kernels as the profiler gives them: from the published records, the symbols of the packages' binaries, the
+# names of their Triton functions, and as CuTe DSL makes them from a class.
+FA2_KERNEL = "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<128, 128, 64, 4, false, false, cutlass::bfloat16_t"
+FA2_SPLIT = "void flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<128, 64, 128, 4, false, false, cutlass::"
+FA3_KERNEL = "void cutlass::device_kernel<flash::enable_sm90_or_later<flash::FlashAttnFwdSm90<flash::CollectiveMainloop"
+FA3_FLOAT8 = FA3_KERNEL + "FwdSm90<2, cute::tuple<cute::C<1>, cute::C<1> >, 128, cutlass::float_e4m3_t, float"
+FA3_BACK = (
+    "void cutlass::device_kernel<flash::enable_sm90<flash::FlashAttnBwdSm90<flash::CollectiveMainloopBwdSm90<2, 2"
+)
+FA4_KERNEL = "kernel_cutlass_kernel_flash_attncuteflash_fwd_sm90FlashAttentionForwardSm90_object_at__tensor"
+FA4_BACK = "kernel_cutlass_kernel_flash_attncuteflash_bwd_sm90FlashAttentionBackwardSm90_object_at__tensor"
+CUDNN_KERNEL = "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1_cga1x1x1_kernel0_0"
+CUDNN_BACK = "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x128x128_1x1x1_kernel0_0"
+MATRIX = "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_NNT"
+FORWARD_KERNELS = {
+    FA2_KERNEL: {"flash_attn_2", "te_flash", "xformers", "hf_flash_attn2"},
+    FA2_SPLIT: {"flash_attn_2", "te_flash", "xformers", "hf_flash_attn2"},
+    FA2_KERNEL.replace("flash::", "pytorch_flash::"): {"torch_flash", "xformers"},
+    FA3_KERNEL: {"flash_attn_3", "torch_fa3", "xformers", "hf_flash_attn3"},
+    FA3_FLOAT8: {"flash_attn_3", "flash_attn_3_fp8", "torch_fa3", "xformers", "hf_flash_attn3"},
+    FA4_KERNEL: {"flash_attn_4", "torch_fa4", "flex_flash", "xformers"},
+    CUDNN_KERNEL: {"torch_cudnn", "te_fused", "xformers", *CUDNN},
+    "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::Attention": {"torch_efficient", "xformers"},
+    "triton_tem_fused_flex_attention_0": {"flex"},
+    "flash_forward_kernel": {"triton_flash", "xformers"},
+    "_attn_fwd": {"sage_int8_fp16_triton"},
+    "void qk_int_sv_f16_attn_kernel<128u": {"sage_int8_fp16_cuda", "hf_sage"},
+    "void qk_int8_sv_f8_attn_kernel<64u": {"sage_int8_fp8_sm90", "hf_sage"},
+    "void transformer_engine::scaled_softmax_forward::scaled_softmax_warp_forward<__nv_bfloat16": {"te_unfused"},
+    MATRIX: {"te_unfused"},
+}
+BACKWARD_KERNELS = {
+    FA2_KERNEL.replace("fwd", "bwd"): {"flash_attn_2", "te_flash", "xformers", "hf_flash_attn2"},
+    FA2_KERNEL.replace("fwd", "bwd").replace("flash::", "pytorch_flash::"): {"torch_flash", "xformers"},
+    FA3_BACK: {"xformers", "hf_flash_attn3"},
+    FA4_BACK: {"flash_attn_4", "flex_flash", "xformers"},
+    CUDNN_BACK: {"torch_cudnn", "te_fused", "xformers"},
+    "fmha_cutlassB_bf16_aligned_128x64_k128_sm80(PyTorchMemEffAttention::Attention": {"torch_efficient", "xformers"},
+    "triton_tem_fused_flex_attention_backward_1": {"flex"},
+    MATRIX: {"te_unfused"},
+    **{kernel: set() for kernel in (FA2_KERNEL, FA3_KERNEL, FA4_KERNEL, "flash_forward_kernel")},
+}
+
+
+@pytest.mark.parametrize(("backward", "kernels"), [(False, FORWARD_KERNELS), (True, BACKWARD_KERNELS)])
+def test_a_pattern_matches_the_kernels_of_its_variants_and_no_others(
+    backward: bool, kernels: dict[str, set[str]]
+) -> None:
+    patterns = {variant.name: variant.pattern(call(backward=backward)) for variant in variants.REGISTRY}
+    for kernel, expected in kernels.items():
+        assert {name for name, pattern in patterns.items() if pattern and re.search(pattern, kernel)} == expected, (
+            kernel
+        )
+    assert {name for name, pattern in patterns.items() if pattern} == set().union(*kernels.values())
+
+
+PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
+
+
+@pytest.mark.parametrize(
+    ("name", "backward", "kernel", "part"),
+    [
+        ("sage_int8_fp16_triton", False, "quant_per_block_int8_kernel", "quantization"),
+        ("sage_int8_fp16_cuda", False, "quant_query_per_thread_int8_kernel", "quantization"),
+        ("sage_int8_fp8_sm90", False, "void MeanScaleKernel<64u, 1u, false, __nv_bfloat16>", "quantization"),
+        ("sage_int8_fp8_sm90", False, "void at::native::reduce_kernel<512, 1, MeanOps<float", "quantization"),
+        ("flash_attn_3_fp8", False, "quantize_per_head_amax_kernel", "quantization"),
+        ("flash_attn_3_fp8", False, FA3_FLOAT8, "attention"),
+        ("cudnn_frontend_fp8", False, "quantize_per_head_cast_kernel", "quantization"),
+        ("hf_sage", False, "void QuantInt8Kernel<128u", "quantization"),
+        ("flash_attn_2", False, FA2_KERNEL, "attention"),
+        ("flash_attn_2", True, FA2_KERNEL, "other"),
+        ("flash_attn_2", True, FA2_KERNEL.replace("fwd", "bwd"), "attention"),
+        ("flash_attn_2", False, "Memcpy DtoD (Device -> Device)", "copies"),
+        ("flash_attn_2", False, MATRIX, "other"),
+        ("torch_math", False, MATRIX, "attention"),  # whose kernels have no one name
+        ("torch_math", False, "void at::native::vectorized_elementwise_kernel<4, FillFunctor<float>", "other"),
+        ("torch_math", False, "direct_copy_kernel_cuda", "copies"),
+    ],
+)
+def test_a_kernel_is_told_by_what_it_does(name: str, backward: bool, kernel: str, part: str) -> None:
+    assert part_of(named(name), call(backward=backward), PARTS, kernel) == part
+
+
+# What they are called, and that all are listed.
+
+
+def test_every_variant_of_every_file_is_registered_once_and_none_is_named_twice() -> None:
+    files = [
+        importlib.import_module(f"fluxbench.variants.{each.name}") for each in pkgutil.iter_modules(variants.__path__)
+    ]
+    declared = [value for file in files for value in vars(file).values() if isinstance(value, Variant)]
+    assert {variant.name for variant in declared} == ALL
+    assert len(ALL) == len(variants.REGISTRY) == len(declared)
+    assert len(set(variants.NAMES)) == len(variants.NAMES)
+
+
+def test_every_name_is_found_in_its_form() -> None:
+    formed = [variants.find(name) for name in variants.NAMES]
+    assert [each.variant.name + each.form.suffix for each in formed] == list(variants.NAMES)
+    assert variants.find("torch_flash_copy").form == forms.COPY
+    assert variants.find("torch_flash_compile_d").form.compile_mode == "default"
+    assert variants.find("flash_attn_2_compile_ma").form.compile_mode == "max-autotune"
+
+
+@pytest.mark.parametrize(
+    ("names", "suffixes"),
+    [
+        (("torch_flash", "torch_cudnn", "torch_efficient"), ("", "_copy", "_compile_d", "_compile_ma")),
+        (("torch_math", "flex", "te_fused", "xformers", "flash_attn_2", *FA3), ("", "_compile_d", "_compile_ma")),
+        (("flex_eager", "flash_attn_4", "te_flash", "triton_flash", *IN_TORCH, *SAGE, *CUDNN), ("",)),
+    ],
+)
+def test_a_variant_has_these_forms(names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
+    for name in names:
+        assert named(name).names == tuple(f"{name}{suffix}" for suffix in suffixes)
+
+
+def test_torch_compile_takes_part_in_compiled_forms_and_in_what_calls_it() -> None:
+    compiling = {name for name in variants.NAMES if variants.find(name).compiles}
+    assert compiling == {name for name in variants.NAMES if "_compile_" in name} | {"flex", "flex_flash"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torch_cuddn", "variant must be a registered name, got 'torch_cuddn'; did you mean 'torch_cudnn'"),
+        ("???", "the variants are torch_flash, torch_flash_copy, "),
+        ("torch_math_copy", "got 'torch_math_copy'"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_or_with_all(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        variants.find(name)
+
+
+@pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
+def test_what_a_variant_declares_is_of_one_piece(variant: Variant) -> None:
+    declared = variant.capabilities
+    assert set(declared.head_dims) <= set(HEAD_DIMS)
+    assert variant.packages[0] == "torch"
+    assert variant.load.__module__.startswith("fluxbench.variants.")
+    assert (variant.name in QUANTIZED) == bool(declared.computes_in) == (variant.precision_class == "quantized")
+    assert (variant.name in QUANTIZED) == bool(variant.quantized_budget_rel_l2) == bool(variant.quantization_pattern)
+    assert not declared.causal_rectangular or declared.causal is YES
+    if declared.backward is not YES:
+        assert variant.backward_kernel_pattern is None
+    elif variant.kernel_pattern:
+        assert variant.backward_kernel_pattern
+    assert declared.backward is not NO or variant.name in {*QUANTIZED, "flash_attn_3", "triton_flash"} - {
+        "cudnn_frontend_fp8"
+    }
+
+
+def test_what_a_reader_must_know_is_noted() -> None:
+    assert variants.notes() == {
+        **dict.fromkeys(FA3, "by fa3-fwd, a third party's rebuild, where flash_attn_interface is not installed"),
+        "xformers": "a dispatcher: it calls the kernels of flash-attn or of torch",
+        **dict.fromkeys(
+            ("hf_flash_attn2", "hf_flash_attn3", "hf_sage"), "a build of kernels-community on the Hugging Face hub"
+        ),
+    }

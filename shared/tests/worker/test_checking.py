@@ -1,0 +1,186 @@
+"""One variant at one workload: built, called on each kind of inputs, and found right or not."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from clocks import ON_CPU
+from fakes import tokens
+from workers import honest, raising, register, variant, wrapped
+
+from fluxbench.correctness.case import Case
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Workload
+from fluxbench.timing import profiler
+from fluxbench.variants import forms
+from fluxbench.variants._base import Variant
+from fluxbench.variants.forms import FormedVariant
+from fluxbench.worker.__main__ import standby
+from fluxbench.worker.checking import Checked, Failed, check
+
+SMALL = tokens("small", 48)
+GPU = torch.device("cuda")
+
+
+def found(
+    made: Variant, *, workload: Workload = SMALL, device: torch.device = ON_CPU, kinds: str = "normal flux", **more: Any
+) -> Checked | Failed:
+    cases = {kind: Case.make(workload, kind, 0, ON_CPU) for kind in kinds.split()}
+    with torch.no_grad():
+        return check(FormedVariant(made, forms.EAGER), workload, device, cases, **more)
+
+
+def right(made: Variant, **options: Any) -> Checked:
+    checked = found(made, **options)
+    assert isinstance(checked, Checked)
+    return checked
+
+
+def test_the_errors_are_those_of_the_kind_of_inputs_that_takes_most_of_its_budget() -> None:
+    """By its share: the budget of another kind may be wider."""
+    seen = right(variant("a")).seen["errors"]["out"]
+    shares = {}
+    for kind in ("normal", "flux"):
+        single = right(variant("a"), kinds=kind).seen["errors"]["out"]
+        shares[kind] = single["rel_l2"] / single["budget_rel_l2"]
+        assert seen["rel_l2_by_inputs"][kind] == single["rel_l2"]
+    assert seen["rel_l2"] / seen["budget_rel_l2"] == pytest.approx(max(shares.values()))
+
+
+def test_a_quantized_variant_is_held_to_its_own_budget() -> None:
+    coarse = wrapped(lambda attend, inputs: attend(*inputs) * 1.05)
+    assert isinstance(found(variant("a", coarse)), Failed)
+    options = {"precision_class": "quantized", "quantized_budget_rel_l2": 0.06}
+    assert right(variant("a", coarse, **options)).seen["errors"]["out"]["budget_rel_l2"] == 0.06
+    assert isinstance(found(variant("a", wrapped(lambda attend, inputs: attend(*inputs) * 1.07), **options)), Failed)
+
+
+def test_a_kernel_that_changes_its_inputs_is_wrong_and_they_are_put_back() -> None:
+    spoils = wrapped(lambda attend, inputs: attend(*inputs) + 0 * inputs[1].mul_(2))
+    cases = {"normal": Case.make(SMALL, "normal", 0, ON_CPU)}
+    first = cases["normal"].inputs["k"].clone()
+    failed = check(FormedVariant(variant("a", spoils), forms.EAGER), SMALL, ON_CPU, cases)
+    assert isinstance(failed, Failed)
+    assert (failed.status, failed.reason) == ("INCORRECT", "the kernel changes its inputs: k")
+    assert torch.equal(cases["normal"].inputs["k"], first)
+
+
+def test_what_a_library_raises_gets_through() -> None:
+    with pytest.raises(RuntimeError, match="no"):
+        found(variant("a", raising(RuntimeError("no"))))
+
+
+@pytest.mark.parametrize("kinds", ["normal flux", "normal"])
+def test_one_warm_call_is_profiled_where_asked_for_however_many_kinds_there_are(kinds: str) -> None:
+    seen = right(variant("a"), kinds=kinds).seen
+    assert any("matmul" in kernel["name"] or "mm" in kernel["name"] for kernel in seen["kernels"])
+    wall_ms, profiler_ms = seen["clocks"]
+    assert 0 < profiler_ms <= wall_ms
+    plain = right(variant("a"), kinds=kinds, profiled=False).seen
+    assert (plain["kernels"], plain["clocks"], plain["peak_memory_bytes"]) == ([], None, None)
+
+
+@pytest.mark.parametrize(("pause_s", "jit", "known"), [(0.2, True, True), (0.2, False, False), (0.0, True, False)])
+def test_a_first_call_that_is_longer_was_compiled_in_where_the_library_does_so(
+    pause_s: float, jit: bool, known: bool
+) -> None:
+    pauses = iter([pause_s])
+    slow_at_first = wrapped(lambda attend, inputs: time.sleep(next(pauses, 0.0)) or attend(*inputs))  # type: ignore[func-returns-value]
+    right(variant("warm"))  # the profiler's own first start takes seconds
+    seen = right(variant("a", slow_at_first, jit=jit)).seen
+    assert seen["compile_s"] == (pytest.approx(0.2, abs=0.1) if known else None)
+    assert seen["graph_breaks"] is None
+
+
+def test_what_a_library_says_that_it_chose_is_kept_and_decides_nothing() -> None:
+    def broken() -> str:
+        raise AttributeError("no private name")
+
+    assert right(variant("a", detail=lambda: "plan 7")).seen["detail"] == "plan 7"
+    assert right(variant("a", detail=broken)).seen["detail"] is None
+
+
+# A made-up GPU.
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
+    """The kernels that the profiler is to see, with their µs; calls run on the CPU."""
+    times = {"flash_fwd_kernel": 90.0, "memcpy": 10.0}
+
+    @contextlib.contextmanager
+    def profile(activities: object) -> Iterator[Any]:
+        averages = [
+            SimpleNamespace(key=name, self_device_time_total=us, self_cpu_time_total=1.0) for name, us in times.items()
+        ]
+        yield SimpleNamespace(key_averages=lambda: averages)
+
+    monkeypatch.setattr(profiler, "profile", profile)
+    for name in ("synchronize", "reset_peak_memory_stats"):
+        monkeypatch.setattr(torch.cuda, name, lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 350)
+    return times
+
+
+FLASH = variant("flash", kernel_pattern="flash_fwd", backward_kernel_pattern="flash_bwd")
+
+
+def test_on_a_gpu_kernels_have_parts_and_calls_have_memory(kernels: dict[str, float]) -> None:
+    seen = right(FLASH, device=GPU).seen
+    assert seen["kernels"] == [
+        {"name": "flash_fwd_kernel", "share": 0.9, "part": "attention"},
+        {"name": "memcpy", "share": 0.1, "part": "copies"},
+    ]
+    assert (seen["peak_memory_bytes"], seen["clocks"]) == (250, None)
+
+
+@pytest.mark.parametrize("operation", ["attention", "attention_backward"])
+def test_on_a_gpu_another_kernel_than_the_name_stands_for_is_an_error(
+    kernels: dict[str, float], operation: str
+) -> None:
+    workload = tokens("small", 33, operation)
+    own = {"attention": "flash_fwd_kernel", "attention_backward": "flash_bwd_kernel"}[operation]
+    kernels.clear()
+    kernels.update({"cutlass_gemm": 60.0, own: 40.0})
+    assert isinstance(found(FLASH, workload=workload, device=GPU), Checked)
+    del kernels[own]
+    failed = found(FLASH, workload=workload, device=GPU)
+    assert isinstance(failed, Failed)
+    assert (failed.status, failed.reason) == ("ERROR", "another kernel ran than flash stands for: cutlass_gemm")
+    assert failed.errors != {}
+    assert isinstance(found(variant("any"), workload=workload, device=GPU), Checked)  # its name promises none
+    assert isinstance(found(FLASH, workload=workload, device=ON_CPU), Checked)
+
+
+# Before a worker has a request.
+
+
+def test_a_worker_that_waits_has_loaded_its_variants_and_ends_where_nobody_needs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = []
+
+    def load(name: str, call: AttentionCall) -> Attention:
+        loaded.append(name)
+        if name == "broken":  # which is left for later
+            raise ImportError("no")
+        return honest(call)
+
+    register(monkeypatch, *(variant(name, functools.partial(load, name)) for name in ("broken", "made_up")))
+    monkeypatch.setattr(sys, "stdin", io.StringIO('["request.json", "events.jsonl"]\n'))
+    assert standby(["broken", "made_up"]) == ["request.json", "events.jsonl"]
+    assert loaded == ["broken", "made_up"]
+    with pytest.raises(SystemExit) as caught:
+        standby([])
+    assert caught.value.code == 0

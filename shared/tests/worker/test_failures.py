@@ -1,0 +1,77 @@
+"""What an exception of a library becomes: a status, and a sentence that says what to do."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+
+from fluxbench.records.status import Status
+from fluxbench.worker.failures import classify, first_sentence, unusable
+
+SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (ImportError("No module named 'made_up'"), Status.UNAVAILABLE, r"'made_up'; install what is missing$"),
+        (ImportError("too old; install 2.0"), Status.UNAVAILABLE, r"^too old; install 2\.0$"),
+        (
+            ImportError(SYMBOL),
+            Status.UNAVAILABLE,
+            r"^it was built for another torch than .*; install a build that fits$",
+        ),
+        (OSError(SYMBOL), Status.UNAVAILABLE, r"^it was built for another torch than .*undefined symbol"),
+        (OSError("device is gone"), Status.ERROR, r"^OSError: device is gone$"),
+        (NotImplementedError("no plan\nmore words"), Status.UNSUPPORTED, r"refuses this call here: no plan$"),
+        (torch.OutOfMemoryError("Tried to allocate"), Status.OUT_OF_MEMORY, r"^Tried to allocate$"),
+        (
+            RuntimeError("CUDA error: no kernel image is available for"),
+            Status.UNSUPPORTED,
+            r"has no kernels for this GPU",
+        ),
+        (RuntimeError("No available kernel. Aborting"), Status.UNSUPPORTED, r"^torch refuses this backend here"),
+        (
+            RuntimeError("No working C++ compiler found"),
+            Status.UNAVAILABLE,
+            r"^torch.compile needs a C\+\+ compiler .*g\+\+$",
+        ),
+        (type("InvalidCxxCompiler", (Exception,), {})("no"), Status.UNAVAILABLE, r"install g\+\+$"),
+        (RuntimeError("Failed to find C compiler."), Status.UNAVAILABLE, r"^Triton cannot compile here: .*is missing$"),
+        (
+            type("TritonMissing", (Exception,), {})("no"),
+            Status.UNAVAILABLE,
+            r"^Triton cannot compile here: no; install",
+        ),
+        (ValueError("shape"), Status.ERROR, r"^ValueError: shape$"),
+    ],
+)
+def test_what_an_exception_becomes(error: Exception, status: Status, reason: str) -> None:
+    named, sentence = classify(error)
+    assert named is status
+    assert re.search(reason, sentence), sentence
+
+
+def test_a_sentence_is_one_line_and_not_long() -> None:
+    assert first_sentence(ValueError("\n  first \nsecond")) == "first"
+    assert len(first_sentence(ValueError("x" * 500))) == 200
+    assert first_sentence(ValueError()) == "ValueError"
+
+
+GPU = torch.device("cuda")
+
+
+def test_a_cpu_is_always_usable_and_a_gpu_where_a_kernel_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *sizes, device: ones(*sizes))
+    assert (unusable(torch.device("cpu")), unusable(GPU)) == (None, None)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+
+    monkeypatch.setattr(torch, "ones", refuse)
+    reason = "this build of the library has no kernels for this GPU; it is too old or too new"
+    assert unusable(GPU) == (Status.UNSUPPORTED, reason)

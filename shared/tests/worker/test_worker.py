@@ -1,0 +1,316 @@
+"""One worker on the CPU: what is checked and timed, in which order, and what a failure costs."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+import torch
+import workers
+from clocks import small_cache
+from fakes import TINIER, TINY, tokens
+from workers import checks, events_of, failures, given, honest, raising, register, timed, trials, variant, wrapped
+
+from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, Probed, Rates, Ready, Timed, TrialBegan
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.worker import worker
+from fluxbench.worker.request import Request
+from fluxbench.worker.worker import REFERENCE_EVERY, versions
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    small_cache(monkeypatch)
+    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (RuntimeError("shape mismatch\nmore"), "ERROR", "RuntimeError: shape mismatch"),
+        (ModuleNotFoundError("No module named 'x'"), "UNAVAILABLE", "No module named 'x'; install what is missing"),
+        (torch.OutOfMemoryError("tried to allocate 25 GiB"), "OUT_OF_MEMORY", "tried to allocate 25 GiB"),
+    ],
+)
+def test_a_variant_that_raises_costs_one_status_and_the_others_are_timed(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, status: str, reason: str
+) -> None:
+    seen = given(monkeypatch, raising(error))
+    assert failures(seen) == [("made_up", status, reason)]
+    assert timed(seen) == {"torch_math"}
+
+
+def test_a_library_that_is_not_installed_makes_its_variant_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(call: AttentionCall) -> Attention:
+        import a_library_that_nobody_has  # type: ignore[import-not-found]  # noqa: F401
+
+        return honest(call)
+
+    [(_, status, reason)] = failures(given(monkeypatch, load))
+    assert (status, reason) == ("UNAVAILABLE", "No module named 'a_library_that_nobody_has'; install what is missing")
+
+
+def test_a_failure_is_announced_before_it_happens_and_the_control_kernel_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = given(monkeypatch, raising(RuntimeError("no")))
+    assert [type(event) for event in seen[:3]] == [Ready, ControlKernel, Begin]
+    assert seen[2] == Begin(variant=None, workload="tiny")
+    [index] = [index for index, event in enumerate(seen) if isinstance(event, Failed)]
+    assert seen[index - 1] == Begin(variant="made_up", workload="tiny")
+
+
+def test_a_trial_is_announced_before_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(monkeypatch, honest, variants=("made_up",))
+    order = [(type(event), event.variant) for event in seen if isinstance(event, TrialBegan | Timed)]
+    assert order == [(kind, name) for name in ("torch_math", "made_up") for kind in (TrialBegan, Timed)]
+
+
+# References.
+
+
+def test_without_a_reference_that_runs_nothing_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert timed(given(monkeypatch, raising(RuntimeError("no")), references=("made_up",))) == set()
+
+
+def test_only_the_first_reference_that_runs_is_measured_though_nobody_asked_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = given(monkeypatch, honest, variants=("made_up",), references=("torch_math", "torch_native"))
+    assert timed(seen) == {"made_up", "torch_math"}
+    assert {trial.reference for trial in trials(seen)} == {"torch_math"}
+
+
+def test_what_failed_in_an_earlier_process_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(monkeypatch, raising(RuntimeError("no")), skip=(("made_up", "tiny"),))
+    assert (failures(seen), timed(seen)) == ([], {"torch_math"})
+
+
+def test_the_reference_is_the_one_that_is_right_at_the_most_workloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(
+        monkeypatch,
+        honest,
+        workloads=(TINY, TINIER),
+        references=("torch_math", "torch_native"),
+        skip=(("torch_math", "tiny"),),
+    )
+    assert {trial.reference for trial in trials(seen)} == {"torch_native"}
+    assert {trial.variant: trial.workloads for trial in trials(seen)} == {
+        "torch_native": ("tiny", "tinier"),
+        "torch_math": ("tinier",),
+        "made_up": ("tiny", "tinier"),
+    }
+
+
+SIX = tuple(f"right_{index}" for index in range(6))
+
+
+@pytest.fixture
+def six(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Six right variants."""
+    register(monkeypatch, *map(variant, SIX))
+    return SIX
+
+
+def order(process: int, names: tuple[str, ...], **request: Any) -> list[str]:
+    """Return whose trial it was in a process, a dot for one of the reference without burst."""
+    asked = Request(
+        device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), process=process, **request
+    )
+    return [trial.variant if trial.burst else "." for trial in trials(events_of(asked))]
+
+
+def test_the_reference_has_a_trial_first_and_after_every_few_and_last(six: tuple[str, ...]) -> None:
+    assert order(0, six) == [".", *six[:REFERENCE_EVERY], ".", *six[REFERENCE_EVERY:], "."]
+    assert order(0, six[:REFERENCE_EVERY]) == [".", *six[:REFERENCE_EVERY], "."]
+    assert order(0, six[:2]) == [".", *six[:2], "."]
+    assert order(0, six[:1]) == [".", six[0]]  # beside a single variant, one is enough
+
+
+def test_the_reference_has_burst_rounds_of_its_own_only_where_its_record_or_nothing_else_is_asked_for(
+    six: tuple[str, ...],
+) -> None:
+    assert order(0, ("torch_math", *six[:2])) == ["torch_math", *six[:2], "."]
+    assert order(0, six[:1], sustained=False) == ["torch_math", six[0]]
+
+
+def test_no_variant_has_the_same_place_in_every_process(six: tuple[str, ...]) -> None:
+    places = [[name for name in order(process, six[:3]) if name in six] for process in range(3)]
+    assert places == [
+        ["right_0", "right_1", "right_2"],
+        ["right_0", "right_2", "right_1"],
+        ["right_2", "right_0", "right_1"],
+    ]
+
+
+# What a trial holds.
+
+
+def test_a_trial_has_both_regimes_and_the_reference_beside_the_variant(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(monkeypatch, honest, variants=("made_up",), workloads=(TINY, TINIER), process=4)
+    [first, own] = trials(seen)
+    assert [(trial.variant, trial.process) for trial in (first, own)] == [("torch_math", 4), ("made_up", 4)]
+    assert own.burst is not None
+    assert own.block is not None
+    for name in ("tiny", "tinier"):
+        assert len(own.burst.samples_ms[name]) == len(own.burst.reference_ms[name]) == workers.QUICK.max_rounds
+        assert len(own.burst.places[name]) == len(own.burst.control_ms) == len(own.burst.times) == 2
+        assert len(own.block.samples_ms[name]) == len(own.block.windows) == 3
+    assert (first.burst, first.block is None) == (None, False)
+    assert first.began < first.ended <= own.began < own.ended
+
+
+def test_without_sustained_there_are_burst_samples_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = trials(given(monkeypatch, honest, sustained=False))
+    assert {trial.block for trial in seen} == {None}
+    assert {trial.variant for trial in seen if trial.burst} == {"made_up", "torch_math"}
+
+
+@pytest.mark.parametrize(("process", "kinds"), [(0, ["normal", "flux"]), (1, ["normal"])])
+def test_only_the_first_process_checks_on_all_kinds_of_inputs_and_looks_at_kernels(
+    monkeypatch: pytest.MonkeyPatch, process: int, kinds: list[str]
+) -> None:
+    for event in checks(given(monkeypatch, honest, process=process)).values():
+        errors = event.errors["out"]
+        assert list(errors.rel_l2_by_inputs) == kinds
+        assert errors.rel_l2 in errors.rel_l2_by_inputs.values()
+        assert (bool(event.kernels), bool(event.clocks)) == (process == 0, process == 0)
+
+
+def test_what_is_wrong_on_the_harder_inputs_alone_has_both_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = wrapped(lambda attend, inputs: attend(*inputs) * (1.1 if inputs[1].abs().max() > 6 else 1))
+    [failed] = [event for event in given(monkeypatch, load) if isinstance(event, Failed)]
+    errors = failed.errors["out"]
+    by_inputs = errors.rel_l2_by_inputs
+    assert (failed.status, list(by_inputs)) == ("INCORRECT", ["normal", "flux"])
+    assert (by_inputs["normal"] or 1) < 0.01 < (by_inputs["flux"] or 0) == errors.rel_l2
+
+
+def test_every_kind_of_operation_is_checked_on_all_of_its_outputs() -> None:
+    outputs = {}
+    for operation, shape in (("attention_backward", {}), ("decode", {"seq_len_q": 1, "heads": 4, "kv_heads": 2})):
+        workload = tokens(operation, 33, operation, **shape)
+        request = Request(
+            device="cpu", workloads=(workload,), variants=("torch_math", "torch_flash"), references=("torch_math",)
+        )
+        seen = events_of(request)
+        assert failures(seen) == []
+        assert timed(seen) == {"torch_math", "torch_flash"}
+        outputs[operation] = {name: set(event.errors) for name, event in checks(seen).items()}
+    assert outputs == {
+        "attention_backward": {name: {"dq", "dk", "dv"} for name in ("torch_math", "torch_flash")},
+        "decode": {name: {"out"} for name in ("torch_math", "torch_flash")},
+    }
+
+
+def test_a_kernel_without_a_gradient_is_unsupported_at_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    load = wrapped(lambda attend, inputs: attend(*inputs).detach())
+    seen = given(monkeypatch, load, workloads=(tokens("small", 33, "attention_backward"),))
+    reason = "the library refuses this call here: its output has no gradient with respect to q, k and v"
+    assert failures(seen) == [("made_up", "UNSUPPORTED", reason)]
+
+
+# What happens while a variant is timed.
+
+
+def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    enabled: list[bool] = []
+    load = wrapped(lambda attend, inputs: enabled.append(gc.isenabled()) or attend(*inputs))  # type: ignore[func-returns-value]
+    given(monkeypatch, load, variants=("made_up",))
+    assert enabled[:2] == [True, True]  # checked
+    assert set(enabled[2:]) == {False}
+    assert gc.isenabled()
+    given(monkeypatch, raising(RuntimeError("out"), from_call=4), name="failing", variants=("failing",))
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("call", [3, 4, 5, 6, 8, 9])  # the warm call, two rounds, two windows, the call that is judged
+def test_a_variant_that_raises_while_it_is_timed_costs_no_other(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+    seen = given(monkeypatch, raising(torch.OutOfMemoryError("tried to allocate 25 GiB"), call))
+    assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: tried to allocate 25 GiB")]
+    assert timed(seen) == {"torch_math"}
+
+
+def test_after_a_variant_that_raised_the_others_get_inputs_as_they_were_and_no_event_of_it(
+    monkeypatch: pytest.MonkeyPatch, six: tuple[str, ...]
+) -> None:
+    discarded: list[int] = []
+
+    class Counts(Stopwatch):
+        def discard(self) -> None:
+            self.record()
+            discarded.append(len(self.between_ms()))
+            super().discard()
+
+    monkeypatch.setattr(worker, "Stopwatch", Counts)
+    load = raising(RuntimeError("no"), from_call=3)  # between two events
+    seen = given(monkeypatch, load, variants=("made_up", *six[:2]), workloads=(TINY, TINIER))
+    assert {name for name, _, _ in failures(seen)} == {"made_up"}
+    assert timed(seen) == {"torch_math", *six[:2]}
+    assert [trial.variant for trial in trials(seen)][-1] == "torch_math"
+    assert max(discarded) == 1
+
+
+def test_an_error_after_which_the_device_is_lost_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        given(monkeypatch, raising(RuntimeError("CUDA error: an illegal memory access was encountered"), 5))
+
+
+def test_a_torch_that_cannot_use_the_gpu_fails_every_variant_and_measures_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    seen = given(monkeypatch, honest, device="cuda", references=("torch_flash",), workloads=(TINY, TINIER))
+    assert {(name, status) for name, status, _ in failures(seen)} == {
+        (name, "UNAVAILABLE") for name in ("torch_flash", "made_up", "torch_math")
+    }
+    assert len(failures(seen)) == 6
+    assert {reason for _, _, reason in failures(seen)} == {
+        f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
+        "install a torch that was built for CUDA and for this driver"
+    }
+    assert not any(isinstance(event, ControlKernel | Begin | Checked) for event in seen)
+
+
+# What else it is asked for.
+
+
+def test_capabilities_are_tried_where_asked_for_of_what_was_right_in_its_eager_form(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = ("made_up", "torch_math")
+    for probe, probed in ((True, ["torch_math"]), (False, [])):
+        seen = given(monkeypatch, raising(RuntimeError("no")), variants=names, probe=probe, workloads=(TINIER,))
+        assert [event.variant for event in seen if isinstance(event, Probed)] == probed
+
+
+def test_where_rates_alone_are_asked_for_nothing_else_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "mm", lambda *_, out: out)
+    monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.zeros(1))
+    ready, rates, done = events_of(Request(device="cpu", workloads=(), variants=(), references=(), rates=True))
+    assert isinstance(rates, Rates)
+    assert set(rates.rates) == {"matmul_tflops", "matmul_size", "copy_gb_s", "event_us"}
+    assert repr(rates.rates["matmul_size"]) == "2048"
+    assert (type(ready), type(done)) == (Ready, Done)
+
+
+def test_the_versions_name_what_takes_part() -> None:
+    assert versions(torch.device("cpu"))["torch"] == torch.__version__
+
+
+def test_a_request_survives_the_trip_to_the_worker() -> None:
+    asked = Request(
+        device="cpu",
+        workloads=(TINY, tokens("b", 33, heads=4, kv_heads=2, causal=True)),
+        variants=("a",),
+        references=("b",),
+        process=2,
+        sustained=False,
+        probe=True,
+        skip=(("a", "tiny"),),
+        clock_mhz=1980,
+    )
+    assert Request.from_json(asked.to_json()) == asked
