@@ -1,22 +1,24 @@
-# `make help` lists the targets. PYTHON is the interpreter that everything is built on; WHEELS, a folder of wheels that
-# takes the place of the network; AMBIENT, an interpreter that already holds torch, to measure with as it is. ALL=1
-# measures also what environment/targets.toml excludes from this machine's page. CELL names the cells of `make rerun`.
-# TARGET is a table of environment/targets.toml; WHEELHOUSE, a folder of wheels that no registry has. `make serve` listens
-# at PORT of this machine.
+# `make help` lists the targets. Variables:
+# PYTHON      the interpreter of .venv
+# WHEELS      a folder of wheels to use instead of the network
+# AMBIENT     an interpreter with torch, to measure with as it is
+# ALL=1       measure also what environment/targets.toml excludes from this machine's page; `make wheelhouse`: the libraries too
+# CELL        the cells of `make rerun`
+# WHEELHOUSE  a folder with the wheels that no registry has
+# PORT        the port of `make serve`
 PYTHON ?= python3
 NOTEBOOK ?= notebooks/flux.md
 WHEELS ?=
 AMBIENT ?=
 ALL ?=
 CELL ?=
-TARGET ?=
 WHEELHOUSE ?=
 PORT ?= 8000
 
 LOCKS := environment/locks
 BIN := .venv/bin
 PYTAG := $(shell $(PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
-# uv does not look where pip is told to; carry it over, so that an offered CPU build of torch is taken.
+# uv ignores PIP_FIND_LINKS; pass it on, so that uv finds a CPU build of torch there.
 export UV_FIND_LINKS ?= $(or $(WHEELS),$(subst $() ,$(shell printf ,),$(strip $(PIP_FIND_LINKS))))
 export FLUXBENCH_PYTHON ?= $(if $(AMBIENT),$(shell command -v $(AMBIENT)))
 export FLUXBENCH_ALL ?= $(ALL)
@@ -38,16 +40,16 @@ help:  ## list the targets
 report: .venv/ready  ## build the Flux page for this machine
 	@$(BIN)/fluxbench build $(NOTEBOOK)
 
-publish: .venv/ready  ## build it, and take it into reports/<target>/
+publish: .venv/ready  ## build the page, and copy it with its records into reports/<target>/
 	@$(BIN)/fluxbench publish $(NOTEBOOK)
 
-status: .venv/ready  ## list which results hold on this machine as it is now, and what differs for the others
+status: .venv/ready  ## list which results are fresh on this machine, and why the others are not
 	@$(BIN)/fluxbench status $(NOTEBOOK)
 
-rerun: .venv/ready  ## run CELL=... again with what depends on it, and print what changed
+rerun: .venv/ready  ## run CELL=... and the cells that depend on it, and print what changed
 	@$(BIN)/fluxbench rerun $(NOTEBOOK) $(or $(CELL),$(error name a cell: make rerun CELL=sdpa))
 
-site: .venv/ready  ## draw reports/index.html and reports/compare.html from all records there
+site: .venv/ready  ## draw reports/index.html and reports/compare.html from the records there
 	@$(BIN)/fluxbench site
 
 serve: site  ## show reports/ at http://127.0.0.1:8000/ until interrupted (PORT=...)
@@ -57,13 +59,13 @@ doctor: .venv/ready  ## list what this machine has and lacks, and which variants
 	@$(BIN)/fluxbench doctor
 
 test: .venv/dev  ## run the tests that need no GPU
-	cd shared && ../$(BIN)/python -m pytest -m "not gpu"
+	cd shared && ../$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
 
-check: .venv/dev  ## format, lint, types, import rule and what must agree across files; changes nothing
+check: .venv/dev  ## check format, lint, types, the import rule and what must agree across files; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
-	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/variants/test_lists.py
+	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/environments/test_locks.py
 
-bench: .venv/ready  ## print how long `make site` takes, and the command line with nothing to do (after `make report`)
+bench: .venv/ready  ## time `make site`, and the command line with nothing to do (after `make report`)
 	@$(BIN)/python shared/benchmarks/site_times.py
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
@@ -85,26 +87,23 @@ format:  ## rewrite the sources in the house format
 screenshots: .venv/dev  ## take pictures of the published pages into docs/screenshots; needs chromium and chromium-driver
 	@cd shared && ../$(BIN)/python tests/screenshots.py ../reports ../docs/screenshots
 
-lock: .venv/ready  ## lock the package sets of environment/locks anew; WHEELHOUSE must hold the wheels that no registry has
+lock: .venv/ready  ## update environment/locks; WHEELHOUSE must hold the wheels that no registry has
 	cd $(LOCKS) && for set in uv tools dev torch-2.13.0; do $(COMPILE) --universal --python-version 3.11 $$set.in -o $$set.txt || exit; done
 	cd $(LOCKS) && $(COMPILE) --python-version 3.11 torch-2.13.0+cpu.in -o torch-2.13.0+cpu.txt
 	cd $(LOCKS) && for set in $(LIBRARIES); do $(COMPILE) $(LIBRARY) $$set.in -o $$set.txt || exit; done
 COMPILE := ../../$(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate
-# The libraries whose environments hold a lock of their own on top of torch's, without what that one holds. Of the CuTe DSL
-# the parts for CUDA 13 alone: those for 12 have the same files.
+# Each of these libraries has a lock on top of torch's, without the packages of torch's. The CuTe DSL's parts for CUDA 12 are
+# excluded: they have the same files as those for CUDA 13.
 LIBRARIES := $(filter-out uv tools dev torch-%,$(patsubst $(LOCKS)/%.in,%,$(wildcard $(LOCKS)/*.in)))
 LIBRARY = --python-version 3.12 --python-platform x86_64-manylinux_2_28 --only-binary :all: --constraints torch-2.13.0.txt \
   $(addprefix --find-links ,$(abspath $(WHEELHOUSE))) --no-emit-package nvidia-cutlass-dsl-libs-cu12 \
   $(shell sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' $(LOCKS)/torch-2.13.0.txt)
 
-wheelhouse:  ## gather in wheels/ what an air-gapped host with Python 3.12 needs besides torch; with TARGET, its libraries too
-	libraries=$$($(PYTHON) -c '$(OF_TARGET)' '$(TARGET)') && for set in uv tools $$libraries; do $(DOWNLOAD) -r $(LOCKS)/$$set.txt || exit; done
+wheelhouse:  ## download into wheels/ what an air-gapped host with Python 3.12 needs besides torch; with ALL=1, the libraries too
+	for set in uv tools $(if $(ALL),$(LIBRARIES)); do $(DOWNLOAD) -r $(LOCKS)/$$set.txt || exit; done
 DOWNLOAD = $(PYTHON) -m pip download -q -d wheels --only-binary=:all: --require-hashes --no-deps --python-version 3.12 \
   $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64) --platform linux_x86_64 --platform any \
   $(addprefix --find-links ,$(WHEELHOUSE))
-OF_TARGET = import sys, tomllib; name = sys.argv[1]; table = tomllib.load(open("environment/targets.toml", "rb")); \
-  name in ("", *table) or sys.exit(f"TARGET must be a table of environment/targets.toml, got {name}"); \
-  print(*table.get(name, {}).get("libraries", []))
 
-clean:  ## remove what was built; published reports and wheels/ stay
+clean:  ## remove everything built; keep published reports and wheels/
 	rm -rf .venv .cache site notebooks/.uvnote

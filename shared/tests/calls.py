@@ -10,6 +10,7 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.judging import judge
+from fluxbench.device.model import Device
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Workload
 from fluxbench.variants._base import Variant
@@ -26,6 +27,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "fewer queries": {"seq_len_q": 50},
     "fewer queries, causal": {"seq_len_q": 50, "causal": True},
     "one query": {"seq_len_q": 1, "kv_heads": 2},
+    "float32": {"dtype": "float32"},
+    "two head dims": {"head_dim_v": 32},
 }
 
 
@@ -44,7 +47,7 @@ def call(*, backward: bool = False, lengths: tuple[int, ...] = (), **changes: An
 
 def workload(operation: str = "attention", **changes: Any) -> Workload:
     whole = shape(**changes)
-    return operations.at(operation, "small", whole, group="small", x=whole["seq_len_k"], x_unit="tokens")
+    return operations.workload(operation, "small", whole, group="small", x=whole["seq_len_k"], x_unit="tokens")
 
 
 def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str | None:
@@ -57,6 +60,17 @@ def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str
         if reason := judge(outputs, case, variant.quantized_budget_rel_l2)[1]:
             return f"{kind}: {reason}"
     return None
+
+
+def wrong_calls(variant: Variant, device: Device, operation: str = "attention") -> dict[str, str]:
+    """Return which of `CALLS` that a variant supports on a device are wrong on the CPU, and why."""
+    backward = operation == "attention_backward"
+    reasons = {
+        name: wrong(variant, operation, **asked)
+        for name, asked in CALLS.items()
+        if variant.supports(device, call(**asked, backward=backward)) is None
+    }
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 @functools.cache

@@ -9,12 +9,12 @@ for apart in (False, True):
     print(subprocess.Popen(["sleep", "600"], start_new_session=apart).pid, file=pids, flush=True)
 if os.fork() == 0:
     os.setsid()
-    if os.fork() == 0:
-        print(os.getpid(), file=pids, flush=True)
-        os.chdir("/")
-        for stream in (0, 1, 2):
-            os.dup2(os.open(os.devnull, os.O_RDWR), stream)
-        os.execlp("sleep", "sleep", "600")
-    os._exit(0)
+    if daemon := os.fork():
+        print(daemon, file=pids, flush=True)
+        os._exit(0)
+    os.chdir("/")
+    for stream in (0, 1, 2):
+        os.dup2(os.open(os.devnull, os.O_RDWR), stream)
+    os.execlp("sleep", "sleep", "600")
 os.wait()
 """

@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import textwrap
 import time
 from pathlib import Path
 
-from fakes import CPU, TINIER, TINY, executable
+import pytest
+from fakes import CPU, TINIER, TINY, clean, executable
 
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch
+from fluxbench.device import detect
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
@@ -103,6 +106,19 @@ with open({str(log)!r}, "a") as log:
     log.write(json.dumps({{"request": request, "variables": variables, "folder": os.getcwd()}}) + "\\n")
 """
     return executable(path, body.replace("SCENARIO", textwrap.dedent(scenario) + (noting if log else "")))
+
+
+def in_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str = "") -> Path:
+    """Let this process run the cell `sdpa` of a CPU, with this header, in an empty folder; return the folder."""
+    clean(monkeypatch)
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(detect, "detect", lambda: CPU)
+    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "sdpa.py").write_text(header, encoding="utf-8")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "sdpa.py"))
+    return folder
 
 
 def played(

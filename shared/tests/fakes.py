@@ -39,7 +39,7 @@ def tokens(name: str, seq_len: int, operation: str = "attention", **shape: int |
         "batch": 1, "seq_len_q": seq_len, "seq_len_k": seq_len, "heads": heads, "kv_heads": heads, "head_dim_qk": 64,
         "head_dim_v": 64, "dtype": "bfloat16", "causal": False,
     }  # fmt: skip
-    return operations.at(operation, name, {**whole, **shape}, group=name, x=seq_len, x_unit="tokens")
+    return operations.workload(operation, name, {**whole, **shape}, group=name, x=seq_len, x_unit="tokens")
 
 
 TINY = tokens("tiny", 96)

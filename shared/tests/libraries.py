@@ -6,6 +6,7 @@ defaults, layout and alignment of the causal mask.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import types
@@ -82,8 +83,9 @@ def install_flash_attn_3(
     monkeypatch: pytest.MonkeyPatch, name: str = "fa3_fwd_interface", returned: Callable[..., Any] = lambda f: f
 ) -> list[dict[str, Any]]:
     """Let flash-attn 3 be imported by one of its names; return the arguments of its calls."""
-    for kept in (flash_attn_3.interface, flash_attn_3.load_once):
-        kept.cache_clear()
+    for name_of_cached in ("interface", "load_once"):  # put back with what they hold when the test ends
+        cached = getattr(flash_attn_3, name_of_cached)
+        monkeypatch.setattr(flash_attn_3, name_of_cached, functools.cache(cached.__wrapped__))
     signatures.install(monkeypatch, f"{name}.flash_attn_varlen_func", returned(flash_varlen))
     return signatures.install(monkeypatch, f"{name}.flash_attn_func", returned(flash_float8))
 

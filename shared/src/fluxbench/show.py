@@ -131,14 +131,14 @@ def measured() -> None:
 
 def _reruns(device: Device) -> dict[str, object]:
     """Return how far fresh runs of the notebook that the running cell reads differ; empty where it reads none."""
-    for notebook in cell.reads_of_current():
-        from fluxbench.analysis.certificate import rerun_summary  # it loads numpy, which no other results cell needs
+    notebooks = cell.reads_of_current()
+    if not notebooks:
+        return {}
+    from fluxbench.analysis.certificate import rerun_summary  # it loads numpy, which no other results cell needs
 
-        reruns: dict[str, object] = msgspec.to_builtins(
-            rerun_summary.of_notebook(Settings.load().root, device, notebook)
-        )
-        return reruns
-    return {}
+    summary = rerun_summary.of_notebook(Settings.load().root, device, notebooks[0])
+    reruns: dict[str, object] = msgspec.to_builtins(summary)
+    return reruns
 
 
 def _answer(shown: Results) -> list[Block]:

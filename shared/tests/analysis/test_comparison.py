@@ -106,8 +106,8 @@ def test_what_burst_times_or_the_device_explain_is_not_put_on_the_load(
 
 
 def test_over_unchanged_pairs_hardly_anything_is_significant() -> None:
-    found = [compare(side("before", 2 * seed), side("after", 2 * seed + 1)) for seed in range(200, 215)]
-    assert sum(one.happened is Happened.NOTHING for one in found) >= 12
+    found = [compare(side("before", 2 * seed), side("after", 2 * seed + 1)) for seed in range(200, 210)]
+    assert sum(one.happened is Happened.NOTHING for one in found) >= 8
     assert sum(bool(one.sustained_only) for one in found) <= 2
 
 

@@ -151,7 +151,7 @@ def test_times_of_another_method_are_broken_with_the_reason() -> None:
     )
     [gap] = line.breaks
     assert (gap.before, gap.after, gap.reason.why, gap.variants) == (0, 1, "method", BOTH)
-    assert line.broken() == [f"Times must not be compared between revisions 1 and 2, since {gap.reason}."]
+    assert line.break_sentences() == [f"Times must not be compared between revisions 1 and 2, since {gap.reason}."]
     assert "method version 5 (" in str(gap.reason)
     assert timeline(of(), of(day=2, versions=NEW_DRIVER)).breaks == []
 
@@ -162,7 +162,7 @@ def test_a_break_names_its_variants_where_others_go_on() -> None:
         of(day=2, versions=NEW_DRIVER),
         of("flex", day=2, versions=NEW_DRIVER, method_version=5),
     )
-    assert "between revisions 1 and 2 (flex), since" in line.broken()[0]
+    assert "between revisions 1 and 2 (flex), since" in line.break_sentences()[0]
 
 
 def test_many_variants_are_counted() -> None:
@@ -172,7 +172,7 @@ def test_many_variants_are_counted() -> None:
         of(day=2, versions=NEW_DRIVER),
         *(of(name, day=2, versions=NEW_DRIVER, method_version=5) for name in names),
     )
-    assert "revisions 1 and 2 (v0, v1, v2 and 3 more), since" in line.broken()[0]
+    assert "revisions 1 and 2 (v0, v1, v2 and 3 more), since" in line.break_sentences()[0]
 
 
 def test_breaks_are_in_the_order_of_the_revisions() -> None:
@@ -209,12 +209,12 @@ def test_libraries_are_named_where_they_differ() -> None:
         "torch": ["2.9.0", "2.9.0"],
         "cudnn": ["91000", "9 " + "2" * 21 + "…"],
     }
-    assert line.called(0) == "driver 580.10, torch 2.9.0, cudnn 91000, 2026-05-01"
+    assert line.label(0) == "driver 580.10, torch 2.9.0, cudnn 91000, 2026-05-01"
 
 
 def test_a_cpu_has_no_driver() -> None:
     line = timeline(of(versions={"torch": "2.9.0+cpu"}, device=CPU), device=CPU)
-    assert line.called(0) == "torch 2.9.0+cpu, 2026-05-01"
+    assert line.label(0) == "torch 2.9.0+cpu, 2026-05-01"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import interpreter, is_gone
+from fake_workers import in_cell, interpreter, is_gone
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 from sample_events import collected, readings, timed
 
@@ -18,12 +18,11 @@ from fluxbench import bench
 from fluxbench.bench import measuring
 from fluxbench.bench.collected import Collected
 from fluxbench.core import progress
-from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
-from fluxbench.operations.workload import Cost, Workload
+from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
@@ -39,7 +38,6 @@ HEADER = """\
 # variants = ["torch_flash", "{variant}"]
 # ///
 """
-OLD = Device(kind="cuda", name="NVIDIA Old", compute_capability=(7, 5))
 
 
 @pytest.fixture(autouse=True)
@@ -51,13 +49,8 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """The empty folder that a cell runs in; what it measures by is in the folder above."""
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "sdpa.py"))
-    return folder
+    return in_cell(monkeypatch, tmp_path)
 
 
 def ask(folder: Path, *, variant: str = "torch_math", study: str = "flux") -> None:
@@ -74,7 +67,7 @@ class NoReference:
     cost = attention = inputs = bind = perturbations = lambda *_: None
 
 def study(operation, **shape):
-    one = workload(operation, "one", group="one", x=1, x_unit="tokens", **shape)
+    one = workload(operation, "one", shape, group="one", x=1, x_unit="tokens")
     return Study(name="flux", references=("torch_math",), workloads=(one,))
 
 STUDY = study(%s)
@@ -139,22 +132,6 @@ def records(
     return measuring.measure(this, names, device, here, time.monotonic() + deadline_s, Collected())
 
 
-@pytest.mark.parametrize(
-    ("operation", "shape", "sentence"),
-    [
-        ("nowhere.inside:Operation", {}, "operation 'nowhere.inside:Operation' cannot be loaded: No module named"),
-        ("attention", {"seq_len_q": 0}, "workload 'one': the shape of an attention is incomplete"),
-    ],
-)
-def test_a_workload_that_was_made_by_hand_is_refused_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str, shape: dict[str, int], sentence: str
-) -> None:
-    cost = Cost(flops=1, min_flops=1, min_bytes=1)
-    one = Workload(operation=operation, name="one", group="one", x=1, x_unit="tokens", shape=shape, cost=cost)
-    with pytest.raises(SetupError, match=sentence):
-        records(tmp_path, "torch_math", study=study(monkeypatch, one))
-
-
 # What cannot run here.
 
 
@@ -178,13 +155,6 @@ def test_what_cannot_run_has_a_record_at_every_workload_that_says_why(
         "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
     ]
     assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
-
-
-@pytest.mark.parametrize("device", [OLD, *(Device(kind=kind, name="NVIDIA Old") for kind in ("rocm", "xpu", "mps"))])
-def test_another_device_is_named_and_never_measured_as_a_cpu(tmp_path: Path, device: Device) -> None:
-    [record, _] = records(tmp_path, "torch_flash", device=device)
-    assert record.status is Status.UNSUPPORTED
-    assert "NVIDIA Old" in str(record.reason)
 
 
 # Workers.
@@ -245,15 +215,12 @@ def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: py
     ]
 
 
-@pytest.mark.parametrize("hangs", [False, True])
 def test_variants_that_read_other_variables_have_workers_of_their_own_which_all_wait_and_end_together(
-    tmp_path: Path, hangs: bool
+    tmp_path: Path,
 ) -> None:
     log = tmp_path / "log.jsonl"
     scenario = f"""
 def before(step, variant=None, workload=None):
-    if step == "check" and {hangs}:
-        time.sleep(60)
     while step == "ready" and len(os.listdir({str(tmp_path / "waits")!r})) < 6:
         time.sleep(0.01)
 """
@@ -261,13 +228,10 @@ def before(step, variant=None, workload=None):
     python = interpreter(tmp_path / "python", scenario, log=log)
     wait = f"open({str(tmp_path)!r} + f'/waits/{{os.getpid()}}', 'w').close()\nrequest_path,"
     python.write_text(python.read_text(encoding="utf-8").replace("request_path,", wait, 1), encoding="utf-8")
-    settings: Any = {"python": str(python), "workloads": WORKLOADS[:1], "deadline_s": 3.0 if hangs else 60.0}
-    made = records(tmp_path, "te_fused", "te_flash", device=GPU, **settings)
+    settings: Any = {"python": str(python), "workloads": WORKLOADS[:1]}
+    records(tmp_path, "te_fused", "te_flash", device=GPU, **settings)
     groups = [(line["request"]["variants"], line["variables"]["NVTE_FUSED_ATTN"]) for line in log_of(log)]
-    if hangs:
-        assert [record.status for record in made] == [Status.TIMEOUT] * 2
-    else:
-        assert groups == [(["te_fused"], "1")] * 3 + [(["te_flash"], "0")] * 3
+    assert groups == [(["te_fused"], "1")] * 3 + [(["te_flash"], "0")] * 3
     waited = [int(path.name) for path in (tmp_path / "waits").iterdir()]
     assert len(waited) == 6
     assert all(is_gone(pid) for pid in waited)
@@ -299,4 +263,6 @@ def test_the_energy_of_a_variant_is_counted_over_its_ranked_windows() -> None:
         return 1e3 * (100.0 * time_s + 300.0 * max(0.0, min(time_s, 1.6) - 1.2))
 
     of = collected([timed("torch_math")], readings(0.0, 3.0, energy_mj=energy_mj))
-    assert measuring.powers(of)["torch_math"] == (pytest.approx(400.0, rel=0.01), pytest.approx(0.0, abs=20.0))
+    power_w, half_width_w = measuring.powers(of)["torch_math"]
+    assert power_w == pytest.approx(400.0, rel=0.01)
+    assert half_width_w == pytest.approx(0.0, abs=20.0)

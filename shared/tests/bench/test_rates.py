@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import interpreter
-from fakes import CPU, clean, without_uv
+from fake_workers import in_cell, interpreter
+from fakes import CPU, without_uv
 
 from fluxbench import bench
-from fluxbench.device import detect
 
 HEADER = """\
 # /// script
@@ -35,16 +33,7 @@ def before(step, variant=None, workload=None):
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The empty folder in which this process runs a cell that measures rates."""
-    clean(monkeypatch)
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(detect, "detect", lambda: CPU)
-    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "events.py").write_text(HEADER, encoding="utf-8")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "events.py"))
-    return folder
+    return in_cell(monkeypatch, tmp_path, HEADER)
 
 
 def measured(folder: Path) -> dict[str, Any]:

@@ -162,13 +162,6 @@ def test_each_workload_has_its_own_record_in_one_pass() -> None:
     )
 
 
-def test_without_blocks_the_time_is_that_of_burst() -> None:
-    trials = [t | {"block": None} for p in range(3) for t in of_process(p) if "burst" in t]
-    made = record(seen(trials))
-    assert (made.sustained, made.timing) == (None, made.burst)
-    assert (set(made.telemetry), made.energy_mj, made.flags) == ({BURST}, None, ())
-
-
 # What else a record holds.
 
 
@@ -358,10 +351,3 @@ def test_a_process_with_another_reference_is_left_out_of_the_ratio_and_flagged()
     assert (burst.ratio, sustained.ratio) == pytest.approx((0.8, 0.9))
     assert (burst.reference_variant, burst.processes, sustained.processes) == (REFERENCE, 3, 3)
     assert flag(made, FlagKind.OTHER_REFERENCE) == (None, 1, None)
-
-
-def test_of_a_process_that_was_started_again_the_later_trial_of_the_reference_counts() -> None:
-    again = timed(REFERENCE, 1, began=PROCESS_S + 30, burst_ms=(3.0,) * 4, beside_ms=3.0)
-    of = seen([*of_process(0), *of_process(1), again, *of_process(2)])
-    assert regimes(record(of, REFERENCE))[0].samples_ms == ((1.0,) * 4, (3.0,) * 4, (1.0,) * 4)
-    assert regimes(record(of))[1].ratio == pytest.approx(0.9)

@@ -63,10 +63,6 @@ def test_how_long_the_device_was_busy_is_beside_how_long_it_took() -> None:
     assert (kept["measuring_s"], kept["busy_s"]) == pytest.approx((3 * 1.6, (4 + 8 + 3 * 45) / 1e3))
 
 
-def test_where_nothing_was_timed_there_are_no_samples() -> None:
-    assert json.loads(samples.to_json(Collected())) == {"schema": 2, "busy_s": 0.0, "measuring_s": 0.0, "series": []}
-
-
 # The control kernel.
 
 SAMPLES = ((1.0, 1.23456789), (), (1.5,))  # in the second process its output was wrong
@@ -97,13 +93,6 @@ def test_a_round_that_is_not_ranked_is_not_ranked_for_it_either() -> None:
     times = samples.control_times(of)
     assert times is not None
     assert times.samples_ms == {"flex": ((1.0, 3.0),)}
-
-
-def test_of_a_process_that_was_started_again_the_later_times_count() -> None:
-    again = timed("flex", 1, began=150.0, burst_ms=(9.0,), control_ms=(4.0,))
-    times = samples.control_times(beside(KNOWN, more=(again,)))
-    assert times is not None
-    assert times.samples_ms["flex"] == ((1.0, 1.234568), (4.0,), (1.5,))
 
 
 @pytest.mark.parametrize("controls", [(WITHOUT,), ()])

@@ -74,13 +74,6 @@ def test_a_round_between_two_readings_has_the_state_of_the_nearest_one_within_a_
     assert burst(Log(readings(5.0, 6.0))).states == [None] * 4
 
 
-def test_a_state_is_the_medians_of_the_readings_in_it() -> None:
-    log = Log(readings(0.0, 0.04, clock_mhz=lambda time_s: 1980.0 - 1000 * time_s, reasons=lambda time_s: ("x",)))
-    state = burst(log).states[0]
-    assert state is not None
-    assert (state.time_s, state.sm_clock_mhz, state.power_w, state.throttle_reasons) == (0.0, 1960.0, 300.0, ("x",))
-
-
 # Sustained.
 
 
@@ -136,13 +129,6 @@ def test_several_blocks_are_one_series_that_has_settled_if_each_has(settled: tup
     taken = series.sustained(trials, "tiny", SILENT)
     assert (taken.warm_up, taken.ranked(), taken.settled) == (3, [1.5, 3.5], all(settled))
     assert (taken.calls, taken.windows) == (5, 2)
-
-
-def test_the_readings_of_a_series_are_those_of_what_is_ranked() -> None:
-    log = Log(readings(0.0, 2.0, clock_mhz=lambda time_s: 1980.0 if time_s < 1.2 else 1500.0))
-    block = series.sustained([trial("flex")], "tiny", log)
-    assert {reading.sm_clock_mhz for reading in block.readings(log) if reading.time_s > 1.21} == {1500.0}
-    assert min(reading.time_s for reading in block.readings(log)) >= 1.19
 
 
 # The trials of the reference.

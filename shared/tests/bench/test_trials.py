@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import interpreter
-from fakes import CPU, TINIER, TINY, clean
+from fake_workers import in_cell, interpreter
+from fakes import CPU, TINIER, TINY
 from sample_events import collected, readings, timed
 
 from fluxbench import bench
 from fluxbench.bench import trials
-from fluxbench.device import detect
 
 HEADER = """\
 # /// script
@@ -30,16 +28,7 @@ FORMS = ("plus_0", "plus_0_twin", "plus_0_5", "plus_1", "plus_2", "plus_5")
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """The empty folder in which this process runs a cell of trials."""
-    clean(monkeypatch)
-    folder = tmp_path / "empty"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(detect, "detect", lambda: CPU)
-    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "trials.py").write_text(HEADER, encoding="utf-8")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "trials.py"))
-    return folder
+    return in_cell(monkeypatch, tmp_path, HEADER)
 
 
 def measured(folder: Path) -> dict[str, Any]:

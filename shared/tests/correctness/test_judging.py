@@ -51,10 +51,6 @@ def test_errors_are_of_each_element() -> None:
     assert errors.budget_share == pytest.approx(off / NORM / errors.budget_rel_l2)
 
 
-def test_an_output_of_zeros_has_no_direction() -> None:
-    assert judge({**RIGHT, "out": torch.zeros(2, 2).bfloat16()}, CASE)[0]["out"].cosine is None
-
-
 @pytest.mark.parametrize(("off", "wrong"), [(2 / 128, False), (3 / 128, True), (-3 / 128, True)])
 def test_an_output_over_its_budget_is_wrong(off: float, wrong: bool) -> None:
     reason = both({**RIGHT, "out": RIGHT["out"] * (1 + off)})
@@ -80,11 +76,6 @@ def test_what_is_not_finite_is_counted_and_has_no_errors(values: list[float]) ->
     assert (found.rel_l2, found.max_abs, found.cosine, found.nan_count) == (None, None, None, len(values))
     assert found.budget_share == math.inf
     assert errors["norms"].nan_count == 0
-
-
-def test_the_first_wrong_output_is_the_reason() -> None:
-    reason = both({"out": RIGHT["out"] * 2, "norms": RIGHT["norms"] * 2})
-    assert str(reason).startswith("relative L2 error 1.00e+00")
 
 
 class Lazy(torch.Tensor):  # type: ignore[misc]

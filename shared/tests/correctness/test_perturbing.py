@@ -45,7 +45,7 @@ def same(inputs: Tensors, others: Tensors) -> list[bool]:
 @of_each
 def test_the_answer_of_perturbed_inputs_follows_from_the_first_one(workload: Workload, dtype: str) -> None:
     shape = {**workload.shape, "dtype": dtype}
-    workload = operations.at(workload.operation, "other", shape, group="other", x=1, x_unit="tokens")
+    workload = operations.workload(workload.operation, "other", shape, group="other", x=1, x_unit="tokens")
     inputs = made(workload)
     first = answer(workload, copied(inputs))
     perturbed = PerturbedInputs(workload, inputs, 0)
@@ -84,23 +84,6 @@ def test_values_are_multiplied_by_powers_of_two_and_tokens_move_where_no_mask_te
         now, before = significands(inputs[name]), significands(first[name])
         assert torch.equal(now.sort(dim=1).values, before.sort(dim=1).values)
         assert torch.equal(now, before) == stays
-
-
-def test_what_a_kernel_may_keep_of_its_inputs_is_another_after_a_perturbation() -> None:
-    """Each tensor's largest magnitude, by which it is quantized, and the maxima of rows."""
-    inputs = made(SMALL)
-    perturbed = PerturbedInputs(SMALL, inputs, 0)
-
-    def maxima() -> torch.Tensor:
-        keys = inputs["k"].repeat_interleave(3, dim=2)
-        return torch.einsum("bqhd,bkhd->bhqk", inputs["q"].float(), keys.float()).amax(-1)
-
-    rows, largest = maxima(), [{name: float(x.abs().amax()) for name, x in inputs.items()}]
-    for _ in range(6):
-        perturbed.perturb()
-        largest.append({name: float(x.abs().amax()) for name, x in inputs.items()})
-    assert not torch.allclose(maxima(), rows, rtol=0.1)
-    assert all(one[name] != other[name] for one, other in itertools.pairwise(largest) for name in "qkv")
 
 
 @pytest.mark.parametrize("perturbations", [0, 1, 4])
@@ -158,7 +141,12 @@ def test_inputs_that_a_call_changed_are_named_and_put_back() -> None:
 def test_memory_is_poisoned_in_the_shape_and_dtype_of_the_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[torch.Tensor] = []
     full = torch.full
-    monkeypatch.setattr(torch, "full", lambda *given, **options: filled.append(full(*given, **options)) or filled[-1])
+
+    def recorded(*given: Any, **options: Any) -> torch.Tensor:
+        filled.append(full(*given, **options))
+        return filled[-1]
+
+    monkeypatch.setattr(torch, "full", recorded)
     poison([torch.zeros(2, 3), torch.zeros(4)], torch.bfloat16)
     assert {(tuple(x.shape), x.dtype) for x in filled} == {((2, 3), torch.bfloat16), ((4,), torch.bfloat16)}
     assert all(bool(x.isnan().all()) for x in filled)

@@ -23,7 +23,7 @@ from fluxbench import operations, variants
 from fluxbench.bench.events import Event
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import poison
-from fluxbench.correctness.judging import judge, verdict
+from fluxbench.correctness.judging import judge
 from fluxbench.device.detect import detect
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
@@ -86,9 +86,7 @@ GRADIENTS = {
 QUANTIZED = {"keeps_scales": 0.06}  # by their budgets, which they are within when they are checked
 ON_CPU = [*VALUES, *KINDS, *(name for name in CHEATS if name != "left_on_another_stream")]
 AT_RAGGED_LENGTHS = ("right_for_even_lengths", "padding_attended", "ragged_tail_uninitialised")
-# Wrong at any length and on either kind of inputs.
-NUMERIC = [name for name in VALUES if VALUES[name] != NOT_WRITTEN and name not in AT_RAGGED_LENGTHS]
-SEEDS = {"attention": 100, "attention_backward": 30}
+SEEDS = {"attention": 25, "attention_backward": 8}
 
 
 @pytest.fixture(autouse=True)
@@ -180,24 +178,6 @@ def test_the_right_kernel_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timed(events) == {"made_up", "torch_flash", "torch_math"}
 
 
-def test_a_quantized_kernel_passes_within_its_own_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = variant("made_up", load("float8_values"), precision_class="quantized", quantized_budget_rel_l2=0.06)
-    events = measured(monkeypatch, honest)
-    assert failures(events) == []
-    assert workers.checks(events)["made_up"].errors["out"].budget_rel_l2 == 0.06
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("name", NUMERIC)
-def test_a_numerically_wrong_kernel_is_refused_on_either_kind_of_inputs(name: str, dtype: str) -> None:
-    workload = tokens("made-up", 160, dtype=dtype)
-    for kind in operations.find("attention").input_kinds:
-        case = Case.make(workload, kind, 0, torch.device("cpu"))
-        outputs = {"out": load(name)(None)(*case.inputs.values())}  # type: ignore[arg-type]
-        assert judge(outputs, case)[1] is not None, kind
-        assert verdict(outputs, case) is not None, kind
-
-
 def test_outliers_show_what_normal_inputs_do_not() -> None:
     assert re.search(f"^flux: .*({NOT_WRITTEN})", str(wrong(variant("made_up", load("no_max_subtraction")))))
 
@@ -225,14 +205,6 @@ def test_right_kernels_pass_at_ragged_lengths_whatever_the_seed(operation: str, 
             case = Case.make(workload, kind, seed, torch.device("cpu"))
             for name, call in bound.items():
                 assert judge(call(case.inputs), case)[1] is None, (name, dtype, seed)
-
-
-def test_a_right_kernel_passes_at_a_long_ragged_length() -> None:
-    workload = tokens("made-up", 4415, heads=1)
-    case = Case.make(workload, "flux", 0, torch.device("cpu"))
-    attention = variants.find("torch_flash").variant.load(operations.find("attention").attention(workload.shape))
-    with torch.inference_mode():
-        assert judge({"out": attention(*case.inputs.values())}, case)[1] is None
 
 
 @pytest.mark.gpu

@@ -90,12 +90,24 @@ def test_the_first_visible_gpu_is_used(monkeypatch: pytest.MonkeyPatch, nvml: In
     assert detect().power_limit_w == 500.0
 
 
-@pytest.mark.parametrize("setting", ["", "-1", "1", "GPU-zzzz", "MIG-zzzz"])
-def test_hidden_gpus_leave_the_cpu_and_a_note(monkeypatch: pytest.MonkeyPatch, nvml: Install, setting: str) -> None:
-    nvml(gpu())
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
-    device = detect()
-    assert (device.kind, device.note) == ("cpu", f"CUDA_VISIBLE_DEVICES={setting!r} leaves no NVIDIA GPU")
+@pytest.mark.parametrize(
+    ("only", "setting", "note"),
+    [
+        *((gpu(), name, f"CUDA_VISIBLE_DEVICES={name!r} leaves no NVIDIA GPU")
+          for name in ("", "-1", "1", "GPU-zzzz", "MIG-zzzz")),
+        (None, None, "NVML lists no GPU that answers"),
+        (gpu(mig=[1, 1]), None, "MIG is on and the GPU has no MIG device; create one, or turn MIG off"),
+        (gpu(name=None), None, "an NVIDIA GPU is present but its driver does not answer: Not Supported; "
+         "what runs here runs on the CPU"),
+    ],
+)  # fmt: skip
+def test_a_gpu_that_cannot_be_used_leaves_the_cpu_and_a_note(
+    monkeypatch: pytest.MonkeyPatch, nvml: Install, only: SimpleNamespace | None, setting: str | None, note: str
+) -> None:
+    nvml(only)
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert (detect().kind, detect().note) == ("cpu", note)
 
 
 def test_a_lost_gpu_does_not_shift_the_indices_of_the_others(monkeypatch: pytest.MonkeyPatch, nvml: Install) -> None:
@@ -103,17 +115,6 @@ def test_a_lost_gpu_does_not_shift_the_indices_of_the_others(monkeypatch: pytest
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device = detect()
     assert (device.power_limit_w, device.count, device.note) == (500.0, 2, None)
-
-
-def test_a_lost_only_gpu_is_a_cpu_with_a_note(nvml: Install) -> None:
-    nvml(None)
-    assert (detect().kind, detect().note) == ("cpu", "NVML lists no GPU that answers")
-
-
-def test_a_driver_that_fails_midway_is_noted(nvml: Install) -> None:
-    nvml(gpu(name=None))
-    assert detect().kind == "cpu"
-    assert "its driver does not answer: Not Supported" in str(detect().note)
 
 
 @pytest.mark.parametrize(
@@ -154,11 +155,6 @@ def test_a_mig_slice_has_its_own_name_and_memory_and_no_peak(
     assert (device.name, device.memory_bytes, device.mig) == ("NVIDIA H200 MIG 1g.18gb", 16384 * MIB, True)
     assert device.power_limit_w == 650.0
     assert peak(device) is None
-
-
-def test_mig_without_a_slice_is_a_cpu_with_a_note(nvml: Install) -> None:
-    nvml(gpu(mig=[1, 1]))
-    assert detect().note == "MIG is on and the GPU has no MIG device; create one, or turn MIG off"
 
 
 def test_other_processes_are_those_that_are_not_ours(linux: Path, nvml: Install) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fluxbench.core.errors import SetupError
-from fluxbench.device import peaks
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import Limits, Peak, by_name, cards, peak, read
 
@@ -184,7 +183,3 @@ def test_a_table_that_is_not_right_is_refused_with_a_sentence(
     (tmp_path / "more.toml").write_text(H200.replace(line, other, 1), encoding="utf-8")
     with pytest.raises(SetupError, match=sentence):
         read(tmp_path / "more.toml")
-
-
-def test_the_file_is_read_once() -> None:
-    assert peaks.cards() is peaks.cards()

@@ -135,7 +135,7 @@ def test_the_running_cell_is_the_script_that_python_was_started_with(
     (tmp_path / "sdpa.py").write_text(GOOD, encoding="utf-8")
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
-    with pytest.raises(SetupError, match="must be started from a cell's script, got an interactive interpreter"):
+    with pytest.raises(SetupError, match="must be run as a script, got an interactive interpreter"):
         cell.current()
     main.__file__ = str(tmp_path / "sdpa.py")
     assert cell.current() == THIS

@@ -1,20 +1,24 @@
-"""The repository's locks: hashes, no index, nothing twice, and every pin of a measuring cell."""
+"""The repository's locks: hashes, no index, nothing twice, every pin of a measuring cell; and its targets."""
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import REPOSITORY
 from uvnote.parser import parse_markdown
 
+from fluxbench import variants
 from fluxbench.environments import cell
 from fluxbench.environments.locks import Locks
 
 FOLDER = REPOSITORY / "environment" / "locks"
 TORCH = [FOLDER / "torch-2.13.0.txt", FOLDER / "torch-2.13.0+cpu.txt"]
+TARGETS: dict[str, dict[str, Any]] = tomllib.loads((FOLDER.parent / "targets.toml").read_text(encoding="utf-8"))
 LIBRARIES = sorted({path.stem for path in FOLDER.glob("*.in")} - {"uv", "tools", "dev", *(path.stem for path in TORCH)})
 
 
@@ -33,9 +37,13 @@ def test_a_library_s_lock_holds_nothing_that_torch_brings(library: str) -> None:
     assert not [name for name in locks.library_pins() if name.endswith("-cu12")]
 
 
-def test_the_wheelhouse_of_the_h200_holds_every_library() -> None:
-    table = tomllib.loads((REPOSITORY / "environment" / "targets.toml").read_text(encoding="utf-8"))
-    assert sorted(table["h200"]["libraries"]) == LIBRARIES
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_target_names_variants_and_locks_that_exist(name: str) -> None:
+    target = {**TARGETS["any"], **TARGETS[name]}
+    excluded = {pattern: set(fnmatch.filter(variants.NAMES, pattern)) for pattern in target["exclude"]}
+    assert all(excluded.values()), excluded
+    assert set(target["required"]) <= set(variants.NAMES) - set().union(*excluded.values())
+    assert [lock for lock in target["locks"] if not (FOLDER / lock).is_file()] == []
 
 
 @pytest.mark.parametrize("torch", TORCH, ids=lambda path: path.stem)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,8 +24,7 @@ ROUNDING = {"bfloat16": 2**-8 / math.sqrt(6), "float16": 2**-11 / math.sqrt(6)}
 SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Case:
+class Case(NamedTuple):
     """One call: its shape, how its inputs lie in memory, and the tiling's two paths."""
 
     seq_len_q: int
@@ -38,11 +37,6 @@ class Case:
     memory: str = "contiguous"  # "transposed": a view of [batch, heads, seq_len, head_dim]; "unaligned": of odd strides
     descriptors: bool = True
     overlap: bool = True
-
-    def __str__(self) -> str:
-        path = f"{'tma' if self.descriptors else 'pointers'}{'-overlap' if self.overlap else ''}"
-        shape = f"{self.batch}x{self.seq_len_q}x{self.seq_len_k}x{self.heads}to{self.kv_heads}x{self.head_dim}"
-        return f"{shape}-{self.dtype}-{self.memory}-{path}"
 
 
 PATHS = [(True, True), (True, False), (False, True), (False, False)]
@@ -106,8 +100,11 @@ def measure(case: Case, device: str, tiling: kernel.Tiling | None) -> dict[str, 
     }
 
 
-def form_of(case: Case) -> list[Any]:
-    return [[case.batch, case.seq_len_q, case.heads, case.head_dim], f"torch.{case.dtype}", True]
+def check(case: Case, result: dict[str, Any]) -> None:
+    """Fail where a result is not of the form and within the budget of its case."""
+    shape = [case.batch, case.seq_len_q, case.heads, case.head_dim]
+    assert result["form"] == [shape, f"torch.{case.dtype}", True]
+    assert result["error"] <= result["budget"]
 
 
 def small_tiling(case: Case) -> kernel.Tiling:
@@ -158,9 +155,7 @@ def interpreted() -> dict[str, dict[str, Any]]:
 def test_interpreted_output_is_within_twice_the_error_of_math_attention(
     case: Case, interpreted: dict[str, dict[str, Any]]
 ) -> None:
-    result = interpreted[str(case)]
-    assert result["form"] == form_of(case)
-    assert result["error"] <= result["budget"]
+    check(case, interpreted[str(case)])
 
 
 GPU_CASES = [
@@ -181,9 +176,7 @@ def test_output_on_the_gpu_is_within_twice_the_error_of_math_attention(case: Cas
     own = kernel.tiling_for(torch.cuda.get_device_capability(), case.head_dim)
     path = {"descriptors": own.descriptors and case.descriptors, "overlap": case.overlap}
     for tiling in (None, replace(small_tiling(case), **path)):
-        result = measure(case, "cuda", tiling)
-        assert result["form"] == form_of(case)
-        assert result["error"] <= result["budget"]
+        check(case, measure(case, "cuda", tiling))
 
 
 @pytest.mark.gpu

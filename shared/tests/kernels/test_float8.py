@@ -149,30 +149,6 @@ def test_wrong_input_is_refused_with_the_rule_and_the_value(changed: dict[str, A
         kernel.quantize_per_head(**{"q": GOOD, "k": GOOD, "v": GOOD, "groups": 4, **changed})
 
 
-@pytest.mark.parametrize("capability", [(8, 9), (9, 0), (10, 0)])
-def test_the_kernels_compile_for_devices_that_have_float8(capability: tuple[int, int]) -> None:
-    sizes = {"HEADS": 24, "KV_HEADS": 8, "HEAD_DIM": 128, "ROWS": 64, "D": 128}
-    more = {"GROUPS": 8, "LARGEST": kernel.FLOAT8_MAX, "LEAST_AMAX": 2.0**-100, "CHUNK": 128}
-    pointers = {"amax_pointer": "*fp32", "descale_pointer": "*fp32"}
-    for name in "qkv":
-        pointers |= {f"{name}_pointer": "*bf16", f"{name}8_pointer": "*fp8e4nv"}
-    target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
-    for function, constants in (
-        (kernel.quantize_per_head_amax_kernel, sizes),
-        (kernel.quantize_per_head_cast_kernel, {**sizes, **more}),
-    ):
-        names = function.arg_names
-        source = triton.compiler.ASTSource(
-            fn=function,
-            signature={name: pointers.get(name, "constexpr" if name in constants else "i32") for name in names},
-            constexprs={(names.index(name),): value for name, value in constants.items()},
-            attrs={(names.index(name),): [["tt.divisibility", 16]] for name in names if name in pointers},
-        )
-        text = triton.compile(source, target=target).asm["ptx"]
-        assert "ld.global.v4" in text  # 16 bytes a thread and load
-        assert ("st.global.v4" in text) == (function is kernel.quantize_per_head_cast_kernel)
-
-
 def launches() -> list[str]:
     """Return the names of the kernels that the interpreter runs in one call."""
     from triton.runtime.interpreter import GridExecutor

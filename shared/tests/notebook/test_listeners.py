@@ -48,17 +48,6 @@ def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO
     assert "figure not run: it needs sdpa, which failed" in text
 
 
-def test_where_a_cell_was_never_timed_no_time_is_seen(seen: tuple[io.StringIO, Display]) -> None:
-    stream, listener = seen
-    with listener:
-        listener.plan({"sdpa": [], "figure": []}, {"sdpa": None, "figure": None})
-        for share in (None, 0.0, 0.5, 1.0):
-            listener.advanced("sdpa", 20.0, Progress(share=share, step=""))
-        listener.ended("sdpa", 20.0, "it broke")
-    assert "left" not in stream.getvalue()
-    assert "sdpa FAILED: it broke" in stream.getvalue()
-
-
 def test_a_build_that_was_interrupted_gives_the_terminal_back(seen: tuple[io.StringIO, Display]) -> None:
     stream, listener = seen
 

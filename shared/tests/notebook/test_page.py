@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html.parser import HTMLParser
 
-import pytest
 from notebooks import NEWER, Machine
 
 # Whatever uvnote knows: every attribute, cells commented out both ways, one without an id, both kinds of pictures.
@@ -189,20 +187,3 @@ def test_headings_make_the_contents_and_can_be_linked_to(machine: Machine) -> No
     assert re.findall(r'<h[23] id="([^"]*)"', machine.page) == [place for _, place, _ in links]
     assert len({place for _, place, _ in links}) == 3
     assert machine.page.index("</h1>") < machine.page.index('<details class="contents">') < machine.page.index("<h2")
-
-
-def test_a_page_that_a_new_cell_of_the_same_name_replaces_is_whole(machine: Machine) -> None:
-    machine.write("id=a: print('x' * 1000)")
-    machine.build()
-    machine.write("id=a: print('short')")
-    shutil.rmtree(machine.output / "cells")
-    machine.build()
-    assert machine.shown("a") == "short"
-    assert (machine.output / "cells" / "a.py").read_text(encoding="utf-8") == "print('short')"
-
-
-@pytest.mark.parametrize("theme", ["dark", "auto"])
-def test_a_page_is_in_the_theme_of_its_notebook(machine: Machine, theme: str) -> None:
-    machine.notebook.write_text(f"---\ntheme: {theme}\n---\n```python id=a\nprint(1)\n```\n", encoding="utf-8")
-    machine.build()
-    assert f'<html lang="en" data-theme="{theme}">' in machine.page

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from children import CHILDREN
-from fakes import is_alive, until
+from fakes import is_alive
 
 from fluxbench.notebook import runner
 from fluxbench.notebook.runner import KEPT_BYTES, Ended, Kept
@@ -55,14 +55,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     ("code", "failure"),
     [
         ("", None),
-        ("raise SystemExit(7)", "it ended with exit code 7"),
         ("raise ValueError('no')", "it ended with exit code 1"),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "it was ended by SIGKILL"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "it was ended by SIGTERM"),
-        (
-            "import os, resource; resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); os.abort()",
-            "it was ended by SIGABRT",
-        ),
         ("raise SystemExit(128 + 11)  # as uv says it of its child", "it was ended by SIGSEGV"),
         ("raise SystemExit(255)", "it ended with exit code 255"),
     ],
@@ -94,10 +88,10 @@ def test_a_command_has_its_folder_and_variables_and_nothing_to_read_and_leaves_i
     ids=["it sleeps", "it closes its streams", "it blocks every signal"],
 )
 def test_a_command_that_is_late_is_killed_and_its_output_is_kept(place: Place, code: str) -> None:
-    ended = place.run(f"import os, signal, time; print('begun', flush=True)\n{code}", limit_s=0.7)
-    assert ended.failure == "it did not end within 0.7 s and was killed"
+    ended = place.run(f"import os, signal, time; print('begun', flush=True)\n{code}", limit_s=1.5)
+    assert ended.failure == "it did not end within 1.5 s and was killed"
     assert ended.stdout == "begun\n"
-    assert ended.duration_s >= 0.7
+    assert ended.duration_s >= 1.5
 
 
 def test_the_caller_is_called_back_while_a_command_is_silent(tmp_path: Path) -> None:
@@ -132,33 +126,7 @@ def test_no_process_that_a_command_started_survives_it(place: Place, end: str, l
     assert place.left() == []
 
 
-def test_a_process_that_forks_before_it_ends_is_ended_too(place: Place) -> None:
-    ended = place.run(
-        """
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    while os.fork() == 0:
-        open("beat", "a").write(".")
-        time.sleep(0.02)
-    os._exit(0)
-while not os.path.exists("beat"):
-    time.sleep(0.001)
-"""
-    )
-    assert ended.failure is None
-    beats = (place.folder / "beat").stat().st_size
-    assert not until(lambda: (place.folder / "beat").stat().st_size > beats, limit_s=0.3)
-
-
 # What is kept of a stream.
-
-
-def kept(*pieces: bytes) -> str:
-    stream = Kept()
-    for piece in pieces:
-        stream.add(piece)
-    return stream.text()
 
 
 @pytest.mark.parametrize(
@@ -168,16 +136,15 @@ def kept(*pieces: bytes) -> str:
         ((b"x" * KEPT_BYTES, b"x" * KEPT_BYTES), "x" * 2 * KEPT_BYTES),
         (("é".encode()[:1], "é".encode()[1:]), "é"),
         ((b"caf\xe9 \xff",), "caf\ufffd \ufffd"),
+        (
+            (b"A" * KEPT_BYTES, b"x" * 10_000_000, b"B" * KEPT_BYTES),
+            f"{'A' * KEPT_BYTES}\n[... 10.0 MB of output are left out here ...]\n{'B' * KEPT_BYTES}",
+        ),
     ],
-    ids=["short", "twice what is kept", "half a character", "no UTF-8"],
+    ids=["short", "twice what is kept", "half a character", "no UTF-8", "the beginning and the end of a long one"],
 )
-def test_a_stream_is_kept_whole(pieces: tuple[bytes, ...], text: str) -> None:
-    assert kept(*pieces) == text
-
-
-def test_of_a_long_stream_the_beginning_and_the_end_are_kept_and_what_is_between_is_counted() -> None:
-    text = kept(b"BEGINS", *[b"x" * 65536] * 160, b"ENDS")
-    assert text.startswith("BEGINSx")
-    assert text.endswith("xENDS")
-    assert "\n[... 10.0 MB of output are left out here ...]\n" in text
-    assert len(text) < 3 * KEPT_BYTES
+def test_a_stream_is_kept_as_far_as_there_is_room(pieces: tuple[bytes, ...], text: str) -> None:
+    stream = Kept()
+    for piece in pieces:
+        stream.add(piece)
+    assert stream.text() == text

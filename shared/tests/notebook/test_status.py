@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shutil
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -65,25 +62,26 @@ def test_variants_are_listed_with_the_state_of_their_cell_and_their_statuses(mac
 # What differs.
 
 
-def test_a_new_driver_makes_every_cell_stale_and_a_build_runs_them(
-    built: Machine, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("changes", "difference"),
+    [
+        ({"driver": NEWER}, f"driver {DRIVER} -> {NEWER}"),
+        (
+            {"driver": NEWER, "name": "NVIDIA A100"},  # whose driver is not compared
+            "measured on another device: NVIDIA Made Up -> NVIDIA A100",
+        ),
+    ],
+)
+def test_a_new_driver_or_device_makes_every_cell_stale_and_a_build_runs_them(
+    built: Machine, capsys: pytest.CaptureFixture[str], changes: dict[str, str], difference: str
 ) -> None:
-    built.has(driver=NEWER)
+    built.has(**changes)
     cells = status(built, capsys)
-    difference = f"driver {DRIVER} -> {NEWER}"
     assert cells["first"] == ("stale", [difference])
     assert cells["figure"] == ("stale", [difference, "it needs first, which is stale"])
     assert built.build().problems == ()
     assert built.ran() == ALL
     assert set(built.states().values()) == {"fresh"}
-
-
-def test_another_device_is_named_once_and_its_driver_is_not_compared(
-    built: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    built.has(driver=NEWER, name="NVIDIA A100")
-    _, reasons = status(built, capsys)["figure"]
-    assert reasons == ["measured on another device: NVIDIA Made Up -> NVIDIA A100", "it needs first, which is stale"]
 
 
 @pytest.mark.parametrize(
@@ -115,26 +113,18 @@ def test_code_that_changes_while_a_cell_measures_leaves_no_fresh_result(
 
 def test_code_that_changed_makes_stale_what_shows_by_it_and_nothing_else(machine: Machine) -> None:
     machine.write('id=shows: # /// script\n# dependencies = ["fluxbench"]\n# ///', "id=prints")
-    package = machine.folder / "shared" / "src" / "fluxbench"
-    shutil.copytree(REPOSITORY / "shared/src/fluxbench", package)
-
-    def run(*arguments: str) -> dict[str, SHOWN]:
-        """Run a command of the copy, on this machine's device, and return the state and reasons of each cell."""
-        command = [sys.executable, "-m", "fluxbench.cli", *arguments]
-        done = subprocess.run(command, cwd=package.parent, capture_output=True, text=True)
-        cells = json.loads(done.stdout)["cells"] if "status" in arguments else []
-        return {cell["cell"]: (cell["state"], cell["reasons"]) for cell in cells}
-
-    machine.monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    run("build", str(machine.notebook), "--output", str(machine.output))
-    assert run("status", str(machine.notebook), "--json") == {"shows": ("fresh", []), "prints": ("fresh", [])}
-    for file in ("report/blocks.py", "device/peaks.toml", "worker/worker.py", "notebook/status.py"):
-        with (package / file).open("a", encoding="utf-8") as changed:
-            changed.write("\n# another line\n")
-    assert run("status", str(machine.notebook), "--json") == {
-        "shows": ("stale", ["device/peaks.toml changed", "report changed"]),
-        "prints": ("fresh", []),
-    }
+    machine.build()
+    assert machine.states() == {"shows": "fresh", "prints": "fresh"}
+    path = machine.good("shows").folder / "result.json"
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    code = {key for key in fields["depends"] if key.startswith("code.")}
+    assert {"code.report", "code.analysis"} < code
+    assert not {"code.worker", "code.timing", "code.notebook"} & code
+    assert not any(key.startswith("code.") for key in machine.good("prints").run.depends)
+    fields["depends"]["code.report"] = "0123"
+    path.write_text(json.dumps(fields), encoding="utf-8")
+    assert machine.states() == {"shows": "stale", "prints": "fresh"}
+    assert machine.reasons("shows") == ("report changed",)
 
 
 @pytest.mark.parametrize(
@@ -207,23 +197,6 @@ def test_a_result_of_an_older_fluxbench_is_stale_and_no_error(
     assert built.build("second").problems == ()  # the page shows it
 
 
-def test_a_cell_whose_last_run_failed_says_why(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    machine.rewrite("bench.measure()\n```\n\n```python id=second", "sys.exit('fluxbench: it is on fire')\n```\n\n"
-                    "```python id=second")  # fmt: skip
-    machine.build()
-    cells = status(machine, capsys)
-    assert cells["first"] == ("failed", ["its last run failed: it is on fire"])
-    assert cells["figure"] == ("not run", ["it was never run here"])
-
-
-def test_cells_of_a_cycle_say_so(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    built.rewrite("```python id=first outputs", "```python id=first needs=figure outputs")
-    reason = "it needs cells that need it, or one that does"
-    cells = status(built, capsys)
-    assert cells["first"] == cells["figure"] == ("stale", [reason])
-    assert cells["other"] == ("fresh", [])
-
-
 @pytest.mark.parametrize("outcome", Status)
 def test_only_failures_that_may_pass_the_next_time_are_retryable(machine: Machine, outcome: Status) -> None:
     machine.measures("first", record("torch_math"), record("flex", status=outcome))
@@ -265,7 +238,7 @@ def test_a_cell_without_records_has_a_fingerprint_in_what_it_measured(
 
 
 @pytest.mark.parametrize("driver", [DRIVER, NEWER])
-def test_asking_writes_nothing_and_starts_no_process(
+def test_asking_writes_nothing_and_starts_no_process_though_a_build_runs(
     built: Machine, monkeypatch: pytest.MonkeyPatch, driver: str
 ) -> None:
     built.has(driver=driver)
@@ -274,16 +247,10 @@ def test_asking_writes_nothing_and_starts_no_process(
     def refuse(*arguments: Any, **options: Any) -> None:
         raise AssertionError(f"a process was started: {arguments}")
 
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    monkeypatch.setattr("os.fork", refuse)
-    monkeypatch.setattr("os.posix_spawn", refuse)
+    for name in ("subprocess.Popen", "os.fork", "os.posix_spawn"):
+        monkeypatch.setattr(name, refuse)
     before = listing(built.folder)
-    assert built.command("status") == (0 if driver == DRIVER else 1)
+    with (built.notebook.parent / ".uvnote" / "fluxbench.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert built.command("status") == (0 if driver == DRIVER else 1)
     assert listing(built.folder) == before
-
-
-def test_asking_while_a_build_runs_is_answered(built: Machine) -> None:
-    lock = built.notebook.parent / ".uvnote" / "fluxbench.lock"
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        assert built.command("status") == 0

@@ -19,7 +19,7 @@ CACHE_BYTES = 60 * 2**20
 
 
 def changed(operation: str = "attention", base: Workload = LONGEST, **shape: int | bool | str) -> Workload:
-    return operations.at(operation, "changed", {**base.shape, **shape}, group="changed", x=1, x_unit="tokens")
+    return operations.workload(operation, "changed", {**base.shape, **shape}, group="changed", x=1, x_unit="tokens")
 
 
 SHORT = changed(seq_len_q=64, seq_len_k=64, batch=64)  # more bytes than operations

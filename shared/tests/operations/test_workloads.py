@@ -22,7 +22,7 @@ class Halved:
 
 
 def make(operation: str = "attention", **changes: Any) -> Workload:
-    return operations.workload(operation, "made-up", group="group", x=5, x_unit="text tokens", **shape(**changes))
+    return operations.workload(operation, "made-up", shape(**changes), group="group", x=5, x_unit="text tokens")
 
 
 def test_operations_are_found_by_name_and_by_module_and_attribute() -> None:
@@ -87,7 +87,7 @@ def test_a_workload_that_cannot_be_is_refused(changes: dict[str, Any], message: 
         ({"tokens": 4608}, "4,608 tokens (5 of them text), 4 heads of 64, bfloat16"),
         ({"batch": 2, "causal": True}, "batch 2, 123 tokens (5 of them text), 4 heads of 64, bfloat16, causal"),
         ({"kv_heads": 2}, "123 tokens (5 of them text), 4 heads of 64 on 2 of keys and values, bfloat16"),
-        ({"seq_len_q": 1, "head_dim_v": 32}, "1 queries on 123 keys, 4 heads of 64 (values 32), bfloat16"),
+        ({"seq_len_q": 1, "head_dim_v": 32}, "one query on 123 keys, 4 heads of 64 (values 32), bfloat16"),
     ],
 )
 def test_a_workload_is_described_in_words(changes: dict[str, Any], words: str) -> None:

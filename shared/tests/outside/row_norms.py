@@ -59,10 +59,11 @@ class RowNorms:
         return None
 
 
+SHAPE: Shape = {"batch": 1, "heads": 2, "kv_heads": 2, "head_dim_qk": 64, "head_dim_v": 64, "dtype": "bfloat16"}
 WORKLOADS = tuple(
     operations.workload(
-        OPERATION, f"row-norms-{tokens}", group="row-norms", x=tokens, x_unit="tokens", batch=1, seq_len_q=tokens,
-        seq_len_k=tokens, heads=2, kv_heads=2, head_dim_qk=64, head_dim_v=64, dtype="bfloat16",
+        OPERATION, f"row-norms-{tokens}", {**SHAPE, "seq_len_q": tokens, "seq_len_k": tokens},
+        group="row-norms", x=tokens, x_unit="tokens",
     )
     for tokens in (33, 96)
 )  # fmt: skip

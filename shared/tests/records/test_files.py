@@ -76,12 +76,6 @@ def test_control_times_are_read_of_both_schemas(tmp_path: Path, name: str, schem
     assert files.read_control(tmp_path, "flex") is None
 
 
-def test_control_times_of_schema_2_come_first(tmp_path: Path) -> None:
-    (tmp_path / "sdpa.sentinel.json").write_text(CONTROL.to_json().replace("a product", "another"))
-    (tmp_path / "sdpa.control.json").write_text(CONTROL.to_json())
-    assert files.read_control(tmp_path, "sdpa") == CONTROL
-
-
 @pytest.mark.parametrize(
     "change",
     [

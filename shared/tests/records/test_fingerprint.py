@@ -54,11 +54,6 @@ def phrases(before: Fingerprint, now: Fingerprint) -> list[str]:
 # In what two differ.
 
 
-@pytest.mark.parametrize("device", [CPU, GPU])
-def test_the_same_differs_in_nothing(device: Device) -> None:
-    assert differences(marks(device=device), marks(device=device)) == []
-
-
 @pytest.mark.parametrize(
     ("now", "phrase"),
     [
@@ -108,12 +103,6 @@ def test_a_lock_is_named_only_where_no_package_that_is_named_differs() -> None:
     changed = {"lock": "torch.txt changed"}
     assert phrases(marks(), marks({**changed, "package.torch": "2.13.0"})) == ["torch 2.11.0 -> 2.13.0"]
     assert phrases(marks(), marks({**changed, **TIMING})) == ["lock torch.txt changed", "timing changed"]
-
-
-def test_another_way_to_the_packages_is_named_with_the_lock_that_it_lacks() -> None:
-    ambient = marks({"way": "ambient", "lock": None})
-    assert phrases(marks(), ambient) == ["environment by uv -> ambient", "lock torch.txt -> none"]
-    assert phrases(ambient, marks()) == ["environment by ambient -> uv", "lock none -> torch.txt"]
 
 
 def test_of_another_device_nothing_else_of_the_device_is_said() -> None:
@@ -187,11 +176,6 @@ def test_times_of_an_unknown_method_are_comparable_with_nothing(before: int, now
     assert "unknown" in str(found)
 
 
-def test_the_present_method_version_is_the_last_and_described() -> None:
-    assert max(VERSIONS) == METHOD_VERSION
-    assert list(VERSIONS) == list(range(1, METHOD_VERSION + 1))
-
-
 # The code.
 
 
@@ -211,11 +195,6 @@ def test_a_file_is_known_by_the_start_of_its_hash_and_a_folder_by_all_its_files(
         hashes.add(fingerprint.hash_of(tmp_path))
     (tmp_path / "a.py").rename(tmp_path / "d.py")
     assert len({*hashes, fingerprint.hash_of(tmp_path)}) == 5
-
-
-@pytest.mark.parametrize("path", [*fingerprint.MEASURING, *fingerprint.SHOWING])
-def test_what_results_depend_on_is_there(path: str) -> None:
-    assert (PACKAGE / path).exists()
 
 
 @pytest.mark.parametrize("judging", ["stats/significance.py", "stats/pooling.py", "analysis/history.py"])

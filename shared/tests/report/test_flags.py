@@ -119,10 +119,10 @@ def test_signs_are_explained_with_whom_they_are_of() -> None:
 
 def test_a_regime_whose_times_have_no_signs_here_is_named_without() -> None:
     both = record("flex", converged={SUSTAINED: False, BURST: False})
-    [note] = legend.notes([record(), both], signed=(SUSTAINED,))
-    assert note.endswith(": sustained flex; burst flex, without the sign.")
+    [note] = legend.notes([record(), both], shown=(SUSTAINED,))
+    assert note.endswith(": sustained flex; burst flex, without the symbol.")
     [note] = legend.notes([record(converged={BURST: False}), both])
-    assert note.endswith(": sustained flex; burst every row, without the sign.")
+    assert note.endswith(": sustained flex; burst every row, without the symbol.")
 
 
 def test_many_are_counted_and_all_are_every_variant() -> None:
@@ -130,10 +130,10 @@ def test_many_are_counted_and_all_are_every_variant() -> None:
     assert legend.notes([*capped, record()])[0].endswith(": sustained 9 of 10 variants.")
     assert legend.notes([*capped[:8], record()])[0].endswith(", v6, v7.")
     late = [changed(each, flags=(LAUNCH_BOUND,)) for each in capped]
-    assert legend.late_note(late).endswith("has no rank: every variant.")
+    assert legend.launch_bound_note(late).endswith("has no rank: every variant.")
 
 
 def test_launch_bound_is_explained_of_what_has_times() -> None:
-    assert legend.late_note([record(), record("flex", flags=[LAUNCH_BOUND])]).startswith("h: launch-bound, ")
-    assert legend.late_note([record(), record("flex", flags=[LAUNCH_BOUND])]).endswith("has no rank: flex.")
-    assert legend.late_note([record()]) == ""
+    assert legend.launch_bound_note([record(), record("flex", flags=[LAUNCH_BOUND])]).startswith("h: launch-bound, ")
+    assert legend.launch_bound_note([record(), record("flex", flags=[LAUNCH_BOUND])]).endswith("has no rank: flex.")
+    assert legend.launch_bound_note([record()]) == ""

@@ -16,7 +16,6 @@ from sites import H200, record
 
 from fluxbench.cli import main
 from fluxbench.core.errors import SetupError
-from fluxbench.core.files import write_gzip
 from fluxbench.records import files
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
@@ -89,14 +88,6 @@ def test_what_a_build_leaves_is_taken_without_its_page(tmp_path: Path, beside: t
     assert names == {f"h200/flux/records/{name}" for name in expected}
 
 
-def test_compressed_records_are_taken_as_they_are(tmp_path: Path) -> None:
-    home = tmp_path / "sent"
-    home.mkdir()
-    write_gzip(home / "sdpa.jsonl.gz", record().to_json() + "\n")
-    assert add(home, reports(tmp_path)).problems == ()
-    assert (tmp_path / "reports" / "h200" / "flux" / "records" / "sdpa.jsonl.gz").is_file()
-
-
 def timed(of: Record, regime: str = SUSTAINED, ms: float = 1.0, **fields: Any) -> Record:
     """Return a record with another time in one regime."""
     return changed(of, timings={**of.timings, regime: timing(ms, of.variant, **fields)})
@@ -134,11 +125,10 @@ def test_a_record_that_cannot_be_believed_is_refused(
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-@pytest.mark.parametrize("ms", [5e-324, 1e-7, 1e308])
-def test_a_time_that_no_call_takes_is_refused_on_any_device(tmp_path: Path, ms: float) -> None:
-    intake = taken(tmp_path, timed(record(fingerprint={**H200, "device": "an unknown card"}), ms=ms, ci=0.0))
+def test_a_time_that_no_call_takes_is_refused_on_any_device(tmp_path: Path) -> None:
+    intake = taken(tmp_path, timed(record(fingerprint={**H200, "device": "an unknown card"}), ms=1e-7, ci=0.0))
     assert [problem.partition(": ")[2] for problem in intake.problems] == [
-        f"sustained: times must lie within 1e-06 to 1e+09 ms, got {ms:g}"
+        "sustained: times must lie within 1e-06 to 1e+09 ms, got 1e-07"
     ]
 
 
@@ -195,9 +185,6 @@ def test_what_lies_beside_records_must_be_whole(tmp_path: Path, name: str, conte
     ("field", "value", "says"),
     [
         ("schema", 3, "schema of a record must be 2, got 3"),
-        ("status", "FINE", "Invalid enum value 'FINE'"),
-        ("status", "TIMEOUT", "reason must be null exactly when PASSED"),
-        ("variant", ["x"], "Expected `str`, got `array` - at `$.variant`"),
         ("notebook", "../flux", "the names of notebook and file must be safe as paths"),
     ],
 )
@@ -219,25 +206,20 @@ def test_a_file_is_of_one_notebook_and_not_empty(tmp_path: Path) -> None:
     )
 
 
-def test_a_target_is_never_overwritten(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("sent", "name", "says"),
+    [
+        *(("sent", name, "a target's name must be") for name in ("../up", ".hidden", "a/b", "a" * 65)),
+        ("reports", None, r"must hold records, \*\.jsonl"),
+        ("nowhere", None, "must be given as a folder"),
+    ],
+)
+def test_what_cannot_be_begun_is_refused(tmp_path: Path, sent: str, name: str | None, says: str) -> None:
+    folder(tmp_path, record())
     home = reports(tmp_path)
-    (home / "h200").mkdir()
-    with pytest.raises(SetupError, match="is there already and is never overwritten; choose another name by --target"):
-        add(folder(tmp_path, record()), home)
-    assert list((home / "h200").iterdir()) == []
-
-
-@pytest.mark.parametrize("name", ["../up", ".hidden", "a/b", "a" * 65])
-def test_a_name_that_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(SetupError, match="a target's name must be"):
-        add(folder(tmp_path, record()), reports(tmp_path), name)
-
-
-def test_a_folder_without_records_says_where_they_must_be(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match=r"must hold records, \*\.jsonl"):
-        add(tmp_path, reports(tmp_path))
-    with pytest.raises(SetupError, match="must be given as a folder"):
-        add(tmp_path / "nowhere", reports(tmp_path))
+    with pytest.raises(SetupError, match=says):
+        add(tmp_path / sent, home, name)
+    assert list(home.iterdir()) == []
 
 
 def test_nothing_is_left_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -250,13 +232,15 @@ def test_nothing_is_left_where_the_disk_is_full(tmp_path: Path, monkeypatch: pyt
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-def test_the_command_says_what_came_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_says_what_came_of_it_and_never_overwrites(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = reports(tmp_path)
     arguments = ["add", str(folder(tmp_path, record())), "--reports", str(home)]
     assert main(arguments) == 0
     assert capsys.readouterr().out.startswith(f"fluxbench: taken in as {home / 'h200'}: NVIDIA H200, records: 1; ")
     assert main(arguments) == 2
-    assert "is there already" in capsys.readouterr().err
+    assert "is there already and is never overwritten; choose another name by --target" in capsys.readouterr().err
     bad = folder(tmp_path, record(measured_at="never"), where="bad")
     assert main(["add", str(bad), "--reports", str(home), "--target", "new"]) == 1
     assert "measured_at must be a time" in capsys.readouterr().err

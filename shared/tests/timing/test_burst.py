@@ -104,7 +104,7 @@ def test_preparing_is_not_timed_and_comes_before_the_cache_is_cleared(clock: Clo
     for _ in range(3):
         inputs.perturb()
         contents.append(inputs.inputs["q"] + 1)
-    assert any(torch.equal(taken.outputs["a", "small"].outputs["out"], each) for each in contents)  # type: ignore[arg-type]
+    assert any(torch.equal(taken.outputs["a", "small"].outputs["out"], each) for each in contents)
 
 
 def test_the_output_of_a_round_that_cannot_be_foreseen_is_kept_with_what_is_expected_of_its_inputs(

@@ -62,16 +62,6 @@ def test_each_bit_is_a_word_and_an_idle_gpu_is_none(bitmask: int, words: tuple[s
     assert throttle_reasons(bitmask) == words
 
 
-def test_the_words_are_those_of_nvml_itself() -> None:
-    pynvml = pytest.importorskip("pynvml")
-    bits = {name: value for name, value in vars(pynvml).items() if name.startswith("nvmlClocksEventReason")}
-    assert bits
-    for name, bit in bits.items():
-        word = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name[21:]).lstrip("_")
-        if word not in ("gpu_idle", "none", "all", "user_defined_clocks"):
-            assert throttle_reasons(bit) == (word,)
-
-
 def test_a_summary_is_the_medians_and_all_reasons_in_order(card: SimpleNamespace) -> None:
     card.sm_now_mhz, card.reasons = in_turn(1980, 1700), in_turn(0x20, 0x4)
     readings = sampled()

@@ -181,17 +181,6 @@ def all_new(contents: list[Tensors]) -> bool:
     )
 
 
-@pytest.mark.parametrize("on_cpu", [True, False])
-def test_in_burst_a_variant_never_gets_what_it_has_seen(on_cpu: bool) -> None:
-    seen: list[Tensors] = []
-    stopwatch = Stopwatch(ON_CPU) if on_cpu else LikeAGPU()
-    trial({"small": prepared()}, remembering(seen), stopwatch=stopwatch).burst()
-    *warm, first, second = seen  # the last two are those of two rounds
-    assert len(warm) == (1 if on_cpu else 3)
-    assert all_new([warm[0], first, second])
-    assert all_new([warm[-1], first, second])
-
-
 def test_the_output_that_is_judged_after_a_block_is_of_contents_that_are_new() -> None:
     seen: list[Tensors] = []
     one = trial({"small": prepared()}, remembering(seen))
@@ -224,14 +213,6 @@ def test_a_wrong_output_in_either_regime_is_found(chosen: Callable[[int], bool])
     assert wrong.status is Status.INCORRECT
     assert wrong.reason.startswith("right when checked, wrong when timed: relative L2 error")
     assert wrong.flag is None
-
-
-def test_which_round_s_output_is_judged_cannot_be_foreseen() -> None:
-    found = {
-        bool(through(trial({"small": prepared(count=2)}, when(lambda index: index == 1, zeros), seed=seed)))
-        for seed in range(8)
-    }
-    assert found == {True, False}
 
 
 def test_one_wrong_workload_costs_no_other() -> None:

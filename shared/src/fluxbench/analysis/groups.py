@@ -10,7 +10,6 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
-EAGER = "eager"
 # What disqualifies a variant at every length: a wrong answer, or a time that cannot be believed.
 _NOT_BELIEVED = (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK)
 

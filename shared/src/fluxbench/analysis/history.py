@@ -107,12 +107,12 @@ class Timeline:
         """The workload in words."""
         return f"{self.group.name} at {self.group.longest.x:,} {self.group.axis}"
 
-    def called(self, index: int) -> str:
+    def label(self, index: int) -> str:
         """Return one revision in words: `driver 580.10, torch 2.9.0, 2026-01-31`."""
         versions = [f"{name} {texts[index]}" for name, texts in self.head.items() if name in VERSIONS]
         return ", ".join([*versions, self.head["date"][index]])
 
-    def broken(self) -> list[str]:
+    def break_sentences(self) -> list[str]:
         """Return a sentence for each reason of a break."""
         pairs: dict[Incomparable, list[str]] = {}
         for one in self.breaks:

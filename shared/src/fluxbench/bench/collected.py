@@ -14,7 +14,7 @@ from fluxbench.timing.telemetry import Log, Reading
 Pair = tuple[str, str]  # variant, workload
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trial:
     """What one process took of one variant, and in which of all workers: one may take over from another that died."""
 
@@ -104,7 +104,7 @@ class Collected:
         ]
         if trial.is_reference:
             return references
-        at = of_worker.index(trial)
-        before = [each for each in references if of_worker.index(each) < at]
-        after = [each for each in references if of_worker.index(each) > at]
+        place = of_worker.index(trial)
+        before = [each for each in references if of_worker.index(each) < place]
+        after = [each for each in references if of_worker.index(each) > place]
         return [*before[-1:], *after[:1]]

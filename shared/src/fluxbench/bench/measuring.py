@@ -159,19 +159,23 @@ def _run(
     progress.say(steps=PROCESSES * len(workloads) * len(wanted))
     with contextlib.ExitStack() as stack:
         batches = []
-        for at in _by_operation(workloads):
+        for of_operation in _by_operation(workloads):
             references = tuple(
-                name for name in study.references if not any(_unsupported(name, device, each) for each in at)
+                name
+                for name in study.references
+                if not any(_unsupported(name, device, workload) for workload in of_operation)
             )
             for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
                 folder = Path(stack.enter_context(scratch(cell, settings)))
-                its = dataclasses.replace(environment, variables={**environment.variables, **dict(variables)})
-                pool = stack.enter_context(contextlib.closing(Pool(folder, its, device, names, PROCESSES)))
+                with_variables = dataclasses.replace(
+                    environment, variables={**environment.variables, **dict(variables)}
+                )
+                pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, PROCESSES)))
                 batch = Batch(
                     folder=folder,
-                    environment=its,
+                    environment=with_variables,
                     device=device,
-                    workloads=at,
+                    workloads=of_operation,
                     variants=tuple(names),
                     references=references,
                     processes=PROCESSES,
@@ -189,7 +193,7 @@ def _by_operation(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:
     found: dict[str, list[Workload]] = {}
     for workload in workloads:
         found.setdefault(workload.operation, []).append(workload)
-    return [tuple(its) for its in found.values()]
+    return [tuple(group) for group in found.values()]
 
 
 def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], list[str]]:

@@ -54,9 +54,7 @@ class Batch:
                         return
                     if exit_ is None:
                         break
-                    if (
-                        worker and not exit_.wrote
-                    ):  # while it imported: the next ones write what they are about to import
+                    if worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
                         pool.close()
                     else:
                         self._fail(collected, exit_, left, self._timed(collected, process) - before)
@@ -97,9 +95,9 @@ class Batch:
         """Let what the worker was at fail; a fresh one goes on with the rest. Between two trials nothing has failed."""
         if exit_.variant is None and exit_.workload is None and timed:
             return
-        at = [exit_.workload] if exit_.workload else [workload.name for workload in self.workloads]
+        lost = [exit_.workload] if exit_.workload else [workload.name for workload in self.workloads]
         for name in left if exit_.variant is None else (exit_.variant,):
-            for workload in at:
+            for workload in lost:
                 collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:

@@ -15,7 +15,7 @@ from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Cupt
 from fluxbench.records.status import FlagKind
 from fluxbench.timing.telemetry import summarize
 
-SLEPT_S = 0.1
+_SLEPT_S = 0.1
 
 
 def with_state(
@@ -88,9 +88,9 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
         yield Flag(kind=FlagKind.NOT_SETTLED, regime=SUSTAINED, value=unsettled)
     for regime, several in ((BURST, [each.burst for each in taken]), (SUSTAINED, loaded)):
         for kept, kind in ((False, FlagKind.DISCARDED), (True, FlagKind.KEPT_OUT_OF_REGIME)):
-            if its := [each for each in several if each.off_regime and each.kept_off is kept]:
-                share = sum(each.off_regime for each in its) / sum(len(each.off) for each in its)
-                reasons = ", ".join(sorted({reason for each in its for reason in each.reasons}))
+            if affected := [each for each in several if each.off_regime and each.kept_off is kept]:
+                share = sum(each.off_regime for each in affected) / sum(len(each.off) for each in affected)
+                reasons = ", ".join(sorted({reason for each in affected for reason in each.reasons}))
                 yield Flag(kind=kind, regime=regime, value=round(share, 4), detail=reasons)
     if not record.cupti:
         yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
@@ -100,7 +100,7 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
         yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
-    if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > SLEPT_S:
+    if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > _SLEPT_S:
         yield Flag(kind=FlagKind.SLEPT, value=round(slept, 1))
     state = record.telemetry.get(SUSTAINED) or record.telemetry[BURST]
     if on_gpu and state.sm_clock_mhz is None:

@@ -106,14 +106,14 @@ def places(collected: Collected) -> Iterator[dict[str, Any]]:
         calls = 2 * len(rounds.samples_ms) + bool(rounds.control_ms)
         for workload in trial.timed.workloads:
             found = series.burst(trial, workload, collected.log)
-            ranked = [at for at, counts in enumerate(found.counts) if counts]
+            ranked = [index for index, counts in enumerate(found.counts) if counts]
             yield {
                 "process": trial.timed.process,
                 "variant": trial.timed.variant,
                 "workload": workload,
                 "trial": own.index(trial),
                 "trials": len(own),
-                "places": [rounds.places[workload][at] for at in ranked],
+                "places": [rounds.places[workload][index] for index in ranked],
                 "of": calls,
-                "samples_ms": [round(found.samples_ms[at], 6) for at in ranked],
+                "samples_ms": [round(found.samples_ms[index], 6) for index in ranked],
             }

@@ -105,7 +105,7 @@ def _attempts(variant: Variant) -> Iterator[tuple[str, _Attempt]]:
 
 def _try(variant: Variant, operation: Operation, shape: Shape, device: torch.device) -> ProbeResult:
     inputs = operation.inputs(shape, operation.input_kinds[0], _SEED, device)
-    workload = operations.at("attention", "probe", shape, group="probe", x=1, x_unit="calls")
+    workload = operations.workload("attention", "probe", shape, group="probe", x=1, x_unit="calls")
     case = Case.of(operation, workload, inputs)
     try:
         bound = operation.bind(FormedVariant(variant, EAGER), shape)

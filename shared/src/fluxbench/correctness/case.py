@@ -33,8 +33,7 @@ class Case:
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors) -> Case:
         """Compute the reference of these inputs. Raises `ValueError` where the operation has none."""
         dtype = getattr(torch, operation.attention(workload.shape).dtype)
-        device = next(iter(inputs.values())).device
-        expected = operation.reference(workload.shape, inputs, precise_dtype(device))
+        expected = operation.reference(workload.shape, inputs, torch.float64)
         unfused = operation.reference(workload.shape, inputs, dtype)
         if not expected or expected.keys() != unfused.keys():
             raise ValueError(f"operation {operation.name!r} must have a reference with the same outputs in each dtype")
@@ -68,11 +67,6 @@ class Case:
         if quantized_budget is not None:
             return quantized_budget
         return 2 * self.unfused_rel_l2[output] + UNIT_ROUNDOFF[self.dtype] / math.sqrt(6)
-
-
-def precise_dtype(device: torch.device) -> torch.dtype:
-    """Return float64, or float32 where the device has no float64 (Apple's GPUs)."""
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def relative_l2(out: torch.Tensor, expected: torch.Tensor) -> float:

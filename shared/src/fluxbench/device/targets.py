@@ -13,7 +13,6 @@ from fluxbench.device.model import Device
 
 FALLBACK = "any"
 _FIELDS = ("locks", "exclude", "required")
-_OF_MAKE = ("libraries",)  # fields that only the Makefile reads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,11 +33,10 @@ def of(device: Device, root: Path) -> Target:
     tables = tomllib.loads((root / "environment" / "targets.toml").read_text(encoding="utf-8"))
     name = target_name(device)
     table = {**tables[FALLBACK], **tables.get(name, {})}
-    if unknown := sorted(table.keys() - {*_FIELDS, *_OF_MAKE}):
-        known = ", ".join((*_FIELDS, *_OF_MAKE))
+    if unknown := sorted(table.keys() - set(_FIELDS)):
         raise SetupError(
-            f"target {name!r} of environment/targets.toml must have only {known}, got {', '.join(unknown)}; "
-            "remove or rename it"
+            f"target {name!r} of environment/targets.toml must have only {', '.join(_FIELDS)}, "
+            f"got {', '.join(unknown)}; remove or rename it"
         )
     return Target(name=name, **{field: tuple(table[field]) for field in _FIELDS})
 

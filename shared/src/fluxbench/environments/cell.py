@@ -14,10 +14,8 @@ from fluxbench.core.errors import SetupError
 
 # The reference expression of the inline script metadata specification (PEP 723), which fixes this syntax.
 _BLOCK = re.compile(r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)+)^# ///$")
-
-
 _KEYS = ("notebook", "study", "packages", "variants", "measures", "lock", "reads")
-MEASURES = ("variants", "rates", "trials")
+_MEASURES = ("variants", "rates", "trials")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,8 +105,8 @@ def parse(source: str, cell_id: str) -> Cell:
             raise SetupError(f"a measured package must have an exact pin such as torch==2.13.0, got {package!r}")
     if lock is not None and (not isinstance(lock, str) or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", lock)):
         raise SetupError(f"the lock of cell {cell_id!r} must be a name such as flash-attn-2, got {lock!r}")
-    if measures not in MEASURES:
-        raise SetupError(f"measures of cell {cell_id!r} must be one of {', '.join(MEASURES)}, got {measures!r}")
+    if measures not in _MEASURES:
+        raise SetupError(f"measures of cell {cell_id!r} must be one of {', '.join(_MEASURES)}, got {measures!r}")
     if not isinstance(variants, list) or not all(isinstance(name, str) for name in variants):
         raise SetupError(f"variants of cell {cell_id!r} must be a list of names, got {variants!r}")
     if bool(variants) != (measures != "rates"):

@@ -7,10 +7,10 @@
 // an H200 the ratio of FlashAttention-2's time to its own varied by 0.04 to 0.07% while each varied by 0.2 to 0.3%. A
 // product that read its operands through the L2 cache followed attention hardly at all.
 //
-// sentinel.fatbin is what runs: machine code for compute capability 8.x, 9.0, 10.x and 12.x, which no driver and no
+// control.fatbin is what runs: machine code for compute capability 8.x, 9.0, 10.x and 12.x, which no driver and no
 // library compiles again (on other devices the driver compiles its PTX). Made by nvcc 13.0.88:
 //   nvcc -O3 -std=c++17 -fatbin -gencode arch=compute_80,code=[sm_80,compute_80] -gencode arch=compute_90,code=sm_90
-//     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_120,code=sm_120 -o sentinel.fatbin sentinel.cu
+//     -gencode arch=compute_100,code=sm_100 -gencode arch=compute_120,code=sm_120 -o control.fatbin control.cu
 // Never change either file: comparisons with earlier results would lose their fixed point.
 #include <cuda_bf16.h>
 #include <mma.h>

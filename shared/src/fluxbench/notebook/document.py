@@ -18,7 +18,7 @@ from fluxbench.environments import cell
 
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
 # Files that lie beside the artifacts of a result: uvnote's own and those of `notebook.store`.
-RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
+_RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +111,7 @@ def unsafe_artifact(name: str) -> str | None:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or not all(_SAFE_NAME.fullmatch(part) for part in parts):
         return f"an artifact's name must be letters, digits and any of ' .+@=,-_', got {name!r}"
-    if name in RESERVED:
+    if name in _RESERVED:
         return f"an artifact must not be called {name!r}, which is kept beside the artifacts; choose another name"
     return None
 

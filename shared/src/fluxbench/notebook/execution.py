@@ -27,8 +27,8 @@ from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
 
-CELL_LIMIT_S = 1200.0
-DISPLAY_BYTES = 2 * runner.KEPT_BYTES  # of markup that is kept; of more, the text is shown in its place
+_CELL_LIMIT_S = 1200.0
+_DISPLAY_BYTES = 2 * runner.KEPT_BYTES  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
 _HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
 _PROGRESS, _DISPLAY = ".fluxbench-progress", ".fluxbench-display.html"
@@ -45,7 +45,7 @@ def variables(settings: Settings) -> dict[str, str]:
                 f"uv must start, got exit code {done.returncode} from {program}: {done.stderr.strip()[:200]}"
             )
         common["UV_CACHE_DIR"] = done.stdout.strip()
-    limit_s = settings.cell_limit_s or CELL_LIMIT_S
+    limit_s = settings.cell_limit_s or _CELL_LIMIT_S
     common |= {
         "PATH": os.pathsep.join((str(Path(program).parent), common.get("PATH", ""))),
         # Cells run with this interpreter: the packages that they ask for are in environments of their own.
@@ -167,7 +167,7 @@ def _is_hidden(path: Path) -> bool:
 def _display(path: Path) -> str | None:
     """Return the markup that a cell displays; None where it left none, or more than is kept."""
     try:
-        return path.read_text(encoding="utf-8") if 0 < path.stat().st_size <= DISPLAY_BYTES else None
+        return path.read_text(encoding="utf-8") if 0 < path.stat().st_size <= _DISPLAY_BYTES else None
     except (OSError, UnicodeDecodeError):
         return None
 

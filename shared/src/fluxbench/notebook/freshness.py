@@ -29,7 +29,7 @@ from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.status import Status
 
 # These may pass the next time: the network is back, the other process has left the device.
-RETRYABLE = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
+_RETRYABLE = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 CYCLE = "it needs cells that need it, or one that does"
 _NO_RECORDS = ("rates.json", "trials.json")  # what measuring cells without records leave
 
@@ -187,7 +187,7 @@ def _of_needs(code: CodeCell, result: Result, needed: Mapping[str, Freshness]) -
 
 def _retryable(result: Result) -> str | None:
     """Return in a sentence what of a result failed in a way that may pass the next time, or None."""
-    records = [record for record in result.records or () if record.status in RETRYABLE]
+    records = [record for record in result.records or () if record.status in _RETRYABLE]
     if records:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in records))
         return f"what failed may pass the next time: {names}"

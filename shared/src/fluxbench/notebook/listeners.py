@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self, TextIO
 
 from fluxbench.core.progress import Progress
 
-LINE_EVERY_S = 10.0
+_LINE_EVERY_S = 10.0
 
 
 class Listener(Protocol):
@@ -88,7 +88,7 @@ class Lines:
     def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
         """Print that a cell begins, and now and then what it is doing."""
         printed_id, printed_s = self._printed
-        if printed_id == cell_id and elapsed_s < printed_s + LINE_EVERY_S:
+        if printed_id == cell_id and elapsed_s < printed_s + _LINE_EVERY_S:
             return
         self._printed = (cell_id, elapsed_s)
         self._print(f"{self._numbered(cell_id)} {progress.step}".rstrip() + self._left(cell_id, elapsed_s, progress))

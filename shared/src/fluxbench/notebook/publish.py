@@ -24,7 +24,7 @@ from fluxbench.report import results
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
 _GATHERED = (results.RECORDS, results.EARLIER, results.REST)  # copies of what measuring cells left
 _COMPRESSED = ("trials.json",)  # it holds every sample
-_KEPT = (*files.SUFFIXES, ".control.json", ".sentinel.json")  # in the history
+_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES)  # in the history
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:

@@ -18,8 +18,6 @@ from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record, RecordError
 
-_CONTROL = (".control.json", ".sentinel.json")  # the second of schema 1
-
 
 def measured(spec: str, root: Path) -> Measured:
     """Return the records and control times of `FOLDER` or `FOLDER@REVISION`, a folder relative to `root`.
@@ -136,7 +134,7 @@ def _is_present(path: str) -> bool:
     """Whether a path below a folder is one of its present records or control times, and not of its history."""
     folders = PurePosixPath(path).parts[:-1]
     in_place = not folders or (folders[-1] == "records" and len(folders) <= 2)
-    return in_place and path.endswith((*files.SUFFIXES, *_CONTROL))
+    return in_place and path.endswith((*files.SUFFIXES, *files.CONTROL_SUFFIXES))
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

@@ -21,8 +21,8 @@ from pathlib import Path
 from fluxbench.notebook import supervisor
 
 KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
-TICK_S = 0.2
-DRAIN_S = 1.0
+_TICK_S = 0.2
+_DRAIN_S = 1.0  # seconds to read on after the supervisor ended
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +130,15 @@ def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick:
             selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
         ticked = time.monotonic()
         gone_s = None  # when the supervisor ended: what it could not kill may hold the streams open for good
-        while selector.get_map() and (gone_s is None or time.monotonic() < gone_s + DRAIN_S):
-            for key, _ in selector.select(TICK_S):
+        while selector.get_map() and (gone_s is None or time.monotonic() < gone_s + _DRAIN_S):
+            for key, _ in selector.select(_TICK_S):
                 data = os.read(key.fd, 1 << 16)
                 key.data.add(data)
                 if not data:
                     selector.unregister(key.fileobj)
             if gone_s is None and watcher.poll() is not None:
                 gone_s = time.monotonic()
-            if time.monotonic() - ticked >= TICK_S:
+            if time.monotonic() - ticked >= _TICK_S:
                 tick()
                 ticked = time.monotonic()
 

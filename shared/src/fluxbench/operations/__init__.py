@@ -48,15 +48,8 @@ def find(name: str) -> Operation:
     return cast(Operation, found)
 
 
-def workload(
-    operation: str, name: str, *, group: str, x: int, x_unit: str, ranks: int = 1, **shape: int | float | bool | str
-) -> Workload:
+def workload(operation: str, name: str, shape: Shape, *, group: str, x: int, x_unit: str, ranks: int = 1) -> Workload:
     """Return a workload with its cost. Raises `ValueError` where the operation has no such shape."""
-    return at(operation, name, shape, group=group, x=x, x_unit=x_unit, ranks=ranks)
-
-
-def at(operation: str, name: str, shape: Shape, *, group: str, x: int, x_unit: str, ranks: int = 1) -> Workload:
-    """Return a workload as `workload` does, of a shape that is a mapping."""
     try:
         cost = find(operation).cost(shape)
     except ValueError as error:

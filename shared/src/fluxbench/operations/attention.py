@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fluxbench.operations import math_attention, qkv, symmetries
@@ -13,7 +13,7 @@ from fluxbench.operations.workload import Cost, Shape
 if TYPE_CHECKING:
     import torch
 
-PARTS = {
+PARTS: Mapping[str, str] = {
     "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray",
     "other": r"Memset|FillFunctor",
 }
@@ -23,7 +23,7 @@ class AttentionForward:
     """softmax(q k^T / sqrt(head_dim_qk)) v. Output: `out`, `[batch, seq_len_q, heads, head_dim_v]`, contiguous."""
 
     name = "attention"
-    input_kinds = qkv.KINDS
+    input_kinds: tuple[str, ...] = qkv.KINDS
     parts = PARTS
     differentiates = False
 

@@ -48,10 +48,10 @@ class AttentionBackward:
 
         call = self.attention(shape)
         rng = qkv.generator(f"{sorted(shape.items())}", kind, seed, device)
-        found = qkv.make(call, kind, rng)
+        tensors = qkv.make(call, kind, rng)
         of_output = (call.batch, call.seq_len_q, call.heads, call.head_dim_v)
-        found["dout"] = torch.randn(of_output, generator=rng, device=rng.device).to(found["q"].dtype)
-        return found
+        tensors["dout"] = torch.randn(of_output, generator=rng, device=rng.device).to(tensors["q"].dtype)
+        return tensors
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
         """Return the gradients of unfused attention in a dtype."""
@@ -75,7 +75,7 @@ class AttentionBackward:
             out, leaves, dout = prepared
             gradients = torch.autograd.grad(out, leaves, dout, retain_graph=True)
             # As the projection before it takes them; a copy only where the kernel wrote another layout.
-            return {name: each.contiguous() for name, each in zip(("dq", "dk", "dv"), gradients, strict=True)}
+            return {name: gradient.contiguous() for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True)}
 
         return Bound(call, prepare)
 

@@ -25,10 +25,9 @@ def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype) -> torch.T
     q, k, v = (inputs[name] for name in "qkv")
     out = torch.empty(*q.shape[:3], v.shape[-1], dtype=dtype, device=q.device)
     for batch, head, kv_head, start, stop in _blocks(call):
-        parts = (q[batch, start:stop, head], k[batch, :, kv_head], v[batch, :, kv_head])
-        out[batch, start:stop, head] = _attend(
-            *(part.to(dtype) for part in parts), hidden=_hidden(call, q, start, stop)
-        )
+        rows, keys, values = q[batch, start:stop, head], k[batch, :, kv_head], v[batch, :, kv_head]
+        hidden = _hidden(call, q, start, stop)
+        out[batch, start:stop, head] = _attend(rows.to(dtype), keys.to(dtype), values.to(dtype), hidden=hidden)
     return out
 
 
@@ -69,8 +68,10 @@ def _by_autograd(
     import torch
 
     with torch.inference_mode(False), torch.enable_grad():
-        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-        return torch.autograd.grad(_attend(*leaves, hidden=hidden), leaves, dout.clone())
+        q, k, v = (x.clone().requires_grad_() for x in (q, k, v))
+        out = _attend(q, k, v, hidden=hidden)
+        gradients: tuple[torch.Tensor, ...] = torch.autograd.grad(out, (q, k, v), dout.clone())
+        return gradients
 
 
 def _by_hand(

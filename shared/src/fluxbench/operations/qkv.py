@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fluxbench.operations.protocol import Tensors
 
 KINDS = ("normal", "flux")
-OUTLIER_CHANNELS = 4
-OUTLIER_OFFSET = 8.0  # standard deviations of the noise
-VALUE_BIAS = 0.5  # standard deviation of v's bias over channels; larger would hide errors behind a large mean
+_OUTLIER_CHANNELS = 4
+_OUTLIER_OFFSET = 8.0  # standard deviations of the noise
+_VALUE_BIAS = 0.5  # standard deviation of v's bias over channels; larger would hide errors behind a large mean
 
 
 def generator(name: str, kind: str, seed: int, device: torch.device | str) -> torch.Generator:
@@ -49,7 +49,7 @@ def make(call: AttentionCall, kind: str, rng: torch.Generator) -> Tensors:
     k = noise(call.batch, call.seq_len_k, call.kv_heads, call.head_dim_qk)
     v = noise(call.batch, call.seq_len_k, call.kv_heads, call.head_dim_v)
     if kind == "flux":
-        channels = torch.randperm(call.head_dim_qk, generator=rng, device=rng.device)[:OUTLIER_CHANNELS]
-        k[..., channels] += OUTLIER_OFFSET * noise(call.kv_heads, len(channels)).sign()
-        v += VALUE_BIAS * noise(call.kv_heads, call.head_dim_v)
+        channels = torch.randperm(call.head_dim_qk, generator=rng, device=rng.device)[:_OUTLIER_CHANNELS]
+        k[..., channels] += _OUTLIER_OFFSET * noise(call.kv_heads, len(channels)).sign()
+        v += _VALUE_BIAS * noise(call.kv_heads, call.head_dim_v)
     return {"q": q.to(dtype), "k": k.to(dtype), "v": v.to(dtype)}

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Mapping
 
 from fluxbench.operations import workload
-from fluxbench.operations.workload import Workload
+from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
 # A latent of FLUX, Qwen-Image and their kin is the image over 8, packed in patches of 2 x 2: (pixels / 16)**2 tokens.
@@ -32,24 +32,23 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
             found[f"flux1-{pixels}px{suffix}"] = _joint("flux1", pixels, 24, FLUX_TEXT_TOKENS, operation, suffix)
         found[f"llama3-8b{suffix}"] = tuple(
             workload(
-                operation, f"llama3-8b-{tokens}{suffix}", group=f"llama3-8b{suffix}", x=tokens, x_unit="tokens",
-                **_square(tokens, 32, kv_heads=8, causal=True),
+                operation, f"llama3-8b-{tokens}{suffix}", _square(tokens, 32, kv_heads=8, causal=True),
+                group=f"llama3-8b{suffix}", x=tokens, x_unit="tokens",
             )
             for tokens in _CAUSAL_TOKENS
         )  # fmt: skip
     for pixels in (512, 1024, 2048):
         tokens = (pixels // _PIXELS_PER_TOKEN) ** 2 + 512
         name = f"flux2-{pixels}px"
-        one = workload("attention", f"{name}-t512", group="flux2", x=tokens, x_unit="tokens", **_square(tokens, 48))
+        one = workload("attention", f"{name}-t512", _square(tokens, 48), group="flux2", x=tokens, x_unit="tokens")
         found[name] = (one,)
     found["qwen-image-1024px"] = _joint("qwen-image", 1024, 24, QWEN_TEXT_TOKENS)
     for name, tokens in (("wan-480p", 32_760), ("wan-720p", 75_600)):
-        found[name] = (workload("attention", name, group="wan", x=tokens, x_unit="tokens", **_square(tokens, 40)),)
+        found[name] = (workload("attention", name, _square(tokens, 40), group="wan", x=tokens, x_unit="tokens"),)
     found["llama3-8b-decode"] = tuple(
         workload(
-            "decode", f"llama3-8b-decode-{tokens}", group="llama3-8b-decode", x=tokens, x_unit="cached tokens",
-            batch=1, seq_len_q=1, seq_len_k=tokens, heads=32, kv_heads=8, head_dim_qk=128, head_dim_v=128,
-            dtype="bfloat16", causal=False,
+            "decode", f"llama3-8b-decode-{tokens}", {**_square(tokens, 32, kv_heads=8), "seq_len_q": 1},
+            group="llama3-8b-decode", x=tokens, x_unit="cached tokens",
         )
         for tokens in _CACHED_TOKENS
     )  # fmt: skip
@@ -88,14 +87,14 @@ def _joint(
     name = f"{model}-{pixels}px"
     return tuple(
         workload(
-            operation, f"{name}-t{text}{suffix}", group=f"{name}{suffix}", x=text, x_unit="text tokens",
-            **_square(image_tokens + text, heads),
+            operation, f"{name}-t{text}{suffix}", _square(image_tokens + text, heads),
+            group=f"{name}{suffix}", x=text, x_unit="text tokens",
         )
         for text in text_tokens
     )  # fmt: skip
 
 
-def _square(tokens: int, heads: int, kv_heads: int | None = None, causal: bool = False) -> dict[str, int | bool | str]:
+def _square(tokens: int, heads: int, kv_heads: int | None = None, causal: bool = False) -> Shape:
     """Return the shape of an attention of tokens to themselves: batch 1, heads of 128, bfloat16."""
     return {
         "batch": 1,

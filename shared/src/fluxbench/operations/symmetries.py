@@ -44,27 +44,27 @@ class Symmetry:
     def inputs(self, first: Tensors) -> Tensors:
         """Return q, k and v in place of the first ones, and the output's gradient `dout` where there is one."""
         q, k, v = (first[name] for name in "qkv")
-        found = {
+        perturbed = {
             "q": (q * (_of_heads(self.signs_qk, q) * self.scale_q)).roll(self.shift_q, 1),
             "k": (k * (self.signs_qk / self.scale_q)).roll(self.shift_k, 1),
             "v": (v * (self.signs_v * self.scale_v)).roll(self.shift_k, 1),
         }
         if "dout" in first:
-            found["dout"] = (first["dout"] * _of_heads(self.signs_v, first["dout"])).roll(self.shift_q, 1)
-        return found
+            perturbed["dout"] = (first["dout"] * _of_heads(self.signs_v, first["dout"])).roll(self.shift_q, 1)
+        return perturbed
 
     def outputs(self, first: Tensors) -> Tensors:
         """Return the outputs that follow from those for the first inputs: out, or dq, dk and dv."""
-        found = {}
+        expected = {}
         if "out" in first:
             out = first["out"]
-            found["out"] = out.roll(self.shift_q, 1) * _of_heads(self.signs_v * self.scale_v, out)
+            expected["out"] = out.roll(self.shift_q, 1) * _of_heads(self.signs_v * self.scale_v, out)
         if "dq" in first:  # the scores' gradient grows with v
             dq, dk, dv = first["dq"], first["dk"], first["dv"]
-            found["dq"] = dq.roll(self.shift_q, 1) * _of_heads(self.signs_qk * (self.scale_v / self.scale_q), dq)
-            found["dk"] = dk.roll(self.shift_k, 1) * (self.signs_qk * (self.scale_v * self.scale_q)).to(dk.dtype)
-            found["dv"] = dv.roll(self.shift_k, 1) * self.signs_v.to(dv.dtype)
-        return found
+            expected["dq"] = dq.roll(self.shift_q, 1) * _of_heads(self.signs_qk * (self.scale_v / self.scale_q), dq)
+            expected["dk"] = dk.roll(self.shift_k, 1) * (self.signs_qk * (self.scale_v * self.scale_q)).to(dk.dtype)
+            expected["dv"] = dv.roll(self.shift_k, 1) * self.signs_v.to(dv.dtype)
+        return expected
 
 
 def of(call: AttentionCall, first: Tensors, rng: torch.Generator) -> Iterator[Symmetry]:

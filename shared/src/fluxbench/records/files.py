@@ -15,6 +15,7 @@ from fluxbench.records import schema, schema1
 from fluxbench.records.schema import SCHEMA, Positive, Record, RecordError
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
+CONTROL_SUFFIXES = (".control.json", ".sentinel.json")  # the second of schema 1
 
 
 def paths(folder: Path) -> list[Path]:
@@ -76,7 +77,7 @@ def read_control(folder: Path, cell: str) -> ControlTimes | None:
 
     Schema 1 called the file `<cell>.sentinel.json`. Raises `RecordError` where it is damaged.
     """
-    for path in (folder / f"{cell}.control.json", folder / f"{cell}.sentinel.json"):
+    for path in (folder / f"{cell}{suffix}" for suffix in CONTROL_SUFFIXES):
         try:
             found = msgspec.json.decode(path.read_bytes(), type=ControlTimes)
         except FileNotFoundError:

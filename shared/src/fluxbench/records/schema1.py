@@ -123,7 +123,7 @@ def _workload(old: Mapping[str, Any]) -> Workload:
     if (known := sets.by_name().get(name)) and dict(known.shape) == shape and old["pass"] == "forward":
         return known
     text = re.search(r"-t(\d+)$", name)
-    return operations.at(
+    return operations.workload(
         _OPERATIONS[old["pass"]],
         name,
         shape,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fluxbench.core.formatting import utc
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Facts
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import versions_of
 
 
 def basis(results: Results) -> Facts:
@@ -22,7 +21,7 @@ def basis(results: Results) -> Facts:
         "driver": f"{device.driver}{cuda}" if device.driver else "",
         "measured": " to ".join(dict.fromkeys((utc(times[0]), utc(times[-1])))) if times else "never",
         "environment": "; partly ".join(environments),
-        "with": ", ".join(_versions(records)),
+        "with": ", ".join(f"{name} {versions}" for name, versions in versions_of(records).items() if name != "driver"),
     }
     return Facts([(name, value) for name, value in rows.items() if value])
 
@@ -33,12 +32,3 @@ def _environment(record: Record) -> str:
         return "as found on the machine; the pins in the cells did not apply to what it had"
     lock = str(record.fingerprint.get("lock") or "").split(" ")[0]  # its hash stands behind its name
     return f"from the lock {lock}" if lock else ""
-
-
-def _versions(records: Iterable[Record]) -> list[str]:
-    versions: dict[str, set[str]] = {}
-    for record in records:
-        for name, version in record.versions.items():
-            versions.setdefault(name, set()).add(version)
-    versions.pop("driver", None)  # it has a row of its own
-    return [f"{name} {' and '.join(sorted(several))}" for name, several in versions.items()]

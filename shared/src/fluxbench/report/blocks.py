@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-WIDTH = 110  # characters of a line of prose in a terminal
+_WIDTH = 110  # characters of a line of prose in a terminal
 _RULE = 44  # characters of the rule below the last column, at most
 _WIDE = 44  # characters of a cell from which on its lines are broken in a page
 
@@ -35,7 +35,7 @@ class Paragraph:
 
     def text(self) -> str:
         """Return wrapped lines."""
-        return textwrap.fill(self.words, WIDTH, break_long_words=False, break_on_hyphens=False)
+        return textwrap.fill(self.words, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
     def html(self) -> str:
         """Return a `<p>`."""
@@ -69,7 +69,7 @@ class Facts:
         width = max((len(name) for name, _ in self.rows), default=0) + 2
         return "\n".join(
             textwrap.fill(
-                value, WIDTH, initial_indent=f"{name:<{width}}", subsequent_indent=" " * width, break_long_words=False
+                value, _WIDTH, initial_indent=f"{name:<{width}}", subsequent_indent=" " * width, break_long_words=False
             )
             for name, value in self.rows
         )
@@ -91,8 +91,10 @@ class Bullets:
         """Return indented lines."""
         lines = [self.title]
         for what, of in self.items:
-            lines += textwrap.wrap(what, WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
-            lines += textwrap.wrap(of, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_long_words=False)
+            lines += textwrap.wrap(what, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+            lines += textwrap.wrap(
+                of, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6, break_long_words=False
+            )
         return "\n".join(lines)
 
     def html(self) -> str:

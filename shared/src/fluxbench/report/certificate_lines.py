@@ -12,10 +12,10 @@ from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.significance import Verdict
 
 # The targets, of an H200, as shares; and the numbers of comparisons below which a rate says too little.
-FALSE_AT_MOST, UNDECIDED_AT_MOST, COMPARISONS = 0.01, 0.10, 200
-DETECTED_AT_LEAST, INJECTED = {1.0: 0.95, 2.0: 1.0}, 100
-POSITION_AT_MOST = 0.002
-RERUN_AT_MOST, RERUNS = 0.003, 3
+_FALSE_AT_MOST, _UNDECIDED_AT_MOST, _COMPARISONS = 0.01, 0.10, 200
+DETECTED_AT_LEAST, _INJECTED = {1.0: 0.95, 2.0: 1.0}, 100
+_POSITION_AT_MOST = 0.002
+_RERUN_AT_MOST, _RERUNS = 0.003, 3
 _NOT_MEASURED = "not measured"
 
 
@@ -55,21 +55,21 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
 
 def _agreement(certificate: Certificate) -> Iterator[Line]:
     same = certificate.same
-    enough, of = same.count >= COMPARISONS, f"{same.count:,} comparisons"
+    enough, of = same.count >= _COMPARISONS, f"{same.count:,} comparisons"
     wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
     yield Line(
         question="A/A: false positives",
         answer=rate_text(wrong),
         of=of,
-        target=f"<= {FALSE_AT_MOST:.0%} of >= {COMPARISONS}",
-        met=_met(wrong, lambda rate: rate <= FALSE_AT_MOST, enough=enough),
+        target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
+        met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=enough),
     )
     yield Line(
         question="A/A: undecided",
         answer=rate_text(undecided),
         of=of,
-        target=f"<= {UNDECIDED_AT_MOST:.0%}",
-        met=_met(undecided, lambda rate: rate <= UNDECIDED_AT_MOST, enough=enough),
+        target=f"<= {_UNDECIDED_AT_MOST:.0%}",
+        met=_met(undecided, lambda rate: rate <= _UNDECIDED_AT_MOST, enough=enough),
     )
 
 
@@ -81,20 +81,20 @@ def _detection(certificate: Certificate) -> Iterator[Line]:
             question=f"a slowdown of {level:g}% is detected",
             answer=rate_text(rate),
             of=f"{count:,} comparisons",
-            target="-" if least is None else f">= {least:.0%} of >= {INJECTED}",
-            met="-" if least is None else _met(rate, least.__le__, enough=count >= INJECTED),
+            target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
+            met="-" if least is None else _met(rate, least.__le__, enough=count >= _INJECTED),
         )
 
 
 def _position(certificate: Certificate) -> Line:
     noise = max((effect.noise for effect in certificate.position), default=0.0)
-    clear = noise < POSITION_AT_MOST / 2
-    met = _met(certificate.position_effect, lambda share: share <= POSITION_AT_MOST, enough=True)
+    clear = noise < _POSITION_AT_MOST / 2
+    met = _met(certificate.position_effect, lambda share: share <= _POSITION_AT_MOST, enough=True)
     return Line(
         question="the position in the order moves a median by",
         answer=_share(certificate.position_effect),
         of=f"{sum(one.count for one in certificate.position):,} samples, trials; noise {percent(noise, 2)}",
-        target=f"<= {percent(POSITION_AT_MOST)}",
+        target=f"<= {percent(_POSITION_AT_MOST)}",
         met=met if clear else "too few",
     )
 
@@ -109,8 +109,8 @@ def _reruns(certificate: Certificate) -> Iterator[Line]:
             question=f"Flux again{cards}: a {regime} ratio differs by",
             answer=_share(share),
             of=f"{runs} run{'s' * (runs != 1)}, {spread.count if spread else 0} ratios",
-            target=f"<= {percent(RERUN_AT_MOST)} of {RERUNS} runs" if regime == BURST else "-",
-            met=_met(share, lambda share: share <= RERUN_AT_MOST, enough=runs >= RERUNS) if regime == BURST else "-",
+            target=f"<= {percent(_RERUN_AT_MOST)} of {_RERUNS} runs" if regime == BURST else "-",
+            met=_met(share, lambda share: share <= _RERUN_AT_MOST, enough=runs >= _RERUNS) if regime == BURST else "-",
         )
 
 

@@ -1,7 +1,7 @@
-"""The signs behind a rank or a time, and the sentences that explain them.
+"""The symbols behind a rank or a time, and the sentences that explain them.
 
 `=`: tied. `c`: not converged, the limits of time and processes came before the target precision. `h`: launch-bound, the
-host was barely ahead of the device. A sign that every row would have is left out and said once instead.
+host was barely ahead of the device. A symbol that every row would have is left out, and one sentence says so.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ MANY = 8  # variants that a sentence names; of more it gives the number
 
 
 def everywhere(records: Iterable[Record]) -> frozenset[str]:
-    """Return the regimes in which none of several records with times converged: no row has a sign for these."""
+    """Return the regimes in which none of several records with times converged: no row has a symbol for these."""
     capped = [frozenset(capped_regimes(record)) for record in records if record.timing]
     return frozenset.intersection(*capped) if len(capped) > 1 else frozenset()
 
 
-def of_place(entry: Ranked, unsigned: Collection[str]) -> str:
+def of_place(entry: Ranked, omitted: Collection[str]) -> str:
     """Return what stands behind a rank: `=` where it is tied, `c` and `h` of the regime that ranks."""
-    return "=" * entry.tied + of_time(entry.record, ranking_regime([entry.record]), unsigned).strip()
+    return "=" * entry.tied + of_time(entry.record, ranking_regime([entry.record]), omitted).strip()
 
 
-def of_time(record: Record, regime: str, unsigned: Collection[str]) -> str:
+def of_time(record: Record, regime: str, omitted: Collection[str]) -> str:
     """Return what stands behind a time of a record, after a space; empty where nothing does."""
-    signs = "c" * (regime in capped_regimes(record) and regime not in unsigned)
-    signs += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
-    return f" {signs}" if signs else ""
+    symbols = "c" * (regime in capped_regimes(record) and regime not in omitted)
+    symbols += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
+    return f" {symbols}" if symbols else ""
 
 
 def named(record: Record) -> str:
@@ -39,7 +39,7 @@ def named(record: Record) -> str:
     return record.variant + " h" * is_launch_bound(record)
 
 
-def late_note(records: Iterable[Record]) -> str:
+def launch_bound_note(records: Iterable[Record]) -> str:
     """Return the sentence that explains `h`, empty where none of these records has it."""
     timed = [record for record in records if record.timing]
     launch_bound = dict.fromkeys(record.variant for record in timed if is_launch_bound(record))
@@ -52,30 +52,32 @@ def late_note(records: Iterable[Record]) -> str:
     )
 
 
-def notes(records: Iterable[Record], signed: Collection[str] = (SUSTAINED, BURST)) -> list[str]:
-    """Return a sentence for each sign that some of these records have, or that is left out since all would have it.
+def notes(records: Iterable[Record], shown: Collection[str] = (SUSTAINED, BURST)) -> list[str]:
+    """Return a sentence for each symbol that some of these records have, or that is left out since all would have it.
 
-    `signed` are the regimes whose times have signs where this is shown.
+    `shown` are the regimes whose times have symbols where this is shown.
     """
     timed = [record for record in records if record.timing]
-    unsigned = everywhere(timed)
+    omitted = everywhere(timed)
     variants = list(dict.fromkeys(record.variant for record in timed))
     capped: dict[str, dict[str, None]] = {}
     for record in timed:
         for regime in capped_regimes(record):
             capped.setdefault(regime, {})[record.variant] = None
-    with_sign = {regime for regime in capped if regime in signed and regime not in unsigned}
+    with_symbol = {regime for regime in capped if regime in shown and regime not in omitted}
     parts = []
     for regime in (SUSTAINED, BURST):
         if not (of_regime := capped.get(regime)):
             continue
-        which = "every row" if regime in unsigned else _which(list(of_regime), variants)
-        parts.append(f"{regime} {which}" + (", without the sign" if with_sign and regime not in with_sign else ""))
+        which = "every row" if regime in omitted else _which(list(of_regime), variants)
+        parts.append(
+            f"{regime} {which}" + (", without the symbol" if with_symbol and regime not in with_symbol else "")
+        )
     sentences = []
     if parts:
         limits = f"ot converged, the limits of time and processes came before the target precision ({PRECISION})"
-        sentences.append(f"{'c: n' if with_sign else 'N'}{limits}: {'; '.join(parts)}.")
-    if note := late_note(timed):
+        sentences.append(f"{'c: n' if with_symbol else 'N'}{limits}: {'; '.join(parts)}.")
+    if note := launch_bound_note(timed):
         sentences.append(note)
     return sentences
 

@@ -104,18 +104,18 @@ def method(records: Iterable[Record]) -> list[str]:
         paragraphs.append(
             "Sustained, which ranks: calls of one kernel back to back, until clock and power have settled in the state "
             "that this very kernel brings the device to; a sample is the mean over 0.1 s of calls. "
-            f"{_first_upper(conditions(sustained))}."
+            f"{capitalized(conditions(sustained))}."
         )
     if burst:
         paragraphs.append(
             f"Burst{'' if sustained else ', which ranks'}: single calls of a device that rested before, the cache "
-            f"cleared before each; a sample is one call. {_first_upper(conditions(burst, BURST))}."
+            f"cleared before each; a sample is one call. {capitalized(conditions(burst, BURST))}."
         )
     if old:
         of_these = f" ({len(old):,} of {len(passed):,} records)" if burst else ""
         paragraphs.append(
             f"Measured by an older fluxbench{of_these}: what is called sustained are single calls under load, in turn "
-            f"with the other variants, the cache cleared before each; no burst. {_first_upper(conditions(old))}."
+            f"with the other variants, the cache cleared before each; no burst. {capitalized(conditions(old))}."
         )
     days = sorted({record.measured_at[:10] for record in passed})
     versions = "; versions: " + ", ".join(_versions(passed)) if any(record.versions for record in passed) else ""
@@ -129,16 +129,23 @@ def method(records: Iterable[Record]) -> list[str]:
     ]
 
 
-def _versions(records: Iterable[Record]) -> list[str]:
+def versions_of(records: Iterable[Record]) -> dict[str, str]:
+    """Return the versions of each package, or of the driver, in the order of the records: "2.9.0 and 2.10.0"."""
     versions: dict[str, set[str]] = {}
     for record in records:
         for package, version in record.versions.items():
             versions.setdefault(package, set()).add(version)
+    return {package: " and ".join(sorted(several)) for package, several in versions.items()}
+
+
+def _versions(records: Iterable[Record]) -> list[str]:
+    versions = versions_of(records)
     first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
-    return [f"{name} {' and '.join(sorted(versions[name]))}" for name in [*first, *sorted(set(versions) - set(first))]]
+    return [f"{name} {versions[name]}" for name in [*first, *sorted(set(versions) - set(first))]]
 
 
-def _first_upper(text: str) -> str:
+def capitalized(text: str) -> str:
+    """Return a text that begins with a capital letter; the rest stays as it is."""
     return text[:1].upper() + text[1:]
 
 

@@ -24,12 +24,12 @@ from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import ADVANCE, Strip, render, tooltip
 from fluxbench.variants.forms import simplicity
 
-KERNELS = 6  # fastest kernels of a figure
-WIDTH_PT = 350.0  # as wide as a phone, so that its text is read there too
+_KERNELS = 6  # fastest kernels of a figure
+_WIDTH_PT = 350.0  # as wide as a phone, so that its text is read there too
 _ROW_PT, _SCALE_PT = 32.0, 34.0
 _MARGIN_PT = 16.0  # beside the axis, for its outer labels
 _NAME_PT, _TEXT_PT = 10.5, 9.5  # sizes of text
-_CHARACTERS = int(WIDTH_PT / (ADVANCE * _NAME_PT))  # of a name and a time beside each other
+_CHARACTERS = int(_WIDTH_PT / (ADVANCE * _NAME_PT))  # of a name and a time beside each other
 _ONE_SCALE = 8.0  # largest quotient of two times that are drawn on a linear axis from zero
 _TICKS = 6  # at most
 _STEPS = (1, 2, 5)
@@ -43,7 +43,7 @@ def fastest(group: Group) -> list[Record]:
     return [
         record
         for index, record in enumerate(in_order(group))
-        if index < KERNELS or record.variant == reference or record.kernel in quantized
+        if index < _KERNELS or record.variant == reference or record.kernel in quantized
     ]
 
 
@@ -78,7 +78,7 @@ def chart(group: Group, name: str) -> str:
         f"{record.variant} {_time(record)}{' (launch-bound)' * is_launch_bound(record)}" for record in shown
     )
     title = f"ms a call, {regime}, with 95% intervals"
-    return render([_rows(shown, reference_variant(group.records), regime)], title, times, name=name, width_pt=WIDTH_PT)
+    return render([_rows(shown, reference_variant(group.records), regime)], title, times, name=name, width_pt=_WIDTH_PT)
 
 
 def _time(record: Record) -> str:
@@ -102,7 +102,7 @@ def _rows(shown: Sequence[Record], reference: str | None, regime: str) -> Strip:
     height = _ROW_PT * len(shown)
 
     def draw(figure: Any, top: float) -> None:
-        plot = axes(figure, _MARGIN_PT, top, WIDTH_PT - 2 * _MARGIN_PT, height)
+        plot = axes(figure, _MARGIN_PT, top, _WIDTH_PT - 2 * _MARGIN_PT, height)
         plot.set_ylim(height, 0)
         if logarithmic:
             plot.set_xscale("log")
@@ -120,7 +120,7 @@ def _rows(shown: Sequence[Record], reference: str | None, regime: str) -> Strip:
             if len(name) + len(time) >= _CHARACTERS:
                 time = number(timing_of(record).median_ms)
             write_at(figure, 0, baseline, name, fontsize=_NAME_PT)
-            write_at(figure, WIDTH_PT, baseline, time, fontsize=_NAME_PT, ha="right")
+            write_at(figure, _WIDTH_PT, baseline, time, fontsize=_NAME_PT, ha="right")
 
     return Strip(height + _SCALE_PT, draw)
 

@@ -22,11 +22,8 @@ from fluxbench.records.schema import Record, RecordError
 from fluxbench.site import refusals
 from fluxbench.site.collect import device_of
 
-# Of a cell, and taken with its records; the second line as schema 1 called them.
-_BESIDE = (
-    *(".samples.json.gz", ".control.json", ".capabilities.json"),
-    *(".samples.json", ".sentinel.json"),
-)
+# Of a cell, and taken with its records; the third as schema 1 called it.
+_BESIDE = (".samples.json.gz", ".capabilities.json", ".samples.json", *files.CONTROL_SUFFIXES)
 _OF_ALL = ("device.json", "rates.json", "ceilings.json")  # the last as schema 1 called it
 _LAYOUTS = ("artifacts/*/", "*/records/", "records/", "")  # of a build, a target, a notebook, and records alone
 _MOST_BYTES = 256 << 20  # of a file, decompressed
@@ -56,10 +53,10 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     files. Without a name the target has the device's. Raises `SetupError` where there is nothing to take in, or where
     a target of that name is there already.
     """
-    found = _files(path)
-    if not found:
+    paths = _files(path)
+    if not paths:
         raise SetupError(f"{path} must hold records, *.jsonl, by itself or in artifacts/ or records/; there are none")
-    by_file, problems = _read(path, found)
+    by_file, problems = _read(path, paths)
     records = [record for of_file in by_file.values() for record in of_file]
     if records:
         problems += [*refusals.of_all(records), *_lost(path, by_file)]
@@ -91,11 +88,11 @@ def _files(path: Path) -> list[Path]:
     return next((of_layout for of_layout in of_layouts if of_layout), [])
 
 
-def _read(path: Path, found: Iterable[Path]) -> tuple[dict[Path, list[Record]], list[str]]:
+def _read(path: Path, paths: Iterable[Path]) -> tuple[dict[Path, list[Record]], list[str]]:
     """Return the records by their file, and a sentence for each file that does not hold what it must."""
     by_file: dict[Path, list[Record]] = {}
     problems: list[str] = []
-    for file in found:
+    for file in paths:
         where = file.relative_to(path)
         try:
             _content(file)

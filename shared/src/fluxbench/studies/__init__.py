@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import pkgutil
 
 from fluxbench.core.errors import SetupError
 from fluxbench.studies.study import Study
 
 NAMES = {
-    "flux": "fluxbench.studies.flux:STUDY",
-    "certificate": "fluxbench.studies.certificate:STUDY",
+    module.name: f"{__name__}.{module.name}:STUDY"
+    for module in pkgutil.iter_modules(__path__)
+    if module.name != "study"  # which says what a study is
 }
 
 

@@ -84,8 +84,8 @@ def burst(
             stopwatch.clear_cache()
             calls[first](perturbed[first[1]].inputs)
         for key in schedule:
-            its = perturbed.get(key[1])
-            prepared = calls[key].prepared(its.inputs if its else {})
+            changed = perturbed.get(key[1])
+            prepared = calls[key].prepared(changed.inputs if changed else {})
             stopwatch.clear_cache()
             stopwatch.record()
             started = time.perf_counter()
@@ -93,7 +93,7 @@ def burst(
             launches[key].append(1e3 * (time.perf_counter() - started))
             stopwatch.record()
             if kept_round[key] == index:
-                outputs[key] = Kept(outputs=copies(out), expected=its.expected if its else None)
+                outputs[key] = Kept(outputs=copies(out), expected=changed.expected if changed else None)
             del out, prepared
         for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
             samples[key].append(sample)
@@ -105,7 +105,7 @@ def burst(
         samples_ms=samples,
         places=places,
         times=times,
-        launch_ms={key: statistics.median(found) for key, found in launches.items()},
+        launch_ms={key: statistics.median(times_ms) for key, times_ms in launches.items()},
         outputs=outputs,
     )
 
@@ -119,19 +119,19 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], perturbed: Mappi
     """Return how long the host takes to launch a round."""
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
-    found = []
+    seconds = []
     for _ in range(2):  # the first one may have to wake the host up
         began = time.perf_counter()
         for (_, workload), bound in calls.items():
-            its = perturbed.get(workload)
-            prepared = bound.prepared(its.inputs if its else {})
+            changed = perturbed.get(workload)
+            prepared = bound.prepared(changed.inputs if changed else {})
             stopwatch.clear_cache()
             stopwatch.record()
             bound.call(prepared)
             stopwatch.record()
-        found.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - began)
     stopwatch.between_ms()
-    return min(found)
+    return min(seconds)
 
 
 def repeated_over_new(
@@ -147,7 +147,7 @@ def repeated_over_new(
     other inputs that is not timed precedes them. So nothing but what a kernel kept of the earlier call can make the
     second one shorter. `launch_s` is the time that the host takes for one call of each.
     """
-    found: dict[str, list[float]] = {name: [] for name in calls}
+    quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()
     for done in range(_MAX_REPEATS):
         if done >= _MIN_REPEATS and time.monotonic() - began > _REPEAT_S:
@@ -166,5 +166,5 @@ def repeated_over_new(
                 stopwatch.record()
         times = stopwatch.between_ms()
         for index, name in enumerate(calls):
-            found[name].append(times[4 * index + 2] / times[4 * index])
-    return {name: statistics.median(quotients) for name, quotients in found.items()}
+            quotients[name].append(times[4 * index + 2] / times[4 * index])
+    return {name: statistics.median(values) for name, values in quotients.items()}

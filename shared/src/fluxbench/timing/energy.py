@@ -26,7 +26,7 @@ def powers(readings: Sequence[Reading], blocks: Mapping[str, Sequence[Span]]) ->
     moved = [later for earlier, later in itertools.pairwise(counts) if later[1] != earlier[1]]
     found = {}
     for name, spans in blocks.items():
-        lines = [np.array([at for at in moved if begin <= at[0] <= end]) for begin, end in spans]
+        lines = [np.array([step for step in moved if begin <= step[0] <= end]) for begin, end in spans]
         lines = [line - line.mean(axis=0) for line in lines if len(line) > 1]
         freedom = sum(len(line) - 1 for line in lines) - 1
         if freedom < 1:

@@ -90,13 +90,13 @@ def kernel_times(
         return {}
     found = {}
     for index, name in enumerate(calls):
-        its = parts[index :: len(calls)]
-        sums = [sum(end - start for start, end, _ in part) / 1e3 for part in its]
-        spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in its]
-        done = dict.fromkeys(part_of(kernel) for part in its for _, _, kernel in part)
+        of_call = parts[index :: len(calls)]
+        sums = [sum(end - start for start, end, _ in part) / 1e3 for part in of_call]
+        spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in of_call]
+        done = dict.fromkeys(part_of(kernel) for part in of_call for _, _, kernel in part)
         by_part = {
             what: statistics.median(
-                sum(end - start for start, end, kernel in part if part_of(kernel) == what) / 1e3 for part in its
+                sum(end - start for start, end, kernel in part if part_of(kernel) == what) / 1e3 for part in of_call
             )
             for what in done
         }

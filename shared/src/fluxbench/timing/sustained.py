@@ -14,7 +14,7 @@ from fluxbench.timing.burst import copies
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
-CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,12 +77,12 @@ def sustain(
                 outputs[workload] = copies(out)
             del out
         launched = time.monotonic()
-        found = stopwatch.between_ms()[::2]
+        totals_ms = stopwatch.between_ms()[::2]
         ahead_s.append(time.monotonic() - launched)
         windows.append((began, time.monotonic()))
-        for workload, total in zip(calls, found, strict=True):
+        for workload, total in zip(calls, totals_ms, strict=True):
             samples[workload].append(total / counts[workload])
-        means.append(sum(found))
+        means.append(sum(totals_ms))
         if not warm_up:
             warm_up = len(means) if sum(means) >= 1e3 * plan.warm_up_s else 0
             continue
@@ -94,8 +94,9 @@ def sustain(
             warm_up += 1  # its speed still moves
             continue
         busy_s = sum(counted) / 1e3
-        known = _half_interval(counted, _windows(plan.sample_s, means)) <= CONVERGED_WITHIN
-        if (busy_s >= plan.min_block_s and known) or busy_s >= cap_s:
+        if busy_s >= cap_s or (
+            busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
+        ):
             break
     return Block(
         samples_ms=samples,

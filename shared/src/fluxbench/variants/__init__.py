@@ -1,67 +1,37 @@
-"""Every variant, in the order in which a page lists them. To add one: its file, a line here, and a cell."""
+"""Every variant: those of the files here. To add one: its file, and a cell that measures it."""
 
 import difflib
+import importlib
+import pkgutil
 
-from fluxbench.variants import (
-    cudnn_frontend,
-    flash_attn_2,
-    flash_attn_3,
-    flash_attn_4,
-    flex,
-    flex_flash,
-    hf_kernels,
-    sageattention,
-    slowed,
-    torch_cudnn,
-    torch_efficient,
-    torch_fa,
-    torch_flash,
-    torch_math,
-    torch_native,
-    transformer_engine,
-    triton_flash,
-    xformers,
-)
+from fluxbench.variants import slowed
 from fluxbench.variants._base import Variant
 from fluxbench.variants.forms import FormedVariant
 
-REGISTRY: tuple[Variant, ...] = (
-    torch_flash.VARIANT,
-    torch_cudnn.VARIANT,
-    torch_efficient.VARIANT,
-    torch_math.VARIANT,
-    torch_native.VARIANT,
-    flex.VARIANT,
-    flex.UNFUSED,
-    flash_attn_2.VARIANT,
-    flash_attn_3.VARIANT,
-    flash_attn_3.FLOAT8,
-    flash_attn_4.VARIANT,
-    torch_fa.FA3,
-    torch_fa.FA4,
-    flex_flash.VARIANT,
-    triton_flash.VARIANT,
-    sageattention.VARIANT,
-    sageattention.CUDA,
-    sageattention.SM90,
-    transformer_engine.FUSED,
-    transformer_engine.FLASH,
-    transformer_engine.UNFUSED,
-    xformers.VARIANT,
-    cudnn_frontend.VARIANT,
-    cudnn_frontend.FLOAT8,
-    hf_kernels.VARIANT,
-    hf_kernels.FLASH_3,
-    hf_kernels.SAGE_ATTENTION,
+# The order in which pages list the files; the ones that are not named here come last, by name.
+_ORDER = (
+    *("torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "flex"),
+    *("flash_attn_2", "flash_attn_3", "flash_attn_4", "torch_fa", "flex_flash", "triton_flash", "sageattention"),
+    *("transformer_engine", "xformers", "cudnn_frontend", "hf_kernels"),
 )
+
+
+def _registered() -> tuple[Variant, ...]:
+    """Return the variants that the files declare, those of one file in the order in which it does."""
+    present = [info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_")]
+    files = sorted(present, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in files]
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Variant))
+
+
+REGISTRY = _registered()
+NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
 # Slower on purpose: the certificate measures them, and no page lists them.
 CERTIFICATE: tuple[Variant, ...] = tuple(
     form
-    for base in (torch_flash.VARIANT, torch_cudnn.VARIANT, torch_math.VARIANT, triton_flash.VARIANT)
-    for form in slowed.of(base)
+    for base in ("torch_flash", "torch_cudnn", "torch_math", "triton_flash")
+    for form in slowed.of(next(variant for variant in REGISTRY if variant.name == base))
 )
-
-NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
 
 
 def notes() -> dict[str, str]:

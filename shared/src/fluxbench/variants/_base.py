@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
-_UNTRIED = {"rocm": "AMD GPUs (ROCm)", "xpu": "Intel GPUs (XPU)", "mps": "Apple GPUs (Metal)"}
 
 
 class Support(enum.Enum):
@@ -99,8 +98,8 @@ def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> s
     if device.kind == "cpu":
         needs = f"needs an NVIDIA GPU of compute capability {_dotted(declared.minimum)} or newer; this is a CPU"
         return None if declared.cpu else needs
-    if device.kind in _UNTRIED:
-        return f"no variant has been checked on {_UNTRIED[device.kind]} yet; this is {device.name}"
+    if device.kind != "cuda":
+        return f"no variant has been checked on {device.kind} devices yet; this is {device.name}"
     if device.compute_capability is None:
         return f"needs compute capability {_dotted(minimum)} or newer; that of {device.name} is unknown"
     have = _dotted(device.compute_capability)
@@ -162,11 +161,17 @@ def sdpa(backend: str | None, call: AttentionCall) -> Attention:
     return attend_on_backend
 
 
-def bounds(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """Return where sequences that lie one after the other begin and end: `[len(lengths) + 1]`, int32, from 0 on."""
+def varlen(call: AttentionCall, device: torch.device, of_k: str = "k") -> dict[str, Any]:
+    """Return what libraries ask of several sequences, by its usual names; `of_k` is what they call keys and values.
+
+    These are where each sequence begins and ends, `[len(lengths) + 1]`, int32, from 0 on, and the longest one's length.
+    """
     import torch
 
-    return torch.tensor([0, *itertools.accumulate(lengths)], dtype=torch.int32, device=device)
+    ends = torch.tensor([0, *itertools.accumulate(call.lengths)], dtype=torch.int32, device=device)
+    sides = ("q", of_k)
+    longest = max(call.lengths)
+    return {f"cu_seqlens_{side}": ends for side in sides} | {f"max_seqlen_{side}": longest for side in sides}
 
 
 def only_output(result: Any) -> Any:
@@ -181,8 +186,8 @@ def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], ker
     """
     pattern = variant.pattern(call)
     named = {"quantization": variant.quantization_pattern, "attention": pattern or "softmax", **parts}
-    found = next((part for part, each in named.items() if each and re.search(each, kernel)), None)
-    return found or ("other" if pattern else "attention")
+    default = "other" if pattern else "attention"
+    return next((part for part, regex in named.items() if regex and re.search(regex, kernel)), default)
 
 
 def _dotted(capability: tuple[int, int]) -> str:

@@ -20,9 +20,7 @@ def load(call: AttentionCall) -> Attention:
         return flash_attn_func(q, k, v, causal=call.causal)
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
-        lengths = {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": longest, "max_seqlen_k": longest}
-        return flash_attn_varlen_func(q[0], k[0], v[0], **lengths, causal=call.causal)[None]
+        return flash_attn_varlen_func(q[0], k[0], v[0], **_base.varlen(call, q.device), causal=call.causal)[None]
 
     return attend_to_each if call.lengths else attend
 

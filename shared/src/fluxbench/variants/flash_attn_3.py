@@ -77,8 +77,7 @@ def _load_varlen(call: AttentionCall) -> Attention:
     flash_attn_varlen_func = interface().flash_attn_varlen_func
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
-        out = flash_attn_varlen_func(q[0], k[0], v[0], bounds, bounds, longest, longest, causal=call.causal)
+        out = flash_attn_varlen_func(q[0], k[0], v[0], **_base.varlen(call, q.device), causal=call.causal)
         return _base.only_output(out)[None]
 
     return attend_to_each

@@ -20,9 +20,9 @@ def load(call: AttentionCall) -> Attention:
         return _base.only_output(flash_attn_func(q=q, k=k, v=v, causal=call.causal))
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
-        lengths = {"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "max_seqlen_q": longest, "max_seqlen_k": longest}
-        return _base.only_output(flash_attn_varlen_func(q=q[0], k=k[0], v=v[0], **lengths, causal=call.causal))[None]
+        return _base.only_output(
+            flash_attn_varlen_func(q=q[0], k=k[0], v=v[0], **_base.varlen(call, q.device), causal=call.causal)
+        )[None]
 
     return attend_to_each if call.lengths else attend
 

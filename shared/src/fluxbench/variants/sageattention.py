@@ -52,13 +52,12 @@ def load_triton(call: AttentionCall) -> Attention:
     """Return the Triton kernel. `sageattn` of 2.x chooses among its kernels, of which this one is Triton's."""
     if not call.lengths:
         return load(call, ("sageattn_qk_int8_pv_fp16_triton", "sageattn"), _PUBLISHED)
-    attention, longest = _first(("sageattn_varlen",), _PUBLISHED), max(call.lengths)
+    attention = _first(("sageattn_varlen",), _PUBLISHED)
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        bounds = _base.bounds(call.lengths, q.device)
         k = k - k.mean(dim=1, keepdim=True)
-        causal = {"is_causal": call.causal, "smooth_k": False}
-        return attention(q[0], k[0], v[0], bounds, bounds, longest, longest, **causal)[None]
+        lengths = _base.varlen(call, q.device)
+        return attention(q[0], k[0], v[0], **lengths, is_causal=call.causal, smooth_k=False)[None]
 
     return attend_to_each
 

@@ -63,9 +63,7 @@ def load(call: AttentionCall, backend: str) -> Attention:
         return module(q, k, v).view(q.shape)
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
-        bounds, longest = _base.bounds(call.lengths, q.device), max(call.lengths)
-        lengths = {"cu_seqlens_q": bounds, "cu_seqlens_kv": bounds, "max_seqlen_q": longest, "max_seqlen_kv": longest}
-        return module(q[0], k[0], v[0], **lengths).view(q.shape)
+        return module(q[0], k[0], v[0], **_base.varlen(call, q.device, "kv")).view(q.shape)
 
     return attend_to_each if call.lengths else attend
 

@@ -30,10 +30,10 @@ from fluxbench.worker.prepared import PreparedWorkload
 
 # A call on repeated inputs over one on new ones, under which the kernel kept something. Side by side, on a GPU, the two
 # are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
-REPEATED_FROM = 0.95
-SKIPS_BELOW = 0.25
-CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
-REFERENCE_S = 0.6  # of a block of the reference, of which there are several beside several variants
+_REPEATED_FROM = 0.95
+_SKIPS_BELOW = 0.25
+_CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
+_REFERENCE_S = 0.6  # of a block of the reference, of which there are several beside several variants
 _NO_WORKLOAD = ""  # that of the control kernel
 
 
@@ -121,7 +121,7 @@ class Trial:
             workload: [bound.prepared(inputs) for inputs in self.workloads[workload].rotation]
             for workload, bound in self.calls.items()
         }
-        max_s = REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
+        max_s = _REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
         expected = {workload: self.workloads[workload].perturbed.expected for workload in self.calls}
         outputs: dict[str, Mapping[str, object]] = {}
@@ -154,11 +154,11 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        calls, workload = {}, None
-        for name, bound in self.calls.items():
-            workload = self.workloads[name].workload
-            calls[name] = functools.partial(bound.call, bound.prepared(self.workloads[name].perturbed.inputs))
-        assert workload is not None
+        calls = {
+            name: functools.partial(bound.call, bound.prepared(self.workloads[name].perturbed.inputs))
+            for name, bound in self.calls.items()
+        }
+        workload = self.workloads[next(iter(calls))].workload
         operation = operations.find(workload.operation)
         asked = operation.attention(workload.shape)
         parts = functools.partial(part_of, self.variant, asked, operation.parts)
@@ -181,17 +181,17 @@ class Trial:
         """Return by how much calls on repeated inputs are shorter than calls on new ones, where that is too much."""
         skips = "skips work on inputs that it has seen"
         side_by_side = self._repeated_over_new.get(workload, 1.0)
-        if side_by_side < REPEATED_FROM:
-            said = f"{skips}: a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
-            return Wrong(Status.ERROR, said, FlagKind.SKIPS_WORK, side_by_side)
+        if side_by_side < _REPEATED_FROM:
+            reason = f"{skips}: a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
+            return Wrong(Status.ERROR, reason, FlagKind.SKIPS_WORK, side_by_side)
         new_ms, repeated_ms = self._new_ms.get(workload), self._repeated_ms.get(workload)
-        if not (self.anchor and new_ms and repeated_ms) or (self.stopwatch.on_cpu and new_ms < CPU_FROM_MS):
+        if not (self.anchor and new_ms and repeated_ms) or (self.stopwatch.on_cpu and new_ms < _CPU_FROM_MS):
             return None
         reference_ms = self.anchor._repeated_ms.get(workload)
         usual = min(1.0, reference_ms / self._reference_new_ms[workload]) if reference_ms else 1.0
-        if repeated_ms < SKIPS_BELOW * usual * new_ms:
-            said = f"{skips}: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on new ones"
-            return Wrong(Status.ERROR, said, FlagKind.SKIPS_WORK, repeated_ms / new_ms)
+        if repeated_ms < _SKIPS_BELOW * usual * new_ms:
+            reason = f"{skips}: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on new ones"
+            return Wrong(Status.ERROR, reason, FlagKind.SKIPS_WORK, repeated_ms / new_ms)
         return None
 
     def _warm_s(self, workload: str) -> float:

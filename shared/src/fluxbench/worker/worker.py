@@ -162,7 +162,7 @@ class Worker:
         return best
 
     def _right_calls(self, name: str, workloads: Mapping[str, PreparedWorkload]) -> dict[str, Bound]:
-        """Build and check a variant at each workload; return it where it was right."""
+        """Build and check a variant at each workload; return its calls where it was right."""
         calls = {}
         for workload, prepared in workloads.items():
             if (name, workload) in self.request.skip:

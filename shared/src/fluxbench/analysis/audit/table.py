@@ -121,7 +121,7 @@ class Row:
         }
         try:
             passes = [
-                operations.at(name, "row", shape, group="row", x=1, x_unit="row")
+                operations.workload(name, "row", shape, group="row", x=1, x_unit="row")
                 for name in _OPERATIONS[self.direction]
             ]
         except ValueError as error:

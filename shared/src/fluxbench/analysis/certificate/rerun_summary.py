@@ -16,7 +16,7 @@ from fluxbench.device.model import Device
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.significance import Verdict
 
-HOW = f'run `make publish`, then `make rerun CELL="sdpa sdpa_compiled flex triton"` {RUNS - 1} times'
+_HOW = f'run `make publish`, then `make rerun CELL="sdpa sdpa_compiled flex triton"` {RUNS - 1} times'
 
 
 def of_notebook(root: Path, device: Device, notebook: str) -> Reruns:
@@ -149,8 +149,8 @@ def _pairs(comparisons: Sequence[Comparison], launch_bound: set[tuple[str, str]]
 def _reason(runs: Mapping[str, Sequence[StoredRun]], notebook: str, *, fast: bool) -> str | None:
     """Return why there is no number, or None."""
     if not runs:
-        return f"there is no result of notebooks/{notebook}.md here; {HOW}"
+        return f"there is no result of notebooks/{notebook}.md here; {_HOW}"
     alone = [cell for cell, of_cell in runs.items() if len(of_cell) < 2]
     if alone:
-        return f"there is one run alone of {', '.join(alone)} with the fingerprint of the newest; {HOW}"
+        return f"there is one run alone of {', '.join(alone)} with the fingerprint of the newest; {_HOW}"
     return None if fast else f"no variant takes less than {FAST_MS:g} ms on this device"

@@ -21,7 +21,7 @@ from fluxbench.records.status import Status
 from fluxbench.stats.pooling import pool
 from fluxbench.stats.significance import SYSTEMATIC, Change, Effect, effect, judge
 
-SUSTAINED_LEAST = 0.01  # smaller sustained changes are not significant: fresh runs of one kernel differ by 0.7%
+_SUSTAINED_LEAST = 0.01  # smaller sustained changes are not significant: fresh runs of one kernel differ by 0.7%
 
 _Records = Mapping[RowKey, Record]
 
@@ -124,7 +124,7 @@ def _sustained(compared: Mapping[RowKey, tuple[Record, Record]]) -> dict[RowKey,
         for key, (old, new) in compared.items()
         if old.burst and old.sustained and new.sustained
     }
-    return dict(zip(effects, judge(list(effects.values()), least=SUSTAINED_LEAST), strict=True))
+    return dict(zip(effects, judge(list(effects.values()), least=_SUSTAINED_LEAST), strict=True))
 
 
 def _mixture(old: _Records, new: _Records, cell: CellKey) -> Mixture | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from fluxbench.core.settings import Settings
 from fluxbench.notebook.doctor.tools import output_of
 
-WALK_S = 0.3  # for counting the sizes of all folders together
+_WALK_S = 0.3  # for counting the sizes of all folders together
 _GB = 10**9
 # What must be free for records and pages; for packages; and for torch with CUDA, roughly: it unpacks to about 6 GB, and
 # its wheels pass through uv's cache.
@@ -39,7 +39,7 @@ class Place:
         return f"{self.path}: {_size(self.free_bytes)} free{size}"
 
 
-def places(settings: Settings, uv: str | None, packages_gb: float, walk_s: float = WALK_S) -> Iterator[Place]:
+def places(settings: Settings, uv: str | None, packages_gb: float, walk_s: float = _WALK_S) -> Iterator[Place]:
     """Yield the folders that a build writes into; uv's cache, the largest, is counted last.
 
     `packages_gb` must be free where packages are installed. Sizes are counted for `walk_s` seconds.

@@ -8,7 +8,7 @@ from fluxbench.analysis.groups import Group, is_launch_bound
 from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.layout import capitalized, draw_groups, place, prose, ranked_records, write_at
+from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
 from fluxbench.report.figures.rows import (
     ROW_PT,
     SCALE_PT,
@@ -20,9 +20,9 @@ from fluxbench.report.figures.rows import (
     write_name,
 )
 from fluxbench.report.figures.svg import WIDTH_PT, Strip
-from fluxbench.report.legend import late_note, named
+from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 
 HEADER = (
     *("workload", "variant", "regime", "energy_mj", "energy_low_mj", "energy_high_mj", "power_w"),
@@ -61,8 +61,8 @@ def _strips(group: Group) -> list[Strip]:
         "calls, with 95% intervals; the second number is the mean power meanwhile. "
         f"{capitalized(conditions(known, SUSTAINED))}."
     )
-    if late := late_note(known):
-        note += f" {late} Such rows come last: the energy of a device that waited in part compares with nothing."
+    if explained := launch_bound_note(known):
+        note += f" {explained} Such rows come last: the energy of a device that waited in part compares with nothing."
     unknown = [record.variant for record in records if not record.energy_mj]
     rest = [prose(f"Not known of {', '.join(unknown)}.")] if unknown else []
     return [prose(note, heading=heading), _energies(known), *rest]

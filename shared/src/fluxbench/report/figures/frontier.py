@@ -15,7 +15,6 @@ from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.curves import COARSE, plain_number
 from fluxbench.report.figures.layout import (
     axes,
-    capitalized,
     draw_groups,
     place,
     prose,
@@ -24,9 +23,9 @@ from fluxbench.report.figures.layout import (
 )
 from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import CHARACTER_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
-from fluxbench.report.legend import late_note, named
+from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 
 HEADER = (
     *("workload", "variant", "precision_class", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
@@ -98,8 +97,8 @@ def _strips(group: Group) -> list[Strip]:
         f"much (within {_ALIKE - 1:.0%}) is measurably faster. Measurably: the intervals of the {regime} ratio do not "
         f"overlap. {capitalized(regime)}: {conditions(shown, regime)}."
     )
-    if late := late_note(shown):
-        note += f" {late} Such times beat nothing, have no interval here, and are of kernels with h in all forms."
+    if explained := launch_bound_note(shown):
+        note += f" {explained} Such times beat nothing, have no interval here, and are of kernels with h in all forms."
     heading = f"Error against {regime} time: {place(group)}"
     return [prose(note, heading=heading, gap=18), _errors_over_times(shown, regime)]
 

@@ -15,10 +15,11 @@ from fluxbench.analysis.history import VERSIONS, Timeline, not_comparable
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, curves
-from fluxbench.report.figures.layout import axes, capitalized, prose, write_at
+from fluxbench.report.figures.layout import axes, prose, write_at
 from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, render, tooltip
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import capitalized
 from fluxbench.variants.forms import simplicity
 
 HEADER = (
@@ -78,7 +79,7 @@ def _strips(timeline: Timeline) -> list[Strip]:
     if scale.step < column_pt:  # no room for more than their numbers
         key = [prose(*_revisions(timeline), gap=4)]
         head = {"revision": head["revision"]}
-    broken = [prose(*timeline.broken())] if timeline.breaks else []
+    broken = [prose(*timeline.break_sentences())] if timeline.breaks else []
     return [prose(note, heading=heading), _times(timeline, shown, texts, head, scale), *key, *broken]
 
 
@@ -89,11 +90,11 @@ def _summary(timeline: Timeline) -> str:
         medians = [f"{number(timing_of(record).median_ms)} ms (revision {index + 1})" for index, record in points]
         times.append(f"{variant} {', '.join(medians)}")
     revisions = "; ".join(_revisions(timeline))
-    return " ".join([f"{timeline.where}: {'; '.join(times)}. Revisions: {revisions}.", *timeline.broken()])
+    return " ".join([f"{timeline.where}: {'; '.join(times)}. Revisions: {revisions}.", *timeline.break_sentences()])
 
 
 def _revisions(timeline: Timeline) -> list[str]:
-    return [f"{index + 1}: {timeline.called(index)}" for index in range(len(timeline.revisions))]
+    return [f"{index + 1}: {timeline.label(index)}" for index in range(len(timeline.revisions))]
 
 
 def _one_per_kernel(timeline: Timeline) -> dict[str, Curve]:

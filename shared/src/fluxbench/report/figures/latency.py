@@ -24,12 +24,12 @@ from fluxbench.analysis.ranking import overlap
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, curves
-from fluxbench.report.figures.layout import axes, capitalized, draw_groups, prose, write_at
+from fluxbench.report.figures.layout import axes, draw_groups, prose, write_at
 from fluxbench.report.figures.style import look_of
 from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
-from fluxbench.report.legend import late_note, named
+from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 from fluxbench.report.sentences import title as title_of
 from fluxbench.variants.forms import simplicity
 
@@ -82,8 +82,10 @@ def _strips(group: Group) -> list[Strip]:
         "point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
         "forms beats."
     )
-    if late := late_note(passed):
-        note += f" {late} Such times have no interval here, and a kernel's line ends in one only if all its forms do."
+    if explained := launch_bound_note(passed):
+        note += (
+            f" {explained} Such times have no interval here, and a kernel's line ends in one only if all its forms do."
+        )
     strips = [
         prose(
             note, heading=f"{capitalized(regime)} latency (ms, logarithmic): {title_of(group)}, against {group.axis}"
@@ -218,7 +220,7 @@ def _limits(shown: list[Curve]) -> tuple[float, float]:
 
 
 def _last(group: Group, curve: Curve) -> str:
-    """Return the last point's median in ms, its sign, and its place where it is not at the group's longest workload."""
+    """Return the last point's median in ms, its symbol, and its x where that is not the group's longest."""
     record = curve[-1]
     x = "" if record.workload == group.longest else f" at {record.workload.x:,}"
     return number(timing_of(record).median_ms) + " h" * is_launch_bound(record) + x

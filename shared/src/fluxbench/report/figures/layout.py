@@ -13,7 +13,7 @@ from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, render
-from fluxbench.report.legend import late_note, named
+from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import title as title_of
 
@@ -68,11 +68,6 @@ def place(group: Group) -> str:
     tokens = workload.shape.get("seq_len_k") if workload.x_unit == "text tokens" else None
     in_all = f", {tokens:,} in all" if isinstance(tokens, int) else ""
     return f"{title_of(group)} at {workload.x:,} {workload.x_unit}{in_all}"
-
-
-def capitalized(text: str) -> str:
-    """Return a text that begins with a capital letter; the rest stays as it is."""
-    return text[:1].upper() + text[1:]
 
 
 def axes(figure: Any, left: float, top: float, width: float, height: float) -> Any:
@@ -139,4 +134,4 @@ def _summary(group: Group) -> str:
         for record in records
     ]
     shown = f"{place(group)}, fastest first, {ranking_regime(records)}: {', '.join(medians)}."
-    return " ".join(filter(None, (shown, late_note(records), _not_passed(group))))
+    return " ".join(filter(None, (shown, launch_bound_note(records), _not_passed(group))))

@@ -15,12 +15,12 @@ from fluxbench.analysis.groups import Group
 from fluxbench.core.formatting import number, percent
 from fluxbench.records.schema import BURST, Record
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.layout import capitalized, draw_groups, place, prose, ranked_records, write_at
+from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
 from fluxbench.report.figures.rows import ROW_PT, SCALE_PT, TEXT_PT, baseline_of, row_axes, write_name
 from fluxbench.report.figures.style import COLOURS, INK
 from fluxbench.report.figures.svg import SMALL_PT, Strip, tooltip
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 
 # By part: colour and density; they differ in lightness too. Parts of other operations have the colours that are left.
 _PAINT = {

@@ -15,7 +15,6 @@ from fluxbench.records.schema import BURST, Record, Timing
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.layout import (
     by_class,
-    capitalized,
     draw_groups,
     place,
     prose,
@@ -27,7 +26,7 @@ from fluxbench.report.figures.style import INK
 from fluxbench.report.figures.svg import WIDTH_PT, Strip, tooltip
 from fluxbench.report.legend import everywhere, notes, of_place
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 
 HEADER = (
     *("workload", "precision_class", "rank", "variant", "regime", "ratio", "ratio_low", "ratio_high", "median_ms"),
@@ -74,14 +73,14 @@ def _strips(group: Group) -> list[Strip]:
     note += notes(records, (regime,))
     ends = [end for record in records for timing in record.timings.values() for end in timing.ratio_ci95]
     strips = [prose(" ".join(note), heading=f"{capitalized(regime)} time over {reference}'s: {place(group)}")]
-    unsigned = everywhere(records)
+    omitted = everywhere(records)
     label = f"time per call over {reference}'s ({regime}{'; diamonds: burst' if beside else ''})"
     for index, (kind, entries) in enumerate(classes.items(), start=1):
         if len(classes) > 1:
             strips.append(prose(_CLASSES[kind], gap=4))
-        signs = [of_place(entry, unsigned) for entry in entries]
+        symbols = [of_place(entry, omitted) for entry in entries]
         last = index == len(classes)
-        strips.append(_ratios(entries, signs, (min(ends), max(ends)), reference, label if last else ""))
+        strips.append(_ratios(entries, symbols, (min(ends), max(ends)), reference, label if last else ""))
     return strips
 
 
@@ -91,24 +90,22 @@ def _burst_beside(record: Record) -> Timing | None:
 
 
 def _ratios(
-    entries: Sequence[Ranked], signs: Sequence[str], ends: tuple[float, float], reference: str | None, label: str
+    entries: Sequence[Ranked], symbols: Sequence[str], ends: tuple[float, float], reference: str | None, label: str
 ) -> Strip:
     def draw(figure: Any, top: float) -> None:
         plot = row_axes(figure, top, len(entries), label)
         scale_x(plot, min(ends[0], 1), max(ends[1], 1), "×")
         plot.axvline(1, color=INK, linewidth=1.2)
-        for index, (entry, sign) in enumerate(zip(entries, signs, strict=True)):
+        for index, (entry, symbol) in enumerate(zip(entries, symbols, strict=True)):
             record, timing = entry.record, timing_of(entry.record)
             ratio = interval(timing.ratio, timing.ratio_ci95)
             words = f"{ratio} of {reference}'s time, {ranking_regime([record])}"
             mark_row(plot, index, record, timing.ratio, timing.ratio_ci95, words)
             if burst := _burst_beside(record):
-                (mark,) = plot.plot(
-                    [burst.ratio], [index], "d", color=INK, fillstyle="none", markersize=4.5, clip_on=False
-                )
+                (mark,) = plot.plot([burst.ratio], [index], "d", **_BURST_MARK)
                 tooltip(mark, f"{record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
             baseline = baseline_of(top, index)
-            write_at(figure, 30, baseline, f"{entry.rank or '-'}{sign}", ha="right")
+            write_at(figure, 30, baseline, f"{entry.rank or '-'}{symbol}", ha="right")
             write_name(figure, baseline, record.variant)
             write_at(figure, TEXT_PT, baseline, "reference" if record.variant == reference else ratio)
             write_at(figure, WIDTH_PT - 2, baseline, f"{number(timing.median_ms)} ms", ha="right")

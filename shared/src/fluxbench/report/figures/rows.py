@@ -14,7 +14,7 @@ from fluxbench.report.legend import named
 
 ROW_PT = 17.0
 SCALE_PT = 36.0  # room for the scale below the rows
-NAME_PT = 34.0  # left end of the names
+_NAME_PT = 34.0  # left end of the names
 PLOT_LEFT_PT = 214.0
 PLOT_RIGHT_PT = 480.0
 TEXT_PT = 494.0  # left end of the numbers
@@ -56,7 +56,7 @@ def baseline_of(top: float, index: int) -> float:
 
 def write_name(figure: Any, baseline: float, name: str) -> None:
     """Write what a row is of."""
-    write_at(figure, NAME_PT, baseline, name, fontsize=SMALL_PT + 0.5)
+    write_at(figure, _NAME_PT, baseline, name, fontsize=SMALL_PT + 0.5)
 
 
 def mark_row(plot: Any, index: int, record: Record, value: float, line: tuple[float, float], words: str) -> None:

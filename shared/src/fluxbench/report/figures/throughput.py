@@ -13,12 +13,12 @@ from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, th
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, rows
-from fluxbench.report.figures.layout import capitalized, draw_groups, place, prose, ranked_records, write_at
+from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
 from fluxbench.report.figures.style import INK
 from fluxbench.report.figures.svg import CHARACTER_PT, Strip
-from fluxbench.report.legend import late_note, named
+from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import conditions
+from fluxbench.report.sentences import capitalized, conditions
 
 _LINE_PT = 14.0  # height of a device rate's name above the rows
 _COUNTED = {
@@ -122,8 +122,8 @@ def _strips(group: Group, results: Results, device: _DeviceRates) -> list[Strip]
         f"{capitalized(regime)}: medians and 95% intervals; {conditions(records, regime)}. {_COUNTED[results.rate]} "
         f"On this device: {device.words(results.rate)}."
     )
-    if late := late_note(records):
-        note += f" {late} Such rows have no interval here."
+    if explained := launch_bound_note(records):
+        note += f" {explained} Such rows have no interval here."
     return [prose(note, heading=f"{capitalized(regime)} throughput: {place(group)}"), _plot(records, results, device)]
 
 

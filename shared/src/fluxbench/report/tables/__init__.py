@@ -7,14 +7,11 @@ To add one: a module here with `blocks`, and its name in a study or a notebook.
 
 from __future__ import annotations
 
-import difflib
-import importlib
-import importlib.util
-import pkgutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fluxbench.core.errors import SetupError
+from fluxbench.report import by_name
 from fluxbench.report.blocks import Block
 from fluxbench.report.results import Results
 
@@ -31,24 +28,11 @@ class Tabled:
 
 
 def names() -> list[str]:
-    """Return the names of all tables; modules here without `blocks` are what tables share."""
-    return [module.name for module in pkgutil.iter_modules(__path__) if _table_of(module.name)]
+    """Return the names of all tables."""
+    return by_name.names(sys.modules[__name__], "blocks")
 
 
 def find(name: str) -> Tabled:
     """Return a table. Raises `SetupError` with the nearest name where there is none of this name."""
-    if table := _table_of(name):
-        return table
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"the tables are {', '.join(names())}"
-    raise SetupError(f"table must be a known name, got {name!r}; {hint}")
-
-
-def _table_of(name: str) -> Tabled | None:
-    path = f"{__name__}.{name}"
-    if not name.isidentifier() or importlib.util.find_spec(path) is None:
-        return None
-    module = importlib.import_module(path)
-    if not hasattr(module, "blocks"):
-        return None
+    module = by_name.find(sys.modules[__name__], name, "blocks", "table")
     return Tabled(module.blocks, getattr(module, "rows", None), getattr(module, "files", None))

@@ -20,14 +20,14 @@ _SHORT = {
 _SWITCHES = ("causal", "gqa", "backward", "varlen")
 _HEADS = ("variant", "precision", "causal", "GQA", "head dims", "backward", "varlen", "needs")
 _WORDS = (
-    "Yes, and a precision or head dim without a sign: it ran here and its values were right, in a measurement or in a "
-    "small call (256 tokens, 4 heads; gradients against float64 ones). "
+    "Yes, and a precision or head dim without a symbol: it ran here and its values were right, in a measurement or in "
+    "a small call (256 tokens, 4 heads; gradients against float64 ones). "
     "*: declared by the library, not tried here. !, FAILS: declared, tried here, and it failed. -: not declared. "
     "Causal: query i sees keys 0 to i. GQA: fewer key heads than query heads. Varlen: several sequences in one call. "
     "Head dims: of 64, 96, 128, 192 and 256. Needs: the lowest compute capability, or that it runs on a CPU too."
 )
 _YES = ProbeResult(status="yes", reason=None, rel_l2=None, budget=None)
-Outcomes = Mapping[str, ProbeResult]
+_Outcomes = Mapping[str, ProbeResult]
 
 
 def blocks(results: Results) -> list[Block]:
@@ -69,7 +69,7 @@ def rows(results: Results) -> Rows:
     return csv
 
 
-def _shown(results: Results) -> Iterator[tuple[Variant, Outcomes]]:
+def _shown(results: Results) -> Iterator[tuple[Variant, _Outcomes]]:
     """Yield the variants of which there are records, with what is known of them here."""
     names = {record.variant for record in results.records}
     for variant in variants.REGISTRY:
@@ -90,11 +90,11 @@ def _verified(variant: Variant, records: Iterable[Record]) -> Iterator[str]:
             yield from (key for key, is_asked in asked.items() if is_asked)
 
 
-def _row(variant: Variant, outcomes: Outcomes) -> Row:
+def _row(variant: Variant, outcomes: _Outcomes) -> Row:
     declared = variant.capabilities
     causal, gqa, backward, varlen = (_switch(getattr(declared, key), outcomes.get(key)) for key in _SWITCHES)
-    precision = " ".join(_SHORT.get(name, name) + _sign(outcomes.get(name)) for name in _precisions(declared))
-    head_dims = " ".join(f"{size}{_sign(outcomes.get(f'head_dim {size}'))}" for size in declared.head_dims)
+    precision = " ".join(_SHORT.get(name, name) + _symbol(outcomes.get(name)) for name in _precisions(declared))
+    head_dims = " ".join(f"{size}{_symbol(outcomes.get(f'head_dim {size}'))}" for size in declared.head_dims)
     needs = "a CPU will do" if declared.cpu else _dotted(declared.minimum)
     cells = (variant.name, precision, causal, gqa, head_dims, backward, varlen, needs)
     return Row(cells, failed="FAILS" in (causal, gqa, backward, varlen))
@@ -104,7 +104,7 @@ def _precisions(declared: Capabilities) -> tuple[str, ...]:
     return declared.computes_in or declared.dtypes
 
 
-def _sign(outcome: ProbeResult | None) -> str:
+def _symbol(outcome: ProbeResult | None) -> str:
     if outcome is None:
         return "*"
     return "" if outcome.status == "yes" else "!"
@@ -120,7 +120,7 @@ def _switch(declared: Support, outcome: ProbeResult | None) -> str:
 
 def _why(outcome: ProbeResult) -> str:
     """Return why a capability is not there, and how far over its budget an error is."""
-    reason = _text(outcome).removeprefix("no: ")
+    reason = (outcome.reason if outcome.status == "no" else None) or _text(outcome)
     if outcome.rel_l2 is None or not outcome.budget:
         return reason
     return f"{reason}, {outcome.rel_l2 / outcome.budget:.3g} times the budget"

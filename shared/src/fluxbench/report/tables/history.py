@@ -8,7 +8,7 @@ from fluxbench.analysis.history import Timeline
 from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
-from fluxbench.report.legend import late_note
+from fluxbench.report.legend import launch_bound_note
 from fluxbench.report.results import Results
 
 
@@ -26,14 +26,14 @@ def _blocks(timeline: Timeline) -> list[Block]:
     if len(timeline.revisions) == 1:
         parts.append(
             Paragraph(
-                f"One measurement so far: {timeline.called(0)}. After a change of driver or libraries, "
+                f"One measurement so far: {timeline.label(0)}. After a change of driver or libraries, "
                 "`fluxbench rerun` and `make publish` add to it."
             )
         )
     never = [variant for variant in timeline.records if variant not in timeline.points]
     notes = [
-        late_note(record for points in timeline.points.values() for _, record in points),
-        *timeline.broken(),
+        launch_bound_note(record for points in timeline.points.values() for _, record in points),
+        *timeline.break_sentences(),
         f"Without a time in any: {', '.join(never)}." if never else "",
     ]
     return [*parts, _table(timeline, [note for note in notes if note])]

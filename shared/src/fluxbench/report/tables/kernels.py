@@ -16,7 +16,7 @@ from fluxbench.report.sentences import shape, title
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.not_passed import not_passed
 
-UNKNOWN = "-"  # what is not known, or is nothing
+_UNKNOWN = "-"  # what is not known, or is nothing
 _LEAST = 0.01  # share of a call's device time under which a kernel is counted and not named
 _COST = ("launch_ms", "peak_memory_bytes", "compile_s", "graph_breaks", "detail")
 _WORDS = (
@@ -26,7 +26,7 @@ _WORDS = (
     "Host launch: what the host takes to launch one call, in burst: back to back the host is faster. Peak: what one "
     "call allocates at most, its output included. Compile: a first call less a warm one, at the workload where that "
     "was longest, with caches that are empty at the start of the cell: the first variant pays for what later ones find "
-    f"done. {UNKNOWN}: not known, or nothing of the kind."
+    f"done. {_UNKNOWN}: not known, or nothing of the kind."
 )
 
 
@@ -79,12 +79,12 @@ def _row(record: Record, parts: Sequence[str], compile_s: float | None) -> Row:
     return Row(
         (
             record.variant,
-            number(record.cupti.events_ms) if record.cupti else UNKNOWN,
-            *(number(ms) if (ms := _part_ms(record, part)) else UNKNOWN for part in parts),
-            number(record.launch_ms) if record.launch_ms else UNKNOWN,
-            f"{memory / 2**20:,.1f}" if memory else UNKNOWN,
-            UNKNOWN if compile_s is None else f"{compile_s:.1f}",
-            UNKNOWN if record.graph_breaks is None else f"{record.graph_breaks}",
+            number(record.cupti.events_ms) if record.cupti else _UNKNOWN,
+            *(number(ms) if (ms := _part_ms(record, part)) else _UNKNOWN for part in parts),
+            number(record.launch_ms) if record.launch_ms else _UNKNOWN,
+            f"{memory / 2**20:,.1f}" if memory else _UNKNOWN,
+            _UNKNOWN if compile_s is None else f"{compile_s:.1f}",
+            _UNKNOWN if record.graph_breaks is None else f"{record.graph_breaks}",
         )
     )
 
@@ -103,8 +103,8 @@ def _kernel_rows(record: Record) -> Iterator[Row | Heading]:
     """Yield a variant's kernels, largest first, and what the library says that it chose."""
     largest = sorted(record.kernels, key=lambda kernel: -kernel.share)
     named = [kernel for index, kernel in enumerate(largest) if kernel.share >= _LEAST or not index]
-    cells = [[f"{kernel.share:.0%}", kernel.part or UNKNOWN, short_name(kernel.name)] for kernel in named]
-    cells = cells or [[UNKNOWN, UNKNOWN, "not profiled"]]
+    cells = [[f"{kernel.share:.0%}", kernel.part or _UNKNOWN, short_name(kernel.name)] for kernel in named]
+    cells = cells or [[_UNKNOWN, _UNKNOWN, "not profiled"]]
     if others := len(largest) - len(named):
         cells[-1][-1] += f" (and {others} under {_LEAST:.0%})"
     yield from (Row((record.variant if not index else "", *of_kernel)) for index, of_kernel in enumerate(cells))

@@ -37,7 +37,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
         yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
         yield from not_passed(group)
         return
-    regime, unsigned = ranking_regime(records), legend.everywhere(records)
+    regime, omitted = ranking_regime(records), legend.everywhere(records)
     heads = [f"{regime}\n{what}" for what in ("ratio", "ms", results.rate, "of peak")]
     heads += ["burst\nms", "burst\nratio"] if regime != BURST else []
     rows: list[Row | Heading] = []
@@ -45,7 +45,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
         if entries and kind == "quantized":
             rows.append(Heading("quantized: looser error budgets, so ranked apart"))
         share_of = peak if kind == "exact" or results.rate == "GB/s" else None  # narrow formats have another peak
-        rows += [_row(place, results.rate, share_of, regime, unsigned) for place in entries]
+        rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
     yield Table(
         columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
         rows=rows,
@@ -55,12 +55,12 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     yield from not_passed(group)
 
 
-def _row(place: Ranked, rate: str, peak: float | None, regime: str, unsigned: Collection[str]) -> Row:
+def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> Row:
     record, timing, burst = place.record, timing_of(place.record), place.record.burst
     is_reference = record.variant == timing.reference_variant
     reached = throughput(record, rate)
     cells = [
-        f"{place.rank or '-'}{legend.of_place(place, unsigned):<3}",
+        f"{place.rank or '-'}{legend.of_place(place, omitted):<3}",
         record.variant,
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),
@@ -69,7 +69,7 @@ def _row(place: Ranked, rate: str, peak: float | None, regime: str, unsigned: Co
     ]
     if regime != BURST and burst:
         cells += [
-            plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, unsigned),
+            plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted),
             "reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95),
         ]
     elif regime != BURST:

@@ -12,7 +12,7 @@ from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Tabl
 from fluxbench.report.certificate_inputs import reruns_of
 from fluxbench.report.results import Results
 
-AT_ONCE = (
+_AT_ONCE = (
     "These runs overlapped in time, so each had a card of its own, of the same model: differences between cards are in "
     "these numbers."
 )
@@ -60,7 +60,7 @@ def _notes(reruns: Reruns) -> Iterator[str]:
     if reruns.late:
         yield f"Sustained ratios that are launch-bound in some run are left out: {reruns.late}."
     if reruns.at_once:
-        yield AT_ONCE
+        yield _AT_ONCE
     if reruns.reason:
         yield f"No difference of burst ratios under {reruns.fast_ms:g} ms: {reruns.reason}."
     if reruns.once:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, capped_regimes, groups, timing_of
 from fluxbench.core.formatting import number, percent, plus_minus
-from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record, Timing
+from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import PRECISION, shape, title
 from fluxbench.report.tables.flagged import flagged
 
-UNKNOWN = "-"
-_Cell = Callable[[Record], str]
+_UNKNOWN = "-"
+_Cell = Callable[[Record], str | None]  # None: unknown
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class _Column:
     why: str
     why_on_cpu: str
     in_old_records: bool = False  # before there were bursts
+    of_sensor: bool = False
     left: bool = False
 
 
@@ -54,88 +56,88 @@ def _of_group(group: Group, on_cpu: bool) -> Iterator[Block]:
 def _table(columns: Sequence[_Column], records: Sequence[Record], caption: str, notes: Sequence[str] = ()) -> Table:
     return Table(
         columns=[Column("variant", left=True), *(Column(column.head, column.left) for column in columns)],
-        rows=[Row((record.variant, *(column.cell(record) for column in columns))) for record in records],
+        rows=[Row((record.variant, *(column.cell(record) or _UNKNOWN for column in columns))) for record in records],
         caption=caption,
         notes=notes,
     )
 
 
 def _telemetry(regime: str, field: str) -> _Cell:
-    def cell(record: Record) -> str:
+    def cell(record: Record) -> str | None:
         state = record.telemetry.get(regime)
         value = getattr(state, field) if state else None
-        return UNKNOWN if value is None else f"{value:,.0f}"
+        return None if value is None else f"{value:,.0f}"
 
     return cell
 
 
-def _throttled(record: Record) -> str:
+def _throttled(record: Record) -> str | None:
     """Return what held the clock back; unknown where the device reported nothing else either."""
     readings = ("sm_clock_mhz", "power_w", "temperature_c")
-    if all(_telemetry(regime, field)(record) == UNKNOWN for regime in record.telemetry for field in readings):
-        return UNKNOWN
-    reasons = {regime: ", ".join(record.telemetry[regime].throttle_reasons) for regime in _regimes(record)}
-    return "; ".join(f"{regime}: {text}" for regime, text in reasons.items() if text) or "none"
+    if all(getattr(state, field) is None for state in record.telemetry.values() for field in readings):
+        return None
+    states = {regime: record.telemetry[regime] for regime in (SUSTAINED, BURST) if regime in record.telemetry}
+    reasons = [f"{regime}: {', '.join(s.throttle_reasons)}" for regime, s in states.items() if s.throttle_reasons]
+    return "; ".join(reasons) or "none"
 
 
-def _regimes(record: Record) -> list[str]:
-    return [regime for regime in (SUSTAINED, BURST) if regime in record.telemetry]
-
-
-def _energy(record: Record) -> str:
+def _energy(record: Record) -> str | None:
     if record.energy_mj is None:
-        return UNKNOWN
+        return None
     ends = record.energy_ci95_mj
     return plus_minus(record.energy_mj, ends) if ends else number(record.energy_mj)
 
 
-def _cupti(record: Record) -> str:
+def _cupti(record: Record) -> str | None:
     if record.cupti is None:
-        return UNKNOWN
+        return None
     difference = record.cupti.difference
     return percent(difference) if abs(difference) <= CUPTI_AGREES_WITHIN else f"differs by {percent(abs(difference))}"
 
 
 def _samples(regime: str) -> _Cell:
-    def cell(record: Record) -> str:
-        timing: Timing | None = record.timings.get(regime)
-        return f"{timing.count:,} / {timing.discarded:,}" if timing else UNKNOWN
+    def cell(record: Record) -> str | None:
+        timing = record.timings.get(regime)
+        return f"{timing.count:,} / {timing.discarded:,}" if timing else None
 
     return cell
 
 
-def _converged(record: Record) -> str:
+def _converged(record: Record) -> str | None:
     if capped := capped_regimes(record):
         return "no" if capped == (SUSTAINED,) else f"no ({', '.join(capped)})"
-    return UNKNOWN if all(timing.converged is None for timing in record.timings.values()) else "yes"
+    return None if all(timing.converged is None for timing in record.timings.values()) else "yes"
 
 
-_SENSOR = ("the driver does not report it, or NVML may not be asked here", "no sensor of a CPU is read")
-_NOT_MEASURED = ("not measured", "not measured")
+_sensor = partial(
+    _Column,
+    why="the driver does not report it, or NVML may not be asked here",
+    why_on_cpu="no sensor of a CPU is read",
+    of_sensor=True,
+)
+_measured = partial(_Column, why="not measured", why_on_cpu="not measured")
 _STATE = (
-    _Column("sustained\nMHz", _telemetry(SUSTAINED, "sm_clock_mhz"), *_SENSOR, in_old_records=True),
-    _Column("sustained\nW", _telemetry(SUSTAINED, "power_w"), *_SENSOR, in_old_records=True),
-    _Column("sustained\n°C", _telemetry(SUSTAINED, "temperature_c"), *_SENSOR, in_old_records=True),
-    _Column("burst\nMHz", _telemetry(BURST, "sm_clock_mhz"), *_SENSOR),
-    _Column("burst\nW", _telemetry(BURST, "power_w"), *_SENSOR),
-    _Column("throttle reasons", _throttled, *_SENSOR, in_old_records=True, left=True),
+    _sensor("sustained\nMHz", _telemetry(SUSTAINED, "sm_clock_mhz"), in_old_records=True),
+    _sensor("sustained\nW", _telemetry(SUSTAINED, "power_w"), in_old_records=True),
+    _sensor("sustained\n°C", _telemetry(SUSTAINED, "temperature_c"), in_old_records=True),
+    _sensor("burst\nMHz", _telemetry(BURST, "sm_clock_mhz")),
+    _sensor("burst\nW", _telemetry(BURST, "power_w")),
+    _sensor("throttle reasons", _throttled, in_old_records=True, left=True),
 )
 _COST = (
-    _Column("sustained\nmJ a call", _energy, *_SENSOR),
+    _sensor("sustained\nmJ a call", _energy),
     _Column(
         "burst host\nlaunch µs",
-        lambda record: UNKNOWN if record.launch_ms is None else number(1e3 * record.launch_ms),
-        "not measured",
-        "on a CPU the call is the work itself",
+        lambda record: None if record.launch_ms is None else number(1e3 * record.launch_ms),
+        why="not measured",
+        why_on_cpu="on a CPU the call is the work itself",
     ),
     _Column("CUPTI\ncross-check", _cupti, *("torch's profiler recorded nothing, or may not",) * 2),
-    _Column("processes", lambda record: f"{timing_of(record).processes}", *_NOT_MEASURED),
-    _Column("sustained samples\nkept / discarded", _samples(SUSTAINED), *_NOT_MEASURED),
-    _Column("burst samples\nkept / discarded", _samples(BURST), *_NOT_MEASURED),
-    _Column("converged", _converged, *_NOT_MEASURED),
-    _Column(
-        "device\ns", lambda record: UNKNOWN if record.device_s is None else number(record.device_s, 2), *_NOT_MEASURED
-    ),
+    _measured("processes", lambda record: f"{timing_of(record).processes}"),
+    _measured("sustained samples\nkept / discarded", _samples(SUSTAINED)),
+    _measured("burst samples\nkept / discarded", _samples(BURST)),
+    _measured("converged", _converged),
+    _measured("device\ns", lambda record: None if record.device_s is None else number(record.device_s, 2)),
 )
 _WORDS = (
     "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in "
@@ -150,17 +152,17 @@ _WORDS = (
 def _unknown(records: Sequence[Record], on_cpu: bool) -> Iterator[str]:
     """Yield why whole columns are empty, and what an empty cell is; nothing where all is known."""
     columns = (*_STATE, *_COST)
-    empty = [column for column in columns if all(column.cell(record) == UNKNOWN for record in records)]
+    empty = [column for column in columns if all(column.cell(record) is None for record in records)]
     if not empty:
-        if any(column.cell(record) == UNKNOWN for record in records for column in columns):
-            yield f"{UNKNOWN}: unknown of this row."
+        if any(column.cell(record) is None for record in records for column in columns):
+            yield f"{_UNKNOWN}: unknown of this row."
         return
     is_old = all(record.burst is None for record in records)
     together: dict[str, list[str]] = {}
     for column in empty:
         why = column.why_on_cpu if on_cpu else column.why
-        if is_old and not column.in_old_records and not (on_cpu and column.why == _SENSOR[0]):
+        if is_old and not column.in_old_records and not (on_cpu and column.of_sensor):
             why = "an older fluxbench measured this, and did not ask"
         together.setdefault(why, []).append(column.head.replace("\n", " "))
     reasons = (f"{', '.join(heads)}: {why}." for why, heads in together.items())
-    yield " ".join([f"{UNKNOWN} is what is unknown.", *reasons])
+    yield " ".join([f"{_UNKNOWN} is what is unknown.", *reasons])

@@ -26,14 +26,14 @@ def blocks(results: Results) -> list[Block]:
 
 def _of_group(group: Group) -> Iterator[Block]:
     name, timed = title(group), [record for record in group.records if record.timing]
-    ranks, unsigned = ranking_regime(timed), legend.everywhere(timed)
+    ranks, omitted = ranking_regime(timed), legend.everywhere(timed)
 
     def time_in(regime: str) -> Callable[[Record], str]:
         def cell(record: Record) -> str:
             timing = record.timings.get(regime)
             if timing is None:
                 return "-"
-            return plus_minus(timing.median_ms, timing.ci95_ms) + legend.of_time(record, regime, unsigned)
+            return plus_minus(timing.median_ms, timing.ci95_ms) + legend.of_time(record, regime, omitted)
 
         return cell
 
@@ -41,7 +41,7 @@ def _of_group(group: Group) -> Iterator[Block]:
         timing = timing_of(record)
         if record.variant == timing.reference_variant:
             return "reference"
-        return plus_minus(timing.ratio, timing.ratio_ci95) + legend.of_time(record, ranks, unsigned)
+        return plus_minus(timing.ratio, timing.ratio_ci95) + legend.of_time(record, ranks, omitted)
 
     for regime in (SUSTAINED, BURST):
         taken = conditions(timed, regime)
