@@ -94,13 +94,14 @@ MEASURING = {
     "worker/trial.py": "worker",
     "bench/recording.py": "bench",
     **{file: file for file in ("kernels/control.fatbin", "variants/_base.py", "variants/forms.py")},
-    **{file: file for file in ("operations/roofline.py", "operations/workload.py", "device/peaks.toml")},
+    **{file: file for file in ("operations/roofline.py", "operations/workload.py", "device/peaks.py")},
 }
 ATTENTION = ["operations/attention.py", "operations/math_attention.py", "operations/qkv.py", "operations/symmetries.py"]
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = ["variants/triton_flash.py", "kernels/flash_forward.py"]
 SHOWING = [
     "report/headline.py",
+    "device/peaks.toml",  # of other cards than this one
     "cli.py",
     "show.py",
     "variants/__init__.py",
@@ -210,6 +211,8 @@ def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
         "flux1-1024px-t128 flux1-1024px-t384 flux1-1024px-t512",
         "burst",
     )
+    peaks = [facts(dataclasses.replace(GPU, name=f"NVIDIA {name}"))["peak"] for name in ("Made Up", "H200", "L40S")]
+    assert peaks[0] == facts(CPU)["peak"] == "" and len(set(peaks)) == 3
     rates = facts(this=dataclasses.replace(FLUX, measures="rates", variants=()))
     assert [rates[key] for key in ("workloads", "shapes", "regimes", "references")] == ["", "", "", ""]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from fluxbench import operations, studies, variants
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
-from fluxbench.device import targets
+from fluxbench.device import peaks, targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
@@ -58,6 +58,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         **_of_hub(used, settings),
         "workloads": " ".join(workload.name for workload in workloads),
         "shapes": _hash_of_shapes(workloads),
+        "peak": _hash_of_peak(device),
         "regimes": " ".join(study.measures) if names else "",
         "references": " ".join(study.references) if names else "",
         "left_out": "" if settings.all else " ".join(target.exclude),
@@ -82,6 +83,12 @@ def _hash_of_shapes(workloads: Iterable[Workload]) -> str:
         (each.operation, each.group, each.x, each.x_unit, each.ranks, sorted(each.shape.items())) for each in workloads
     ]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:8] if facts else ""
+
+
+def _hash_of_peak(device: Device) -> str:
+    """Return a hash of the device's own peak rates, which its times are judged by; "" where it has none."""
+    peak = peaks.peak(device)
+    return hashlib.sha256(repr(peak).encode()).hexdigest()[:8] if peak else ""
 
 
 def _of_hub(used: Iterable[Variant], settings: Settings) -> dict[str, str]:

@@ -16,7 +16,7 @@ Fingerprint = Mapping[str, Value]
 # A change to one of these can change a number: folders of this package, or files in it.
 MEASURING = (
     *("correctness", "timing", "worker", "bench", "stats/intervals.py", "stats/student.py"),
-    *("device/peaks.py", "device/peaks.toml"),
+    "device/peaks.py",
     *("operations/protocol.py", "operations/roofline.py", "operations/workload.py", "variants/_base.py"),
     *("variants/forms.py", "kernels/control.fatbin"),
 )
@@ -29,7 +29,7 @@ SHOWING = (
 CODE, PACKAGE = "code.", "package."
 _DEVICE_KEYS = {
     *("device", "device_kind", "compute_capability", "mig", "card", "driver", "cuda_driver", "power_limit_w"),
-    *("compute_mode", "ecc", "cpu", "cpu_cores"),
+    *("compute_mode", "ecc", "cpu", "cpu_cores", "peak"),
 }
 _LOCKS = ("lock", "library_lock")
 _ROOT = Path(__file__).parents[1]
@@ -46,6 +46,7 @@ _NAMES = {
     "hub": "revisions of the hub's kernels",
     "left_out": "left out",
     "shapes": "shapes of the workloads",
+    "peak": "peak rates of the device",
     "references": "references of ratios",
     "other_results": "results of other notebooks",
 }
