@@ -81,7 +81,7 @@ def test_every_variant_has_a_record_at_every_workload(records: dict[tuple[str, i
     reasons = [str(records[name, 33].reason) for name in ("torch_cudnn", "torch_math_compile_d")]
     assert reasons == [
         "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU",
-        "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
+        "excluded from the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
     ]
 
 

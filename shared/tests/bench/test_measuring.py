@@ -152,7 +152,7 @@ def test_what_cannot_run_has_a_record_at_every_workload_that_says_why(
     assert [record.reason for record in made[::2]] == [
         "uv must be on PATH to build the measured environment, got none; run `make setup`",
         "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU",
-        "left out of the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
+        "excluded from the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
     ]
     assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fnmatch
 import json
 import tempfile
 from collections.abc import Iterable
@@ -113,16 +112,13 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
 def _gate(
     names: Iterable[str], workloads: Iterable[Workload], device: Device, settings: Settings, collected: Collected
 ) -> list[str]:
-    """Return the variants that can run at some workload; those that cannot, or are left out, are UNSUPPORTED there."""
+    """Return the variants that can run at some workload; those that cannot, or are excluded, are UNSUPPORTED there."""
     target = targets.of(device, settings.root)
-    excluded = () if settings.all else target.exclude
     wanted = []
     for name in names:
+        excluded = None if settings.all else target.excluded(name)
         for workload in workloads:
-            reason = _unsupported(name, device, workload)
-            if not reason and any(fnmatch.fnmatch(name, pattern) for pattern in excluded):
-                reason = f"left out of the page of target {target.name!r} for its time; FLUXBENCH_ALL=1 measures it"
-            if reason:
+            if reason := _unsupported(name, device, workload) or excluded:
                 collected.fail(name, workload.name, Status.UNSUPPORTED, reason)
             elif name not in wanted:
                 wanted.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import tomllib
 from dataclasses import dataclass
@@ -23,6 +24,12 @@ class Target:
     locks: tuple[str, ...]  # files of environment/locks; the first that this machine can use is taken
     exclude: tuple[str, ...]  # patterns of variants that are measured only where FLUXBENCH_ALL asks for them
     required: tuple[str, ...]  # variants that must be PASSED at every workload, else a report has a problem
+
+    def excluded(self, variant: str) -> str | None:
+        """Return that a variant is left out, and how to measure it; None where it is not."""
+        if not any(fnmatch.fnmatch(variant, pattern) for pattern in self.exclude):
+            return None
+        return f"excluded from the page of target {self.name!r} for its time; FLUXBENCH_ALL=1 measures it"
 
 
 def of(device: Device, root: Path) -> Target:

@@ -64,8 +64,8 @@ class Errors(_Strict, frozen=True, kw_only=True):
 class Timing(_Strict, frozen=True, kw_only=True):
     """Time of a call in one regime.
 
-    A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean over 0.1 s of
-    calls, back to back, in the state that this very kernel brings the device to.
+    A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean of calls
+    over 0.1 s (0.02 s on a CPU), back to back, in the state that this very kernel brings the device to.
     """
 
     median_ms: Positive

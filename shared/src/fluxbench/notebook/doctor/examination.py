@@ -20,7 +20,7 @@ from fluxbench.notebook.doctor import disk, notebooks, text
 from fluxbench.notebook.doctor.disk import Place
 from fluxbench.notebook.doctor.notebooks import Packages
 from fluxbench.notebook.doctor.tools import Tool, tools
-from fluxbench.notebook.doctor.variants import excluded, needs_compiler, uncompiled, unfit, unsupported
+from fluxbench.notebook.doctor.variants import needs_compiler, uncompiled, unfit, unsupported
 
 _NOT_OURS = ("CUDA_VISIBLE_DEVICES", "PIP_FIND_LINKS", "UV_FIND_LINKS", "UV_CACHE_DIR")  # settings beside our own
 
@@ -80,7 +80,7 @@ def examine(settings: Settings) -> Examination:
         naming = [measuring for measuring in cells if name in measuring.cell.variants]
         reasons = (
             unsupported(name, device, workloads),
-            excluded(name, target, settings),
+            None if settings.all else target.excluded(name),
             None if naming else "no notebook names it",
             *stops,
             *(prepare.lacking(by.cell.packages, target, settings, by.cell.lock) for by in naming),

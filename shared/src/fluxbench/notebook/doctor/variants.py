@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Sequence
 
 from fluxbench import operations, variants
-from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
-from fluxbench.device.targets import Target
 from fluxbench.notebook.doctor.notebooks import Packages
 from fluxbench.notebook.doctor.tools import Tool
 from fluxbench.operations.workload import Workload
@@ -27,13 +24,6 @@ def unsupported(name: str, device: Device, workloads: Sequence[Workload]) -> str
             reasons[workload.name] = reason
     where = f", at {', '.join(reasons)}" if len(reasons) < len(workloads) else ""
     return next((reason + where for reason in reasons.values()), None)
-
-
-def excluded(name: str, target: Target, settings: Settings) -> str | None:
-    """Return that the target excludes a variant, unless all variants are asked for."""
-    if settings.all or not any(fnmatch.fnmatch(name, pattern) for pattern in target.exclude):
-        return None
-    return f"excluded from the page of target {target.name!r} for its time; FLUXBENCH_ALL=1 measures it"
 
 
 def unfit(device: Device, packages: Packages) -> str | None:
