@@ -117,7 +117,7 @@ def in_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str = "") -
     monkeypatch.setattr(detect, "detect", lambda: CPU)
     monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "sdpa.py").write_text(header, encoding="utf-8")
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "sdpa.py"))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "sdpa.py"), raising=False)
     return folder
 
 
