@@ -44,6 +44,16 @@ def test_an_exception_without_a_message_is_said_so_on_one_line() -> None:
     assert found.reason == "DynamoError: NotImplementedError (no message)"
 
 
+def test_a_record_that_converged_in_neither_regime_is_named_for_both() -> None:
+    neither = [record(name, LENGTHS[0], converged={BURST: False, SUSTAINED: False}) for name in ("a", "b")]
+    found = of.not_converged(group(record(), *neither, record("c", converged={BURST: True, SUSTAINED: False})))
+    assert {(entry.regime, entry.variants, len(entry.workloads)) for entry in found} == {
+        (SUSTAINED, ("a", "b"), 1),
+        (BURST, ("a", "b"), 1),
+        (SUSTAINED, ("c",), 1),
+    }
+
+
 def test_what_passed_is_no_failure() -> None:
     assert of.failures(group(record())) == []
 

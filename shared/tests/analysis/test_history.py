@@ -75,6 +75,11 @@ def test_of_one_revision_the_newest_record_counts_and_a_present_one_before_all()
     assert times(history.of([of(ms=1.5, day=1)], H200, earlier)) == [1.5]  # a clock that was set back
 
 
+def test_a_revision_is_dated_by_its_newest_record() -> None:
+    found = history.of([of(day=1), of("flex", day=3)], H200, [of(day=2, versions=NEW_DRIVER)])
+    assert [each.measured_at.day for each in found.revisions if each.measured_at] == [2, 3]
+
+
 def test_each_length_has_its_own_newest() -> None:
     found = history.of([of(day=2)], H200, [of(day=1), of(workload=SHORTER, day=1)])
     [revision] = found.revisions

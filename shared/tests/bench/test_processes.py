@@ -142,6 +142,14 @@ def test_a_hang_is_a_timeout_and_the_rest_goes_on(
     assert {failed.reason for failed in collected.failed.values()} == {reason}
 
 
+def test_a_worker_that_is_heard_of_in_time_may_take_as_long_as_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
+    slow = when("process == 0 and step in ('check', 'time')", "time.sleep(0.4)")
+    assert outcomes(played(tmp_path, slow)) == ALL_PASSED
+
+
 @pytest.mark.parametrize("then", ["time.sleep(600)", "pass"])
 def test_the_children_of_a_worker_are_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)

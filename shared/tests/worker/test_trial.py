@@ -131,6 +131,13 @@ def test_times_are_those_of_the_variant_the_reference_and_the_control_kernel(clo
     assert one.sustain()["samples_ms"] == {"small": pytest.approx([1.0] * 3), "smaller": pytest.approx([2.0] * 3)}
 
 
+def test_the_longest_workload_decides_how_many_rounds_there_are(clock: Clock) -> None:
+    plan = dataclasses.replace(QUICK, max_rounds=9, burst_budget_s=0.012)
+    workloads = {each.name: prepared(each) for each in (SMALLER, SMALL)}
+    one = trial(workloads, {"small": paced(clock, 0.003), "smaller": paced(clock, 0.001)}, plan=plan)
+    assert {name: len(times) for name, times in one.burst()["samples_ms"].items()} == {"small": 4, "smaller": 4}
+
+
 def test_preparing_is_timed_in_neither_regime(clock: Clock) -> None:
     """It is the forward pass of a gradient; what it returned serves several calls of a block."""
     forwards: list[float] = []
