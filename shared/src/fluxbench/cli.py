@@ -169,7 +169,7 @@ def _audit(chosen: argparse.Namespace) -> int:
     except (OSError, ValueError, csv.Error) as error:  # a text that is not UTF-8 is a ValueError
         raise SetupError(f"{chosen.table} must be a CSV: {error}") from error
     print(judged.to_json() if chosen.json else judged.text())
-    return 1 if judged.impossible else 0
+    return 1 if judged.impossible or not judged.checked else 0
 
 
 def _site(chosen: argparse.Namespace) -> int:

@@ -101,6 +101,14 @@ def test_a_time_that_only_a_causal_call_can_take_is_refused_and_says_so(tmp_path
     assert audited(tmp_path, row.replace("0.2,", "0.1,")).impossible[0].reason.endswith("= 0.244 ms")
 
 
+def test_a_mask_that_is_neither_stated_nor_denied_is_not_checked(tmp_path: Path) -> None:
+    row = "H200,x,forward,bfloat16,1,4608,24,24,128,0.2,ms,lower-right"
+    table = audited(tmp_path, row, header=f"{HEADER},causal")
+    assert table.not_checked == {"causal is 'lower-right', neither true nor false": 1}
+    (tmp_path / "table.csv").write_text(f"{HEADER},causal\n{row}\n", encoding="utf-8")
+    assert cli.main(["audit", str(tmp_path / "table.csv")]) == 1  # nothing was checked
+
+
 def test_the_bytes_of_all_key_heads_count(tmp_path: Path) -> None:
     grouped = "H200,x,forward,bfloat16,64,64,24,{},128,0.0055,ms"
     table = audited(tmp_path, *(grouped.format(kv_heads) for kv_heads in ("24", "12", "")))

@@ -331,7 +331,11 @@ def test_a_published_summary_follows_from_what_lies_beside_it(target: str) -> No
         rates,
     )
     expected = json.loads((PUBLISHED[target] / "summary.json").read_text(encoding="utf-8"))
-    assert_alike(json.loads(json.dumps(to_json(found))), expected)
+    answer = json.loads(json.dumps(to_json(found)))
+    key = "rerun_ratio_max_difference_sustained"  # earlier summaries gave no reason for it
+    if key not in expected["beside"]["null_because"]:
+        answer["beside"]["null_because"].pop(key, None)
+    assert_alike(answer, expected)
 
 
 def assert_alike(found: Any, expected: Any) -> None:

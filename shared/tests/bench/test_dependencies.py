@@ -181,7 +181,11 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
     [
         ({}, {"device": NEWER_DRIVER}, ["driver 580.65.06 -> 580.159.04"]),
         ({}, {"device": dataclasses.replace(GPU, power_limit_w=600.0)}, ["power limit in W none -> 600.0"]),
-        ({"device": CPU}, {"device": CPU, "all": True}, ["left out *_compile_d *_compile_ma flex_eager -> none"]),
+        (
+            {"device": CPU},
+            {"device": CPU, "all": True},
+            ["excluded variants *_compile_d *_compile_ma flex_eager -> none"],
+        ),
         ({}, {"python": sys.executable}, ["environment by uv -> ambient"]),
         ({}, {"this": dataclasses.replace(FLUX, source_sha256="0" * 64)}, ["the cell's source changed"]),
         (

@@ -99,7 +99,7 @@ def test_a_list_of_notebooks_that_is_none_is_refused(value: str) -> None:
     [
         (changed("# ///\n", ""), "must end with a line `# ///`, and each line between must begin with `# `"),
         (changed("# notebook", "notebook"), "each line between must begin with `# `"),
-        (changed("[tool.fluxbench]", "[tool.fluxbench"), "a PEP 723 header must be TOML: .*; mend the lines"),
+        (changed("[tool.fluxbench]", "[tool.fluxbench"), "a PEP 723 header must be TOML: .*; fix the lines"),
         (GOOD + GOOD, "must have one PEP 723 header, got 2; keep one"),
         (changed("torch==2.13.0", "torch"), "must have an exact pin such as torch==2.13.0, got 'torch'"),
         (changed("torch==2.13.0", "torch>=2.13"), "must have an exact pin .* got 'torch>=2.13'"),

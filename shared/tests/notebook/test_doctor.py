@@ -128,7 +128,7 @@ def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: 
     found = machine.examine()
     assert (found.lacking, found.target_is_named, found.device.driver) == ((), True, "580.65.06")
     assert running(found) == {*variants.NAMES} - {EXCLUDED}
-    assert "Device: target h200, a table of environment/targets.toml" in found.text()
+    assert "Device: target h200, configured in environment/targets.toml" in found.text()
     machine.settings = dataclasses.replace(machine.settings, all=True)
     assert EXCLUDED in running(machine.examine())
     machine.is_a(GPU)
@@ -377,7 +377,7 @@ def test_a_variant_that_no_notebook_names_is_not_missed_and_a_pin_must_be_in_the
     found = machine.examine()
     assert (variant(found, "torch_math").reason, found.lacking) == ("no notebook names it", ())
     machine.rewrite("torch==2.13.0", "torch==2.12.0")
-    sentence = "torch-2.13.0.txt must lock torch==2.12.0, got 2.13.0; lock it anew with `make lock`"
+    sentence = "torch-2.13.0.txt must lock torch==2.12.0, got 2.13.0; update it with `make lock`"
     assert sentence in lacking(machine.examine())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,16 @@ def test_a_name_of_the_history_is_what_was_published_until_then(folder: str, roo
     fill(root / HISTORY / "2026-11-22T000000Z", 6.0, "torch_flash")
     assert times(f"{folder}@2026-11-21T000000Z", root) == {"flex": 5.0, "torch_flash": 6.0}
     assert measured(f"{folder}@2026-11-21T000000Z", root).name == f"{folder}@2026-11-21T000000Z"
+
+
+def test_a_cell_that_was_first_published_later_is_no_part_of_a_revision(root: Path) -> None:
+    made = record().measured_at
+    earlier, later = (f"{datetime.fromisoformat(made) + timedelta(days=days):%Y-%m-%dT%H%M%SZ}" for days in (-1, 1))
+    for entry in (earlier, later):
+        fill(root / HISTORY / entry, 5.0, "te")
+    assert times(f"reports/h200@{later}", root) == {"te": 5.0, "flex": 1.0, "torch_flash": 1.0}
+    with pytest.raises(SetupError, match="must hold records"):  # what is there now is newer than the entry
+        times(f"reports/h200@{earlier}", root)
 
 
 # Git.

@@ -179,6 +179,7 @@ def test_a_negative_compile_time_is_none() -> None:
     "fields",
     [
         *({"made_up": 1}, {"status": "FINE"}, {"workload": None}, {"timing": 1}, {"kernels": None}, {"marks": 1}),
+        *({"marks": ["a mark that nothing wrote"]}, {"marks": [""]}),
         *({"versions": None}, {"fingerprint": []}, {"variant": ["a"]}, {"measured_at": 1}, {"correctness": None}),
     ],
     ids=str,

@@ -485,7 +485,7 @@ class TestEnergy:
     def test_what_has_no_energy_is_named_and_not_drawn(self) -> None:
         unknown = record("torch_cudnn", LONG, energy_mj=None, energy_ci95_mj=None, telemetry={})
         drawn = drawing("energy", record(), unknown)
-        assert "Not known of torch_cudnn." in texts(drawn.svg)
+        assert "Unknown for torch_cudnn." in texts(drawn.svg)
         assert [row(drawn, "torch_cudnn")[name] for name in ("energy_mj", "power_w")] == ["", ""]
         assert any(text.startswith("Not known: this device") for text in texts(drawing("energy", unknown).svg))
 
@@ -516,7 +516,7 @@ class TestParts:
         assert [(end - start) / (first - start), (last - start) / (first - start)] == pytest.approx(
             [0.87 / 0.6, 0.873 / 0.6], rel=0.01
         )
-        assert {"quantization 0.15", "copies 0.27", "Not taken apart: torch_flash."} <= set(texts(drawn.svg))
+        assert {"quantization 0.15", "copies 0.27", "Not profiled: torch_flash."} <= set(texts(drawn.svg))
         assert {cells["variant"]: (cells["call_ms"], cells["copies_ms"]) for cells in rows(drawn)} == {
             "torch_flash_copy": (0.9, 0.27),
             "fp8": (0.45, 0.0),
@@ -530,7 +530,7 @@ class TestParts:
         assert len(set(re.findall(r"fill:var\(--k\d\)", drawn.svg))) == 4
 
     def test_a_call_that_was_not_taken_apart_says_so(self) -> None:
-        assert "Not known: no call was taken apart by torch's profiler." in texts(drawing("parts", record()).svg)
+        assert "Not known: torch's profiler recorded no call." in texts(drawing("parts", record()).svg)
 
 
 class TestHistory:

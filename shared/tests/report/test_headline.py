@@ -124,11 +124,11 @@ def test_one_that_is_unbeaten_everywhere_goes_before_faster_medians_that_are_not
 def test_a_leader_without_a_time_at_every_length_is_not_called_unbeaten_there() -> None:
     failed = [record("b", workload, status=Status.ERROR) for workload in LENGTHS[:-1]]
     text = answered(*curve("torch_flash", 1), *curve("a", 0.5), record("b", sustained_ms=0.499), *failed)
-    assert text.endswith("Level with a at this length, but not at all of them: b (without a place at 5 lengths).")
+    assert text.endswith("Level with a at this length, but not at all of them: b (unranked at 5 lengths).")
     alone = answered(*curve("torch_flash", 1), record("b", sustained_ms=0.5), *failed)
-    assert alone.endswith(f". Of {ALL}, b is without a place at 5 lengths.")
+    assert alone.endswith(f". Of {ALL}, b is unranked at 5 lengths.")
     once = answered(*curve("torch_flash", 1), *curve("b", 0.5)[1:], record("b", LENGTHS[0], status=Status.ERROR))
-    assert once.endswith(", b is without a place at 1 length.")
+    assert once.endswith(", b is unranked at 1 length.")
 
 
 def quantized(name: str, sustained_ms: float, **fields: object) -> list[Record]:
@@ -189,8 +189,8 @@ def test_what_is_launch_bound_is_level_with_nothing() -> None:
 
 def test_what_is_faster_from_rest_and_launch_bound_is_named() -> None:
     text = answered(*curve("torch_flash", 1.0), *curve("a", 0.5), *late("b", 0.6, burst_ms=0.3))
-    assert text.endswith(" Faster from rest, but launch-bound here, so without a place under sustained load: b.")
-    assert " a is the fastest exact kernel that could be placed under sustained load: 0.500 ms" in text
+    assert text.endswith(" Faster from rest, but launch-bound here, so unranked under sustained load: b.")
+    assert " a is the fastest exact kernel that is ranked under sustained load: 0.500 ms" in text
     others = [*curve("torch_flash", 1.0), *quantized("c", 0.7)]
     text = answered(*others, *late("b", 0.6, burst_ms=0.3, precision_class="quantized"))
     assert (

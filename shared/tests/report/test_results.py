@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,11 @@ def test_the_devices_own_rates_are_gathered_of_either_schema(folders: list[Path]
     assert of_cells.gather(folders).rates == {"matmul_tflops": 672.0}
 
 
-def test_whole_trials_are_gathered(folders: list[Path]) -> None:
+@pytest.mark.parametrize("name", ["trials.json", "trials.json.gz"])
+def test_whole_trials_are_gathered_as_measured_and_as_published(folders: list[Path], name: str) -> None:
     trials = {"schema": 2, "asked": 6, "device": "H200", "fingerprint": {}, "variants": {}, "runs": []}
-    (folders[1] / "trials.json").write_text(json.dumps(trials), encoding="utf-8")
+    content = json.dumps(trials).encode()
+    (folders[1] / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert of_cells.gather(folders).trials == trials
 
 

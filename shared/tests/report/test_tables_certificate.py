@@ -260,7 +260,7 @@ def test_what_was_not_measured_is_said_with_why() -> None:
     found = shown("certificate", None, {}, {"reason": "no torch"})
     text = words(found)
     assert text.startswith("The harness could not be tested: two runs that passed are needed for a comparison.")
-    assert "No number for event_overhead_us: no torch." in text
+    assert "No value of event_overhead_us: no torch." in text
     assert {row["answer"] for row in answers(found).values()} == {"not measured"}
     assert {row["met"] for row in answers(found).values()} <= {"-", "too few"}
     assert "Regime" not in text

@@ -117,7 +117,7 @@ def test_a_driver_that_does_not_report_leaves_dashes_and_a_reason() -> None:
     } == {"-"}
     assert notes(made) == [
         "- is what is unknown. sustained MHz, sustained W, sustained °C, burst MHz, burst W, throttle reasons, "
-        "sustained mJ a call: the driver does not report it, or NVML may not be asked here."
+        "sustained mJ a call: the driver does not report it, or NVML is not available."
     ]
 
 
@@ -141,7 +141,7 @@ def test_what_an_older_fluxbench_did_not_ask_is_said() -> None:
     [note] = notes(made)
     assert note == (
         "- is what is unknown. burst MHz, burst W, sustained mJ a call, burst host launch µs, CUPTI cross-check, burst "
-        "samples kept / discarded, converged, device s: an older fluxbench measured this, and did not ask."
+        "samples kept / discarded, converged, device s: measured by an older fluxbench, without this field."
     )
     silent = notes(changed(made, telemetry={}))[0]
     assert "sustained MHz, sustained W, sustained °C, throttle reasons: the driver does not report it" in silent
@@ -151,7 +151,7 @@ def test_what_an_older_fluxbench_did_not_ask_is_said() -> None:
 def test_other_unknowns_have_their_reasons() -> None:
     [note] = notes(record(cupti=None, launch_ms=None, device_s=None))
     assert "burst host launch µs, converged, device s: not measured." in note
-    assert "CUPTI cross-check: torch's profiler recorded nothing, or may not." in note
+    assert "CUPTI cross-check: torch's profiler recorded nothing, or is not permitted." in note
 
 
 def test_a_dash_of_one_row_alone_is_explained() -> None:

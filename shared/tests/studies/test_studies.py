@@ -46,6 +46,16 @@ def test_a_kind_of_device_without_a_set_of_its_own_has_that_of_any() -> None:
         names(Study(name="none", references=(), sets={"cpu": ("wan-480p",)}), GPU)
 
 
+def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
+    with pytest.raises(ValueError, match="rate of study 'a' must be TFLOP/s or GB/s, got 'TB/s'"):
+        Study(name="a", references=(), rate="TB/s")
+    for measures in (("brust",), ()):
+        with pytest.raises(ValueError, match="measures of study 'a' must be some of burst, sustained, got"):
+            Study(name="a", references=(), measures=measures)
+    with pytest.raises(SetupError, match="workloads of study 'a' must have different names, got one name twice"):
+        names(Study(name="a", references=(), workloads=(ONE, tokens("one", 9))))
+
+
 def test_an_unknown_workload_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(SetupError, match=r"got 'wan-480'; did you mean 'wan-480p'\?"):
         names(studies.find("flux"), CPU, "wan-480")

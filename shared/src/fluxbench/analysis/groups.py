@@ -67,9 +67,9 @@ class Group:
 
 def groups(records: Iterable[Record]) -> list[Group]:
     """Return the groups, in the order of the records; of two records of the same thing the newer one counts."""
-    newest: dict[tuple[str, str], Record] = {}
+    newest: dict[tuple[str, str, str], Record] = {}
     for record in records:
-        key = (record.variant, record.workload.name)
+        key = (record.variant, record.workload.operation, record.workload.name)
         if key not in newest or newest[key].measured_at <= record.measured_at:
             newest[key] = record
     members: dict[tuple[str, str], list[Record]] = {}

@@ -49,7 +49,7 @@ def header(source: str) -> dict[str, Any]:
         return tomllib.loads(content)
     except tomllib.TOMLDecodeError as error:
         raise SetupError(
-            f"a PEP 723 header must be TOML: {error}; mend the lines between `# /// script` and `# ///`"
+            f"a PEP 723 header must be TOML: {error}; fix the lines between `# /// script` and `# ///`"
         ) from error
 
 

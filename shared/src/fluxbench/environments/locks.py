@@ -51,7 +51,7 @@ class Locks:
             name, version = package.split("==")
             if pins.get(name, "").split("+")[0] != version:
                 where = " or ".join(lock.name for lock in self.files)
-                return f"{where} must lock {package}, got {pins.get(name, 'nothing')}; lock it anew with `make lock`"
+                return f"{where} must lock {package}, got {pins.get(name, 'nothing')}; update it with `make lock`"
         return None
 
 

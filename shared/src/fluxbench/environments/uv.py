@@ -19,7 +19,10 @@ from fluxbench.core.settings import Settings
 # A pattern of what uv prints -> what to do; the first that matches counts.
 _ADVICE = (
     (r"no space left", "free some disk space and run it again"),
-    (r"hash", "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or lock it anew"),
+    (
+        r"hash",
+        "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or run `make lock`",
+    ),
     (
         r"no usable wheels",
         "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",

@@ -177,7 +177,7 @@ def _failure(ended: runner.Ended) -> str | None:
     if not ended.failure:
         return None
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    if not lines or "exit code" not in ended.failure:
+    if not lines or ended.exit_code is None:
         return ended.failure
     if lines[-1].startswith("fluxbench: "):
         return lines[-1].removeprefix("fluxbench: ")

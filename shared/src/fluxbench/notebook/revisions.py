@@ -6,10 +6,12 @@ that git knows. It is read without a checkout.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from fluxbench.analysis.comparison.model import CellKey, Measured
@@ -89,7 +91,15 @@ def _as_of(entries: Iterable[Path], revision: str) -> Iterator[Path]:
         for folder in (*later, entry.parents[1] / "records"):
             for path in files.paths(folder):
                 of_cells.setdefault(files.cell_of(path), path)
-        yield from (path for _, path in sorted(of_cells.items()))
+        yield from (path for _, path in sorted(of_cells.items()) if _existed(path, revision))
+
+
+def _existed(path: Path, revision: str) -> bool:
+    """Whether the records of a file are no newer than the entry, whose name begins with the time of its newest."""
+    with contextlib.suppress(ValueError):
+        made = datetime.strptime(revision[:18], "%Y-%m-%dT%H%M%SZ").replace(tzinfo=UTC)
+        return all(datetime.fromisoformat(record.measured_at) <= made for record in files.read(path))
+    return True
 
 
 def _history(folder: Path) -> dict[str, list[Path]]:

@@ -27,12 +27,16 @@ _DRAIN_S = 1.0  # seconds to read on after the supervisor ended
 
 @dataclass(frozen=True, kw_only=True)
 class Ended:
-    """How a command ended. `failure` is a sentence, None where it succeeded."""
+    """How a command ended. `failure` is a sentence, None where it succeeded.
+
+    `exit_code` is None where a time limit, a signal or the loss of its supervisor ended it.
+    """
 
     stdout: str
     stderr: str
     duration_s: float
     failure: str | None
+    exit_code: int | None
 
 
 class Kept:
@@ -113,13 +117,15 @@ def run(
             if descriptor >= 0:
                 os.close(descriptor)
     failure: str | None = "its supervisor was ended before it"
+    exit_code = None
     if len(status) == 2:
-        failure = _failure(int(status[0]), status[1] == "1", limit_s)
+        failure, exit_code = _outcome(int(status[0]), status[1] == "1", limit_s)
     return Ended(
         stdout=streams["stdout"].text(),
         stderr=streams["stderr"].text(),
         duration_s=time.monotonic() - started,
         failure=failure,
+        exit_code=exit_code,
     )
 
 
@@ -143,13 +149,14 @@ def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick:
                 ticked = time.monotonic()
 
 
-def _failure(returncode: int, timed_out: bool, limit_s: float) -> str | None:
+def _outcome(returncode: int, timed_out: bool, limit_s: float) -> tuple[str | None, int | None]:
+    """Return a sentence, None where it succeeded, and the exit code, None where there is none of its own."""
     if timed_out:
-        return f"it did not end within {limit_s:g} s and was killed"
+        return f"it did not end within {limit_s:g} s and was killed", None
     if returncode == 0:
-        return None
+        return None, 0
     number = -returncode if returncode < 0 else returncode - 128  # uv, like a shell, adds 128
     if 0 < number < signal.NSIG:
         with contextlib.suppress(ValueError):
-            return f"it was ended by {signal.Signals(number).name}"
-    return f"it ended with exit code {returncode}"
+            return f"it was ended by {signal.Signals(number).name}", None
+    return f"it ended with exit code {returncode}", returncode

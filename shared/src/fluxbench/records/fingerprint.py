@@ -29,7 +29,7 @@ SHOWING = (
 CODE, PACKAGE = "code.", "package."
 _DEVICE_KEYS = {
     *("device", "device_kind", "compute_capability", "mig", "card", "driver", "cuda_driver", "power_limit_w"),
-    *("compute_mode", "ecc", "cpu", "cpu_cores", "peak"),
+    *("compute_mode", "ecc", "cpu", "cpu_cores", "instruction_sets", "peak"),
 }
 _LOCKS = ("lock", "library_lock")
 _ROOT = Path(__file__).parents[1]
@@ -41,10 +41,11 @@ _NAMES = {
     "ecc": "ECC",
     "cpu": "CPU",
     "cpu_cores": "CPU cores",
+    "instruction_sets": "instruction sets",
     "python": "Python",
     "way": "environment by",
     "hub": "revisions of the hub's kernels",
-    "left_out": "left out",
+    "left_out": "excluded variants",
     "shapes": "shapes of the workloads",
     "peak": "peak rates of the device",
     "references": "references of ratios",
@@ -72,7 +73,7 @@ class Difference:
         if self.key == "cell":
             return "the cell's source changed"
         if self.key.startswith(CODE):
-            how = "changed" if self.before and self.now else "takes part now" if self.now else "takes no part any more"
+            how = "changed" if self.before and self.now else "is now used" if self.now else "is no longer used"
             return f"{self.key.removeprefix(CODE)} {how}"
         if self.key in _LOCKS:
             was, now = (_shown(value).split()[0] for value in (self.before, self.now))  # without the hash
@@ -84,6 +85,8 @@ class Difference:
 def of_device(device: Device) -> Fingerprint:
     """Return what any result on this device depends on, without touching it."""
     capability = device.compute_capability
+    # Two CPUs may report one name and differ in these, and so by several times in speed.
+    instructions = {"instruction_sets": " ".join(device.instruction_sets)} if device.kind == "cpu" else {}
     return {
         "device": device.name,
         "device_kind": device.kind,
@@ -97,6 +100,7 @@ def of_device(device: Device) -> Fingerprint:
         "ecc": device.ecc,
         "cpu": device.cpu,
         "cpu_cores": device.cores,
+        **instructions,
     }
 
 
@@ -129,7 +133,7 @@ def another_device(before: Fingerprint, now: Fingerprint) -> tuple[str, str] | N
     """Return two models of device (or parts of one) where the fingerprints are of different ones, else None."""
     identity = ["device", "device_kind", "compute_capability", "mig"]
     if now.get("device_kind") == "cpu":
-        identity.append("cpu_cores")
+        identity += ["cpu_cores", *["instruction_sets"] * ("instruction_sets" in before and "instruction_sets" in now)]
     differing = [key for key in identity if before.get(key) != now.get(key)]
     if not differing:
         return None

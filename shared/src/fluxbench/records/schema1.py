@@ -144,3 +144,5 @@ def _flags(marks: Sequence[str], processes: int) -> Iterator[Flag]:
                 detail, regime = parts.get("detail"), parts.get("regime") or regime
                 yield Flag(kind=kind, regime=regime, value=None if value is None else float(value), detail=detail)
                 break
+        else:
+            raise RecordError(f"a mark of schema 1 must be a known sentence, got {mark!r}")

@@ -88,7 +88,7 @@ def _of_group(group: Group, names: _Names) -> list[str]:
     names.kernels.update(record.kernel for record in group.records if record.variant == reference)
     if unplaced := [record for of in (exact, quantized) if of for record in of.faster_from_rest]:
         names_ = names.several(unplaced)
-        paragraphs.append(f"Faster from rest, but launch-bound here, so without a place under sustained load: {names_}")
+        paragraphs.append(f"Faster from rest, but launch-bound here, so unranked under sustained load: {names_}")
     return paragraphs
 
 
@@ -116,7 +116,7 @@ class _Unbeaten:
     @property
     def which(self) -> str:
         """Which kernels are meant, where some that may be faster have no place."""
-        return " that could be placed" if self.faster_from_rest else ""
+        return " that is ranked" if self.faster_from_rest else ""
 
     @property
     def named(self) -> list[Record]:
@@ -254,7 +254,7 @@ def _lost(group: Group, unbeaten: _Unbeaten, record: Record) -> str:
     """Return at how many workloads a variant is beaten, and at how many it has no place."""
     beaten, missing = unbeaten.beaten[record.variant], unbeaten.missing[record.variant]
     parts = [f"beaten at {beaten}"] if beaten else []
-    parts += [f"without a place at {missing}"] if missing else []
+    parts += [f"unranked at {missing}"] if missing else []
     points = _points(group)
     return f"{' and '.join(parts)} {points if (missing or beaten) > 1 else points.removesuffix('s')}"
 

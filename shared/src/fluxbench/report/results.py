@@ -101,7 +101,7 @@ def gather(folders: Sequence[Path], *, study: str = "") -> Results:
     outcomes: dict[str, Mapping[str, ProbeResult]] = {}
     trials: dict[str, Any] = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.jsonl")):
+        for path in files.paths(folder):
             try:
                 records += files.read(path)
             except (OSError, RecordError) as error:
@@ -118,11 +118,13 @@ def gather(folders: Sequence[Path], *, study: str = "") -> Results:
                 continue
             except (OSError, msgspec.DecodeError, RecursionError) as error:
                 problems.append(f"{path.name} cannot be read, so the device's own rates are missing here: {error}.")
-        if (folder / TRIALS).exists():
+        for path in (folder / TRIALS, folder / f"{TRIALS}.gz"):  # as measured, and as published
             try:
-                trials = _trials(folder / TRIALS)
+                trials = _trials(path)
+            except FileNotFoundError:
+                continue
             except (OSError, msgspec.DecodeError, RecursionError, RecordError) as error:
-                problems.append(f"{TRIALS} cannot be read, so the trials are missing here: {error}.")
+                problems.append(f"{path.name} cannot be read, so the trials are missing here: {error}.")
     return Results(
         notebook=next((record.notebook for record in records), study),
         study=study,
@@ -149,7 +151,7 @@ def _device(folders: Iterable[Path]) -> Device:
 
 def _trials(path: Path) -> dict[str, Any]:
     """Return what a file of trials holds. Raises `RecordError`, `OSError` or `DecodeError` where it is not whole."""
-    content = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+    content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
     trial_runs.read(content)
     return content
 

@@ -73,7 +73,7 @@ def _provenance(record: Record) -> Iterator[str]:
     own = record.fingerprint
     missing = [key for key in ("device", "device_kind", "python") if not isinstance(own.get(key), str)]
     missing += ["driver"] * (own.get("device_kind") == "cuda" and not own.get("driver"))
-    missing += ["code.<file>"] * (not any(key.startswith(fingerprint.CODE) for key in own))
+    missing += ["hashes of the measuring code"] * (not any(key.startswith(fingerprint.CODE) for key in own))
     if missing:
         yield f"its fingerprint must have {', '.join(missing)}"
     if record.status is Status.PASSED and "torch" not in record.versions:
@@ -88,7 +88,7 @@ def _provenance(record: Record) -> Iterator[str]:
         yield f"measured_at must be a time by ISO 8601, got {record.measured_at[:40]!r}"
     else:
         if when > datetime.now(UTC) + _AHEAD:
-            yield f"measured_at must not lie ahead, got {record.measured_at}"
+            yield f"measured_at must not be in the future, got {record.measured_at}"
 
 
 def _names(record: Record) -> Iterator[str]:
@@ -97,7 +97,9 @@ def _names(record: Record) -> Iterator[str]:
     if known is not None and known != record.workload:
         yield "its workload must have the shape that fluxbench knows by this name"
     suffix = _SUFFIXES.get(record.form)
-    if suffix is not None and record.variant != record.kernel + suffix:
+    if suffix is None:
+        yield f"its form must be one of {', '.join(_SUFFIXES)}, got {record.form}"
+    elif record.variant != record.kernel + suffix:
         yield f"its variant must be named {record.kernel + suffix}, for its kernel and form, got {record.variant}"
 
 

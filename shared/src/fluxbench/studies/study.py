@@ -11,6 +11,9 @@ from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 
+REGIMES = ("burst", "sustained")
+RATES = ("TFLOP/s", "GB/s")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
@@ -31,19 +34,32 @@ class Study:
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what would be measured or shown wrongly."""
+        if self.rate not in RATES:
+            raise ValueError(f"rate of study {self.name!r} must be {' or '.join(RATES)}, got {self.rate!r}")
+        if not self.measures or not set(self.measures) <= set(REGIMES):
+            raise ValueError(
+                f"measures of study {self.name!r} must be some of {', '.join(REGIMES)}, got {', '.join(self.measures)}"
+            )
+
     def workloads_on(self, device: Device, settings: Settings) -> tuple[Workload, ...]:
         """Return what is measured on a device: what the settings name, or the study's own.
 
         Raises `SetupError` for an unknown name.
         """
         names = settings.workloads or self.sets.get(device.kind, self.sets.get("any", ()))
-        if self.workloads and not settings.workloads:
-            return self.workloads
         own = {workload.name: workload for workload in self.workloads}
+        if own and not settings.workloads:
+            names = ()
         try:
-            found = [each for name in names for each in ((own[name],) if name in own else sets.named([name]))]
+            chosen = [each for name in names for each in ((own[name],) if name in own else sets.named([name]))]
         except ValueError as error:
             raise SetupError(str(error)) from error
-        if not found:
+        chosen = chosen or list(self.workloads)
+        if not chosen:
             raise SetupError(f"study {self.name!r} must name workloads for a device of kind {device.kind!r}, got none")
-        return tuple(dict.fromkeys(found))
+        unique = tuple(dict.fromkeys(chosen))
+        if len({workload.name for workload in unique}) < len(unique):
+            raise SetupError(f"workloads of study {self.name!r} must have different names, got one name twice")
+        return unique

@@ -150,6 +150,8 @@ class Row:
 
     def _is_causal(self, unless_stated: bool) -> bool:
         if stated := self.cells.get("causal", "").lower():
+            if stated not in ("true", "1", "yes", "false", "0", "no"):
+                raise NotChecked(f"causal is {stated!r}, neither true nor false")
             return stated in ("true", "1", "yes")
         return bool(self._known.shape.get("causal")) if self._known else unless_stated
 

@@ -14,7 +14,7 @@ from fluxbench.analysis.certificate.judging import PERCENT, Detected, Tally
 from fluxbench.analysis.certificate.position import Effect
 from fluxbench.analysis.certificate.reruns import Reruns
 from fluxbench.analysis.certificate.trials import Trials
-from fluxbench.records.schema import BURST
+from fluxbench.records.schema import BURST, SUSTAINED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +119,7 @@ def _missing(certificate: Certificate, rates: Mapping[str, Any]) -> dict[str, st
         "detection": no_trials if not certificate.same.count else None,
         "position_effect_max": no_trials if certificate.position_effect is None else None,
         "rerun_ratio_max_difference": no_reruns if certificate.rerun_difference(BURST) is None else None,
+        "rerun_ratio_max_difference_sustained": no_reruns if certificate.rerun_difference(SUSTAINED) is None else None,
         "clock_agreement_max_difference": "no record has a CUPTI cross-check" if not certificate.cupti else None,
         "event_overhead_us": no_rates if certificate.event_us is None else None,
     }

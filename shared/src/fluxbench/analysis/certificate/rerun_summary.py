@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,10 +105,9 @@ def _spread(differences: Sequence[_Difference]) -> Spread | None:
     if not differences:
         return None
     worst = max(differences, key=lambda difference: difference.share)
-    shares = sorted(difference.share for difference in differences)
     return Spread(
         max=worst.share,
-        median=shares[len(shares) // 2],
+        median=statistics.median(difference.share for difference in differences),
         variant=worst.variant,
         workload=worst.workload,
         ratios=worst.ratios,

@@ -40,7 +40,7 @@ def of(examination: Examination) -> str:
     named = _grouped((notebook, here.variant) for here in examination.variants for notebook in here.notebooks)
     lines += [f"  {notebook} names {len(names)} of {len(examination.variants)}" for notebook, names in named.items()]
     if examination.remarks:
-        lines += ["", "Remarks:", *(f"  - {remark}" for remark in examination.remarks)]
+        lines += ["", "Notes:", *(f"  - {remark}" for remark in examination.remarks)]
     if examination.lacking:
         lines += ["", "What is lacking:", *(f"  - {sentence}" for sentence in examination.lacking)]
     else:

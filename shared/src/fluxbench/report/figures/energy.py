@@ -64,7 +64,7 @@ def _strips(group: Group) -> list[Strip]:
     if explained := launch_bound_note(known):
         note += f" {explained} Such rows come last: the energy of a device that waited in part compares with nothing."
     unknown = [record.variant for record in records if not record.energy_mj]
-    rest = [prose(f"Not known of {', '.join(unknown)}.")] if unknown else []
+    rest = [prose(f"Unknown for {', '.join(unknown)}.")] if unknown else []
     return [prose(note, heading=heading), _energies(known), *rest]
 
 

@@ -75,7 +75,7 @@ def _strips(group: Group) -> list[Strip]:
     heading = f"What one call's time is spent on: {place(group)}"
     known = sorted((record for record in records if _parts(record)), key=_call_ms)
     if not known:
-        return [prose("Not known: no call was taken apart by torch's profiler.", heading=heading)]
+        return [prose("Not known: torch's profiler recorded no call.", heading=heading)]
     note = (
         "Single calls on a device that rested (burst), by the kernels that the profiler saw, as shares of the call's "
         "time by device events, the median of the first process's bursts; the profiler saw seven calls after these, so "
@@ -83,7 +83,7 @@ def _strips(group: Group) -> list[Strip]:
         f"the call's ms, and what of it is not attention. {capitalized(conditions(known, BURST))}."
     )
     unknown = [record.variant for record in records if not _parts(record)]
-    rest = [prose(f"Not taken apart: {', '.join(unknown)}.")] if unknown else []
+    rest = [prose(f"Not profiled: {', '.join(unknown)}.")] if unknown else []
     return [prose(note, heading=heading), _calls(known), *rest]
 
 

@@ -49,7 +49,7 @@ def blocks(results: Results) -> list[Block]:
         (reason, "; ".join(f"{name}: {', '.join(keys)}" for name, keys in of_reason.items()))
         for reason, of_reason in failed.items()
     ]
-    return [table, Bullets("Declared, and not so when it was tried here:", items)]
+    return [table, Bullets("Declared, but failed here:", items)]
 
 
 def rows(results: Results) -> Rows:
@@ -95,7 +95,7 @@ def _row(variant: Variant, outcomes: _Outcomes) -> Row:
     causal, gqa, backward, varlen = (_switch(getattr(declared, key), outcomes.get(key)) for key in _SWITCHES)
     precision = " ".join(_SHORT.get(name, name) + _symbol(outcomes.get(name)) for name in _precisions(declared))
     head_dims = " ".join(f"{size}{_symbol(outcomes.get(f'head_dim {size}'))}" for size in declared.head_dims)
-    needs = "a CPU will do" if declared.cpu else _dotted(declared.minimum)
+    needs = "any, also a CPU" if declared.cpu else _dotted(declared.minimum)
     cells = (variant.name, precision, causal, gqa, head_dims, backward, varlen, needs)
     return Row(cells, failed="FAILS" in (causal, gqa, backward, varlen))
 

@@ -31,7 +31,7 @@ def blocks(results: Results) -> list[Block]:
     if certificate.conditions:
         when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
         shown.append(Paragraph(_state(certificate.conditions) + when))
-    return [*shown, *(Paragraph(f"No number for {key}: {why}.") for key, why in certificate.missing.items())]
+    return [*shown, *(Paragraph(f"No value of {key}: {why}.") for key, why in certificate.missing.items())]
 
 
 def files(results: Results) -> dict[str, str]:

@@ -111,7 +111,7 @@ def _converged(record: Record) -> str | None:
 
 _sensor = partial(
     _Column,
-    why="the driver does not report it, or NVML may not be asked here",
+    why="the driver does not report it, or NVML is not available",
     why_on_cpu="no sensor of a CPU is read",
     of_sensor=True,
 )
@@ -132,7 +132,7 @@ _COST = (
         why="not measured",
         why_on_cpu="on a CPU the call is the work itself",
     ),
-    _Column("CUPTI\ncross-check", _cupti, *("torch's profiler recorded nothing, or may not",) * 2),
+    _Column("CUPTI\ncross-check", _cupti, *("torch's profiler recorded nothing, or is not permitted",) * 2),
     _measured("processes", lambda record: f"{timing_of(record).processes}"),
     _measured("sustained samples\nkept / discarded", _samples(SUSTAINED)),
     _measured("burst samples\nkept / discarded", _samples(BURST)),
@@ -162,7 +162,7 @@ def _unknown(records: Sequence[Record], on_cpu: bool) -> Iterator[str]:
     for column in empty:
         why = column.why_on_cpu if on_cpu else column.why
         if is_old and not column.in_old_records and not (on_cpu and column.of_sensor):
-            why = "an older fluxbench measured this, and did not ask"
+            why = "measured by an older fluxbench, without this field"
         together.setdefault(why, []).append(column.head.replace("\n", " "))
     reasons = (f"{', '.join(heads)}: {why}." for why, heads in together.items())
     yield " ".join([f"{_UNKNOWN} is what is unknown.", *reasons])

@@ -19,9 +19,9 @@ const time = row => row.times[state.regime];
 const tflops = row => time(row) && row.flops / time(row).ms / 1e9;
 const base = () => ROWS.find(row => row.id === state.base);
 const vs = row => against(row, base(), state.regime);
-let unsigned = false;  // whether c would stand behind every time that is shown, so that the notes say it once
+let omitted = false;  // whether c would be at every time that is shown, so that the notes say it once
 const isLaunchBound = row => row.launchBound && state.regime === "sustained";
-const signs = row => (time(row).capped && !unsigned ? "c" : "") + (isLaunchBound(row) ? "h" : "");
+const symbols = row => (time(row).capped && !omitted ? "c" : "") + (isLaunchBound(row) ? "h" : "");
 const COLUMNS = [
   { key: "variant", title: "variant", value: row => row.variant },
   { key: "target", title: "target", value: row => row.target, draw: row => row.page
@@ -31,7 +31,7 @@ const COLUMNS = [
   { key: "ms", title: "median, ms", number: true, value: row => time(row)?.ms,
     draw: row => fixed(time(row).ms, places(time(row).ms, time(row).low, time(row).high)) },
   { key: "interval", title: "95% interval, ms", number: true, value: row => time(row) && time(row).high / time(row).low,
-    draw: row => [brackets(time(row).ms, time(row).low, time(row).high), signs(row)].filter(Boolean).join(" ") },
+    draw: row => [brackets(time(row).ms, time(row).low, time(row).high), symbols(row)].filter(Boolean).join(" ") },
   { key: "ratio", title: "over reference", number: true, value: row => time(row)?.ratio,
     draw: row => row.variant === time(row).reference
       ? "1, the reference" : plusMinus(time(row).ratio, time(row).ratio_low, time(row).ratio_high) },
@@ -129,7 +129,7 @@ function lineOf(row, columns) {
 function update() {
   write();
   const rows = chosen(), here = document.activeElement?.dataset?.id;
-  unsigned = allCapped(rows.filter(time), state.regime);
+  omitted = allCapped(rows.filter(time), state.regime);
   const columns = COLUMNS.filter(column => column.key !== "against" || state.base);
   for (const head of document.querySelectorAll("thead th")) {
     const { key } = head.dataset;
