@@ -1,4 +1,4 @@
-"""A real browser for tests of pages: Chromium without a window, its logs, axe-core, and the contrast of drawn text.
+"""A real browser for tests of pages: Chromium without a window, its logs, and axe-core.
 
 Each test asks for the fixture `browser` (`conftest.py`), one for the session. It skips where none is installed.
 """
@@ -25,43 +25,6 @@ _ARGUMENTS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"),
     *("--force-color-profile=srgb", "--force-prefers-reduced-motion"),
 )
-# Of every text in a figure that is seen: its contrast with what lies under its middle.
-_CONTRAST = """
-const channels = text => {
-  const found = text.match(/[\\d.]+/g).map(Number);
-  return found.length > 3 ? found : [...found, 1];
-};
-const over = (top, below) => [0, 1, 2].map(i => top[i] * top[3] + below[i] * (1 - top[3])).concat(1);
-const light = color => {
-  const [r, g, b] = color.slice(0, 3).map(c => c / 255)
-    .map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-};
-const paint = element => {
-  const style = getComputedStyle(element);
-  const shape = element instanceof SVGElement && !(element instanceof SVGSVGElement);
-  if (!shape) return channels(style.backgroundColor);
-  if (!(element instanceof SVGGeometryElement) || style.fill === "none") return [0, 0, 0, 0];
-  const color = channels(style.fill);
-  return [...color.slice(0, 3), color[3] * style.fillOpacity * style.opacity];
-};
-const found = [];
-for (const text of document.querySelectorAll(arguments[0])) {
-  if (!text.textContent.trim() || !text.checkVisibility()) continue;
-  text.scrollIntoView({block: "center", inline: "center", behavior: "instant"});
-  const box = text.getBoundingClientRect();
-  const all = document.elementsFromPoint(box.x + box.width / 2, box.y + box.height / 2);
-  const stack = all.slice(1 + all.findLastIndex(element => text.contains(element)));
-  let below = [255, 255, 255, 1];
-  for (const element of stack.reverse()) below = over(paint(element), below);
-  const style = getComputedStyle(text);
-  const color = channels(style.fill);
-  const own = over([...color.slice(0, 3), color[3] * style.fillOpacity * style.opacity], below);
-  const [low, high] = [light(own), light(below)].sort((a, b) => a - b);
-  found.push([text.textContent, (high + 0.05) / (low + 0.05)]);
-}
-return found;
-"""
 
 
 def missing() -> str | None:
@@ -124,13 +87,6 @@ class Browser:
             for fault in found
             if fault["impact"] in ("serious", "critical")
         ]
-
-    def contrasts(self, selector: str = "svg text") -> dict[str, float]:
-        """Return the contrast of each drawn text that is seen with what lies under it; of equal texts the least."""
-        found: dict[str, float] = {}
-        for text, contrast in self.run(_CONTRAST, selector):
-            found[text] = min(contrast, found.get(text, contrast))
-        return found
 
     def picture(self, path: Path) -> None:
         """Write the whole page, below the window's edge too, as a PNG."""

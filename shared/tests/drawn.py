@@ -21,10 +21,13 @@ def words(svg: str) -> str:
     return " ".join(texts(svg))
 
 
+def _groups(svg: str) -> list[ET.Element]:
+    return [element for element in ET.fromstring(svg).iter(f"{_SVG}g") if element.get("class") == "mark"]
+
+
 def tooltips(svg: str) -> list[str]:
     """Return the tooltips of all marks."""
-    groups = (element for element in ET.fromstring(svg).iter(f"{_SVG}g") if element.get("class") == "mark")
-    return [group[0].text or "" for group in groups]
+    return [group[0].text or "" for group in _groups(svg)]
 
 
 def places(svg: str, text: str) -> list[tuple[float, float]]:
@@ -53,21 +56,18 @@ def _outside_defs(element: ET.Element) -> Iterator[ET.Element]:
 
 def marks(svg: str) -> dict[str, tuple[float, float]]:
     """Return where each mark is drawn, by its tooltip."""
-    groups = (element for element in ET.fromstring(svg).iter(f"{_SVG}g") if element.get("class") == "mark")
-    uses = {group[0].text or "": next(group.iter(f"{_SVG}use"), None) for group in groups}
+    uses = {group[0].text or "": next(group.iter(f"{_SVG}use"), None) for group in _groups(svg)}
     return {text: (float(use.attrib["x"]), float(use.attrib["y"])) for text, use in uses.items() if use is not None}
 
 
 def bars(svg: str) -> dict[str, tuple[float, float]]:
     """Return the left and the right end of each bar, by its tooltip."""
-    groups = (element for element in ET.fromstring(svg).iter(f"{_SVG}g") if element.get("class") == "mark")
-    paths = {group[0].text or "": next(group.iter(f"{_SVG}path"), None) for group in groups}
-    x = {
-        text: [float(x) for x, _ in _POINT.findall(path.attrib["d"])]
-        for text, path in paths.items()
-        if path is not None
-    }
-    return {text: (min(ends), max(ends)) for text, ends in x.items()}
+    found = {}
+    for group in _groups(svg):
+        if (path := next(group.iter(f"{_SVG}path"), None)) is not None:
+            x = [float(x) for x, _ in _POINT.findall(path.attrib["d"])]
+            found[group[0].text or ""] = (min(x), max(x))
+    return found
 
 
 def scale(ticks: Sequence[tuple[float, float]], *, log: bool) -> Callable[[float], float]:

@@ -90,6 +90,16 @@ emit("done")
 """
 
 
+HEADER = """\
+# /// script
+# [tool.fluxbench]
+# notebook = "{}"
+# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# {}
+# ///
+"""
+
+
 def interpreter(path: Path, scenario: str = "", log: Path | None = None) -> Path:
     """Write an interpreter that holds what cells need, and is a fake worker.
 

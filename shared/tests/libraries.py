@@ -173,12 +173,8 @@ class DotProductAttention:
         assert attention_dropout == 0.0
         self.sizes = (num_attention_heads, num_gqa_groups or num_attention_heads, kv_channels)
         self.qkv_format = qkv_format
-        self.padding, self.causal = {
-            "no_mask": (False, False),
-            "causal": (False, True),
-            "padding": (True, False),
-            "padding_causal": (True, True),
-        }[attn_mask_type]
+        assert attn_mask_type in ("no_mask", "causal", "padding", "padding_causal")
+        self.padding, self.causal = "padding" in attn_mask_type, "causal" in attn_mask_type
         self.training = True
 
     def train(self, mode: bool = True) -> DotProductAttention:
@@ -270,25 +266,17 @@ def install_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FAKES: dict[str, Fake] = {
-    "flex": install_flex,
-    "flex_eager": install_flex,
+    **dict.fromkeys(("flex", "flex_eager"), install_flex),
     "flash_attn_2": install_flash_attn,
-    "flash_attn_3": install_flash_attn_3,
-    "flash_attn_3_fp8": install_flash_attn_3,
+    **dict.fromkeys(("flash_attn_3", "flash_attn_3_fp8"), install_flash_attn_3),
     "flash_attn_4": install_flash_attn_4,
-    "torch_fa3": FlashInTorch,
-    "torch_fa4": FlashInTorch,
+    **dict.fromkeys(("torch_fa3", "torch_fa4"), FlashInTorch),
     "flex_flash": lambda monkeypatch: install_flex(monkeypatch, "FLASH"),
     "sage_int8_fp16_triton": install_sage,
     "sage_int8_fp16_cuda": lambda monkeypatch: install_sage(monkeypatch, "sageattn_qk_int8_pv_fp16_cuda"),
     "sage_int8_fp8_sm90": lambda monkeypatch: install_sage(monkeypatch, "sageattn_qk_int8_pv_fp8_cuda_sm90"),
-    "te_fused": install_te,
-    "te_flash": install_te,
-    "te_unfused": install_te,
+    **dict.fromkeys(("te_fused", "te_flash", "te_unfused"), install_te),
     "xformers": install_xformers,
-    "cudnn_frontend": fake_cudnn.install,
-    "cudnn_frontend_fp8": fake_cudnn.install,
-    "hf_flash_attn2": install_hub,
-    "hf_flash_attn3": install_hub,
-    "hf_sage": install_hub,
+    **dict.fromkeys(("cudnn_frontend", "cudnn_frontend_fp8"), fake_cudnn.install),
+    **dict.fromkeys(("hf_flash_attn2", "hf_flash_attn3", "hf_sage"), install_hub),
 }

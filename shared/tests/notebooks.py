@@ -7,13 +7,12 @@ on the machine as it is then, and shows them.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import html
 import re
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,7 @@ from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record
 
+Capture = pytest.CaptureFixture[str]
 DRIVER, NEWER = "580.65.06", "580.159.04"
 MEASURING = """# /// script
 # [tool.fluxbench]
@@ -114,9 +114,7 @@ class Machine:
     settings: Settings
     notebook: Path
     monkeypatch: pytest.MonkeyPatch
-    _prepared: dict[str, tuple[tuple[Record, ...], Mapping[str, Any], ControlTimes | None]] = field(
-        default_factory=dict
-    )
+    _prepared: dict[str, tuple[tuple[Record, ...], Mapping[str, Any], ControlTimes | None]]
 
     @property
     def output(self) -> Path:
@@ -193,10 +191,6 @@ class Machine:
         nvml.nvmlSystemGetDriverVersion = lambda: driver
         self.monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
-    def set(self, **changes: Any) -> None:
-        """Change settings, as environment variables would."""
-        self.settings = dataclasses.replace(self.settings, **changes)
-
     def command(self, name: str, *arguments: str) -> int:
         """Run `fluxbench NAME NOTEBOOK ARGUMENTS` and return its exit code."""
         from fluxbench import cli
@@ -250,7 +244,7 @@ def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     notebook = folder / "notebooks" / "made_up.md"
     notebook.parent.mkdir()
     notebook.write_text(NOTEBOOK, encoding="utf-8")
-    machine = Machine(folder=folder, settings=settings, notebook=notebook, monkeypatch=monkeypatch)
+    machine = Machine(folder=folder, settings=settings, notebook=notebook, monkeypatch=monkeypatch, _prepared={})
     machine.has()
     monkeypatch.setattr(Settings, "load", lambda: machine.settings)
     machine.measures("first", record("torch_math"))
@@ -275,9 +269,8 @@ def with_results(machine: Machine, factory: pytest.TempPathFactory) -> Machine:
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Return every file below a folder with its content."""
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()
-    }
+    paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
 def listing(folder: Path) -> dict[str, tuple[int, int]]:

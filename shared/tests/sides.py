@@ -95,14 +95,8 @@ def before_burst(whole: Measured) -> Measured:
 
 
 def failing(of: Record, status: Status = Status.CRASHED) -> Record:
-    return record(
-        of.variant,
-        of.workload,
-        status=status,
-        measured_at=of.measured_at,
-        cell=of.cell,
-        fingerprint=of.fingerprint,
-    )
+    own = {"measured_at": of.measured_at, "cell": of.cell, "fingerprint": of.fingerprint}
+    return record(of.variant, of.workload, status=status, **own)  # type: ignore[arg-type]
 
 
 def rows_of(comparison: Comparison, variant: str) -> tuple[Row, ...]:

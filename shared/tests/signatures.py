@@ -25,21 +25,19 @@ RECORDED: dict[str, dict[str, str]] = {
 Answer = Callable[..., Any]
 
 
-def signature(name: str, parameters: str | None = None) -> inspect.Signature:
-    """Return the signature of a function, `flash_attn.flash_attn_func`: the recorded one, or of these parameters."""
+def signature(name: str) -> inspect.Signature:
+    """Return the signature of a function, `flash_attn.flash_attn_func`."""
     made: dict[str, Any] = {}
-    exec(f"def function{(parameters or RECORDED[name]['parameters']).strip()}: ...", made)
+    exec(f"def function{RECORDED[name]['parameters'].strip()}: ...", made)
     return inspect.signature(made["function"])
 
 
-def install(
-    monkeypatch: pytest.MonkeyPatch, name: str, answer: Answer, parameters: str | None = None
-) -> list[dict[str, Any]]:
+def install(monkeypatch: pytest.MonkeyPatch, name: str, answer: Answer) -> list[dict[str, Any]]:
     """Let `name` be importable; return the arguments of its calls, by parameter, as they come.
 
     A call that the real function would not take raises `TypeError`; any other returns `answer(**arguments)`.
     """
-    expected = signature(name, parameters)
+    expected = signature(name)
     calls: list[dict[str, Any]] = []
 
     def function(*positional: Any, **keywords: Any) -> Any:

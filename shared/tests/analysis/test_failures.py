@@ -24,38 +24,19 @@ def test_variants_that_share_status_reason_and_workloads_are_one_entry() -> None
     crashed = [record(name, w, status=Status.CRASHED) for name in ("a", "b") for w in LENGTHS[::-1]]
     late = [record(name, LENGTHS[0], status=Status.TIMEOUT, reason="late") for name in ("c", "d")]
     other = record("e", LENGTHS[0], status=Status.TIMEOUT, reason="later")
-    found = of.failures(group(record(), *crashed, *late, other))
+    elsewhere = record("f", LENGTHS[1], status=Status.TIMEOUT, reason="late")
+    found = of.failures(group(record(), *crashed, *late, other, elsewhere))
     assert found == [
         of.Failure(Status.CRASHED, REASONS[Status.CRASHED], ("a", "b"), LENGTHS),
         of.Failure(Status.TIMEOUT, "late", ("c", "d"), LENGTHS[:1]),
         of.Failure(Status.TIMEOUT, "later", ("e",), LENGTHS[:1]),
+        of.Failure(Status.TIMEOUT, "late", ("f",), LENGTHS[1:2]),
     ]
-
-
-def test_a_reason_at_other_workloads_is_another_entry() -> None:
-    found = of.failures(
-        group(*(record(name, w, status=Status.CRASHED) for name, w in zip("ab", LENGTHS, strict=False)))
-    )
-    assert [(entry.variants, entry.workloads) for entry in found] == [(("a",), LENGTHS[:1]), (("b",), LENGTHS[1:2])]
 
 
 def test_an_exception_without_a_message_is_said_so_on_one_line() -> None:
     [found] = of.failures(group(record("a", status=Status.ERROR, reason="DynamoError:\n  NotImplementedError:")))
     assert found.reason == "DynamoError: NotImplementedError (no message)"
-
-
-def test_a_record_that_converged_in_neither_regime_is_named_for_both() -> None:
-    neither = [record(name, LENGTHS[0], converged={BURST: False, SUSTAINED: False}) for name in ("a", "b")]
-    found = of.not_converged(group(record(), *neither, record("c", converged={BURST: True, SUSTAINED: False})))
-    assert {(entry.regime, entry.variants, len(entry.workloads)) for entry in found} == {
-        (SUSTAINED, ("a", "b"), 1),
-        (BURST, ("a", "b"), 1),
-        (SUSTAINED, ("c",), 1),
-    }
-
-
-def test_what_passed_is_no_failure() -> None:
-    assert of.failures(group(record())) == []
 
 
 def test_flags_are_one_entry_for_all_that_share_them() -> None:
@@ -91,11 +72,8 @@ def test_values_that_differ_from_record_to_record_are_a_range(kind: FlagKind) ->
 
 
 def test_ranges_are_apart_by_regime_and_detail_and_know_unknown_values() -> None:
-    flags = [
-        Flag(kind=FlagKind.DISCARDED, regime=BURST, detail="hot"),
-        Flag(kind=FlagKind.DISCARDED, regime=SUSTAINED, detail="hot", value=0.5),
-        Flag(kind=FlagKind.DISCARDED, regime=BURST, detail="slow", value=0.25),
-    ]
+    made = ((BURST, "hot", None), (SUSTAINED, "hot", 0.5), (BURST, "slow", 0.25))
+    flags = [Flag(kind=FlagKind.DISCARDED, regime=regime, detail=why, value=value) for regime, why, value in made]
     found = of.flag_ranges(group(record(flags=flags)))
     assert [(each.regime, each.detail, each.values) for each in found] == [
         (BURST, "hot", None),
@@ -106,8 +84,10 @@ def test_ranges_are_apart_by_regime_and_detail_and_know_unknown_values() -> None
 
 def test_what_did_not_converge_is_one_entry_by_regime_and_workloads() -> None:
     records = [record(name, w, converged={SUSTAINED: False}) for name in ("a", "b") for w in LENGTHS]
-    found = of.not_converged(group(*records, record("c", converged={BURST: False, SUSTAINED: True})))
+    one, both = {BURST: False, SUSTAINED: True}, {BURST: False, SUSTAINED: False}
+    found = of.not_converged(group(*records, record("c", converged=one), record("d", converged=both)))
     assert found == [
         of.NotConverged(SUSTAINED, ("a", "b"), LENGTHS),
-        of.NotConverged(BURST, ("c",), LENGTHS[-1:]),
+        of.NotConverged(BURST, ("c", "d"), LENGTHS[-1:]),
+        of.NotConverged(SUSTAINED, ("d",), LENGTHS[-1:]),
     ]

@@ -46,19 +46,8 @@ def test_of_two_records_of_the_same_thing_the_newer_one_counts(newer_first: bool
     new = record(sustained_ms=0.8, measured_at="2026-01-02T00:00:00+00:00")
     [group] = groups([new, old] if newer_first else [old, new])
     assert group.records == (new,)
-
-
-def test_of_two_records_of_one_time_the_later_one_counts() -> None:
-    [group] = groups([record(sustained_ms=5.0), record(sustained_ms=0.8)])
-    assert of.timing_of(group.records[0]).median_ms == 0.8
-
-
-def test_a_record_is_found_by_variant_and_workload() -> None:
-    [group] = groups([*curve("flex", 0), record("torch_flash", LENGTHS[5], status=Status.CRASHED)])
-    assert group.find("flex", LENGTHS[0]) is not None
-    assert group.find("flex", LENGTHS[5]) is None
-    assert group.find("torch_flash", LENGTHS[5]) is not None
-    assert group.curve("torch_flash") == []
+    [of_one_time] = groups([record(sustained_ms=5.0), record(sustained_ms=0.8)])
+    assert of.timing_of(of_one_time.records[0]).median_ms == 0.8
 
 
 @pytest.mark.parametrize(

@@ -26,11 +26,6 @@ def short(entries: list[Ranked]) -> list[tuple[str, int | None, bool]]:
     return [(entry.record.variant, entry.rank, entry.tied) for entry in entries]
 
 
-def test_overlapping_intervals_share_a_rank_and_are_tied() -> None:
-    found = places(record(), record("a", sustained_ms=0.5), record("b", sustained_ms=0.502))
-    assert short(found) == [("a", 1, True), ("b", 1, True), ("torch_flash", 3, False)]
-
-
 def test_intervals_that_touch_overlap() -> None:
     low, high = record("a", sustained_ms=0.5, ci=0.5), record("b", sustained_ms=1.5, ci=0.5)
     assert overlap(low, high)
@@ -40,9 +35,8 @@ def test_intervals_that_touch_overlap() -> None:
 
 
 def test_a_wide_interval_ranks_before_faster_medians() -> None:
-    found = places(
-        record("a", sustained_ms=0.5), record("b", sustained_ms=0.6), record("wide", sustained_ms=0.7, ci=0.3)
-    )
+    wide = record("wide", sustained_ms=0.7, ci=0.3)
+    found = places(record("a", sustained_ms=0.5), record("b", sustained_ms=0.6), wide)
     assert short(found) == [("a", 1, True), ("wide", 1, True), ("b", 2, True)]
 
 
@@ -76,9 +70,8 @@ def test_a_variant_that_is_wrong_at_one_length_has_no_place_at_another(status: S
 
 
 def test_variants_are_ranked_at_the_longest_workload_and_those_that_did_not_pass_have_no_place() -> None:
-    found = places(
-        *(record("a", LENGTHS[0], 0.1), record("a", LENGTHS[5], 2.0), record(), record("b", status=Status.CRASHED))
-    )
+    crashed = record("b", status=Status.CRASHED)
+    found = places(record("a", LENGTHS[0], 0.1), record("a", LENGTHS[5], 2.0), record(), crashed)
     assert short(found) == [("torch_flash", 1, False), ("a", 2, False)]
 
 
@@ -89,11 +82,8 @@ def late(variant: str, sustained_ms: float) -> Record:
 def test_what_is_launch_bound_stands_before_what_it_may_be_faster_than_and_is_tied_with_nothing() -> None:
     found = places(record(), record("a", sustained_ms=0.5), late("b", 0.6), late("slow", 3.0))
     assert short(found) == [("a", 1, False), ("b", None, False), ("torch_flash", 2, False), ("slow", None, False)]
-
-
-def test_where_all_are_launch_bound_they_are_ranked() -> None:
-    found = [record("a", sustained_ms=0.1, flags=[LAUNCH_BOUND]), record(flags=[LAUNCH_BOUND])]
-    assert short(places(*found)) == [("a", 1, False), ("torch_flash", 2, False)]
+    alone = [record("a", sustained_ms=0.1, flags=[LAUNCH_BOUND]), record(flags=[LAUNCH_BOUND])]
+    assert short(places(*alone)) == [("a", 1, False), ("torch_flash", 2, False)]
 
 
 def test_a_burst_is_faster_where_its_interval_lies_wholly_under() -> None:
@@ -103,13 +93,9 @@ def test_a_burst_is_faster_where_its_interval_lies_wholly_under() -> None:
     assert not faster_in_burst(fast, record("b", burst_ms=0.5004))
     assert not faster_in_burst(fast, record("b", burst_ms=0.6, regimes=["sustained"]))
     assert not faster_in_burst(record("a", burst_ms=0.5, regimes=["sustained"]), slow)
-
-
-def test_bursts_over_different_references_are_not_compared() -> None:
-    fast, slow = record("a", burst_ms=0.5), record("b", burst_ms=0.6)
     burst = msgspec.structs.replace(slow.timings[BURST], reference_variant="torch_math")
     other = changed(slow, timings={BURST: burst})
-    assert not faster_in_burst(fast, other)
+    assert not faster_in_burst(fast, other)  # over another reference
 
 
 def test_a_chain_of_overlaps_is_two_ties() -> None:
@@ -117,12 +103,6 @@ def test_a_chain_of_overlaps_is_two_ties() -> None:
     assert ties(places(*chain)) == [["a", "b"], ["b", "c"]]
     assert ties(places(record("a", sustained_ms=0.5), record("b", sustained_ms=0.6))) == []
     assert ties(places(*chain, record("d", sustained_ms=0.505, ci=0.05))) == [["a", "b", "d"], ["b", "d", "c"]]
-
-
-def test_an_interval_that_touches_all_others_is_of_their_tie() -> None:
     touching = [record(name, sustained_ms=ms, ci=0.5) for name, ms in (("a", 0.5), ("b", 0.6), ("c", 1.5))]
     assert ties(places(*touching)) == [["a", "b", "c"]]
-
-
-def test_what_is_launch_bound_is_in_no_tie() -> None:
     assert ties(places(record("a", sustained_ms=0.5), record("b", sustained_ms=0.501), late("c", 0.5))) == [["a", "b"]]

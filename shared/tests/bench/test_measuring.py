@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import in_cell, interpreter, is_gone
+from fake_workers import HEADER, in_cell, interpreter, is_gone
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 from sample_events import collected, readings, timed
 
@@ -29,15 +29,10 @@ from fluxbench.records.status import Status
 from fluxbench.studies.study import Study
 
 WORKLOADS = ("flux1-512px-t128", "flux1-512px-t512")
-HEADER = """\
-# /// script
-# [tool.fluxbench]
-# notebook = "flux"
-# study = "{study}"
-# packages = ["torch==2.13.0", "numpy==2.4.6"]
-# variants = ["torch_flash", "{variant}"]
-# ///
-"""
+
+
+def header(study: str, variant: str) -> str:
+    return HEADER.format("flux", f'study = "{study}"\n# variants = ["torch_flash", "{variant}"]')
 
 
 @pytest.fixture(autouse=True)
@@ -53,60 +48,23 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return in_cell(monkeypatch, tmp_path)
 
 
-def ask(folder: Path, *, variant: str = "torch_math", study: str = "flux") -> None:
-    """Let the running cell be one that asks for these."""
-    (folder.parent / "sdpa.py").write_text(HEADER.format(study=study, variant=variant), encoding="utf-8")
-
-
 STUDY = """
 from fluxbench.operations import workload
-from fluxbench.studies.study import Study
 
-class NoReference:
-    name, input_kinds, parts, differentiates = "no_reference", ("normal",), {}, False
-    cost = attention = inputs = bind = perturbations = lambda *_: None
-
-def study(operation, **shape):
-    one = workload(operation, "one", shape, group="one", x=1, x_unit="tokens")
-    return Study(name="flux", references=("torch_math",), workloads=(one,))
-
-STUDY = study(%s)
+shape = {"seq_len_k": 9, "seq_len_q": 2, "heads": 1, "kv_heads": 1, "head_dim_qk": 8, "head_dim_v": 8}
+workload("decode", "one", shape, group="one", x=1, x_unit="tokens")
 """
 
 
-@pytest.mark.parametrize(
-    ("name", "made", "sentence"),
-    [
-        ("a", '"attentoin"', "operation must be a known name or module:attribute, got 'attentoin'; did you mean"),
-        ("b", '"nowhere:It"', "operation 'nowhere:It' cannot be loaded: No module named 'nowhere'"),
-        ("c", 'f"{__name__}:NoReference"', "operation 'study_c:NoReference' must have reference; see fluxbench."),
-        ("d", '"attention", seq_len_q=1, rows=2', "an attention has no rows; its shape is"),
-        (
-            "e",
-            '"decode", seq_len_k=9, seq_len_q=2, heads=1, kv_heads=1, head_dim_qk=8, head_dim_v=8',
-            "decode must have one query and no mask, got seq_len_q 2 and causal False",
-        ),
-    ],
-)
-def test_a_study_whose_workload_cannot_be_made_ends_the_cell_with_one_sentence(
-    here: Path, name: str, made: str, sentence: str
-) -> None:
-    (here.parent / f"study_{name}.py").write_text(STUDY % made, encoding="utf-8")
-    ask(here, study=f"study_{name}:STUDY")
-    with pytest.raises(SystemExit) as caught:
-        bench.measure()
-    said = f"fluxbench: study 'study_{name}:STUDY' cannot be loaded: workload 'one': {sentence}"
-    assert str(caught.value.code).startswith(said)
-
-
-def test_an_unknown_variant_or_workload_ends_the_cell_with_one_sentence_and_no_file(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for variant, workload, said in (
-        ("torch_mat", "", "variant must be a registered name, got 'torch_mat'; did you mean 'torch_math'?"),
-        ("torch_math", "wan-480", "workload must be a known name, got 'wan-480'; did you mean 'wan-480p'?"),
+def test_a_wrong_request_ends_the_cell_with_one_sentence(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here.parent / "made_up.py").write_text(STUDY, encoding="utf-8")
+    shape = "decode must have one query and no mask, got seq_len_q 2 and causal False"
+    for variant, workload, study, said in (
+        ("torch_mat", "", "flux", "variant must be a registered name, got 'torch_mat'; did you mean 'torch_math'?"),
+        ("torch_math", "wan-480", "flux", "workload must be a known name, got 'wan-480'; did you mean 'wan-480p'?"),
+        ("torch_math", "", "made_up:ONE", f"study 'made_up:ONE' cannot be loaded: workload 'one': {shape}"),
     ):
-        ask(here, variant=variant)
+        (here.parent / "sdpa.py").write_text(header(study=study, variant=variant), encoding="utf-8")
         monkeypatch.setenv("FLUXBENCH_WORKLOADS", workload)
         with pytest.raises(SystemExit) as caught:
             bench.measure()
@@ -127,17 +85,12 @@ def records(
 ) -> list[Record]:
     """Return the records of a cell in this process."""
     chosen = {"workloads": () if ":" in study else WORKLOADS, **settings}
-    this = cell.parse(HEADER.format(study=study, variant="torch_math"), "sdpa")
+    this = cell.parse(header(study=study, variant="torch_math"), "sdpa")
     here = Settings(root=REPOSITORY, cache=folder / "cache", **chosen)
     return measuring.measure(this, names, device, here, time.monotonic() + deadline_s, Collected())
 
 
-# What cannot run here.
-
-
-def test_what_cannot_run_has_a_record_at_every_workload_that_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_run_has_records_that_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_uv(monkeypatch, tmp_path)
     made = records(tmp_path, "torch_math", "torch_cudnn", "flex_compile_d", "torch_math")
     assert [(record.variant, record.workload.x, record.status) for record in made] == [
@@ -157,17 +110,12 @@ def test_what_cannot_run_has_a_record_at_every_workload_that_says_why(
     assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
 
 
-# Workers.
-
-
 def log_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_a_cell_writes_records_samples_control_and_capabilities_and_leaves_nothing_else(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ask(here)
+def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here.parent / "sdpa.py").write_text(header(study="flux", variant="torch_math"), encoding="utf-8")
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(here.parent / "python")))
     monkeypatch.setenv("FLUXBENCH_WORKLOADS", ",".join(WORKLOADS))
     bench.measure()
@@ -190,9 +138,7 @@ def test_a_cell_writes_records_samples_control_and_capabilities_and_leaves_nothi
 
 
 @pytest.mark.parametrize(("name", "sustained"), [("flux", True), ("certificate", False)])
-def test_workers_are_asked_for_the_regimes_of_the_study_and_probe_beside_sustained_alone(
-    tmp_path: Path, name: str, sustained: bool
-) -> None:
+def test_workers_are_asked_for_the_regimes_of_the_study(tmp_path: Path, name: str, sustained: bool) -> None:
     log = tmp_path / "log.jsonl"
     python = str(interpreter(tmp_path / "python", log=log))
     records(tmp_path, "torch_math", study=name, python=python, workloads=WORKLOADS[:1])
@@ -215,9 +161,7 @@ def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: py
     ]
 
 
-def test_variants_that_read_other_variables_have_workers_of_their_own_which_all_wait_and_end_together(
-    tmp_path: Path,
-) -> None:
+def test_variants_that_read_other_variables_have_workers_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     scenario = f"""
 def before(step, variant=None, workload=None):
@@ -238,9 +182,7 @@ def before(step, variant=None, workload=None):
     assert list((tmp_path / "cache" / "runs").iterdir()) == []
 
 
-def test_other_processes_are_looked_for_before_and_after_measuring_and_steps_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_processes_are_looked_for_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listened = tmp_path / "progress.jsonl"
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
     records(tmp_path, "torch_cudnn")
@@ -252,13 +194,11 @@ def test_other_processes_are_looked_for_before_and_after_measuring_and_steps_are
     assert log_of(listened)[0] == {"steps": 2 * 2 * 3}  # two variants that a CPU can run, workloads, processes
 
 
-def test_measuring_stops_in_time_to_write_what_is_not_measured() -> None:
+def test_measuring_stops_in_time_and_energy_is_that_of_ranked_windows() -> None:
     for limit_s, seconds in ((20, 15.0), (100, 75.0), (120, 90.0), (1200, 1170.0), (None, 270.0)):
         settings = Settings(root=REPOSITORY, cache=REPOSITORY, cell_limit_s=limit_s)
         assert measuring.deadline_of(1000.0, settings) == 1000.0 + seconds
 
-
-def test_the_energy_of_a_variant_is_counted_over_its_ranked_windows() -> None:
     def energy_mj(time_s: float) -> float:  # 400 W in the last four windows of the block, 100 W elsewhere
         return 1e3 * (100.0 * time_s + 300.0 * max(0.0, min(time_s, 1.6) - 1.2))
 

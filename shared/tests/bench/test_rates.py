@@ -8,19 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import in_cell, interpreter
+from fake_workers import HEADER, in_cell, interpreter
 from fakes import CPU, without_uv
 
 from fluxbench import bench
 
-HEADER = """\
-# /// script
-# [tool.fluxbench]
-# notebook = "flux"
-# packages = ["torch==2.13.0", "numpy==2.4.6"]
-# measures = "rates"
-# ///
-"""
 # Each process finds other rates.
 RATES = """
 def before(step, variant=None, workload=None):
@@ -33,7 +25,7 @@ def before(step, variant=None, workload=None):
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    return in_cell(monkeypatch, tmp_path, HEADER)
+    return in_cell(monkeypatch, tmp_path, HEADER.format("flux", 'measures = "rates"'))
 
 
 def measured(folder: Path) -> dict[str, Any]:
@@ -60,24 +52,19 @@ def test_rates_are_medians_over_the_processes(here: Path, tmp_path: Path, monkey
         ("sys.exit('ImportError: no torch')", "1200", "the process ended with exit code 1: ImportError: no torch"),
         ("time.sleep(600)", "1", "the cell's time was up; the process was ended"),
         ("", "1200", "torch cannot use this device"),
+        (None, "1200", "uv must be on PATH to build the measured environment, got none; run `make setup`"),
     ],
 )
-def test_rates_that_cannot_be_measured_have_a_reason(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str, limit: str, reason: str
+def test_missing_rates_have_a_reason(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scenario: str | None, limit: str, reason: str
 ) -> None:
-    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
+    if scenario is None:
+        without_uv(monkeypatch, tmp_path)
+    else:
+        monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
     monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", limit)
     began = time.monotonic()
     found = measured(here)
     assert found["reason"] == reason
     assert "matmul_tflops" not in found
     assert time.monotonic() - began < 60
-
-
-def test_without_an_environment_the_reason_says_what_to_do(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cache = str(tmp_path / "cache")
-    without_uv(monkeypatch, tmp_path)
-    monkeypatch.setenv("FLUXBENCH_CACHE", cache)
-    assert measured(here)["reason"].startswith("uv must be on PATH to build the measured environment")

@@ -82,9 +82,6 @@ def regimes(made: Record) -> tuple[Timing, Timing]:
     return made.burst, made.sustained
 
 
-# Two regimes.
-
-
 def test_a_record_holds_both_regimes_with_the_ratio_of_each() -> None:
     made = record(seen())
     burst, sustained = regimes(made)
@@ -94,6 +91,8 @@ def test_a_record_holds_both_regimes_with_the_ratio_of_each() -> None:
     assert (burst.samples_ms, sustained.samples_ms) == (((0.8,) * 4,) * 3, ((1.35,) * 4,) * 3)
     assert (sustained.discarded, burst.discarded) == (6, 0)  # two windows of each block's warm-up
     assert (sustained.reference_variant, sustained.converged, burst.converged) == (REFERENCE, True, True)
+    assert made.cupti == Cupti(events_ms=0.8, kernels_ms=0.79, span_ms=0.8, parts_ms={"attention": 0.79})
+    assert (made.launch_ms, made.flags) == (0.05, (NO_ENERGY,))
     assert parse(made.to_json()) == made
     burst, sustained = regimes(record(seen(), REFERENCE))
     assert (sustained.ratio, sustained.ratio_ci95, burst.ratio, burst.ratio_ci95) == (1.0, (1.0, 1.0), 1.0, (1.0, 1.0))
@@ -114,7 +113,7 @@ def test_a_record_names_what_it_is_of() -> None:
     assert made.errors["out"].rel_l2 == ERRORS["rel_l2"]
 
 
-def test_a_sustained_ratio_is_against_the_reference_before_and_after() -> None:
+def test_a_ratio_is_against_the_reference_before_and_after_and_in_the_same_round() -> None:
     trials = [
         timed(REFERENCE, began=0.0, block_ms=(1.0,) * 6),
         timed("torch_math", began=10.0, block_ms=(2.0,) * 6),
@@ -126,9 +125,6 @@ def test_a_sustained_ratio_is_against_the_reference_before_and_after() -> None:
     of.checked["torch_native", "tiny"] = of.checked["torch_math", "tiny"]
     ratios = [regimes(record(of, name, processes=1))[1].ratio for name in ("torch_math", "torch_native")]
     assert ratios == pytest.approx([2 / 2, 6 / 4])
-
-
-def test_a_burst_ratio_is_that_of_the_same_round() -> None:
     clock = (1.0, 2.0, 3.0, 4.0)  # slows both alike from round to round
     burst, _ = regimes(record(seen(burst_ms=[0.8 * slow for slow in clock], beside_ms=clock)))
     assert (burst.ratio, *burst.ratio_ci95) == pytest.approx((0.8, 0.8, 0.8))
@@ -162,10 +158,7 @@ def test_each_workload_has_its_own_record_in_one_pass() -> None:
     )
 
 
-# What else a record holds.
-
-
-def test_telemetry_is_that_of_the_ranked_samples_of_each_regime() -> None:
+def test_telemetry_is_of_the_ranked_samples_and_energy_is_power_times_time() -> None:
     def clock_mhz(time_s: float) -> float:
         of_block = 10 + BLOCK_AFTER_S + 0.2  # after the warm-up
         return 1500.0 if of_block <= time_s % PROCESS_S < 13 else 1980.0
@@ -175,9 +168,6 @@ def test_telemetry_is_that_of_the_ranked_samples_of_each_regime() -> None:
         BURST: Telemetry(sm_clock_mhz=1980.0, power_w=300.0, temperature_c=50.0),
         SUSTAINED: Telemetry(sm_clock_mhz=1500.0, power_w=300.0, temperature_c=50.0),
     }
-
-
-def test_the_energy_of_a_call_is_its_power_times_its_time() -> None:
     made = record(seen(), powers={"torch_math": (400.0, 10.0)})
     assert made.energy_mj == pytest.approx(400.0 * 1.35)
     assert made.energy_ci95_mj == pytest.approx((390.0 * 1.35, 410.0 * 1.35))
@@ -186,12 +176,6 @@ def test_the_energy_of_a_call_is_its_power_times_its_time() -> None:
     vague = record(seen(), powers={"torch_math": (400.0, 500.0)}).energy_ci95_mj
     assert vague == pytest.approx((0.0, 900.0 * 1.35))
     assert record(seen(), powers={REFERENCE: (400.0, 10.0)}).energy_mj is None
-
-
-def test_the_cross_check_and_the_launch_are_of_burst() -> None:
-    made = record(seen())
-    assert made.cupti == Cupti(events_ms=0.8, kernels_ms=0.79, span_ms=0.8, parts_ms={"attention": 0.79})
-    assert made.launch_ms == 0.05
 
 
 def test_what_a_variant_took_of_the_device_holds_the_rests_and_its_share_of_the_reference() -> None:
@@ -205,18 +189,11 @@ def test_what_a_variant_took_of_the_device_holds_the_rests_and_its_share_of_the_
     assert record(seen(shared), processes=1).device_s == pytest.approx((1.6 + 1.6 / 2) / 2)
 
 
-# Flags.
-
-
 def flag(made: Record, kind: FlagKind) -> tuple[object, ...]:
     """Return what the only flag of a kind holds; nothing where there is none."""
     flags = [each for each in made.flags if each.kind is kind]
     assert len(flags) <= 1
     return (flags[0].regime, flags[0].value, flags[0].detail) if flags else ()
-
-
-def test_a_measurement_without_trouble_has_no_flag_but_of_the_counter() -> None:
-    assert record(seen()).flags == (NO_ENERGY,)
 
 
 @pytest.mark.parametrize(("ahead_ms", "flagged"), [(0.2, True), (1.3, True), (1.4, False)])
@@ -226,13 +203,13 @@ def test_a_block_in_which_the_device_waited_for_the_host_is_launch_bound(ahead_m
     assert flag(record(seen(trials), device=CPU), FlagKind.LAUNCH_BOUND) == ()
 
 
-def test_a_speed_that_did_not_settle_is_flagged_with_its_processes_and_kept() -> None:
-    made = record(seen([t for p in range(3) for t in of_process(p, settled=p == 1)]))
-    assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 2, None)
+def test_what_did_not_settle_and_a_machine_that_slept_or_was_shared_are_flagged_and_kept() -> None:
+    of = seen([t for p in range(3) for t in of_process(p, settled=p == 1)])
+    of.others = ["trainer (pid 7)", "desktop (pid 9)"]
+    made = record(of)
     assert made.status is Status.PASSED
-
-
-def test_a_machine_that_slept_is_flagged_with_the_seconds_of_all_trials_of_the_variant() -> None:
+    assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 2, None)
+    assert flag(made, FlagKind.SHARED_DEVICE) == (None, None, "trainer (pid 7); desktop (pid 9)")
     for slept_s, flagged in ((30.54, (None, 30.5, None)), (0.05, ())):
         made = record(seen([t for p in range(3) for t in of_process(p, slept_s=slept_s * (p == 2))]))
         assert flag(made, FlagKind.SLEPT) == flagged
@@ -242,12 +219,6 @@ def test_a_machine_that_slept_is_flagged_with_the_seconds_of_all_trials_of_the_v
     assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 1, None)
     assert flag(made, FlagKind.SLEPT) == (None, 7.0, None)
     assert flag(record(seen(trials)), FlagKind.SLEPT) == ()
-
-
-def test_another_process_on_the_device_is_flagged() -> None:
-    of = seen()
-    of.others = ["trainer (pid 7)", "desktop (pid 9)"]
-    assert flag(record(of), FlagKind.SHARED_DEVICE) == (None, None, "trainer (pid 7); desktop (pid 9)")
 
 
 @pytest.mark.parametrize("silent", [[], reported(clock_mhz=None, power_w=None)])
@@ -270,7 +241,7 @@ def test_events_that_differ_from_the_profiler_by_more_than_a_percent_are_flagged
     assert (made.cupti, flag(made, FlagKind.NO_CUPTI)) == (None, (BURST, None, None))
 
 
-def test_samples_out_of_the_regime_are_discarded_and_their_share_is_flagged() -> None:
+def test_samples_out_of_the_regime_are_discarded_unless_few_are_in_it() -> None:
     def reasons(time_s: float) -> tuple[str, ...]:
         return ("hw_thermal_slowdown",) if 10.09 < time_s < 10.11 else ()  # in the second round of the first process
 
@@ -279,9 +250,6 @@ def test_samples_out_of_the_regime_are_discarded_and_their_share_is_flagged() ->
     assert ([len(part) for part in burst.samples_ms], burst.discarded) == ([3, 4, 4], 1)
     assert flag(made, FlagKind.DISCARDED) == (BURST, 0.25, "hw_thermal_slowdown")
     assert flag(made, FlagKind.KEPT_OUT_OF_REGIME) == ()
-
-
-def test_where_few_samples_were_in_the_regime_all_are_kept_and_that_is_flagged_by_regime() -> None:
     made = record(seen(device_reports=reported(reasons=lambda time_s: ("sw_thermal_slowdown",))))
     assert [len(part) for part in regimes(made)[1].samples_ms] == [4, 4, 4]
     assert [(each.regime, each.value) for each in made.flags if each.kind is FlagKind.KEPT_OUT_OF_REGIME] == [
@@ -318,12 +286,6 @@ def test_a_time_faster_than_the_device_can_be_is_an_error_with_the_arithmetic() 
     assert record(seen(), device=H200, workload=REAL).status is Status.PASSED
 
 
-def test_a_variant_that_was_timed_in_too_few_processes_is_an_error() -> None:
-    made = record(seen([t for p in range(2) for t in of_process(p)]))
-    assert (made.status, made.timings, made.flags) == (Status.ERROR, {}, ())
-    assert made.reason == "timed in 2 of 3 processes; the reference variant failed in the others"
-
-
 def test_what_failed_has_no_times_whatever_was_timed_and_says_why() -> None:
     of = seen()
     off = {"out": {**ERRORS, "rel_l2": 0.5}}
@@ -337,6 +299,9 @@ def test_what_failed_has_no_times_whatever_was_timed_and_says_why() -> None:
     of.fail("torch_math", "tiny", Status.ERROR, "skips work", skips)  # without errors, those of its check are kept
     made = record(of)
     assert (made.errors["out"].rel_l2, made.flags) == (ERRORS["rel_l2"], (skips,))
+    made = record(seen([t for p in range(2) for t in of_process(p)]))
+    assert (made.status, made.timings, made.flags) == (Status.ERROR, {}, ())
+    assert made.reason == "timed in 2 of 3 processes; the reference variant failed in the others"
 
 
 def test_a_process_with_another_reference_is_left_out_of_the_ratio_and_flagged() -> None:

@@ -48,9 +48,6 @@ def test_every_sample_is_written_ranked_or_not() -> None:
     assert (block["ranked"], block["ranked_over"], block["calls_per_sample"]) == ([0, 0, 1, 1, 1, 1], 2, 5)
     assert block["sm_clock_mhz"] == block["power_w"] == block["throttle_reasons"] == [None] * 6
     assert (written[4]["beside"], written[4]["samples_ms"]) == ("flex", [0.4] * 4)
-
-
-def test_how_long_the_device_was_busy_is_beside_how_long_it_took() -> None:
     trials = [timed("torch_flash"), timed("flex", began=10.0), timed("torch_flash", began=20.0, burst_ms=None)]
     kept = json.loads(samples.to_json(collected(trials)))
     assert [(each["variant"], each["regime"]) for each in kept["series"]] == [
@@ -85,9 +82,6 @@ def test_its_times_are_those_beside_each_variant_of_every_process_in_order() -> 
     assert samples.control_times(beside(KNOWN, more=(*reference, later))) == ControlTimes(
         kernel="made up", samples_ms={"flex": ((1.0, 1.234568), (), (1.5,)), "torch_flash": ((2.0,), (3.0,))}
     )
-
-
-def test_a_round_that_is_not_ranked_is_not_ranked_for_it_either() -> None:
     of = collected([KNOWN, timed("flex", burst_ms=(9.0,) * 3, control_ms=(1.0, 2.0, 3.0))])
     of.readings = readings(0.0, 0.3, clock_mhz=slow_second_round)
     times = samples.control_times(of)
@@ -95,13 +89,9 @@ def test_a_round_that_is_not_ranked_is_not_ranked_for_it_either() -> None:
     assert times.samples_ms == {"flex": ((1.0, 3.0),)}
 
 
-@pytest.mark.parametrize("controls", [(WITHOUT,), ()])
-def test_a_device_without_one_has_no_times(controls: tuple[dict[str, str], ...]) -> None:
-    assert samples.control_times(beside(*controls)) is None
-
-
-@pytest.mark.parametrize("controls", [(WITHOUT, KNOWN, KNOWN), (KNOWN, KNOWN, WITHOUT)])
-def test_a_process_without_one_costs_its_own_times_alone(controls: tuple[dict[str, str], ...]) -> None:
-    times = samples.control_times(beside(*controls))
-    assert times is not None
-    assert (times.kernel, times.samples_ms["flex"][0]) == ("made up", (1.0, 1.234568))
+def test_a_process_without_one_costs_its_own_times_alone() -> None:
+    for controls in ((WITHOUT, KNOWN, KNOWN), (KNOWN, KNOWN, WITHOUT)):
+        times = samples.control_times(beside(*controls))
+        assert times is not None
+        assert (times.kernel, times.samples_ms["flex"][0]) == ("made up", (1.0, 1.234568))
+    assert samples.control_times(beside(WITHOUT)) is samples.control_times(beside()) is None

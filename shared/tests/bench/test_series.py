@@ -7,7 +7,6 @@ from fakes import TINY
 from sample_events import REFERENCE, collected, readings, timed, trial
 
 from fluxbench.bench import series
-from fluxbench.bench.collected import Collected
 from fluxbench.timing.telemetry import Log
 
 SILENT = Log([])
@@ -27,21 +26,14 @@ def burst(log: Log) -> series.Series:
     return series.burst(trial("flex", burst_ms=TIMES_MS), "tiny", log)
 
 
-@pytest.mark.parametrize(
-    ("clocks", "ranked"),
-    [
-        ((1980.0, 1975.0, 1980.0, 1960.0), [1.0, 2.0, 3.0, 4.0]),
-        ((1980.0, 1940.4, 1980.0, 1980.0), [1.0, 2.0, 3.0, 4.0]),  # 98% of the highest
-        ((1980.0, 1940.0, 1980.0, 1980.0), [1.0, 3.0, 4.0]),
-    ],
-)
-def test_a_round_below_98_percent_of_the_full_clock_is_discarded(
-    clocks: tuple[float, ...], ranked: list[float]
-) -> None:
-    taken = burst(of_rounds(*clocks))
-    assert (taken.ranked(), taken.off_regime, taken.kept_off) == (ranked, 4 - len(ranked), False)
-    assert taken.reasons == ({"an SM clock under 98% of 1,980 MHz"} if len(ranked) < 4 else set())
-    assert taken.ranked([5.0, 6.0, 7.0, 8.0]) == [sample + 4 for sample in ranked]  # of the reference, in these rounds
+def test_a_round_below_98_percent_of_the_clock_is_discarded() -> None:
+    every = [1.0, 2.0, 3.0, 4.0]
+    for second_mhz, ranked in ((1975.0, every), (1940.4, every), (1940.0, [1.0, 3.0, 4.0])):
+        taken = burst(of_rounds(1980.0, second_mhz, 1980.0, 1960.0))
+        assert (taken.ranked(), taken.off_regime, taken.kept_off) == (ranked, 4 - len(ranked), False)
+        assert taken.reasons == ({"an SM clock under 98% of 1,980 MHz"} if len(ranked) < 4 else set())
+        # The samples of the reference are those of the same rounds.
+        assert taken.ranked([5.0, 6.0, 7.0, 8.0]) == [sample + 4 for sample in ranked]
 
 
 @pytest.mark.parametrize(
@@ -63,18 +55,12 @@ def test_where_half_or_more_are_out_of_the_regime_all_are_kept(slow: int, kept: 
     assert (taken.off_regime, taken.kept_off, len(taken.ranked())) == (slow, kept, 4 if kept else 4 - slow)
 
 
-@pytest.mark.parametrize("log", [SILENT, Log(readings(0.0, 0.5, clock_mhz=None, power_w=None))])
-def test_without_clocks_every_sample_is_ranked(log: Log) -> None:
-    assert (burst(log).ranked(), burst(log).off_regime) == ([1.0, 2.0, 3.0, 4.0], 0)
-
-
 def test_a_round_between_two_readings_has_the_state_of_the_nearest_one_within_a_tenth_of_a_second() -> None:
     near = [*readings(0.07, 0.09, clock_mhz=lambda _: 1200.0), *readings(0.2, 0.5)]
     assert [state and state.sm_clock_mhz for state in burst(Log(near)).states] == [1200.0, 1200.0, 1980.0, 1980.0]
     assert burst(Log(readings(5.0, 6.0))).states == [None] * 4
-
-
-# Sustained.
+    for log in (SILENT, Log(readings(0.0, 0.5, clock_mhz=None, power_w=None))):  # without clocks, all are ranked
+        assert (burst(log).ranked(), burst(log).off_regime) == ([1.0, 2.0, 3.0, 4.0], 0)
 
 
 def of_windows(*hot: int) -> Log:
@@ -95,7 +81,7 @@ def of_windows(*hot: int) -> Log:
         ((9.0, 8.0, 1.0, 2.0), {"windows_a_sample": 1}, [1.0, 2.0]),
     ],
 )
-def test_a_sample_is_the_mean_of_windows_after_the_warm_up(
+def test_a_sample_is_a_mean_of_windows(
     block_ms: tuple[float, ...], fields: dict[str, int], ranked: list[float]
 ) -> None:
     taken = series.sustained([trial("flex", block_ms=block_ms, **fields)], "tiny", SILENT)
@@ -110,7 +96,7 @@ def test_a_sample_is_the_mean_of_windows_after_the_warm_up(
         ((2, 3), [1.0, 50.0, 3.0, 4.0], 2, True),
     ],
 )
-def test_windows_of_a_device_that_was_too_hot_are_discarded_unless_they_are_half_or_more(
+def test_hot_windows_are_discarded_unless_half_are(
     hot: tuple[int, ...], ranked: list[float], off: int, kept: bool
 ) -> None:
     one = trial("flex", block_ms=(9.0, 8.0, 1.0, 50.0, 3.0, 4.0), windows_a_sample=1)
@@ -163,11 +149,7 @@ def test_only_trials_of_the_same_worker_with_a_block_at_the_workload_are_beside(
     assert seen.beside(seen.trials[1], TINY.name) == [seen.trials[0]]
 
 
-def processes(seen: Collected, variant: str) -> list[tuple[int, float]]:
-    return [(trial.timed.process, trial.timed.began) for trial in seen.taken(variant, TINY.name)]
-
-
-def test_of_each_process_the_last_trial_with_rounds_at_the_workload_counts() -> None:
+def test_the_last_trial_of_a_process_counts_and_the_reference_holds_all_of_its_blocks() -> None:
     seen = collected(
         [
             timed("flex", 2, began=1.0),
@@ -178,17 +160,8 @@ def test_of_each_process_the_last_trial_with_rounds_at_the_workload_counts() -> 
             timed("torch_math", 1, began=6.0),
         ]
     )
-    assert processes(seen, "flex") == [(0, 3.0), (2, 1.0)]
-
-
-def test_the_reference_of_a_ratio_is_that_of_the_most_processes() -> None:
-    seen = collected(timed("flex", process, reference=name) for process, name in enumerate("bab"))
-    taken = series.of(seen, "flex", TINY.name)
-    assert series.reference_of(taken) == "b"
-    assert [each.trial.timed.process for each in series.against_one(taken)] == [0, 2]
-
-
-def test_the_series_of_the_reference_hold_all_of_its_blocks_and_those_of_a_variant_its_own() -> None:
+    taken = seen.taken("flex", TINY.name)
+    assert [(trial.timed.process, trial.timed.began) for trial in taken] == [(0, 3.0), (2, 1.0)]
     seen = collected([READY, *TRIALS])
     [flex] = series.of(seen, "flex", TINY.name)
     [reference] = series.of(seen, REFERENCE, TINY.name)

@@ -7,28 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import in_cell, interpreter
+from fake_workers import HEADER, in_cell, interpreter
 from fakes import CPU, TINIER, TINY
 from sample_events import collected, readings, timed
 
 from fluxbench import bench
 from fluxbench.bench import trials
 
-HEADER = """\
-# /// script
-# [tool.fluxbench]
-# notebook = "certificate"
-# packages = ["torch==2.13.0", "numpy==2.4.6"]
-# variants = ["torch_math"]
-# measures = "trials"
-# ///
-"""
 FORMS = ("plus_0", "plus_0_twin", "plus_0_5", "plus_1", "plus_2", "plus_5")
 
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    return in_cell(monkeypatch, tmp_path, HEADER)
+    return in_cell(
+        monkeypatch, tmp_path, HEADER.format("certificate", 'variants = ["torch_math"]\n# measures = "trials"')
+    )
 
 
 def measured(folder: Path) -> dict[str, Any]:
@@ -39,9 +32,7 @@ def measured(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_every_slowed_form_is_measured_in_several_runs_each_in_another_order(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_runs_of_every_slowed_form_in_turn(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log.jsonl"
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", log=log)))
     found = measured(here)
@@ -62,25 +53,16 @@ def test_every_slowed_form_is_measured_in_several_runs_each_in_another_order(
         assert len(run["places"]) == 3 * 6
         assert run["seconds"] > 0
         assert run["others"] == []
-    printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == 6
-    assert printed[0].startswith("run 1 of 6: ")
-    assert printed[0].endswith("6 of 6 records PASSED")
 
 
-def test_where_nothing_runs_one_run_is_enough_and_the_file_says_so(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_nothing_runs_one_run_is_enough(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", "sys.exit('no torch')")))
     found = measured(here)
     assert (len(found["runs"]), found["reason"]) == (1, "no slowed variant ran")
     assert found["runs"][0]["control"] is None
-    assert "  CRASHED: the process ended with exit code 1: no torch" in capsys.readouterr().out
 
 
-def test_no_run_is_begun_that_would_not_end_in_time(
-    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_begins_that_would_end_too_late(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scenario = """
 def before(step, variant=None, workload=None):
     if step == "ready":

@@ -14,8 +14,6 @@ def test_a_full_disk_and_a_spent_quota_are_one_sentence(number: int) -> None:
     assert full_disk(OSError(number, "no room")) == "the disk is full; free some space and run it again"
     named = OSError(number, "no room", "/a/sdpa.jsonl")
     assert full_disk(named) == "the disk is full (/a/sdpa.jsonl); free some space and run it again"
-    copied = OSError(number, "no room", "/a/source", None, "/a/copy")
-    assert full_disk(copied) == "the disk is full (/a/copy); free some space and run it again"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "no", "/a"), OSError(errno.EACCES, "no"), OSError("no room")])

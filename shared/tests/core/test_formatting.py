@@ -34,9 +34,7 @@ def test_a_number_has_so_many_significant_digits_and_no_power_of_ten(value: floa
         (1250.0, (1247.0, 1253.0), "1,250 ±3"),
     ],
 )
-def test_plus_minus_stands_only_where_it_shows_where_the_interval_lies(
-    value: float, ends: tuple[float, float], text: str
-) -> None:
+def test_plus_minus_stands_where_it_shows_the_interval(value: float, ends: tuple[float, float], text: str) -> None:
     assert formatting.plus_minus(value, ends) == text
 
 

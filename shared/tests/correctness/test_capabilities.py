@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from wrong import gradients
+from wrong.gradients import GRADIENTS
+from wrong.right import attention_of
 
 from fluxbench import variants
 from fluxbench.correctness.capabilities import LENGTHS, ProbeResult, probe
@@ -67,9 +68,6 @@ def test_what_torch_declares_of_itself_is_so_on_a_cpu(name: str) -> None:
     heads = [f"head_dim {head_dim}" for head_dim in (64, 96, 128, 192, 256)]
     assert found == dict.fromkeys([*variant.capabilities.dtypes, *heads, "causal", "gqa", "backward"], RIGHT)
     assert begun == list(found)
-
-
-def test_sequences_of_several_lengths_are_told_apart() -> None:
     assert tried(varlen=YES)["varlen"] == RIGHT
     assert sum(LENGTHS) == 256
 
@@ -80,7 +78,7 @@ def test_sequences_of_several_lengths_are_told_apart() -> None:
         (deaf_to(causal=False), "causal"),
         (deaf_to(lengths=()), "varlen"),
         (deaf_to(causal=True), "bfloat16"),
-        (fixed(gradients.half_of_v), "backward"),
+        (fixed(GRADIENTS["half_of_v"]), "backward"),
     ],
 )
 def test_wrong_values_are_said_with_their_error_and_its_budget(load: Load, key: str) -> None:
@@ -91,24 +89,15 @@ def test_wrong_values_are_said_with_their_error_and_its_budget(load: Load, key: 
     assert found["rel_l2"] > 10 * found["budget"] > 0
 
 
-def test_an_output_of_another_kind_has_no_error() -> None:
-    found = tried(lambda call: lambda q, k, v: q.float())["bfloat16"]
-    reason = "the output must be torch.bfloat16, got torch.float32"
-    assert found == {"status": "wrong", "reason": reason, "rel_l2": None, "budget": None}
-
-
 @pytest.mark.parametrize(
     ("error", "cause", "reason"),
     [
         (NotImplementedError("It has no mask. Please file an issue.\nTraceback"), None, "It has no mask"),
         (RuntimeError("Observed exception"), ValueError("head_dim is too large"), "head_dim is too large"),
         (ValueError(), None, "ValueError"),
-        (ImportError("x" * 500), None, "x" * 159 + "…"),
     ],
 )
-def test_an_exception_is_the_first_sentence_of_what_it_came_of(
-    error: Exception, cause: Exception | None, reason: str
-) -> None:
+def test_an_exception_is_its_first_sentence(error: Exception, cause: Exception | None, reason: str) -> None:
     found = tried(raising(error, cause), causal=YES)
     assert found["causal"] == {"status": "no", "reason": reason, "rel_l2": None, "budget": None}
     assert found["bfloat16"] == RIGHT
@@ -117,9 +106,9 @@ def test_an_exception_is_the_first_sentence_of_what_it_came_of(
 @pytest.mark.parametrize(
     ("changed", "status", "reason"),
     [
-        (lambda q, k, v: by_sequence_of(q, k, v).detach(), "no", "its output has no gradient with respect to q, k"),
-        (lambda q, k, v: by_sequence_of(q, k.detach(), v), "no", "The differentiated Tensor at index 1"),
-        (gradients.none_of_the_scores, "wrong", "dq: relative L2 error 1.00e+00 is over the budget"),
+        (lambda q, k, v: attention_of(q, k, v).detach(), "no", "its output has no gradient with respect to q, k"),
+        (lambda q, k, v: attention_of(q, k.detach(), v), "no", "The differentiated Tensor at index 1"),
+        (GRADIENTS["none_of_the_scores"], "wrong", "dq: relative L2 error 1.00e+00 is over the budget"),
     ],
 )
 def test_a_gradient_that_is_not_there_is_found_out(changed: Attention, status: str, reason: str) -> None:
@@ -128,17 +117,14 @@ def test_a_gradient_that_is_not_there_is_found_out(changed: Attention, status: s
     assert str(found["reason"]).startswith(reason)
 
 
-def by_sequence_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    out = torch.nn.functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-    return out.transpose(1, 2).contiguous()
-
-
-def test_gradients_are_taken_and_modes_are_left_within_inference_mode() -> None:
+def test_gradients_are_taken_within_inference_mode_and_an_error_of_cuda_is_the_callers() -> None:
     with torch.inference_mode():
         assert tried(backward=YES)["backward"] == RIGHT
         assert torch.is_inference_mode_enabled()
         assert not torch.is_grad_enabled()
     assert torch.is_grad_enabled()
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        tried(raising(RuntimeError("CUDA error: an illegal memory access was encountered")), causal=YES)
 
 
 @pytest.mark.parametrize(
@@ -156,31 +142,22 @@ def test_what_is_declared_is_tried_and_of_what_compiles_less(declared: dict[str,
 
 
 def test_what_is_asked_for_is_what_is_named() -> None:
-    asked: dict[str, AttentionCall] = {}
-    key = ""
-
-    def begin(begun: str) -> None:
-        nonlocal key
-        key = begun
+    asked: list[AttentionCall] = []
+    keys: list[str] = []
 
     def load(call: AttentionCall) -> Attention:
-        asked[key] = call
+        asked.append(call)
         return by_sequence(call)
 
     declared = Capabilities(
-        dtypes=("float16", "bfloat16"),
-        head_dims=(96, 192),
-        minimum=(8, 0),
-        causal=YES,
-        gqa=YES,
-        backward=YES,
+        dtypes=("float16", "bfloat16"), head_dims=(96, 192), minimum=(8, 0), causal=YES, gqa=YES, backward=YES,
         varlen=YES,
-    )
-    probe(Variant(name="made_up", load=load, capabilities=declared), CPU, begin)
+    )  # fmt: skip
+    probe(Variant(name="made_up", load=load, capabilities=declared), CPU, keys.append)
     plain = AttentionCall(
         seq_len_q=256, seq_len_k=256, heads=4, kv_heads=4, head_dim_qk=96, head_dim_v=96, dtype="float16"
     )
-    assert asked == {
+    assert dict(zip(keys, asked, strict=True)) == {
         "float16": plain,
         "bfloat16": replace(plain, dtype="bfloat16"),
         "head_dim 96": plain,
@@ -195,13 +172,8 @@ def test_what_is_asked_for_is_what_is_named() -> None:
 def test_a_quantized_variant_is_given_16_bits_and_held_to_its_budget() -> None:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         assert q.dtype == torch.bfloat16
-        return by_sequence_of(*(x.to(torch.float8_e4m3fn).to(x.dtype) for x in (q, k, v)))
+        return attention_of(*(x.to(torch.float8_e4m3fn).to(x.dtype) for x in (q, k, v)))
 
     for budget, status in ((0.1, "yes"), (0.001, "wrong")):
         found = tried(fixed(attend), computes_in=("float8_e4m3fn",), quantized_budget_rel_l2=budget)["float8_e4m3fn"]
         assert (found["status"], found["budget"]) == (status, None if status == "yes" else budget)
-
-
-def test_an_error_of_cuda_is_the_callers() -> None:
-    with pytest.raises(RuntimeError, match="CUDA error"):
-        tried(raising(RuntimeError("CUDA error: an illegal memory access was encountered")), causal=YES)

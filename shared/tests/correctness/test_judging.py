@@ -28,7 +28,7 @@ def both(outputs: dict[str, Any], **options: float) -> str | None:
     return reason
 
 
-def test_right_outputs_have_errors_of_zero() -> None:
+def test_right_outputs_have_errors_of_zero_and_others_of_each_element() -> None:
     errors, wrong = judge(RIGHT, CASE)
     assert wrong is None
     assert verdict(RIGHT, CASE) is None
@@ -37,18 +37,15 @@ def test_right_outputs_have_errors_of_zero() -> None:
     assert (out.rel_l2, out.max_abs, out.mean_abs, out.mse, out.nan_count, out.budget_share) == (0, 0, 0, 0, 0, 0)
     assert out.cosine == pytest.approx(1)
     assert out.budget_rel_l2 == pytest.approx(0.02 + 2**-8 / math.sqrt(6))
-
-
-def test_errors_are_of_each_element() -> None:
     outputs = {**RIGHT, "out": RIGHT["out"] + torch.tensor([[0.5, 0.0], [-0.25, 0.0]]).bfloat16()}
-    errors = judge(outputs, CASE)[0]["out"]
+    off_by = judge(outputs, CASE)[0]["out"]
     off = math.hypot(0.5, 0.25)
-    assert errors.rel_l2 == pytest.approx(off / NORM)
-    assert (errors.max_abs, errors.mean_abs) == (0.5, 0.75 / 4)
-    assert errors.mse == pytest.approx(off**2 / 4)
+    assert off_by.rel_l2 == pytest.approx(off / NORM)
+    assert (off_by.max_abs, off_by.mean_abs) == (0.5, 0.75 / 4)
+    assert off_by.mse == pytest.approx(off**2 / 4)
     dot, norm = 1.5 + 4 + 3.5 + 16, math.sqrt(1.5**2 + 4 + 1.75**2 + 16)
-    assert errors.cosine == pytest.approx(dot / norm / NORM)
-    assert errors.budget_share == pytest.approx(off / NORM / errors.budget_rel_l2)
+    assert off_by.cosine == pytest.approx(dot / norm / NORM)
+    assert off_by.budget_share == pytest.approx(off / NORM / off_by.budget_rel_l2)
 
 
 @pytest.mark.parametrize(("off", "wrong"), [(2 / 128, False), (3 / 128, True), (-3 / 128, True)])

@@ -69,28 +69,9 @@ def test_contents_are_new_every_time_at_the_same_addresses_and_the_same_for_the_
         seen.append(copied(inputs))
 
 
-def significands(x: torch.Tensor) -> torch.Tensor:
-    return torch.frexp(x.float().abs())[0]
-
-
-@pytest.mark.parametrize(("workload", "stays"), [(SMALL, False), (CAUSAL, True)], ids=["open", "causal"])
-def test_values_are_multiplied_by_powers_of_two_and_tokens_move_where_no_mask_tells_them_apart(
-    workload: Workload, stays: bool
-) -> None:
-    inputs = made(workload)
-    first = copied(inputs)
-    PerturbedInputs(workload, inputs, 0).perturb()
-    for name in "qkv":
-        now, before = significands(inputs[name]), significands(first[name])
-        assert torch.equal(now.sort(dim=1).values, before.sort(dim=1).values)
-        assert torch.equal(now, before) == stays
-
-
 @pytest.mark.parametrize("perturbations", [0, 1, 4])
 @pytest.mark.parametrize("spoiled", ["", "q", "k", "v", "dout"])
-def test_the_first_contents_come_back_and_an_input_that_a_kernel_changed_is_named(
-    spoiled: str, perturbations: int
-) -> None:
+def test_an_input_that_a_kernel_changed_is_named(spoiled: str, perturbations: int) -> None:
     inputs = made(BACKWARD)
     first = copied(inputs)
     perturbed = PerturbedInputs(BACKWARD, inputs, 0)
@@ -128,7 +109,7 @@ def test_without_exact_perturbations_contents_are_those_of_other_cases_in_turn(m
     assert perturbed.expected(first) is first
 
 
-def test_inputs_that_a_call_changed_are_named_and_put_back() -> None:
+def test_changed_inputs_are_put_back_and_memory_is_poisoned_as_outputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
     inputs = made(SMALL)
     kept = copied(inputs)
     assert restore(inputs, kept) is None
@@ -136,9 +117,6 @@ def test_inputs_that_a_call_changed_are_named_and_put_back() -> None:
     inputs["v"].view(-1)[-1] += 1
     assert restore(inputs, kept) == "the kernel changes its inputs: q, v"
     assert all(same(inputs, kept))
-
-
-def test_memory_is_poisoned_in_the_shape_and_dtype_of_the_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
     filled: list[torch.Tensor] = []
     full = torch.full
 

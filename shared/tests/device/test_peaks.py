@@ -67,9 +67,6 @@ def test_a_known_card_has_its_rates_to_the_bit(
         source=cards()[name].peak.source,
         limits=Limits(**dict(zip(Limits.__annotations__, widths_and_clocks, strict=True))),
     )
-    assert type(rates.l2_bytes) is int
-    assert rates.source.startswith("NVIDIA ")
-    assert "\n" not in rates.source
 
 
 @pytest.mark.parametrize("name", cards())
@@ -118,17 +115,13 @@ def test_a_card_of_unknown_memory_has_a_peak_and_a_slice_or_another_vendor_s_has
     ("name", "card"),
     [
         ("A100-SXM4-80GB", "A100-SXM4-80GB"),
-        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
         ("A100-80GB", "A100-SXM4-80GB"),  # the faster of two that fit
         ("A100", "A100-SXM4-80GB"),
         ("H100", "H100 80GB HBM3"),
         ("A100 PCIe 80GB", "A100 80GB PCIe"),
-        ("H100-80GB", "H100 80GB HBM3"),
         ("NVIDIA H100 SXM5", "H100 80GB HBM3"),
-        ("H200", "H200"),
         ("h200 nvl", "H200 NVL"),
         ("B200 HGX 192GB", "B200"),
-        ("A10G-24GB", "A10G"),
         ("RTX 4090", "GeForce RTX 4090"),
         ("NVIDIA Tesla L4 Tensor Core GPU", "L4"),
     ],
@@ -148,10 +141,8 @@ def test_a_card_that_is_not_known_has_no_peak_by_name(name: str) -> None:
 def test_a_card_is_read_from_its_table(tmp_path: Path) -> None:
     (tmp_path / "more.toml").write_text(H200, encoding="utf-8")
     card = read(tmp_path / "more.toml")["H200"]
-    assert (card.target, card.memory_gib, card.model, card.words) == (
-        *("h200", 141, "h200"),
-        frozenset({"h200", "141gb", "sxm"}),
-    )
+    assert (card.target, card.memory_gib, card.model) == ("h200", 141, "h200")
+    assert card.words == {"h200", "141gb", "sxm"}
     assert (card.peak.fp8_tflops, card.peak.memory_gb_s, card.peak.l2_bytes) == (None, 4800.0, 62914560)
 
 
@@ -162,23 +153,16 @@ def test_a_card_is_read_from_its_table(tmp_path: Path) -> None:
         ("l2_mib", "tdp_w = 700\nl2_mib", "table 'H200' of more.toml must have no tdp_w, got "),
         ('["H200"]', "", "table 'target' of more.toml must be a card, got 'h200'; begin it with a line such as"),
         ("= 132", "= 132.5", "sm_count of table 'H200' of more.toml must be a positive integer, got 132.5; correct it"),
-        ("= 132", "= true", "sm_count of .* must be a positive integer, got True"),
         ("= 132", "= 0", "sm_count of .* must be a positive integer, got 0"),
         ("= 989.5", '= "none"', "bf16_tflops of .* must be a positive number, got 'none'"),
         ("= 989.5", "= nan", "bf16_tflops of .* must be a positive number, got nan"),
-        ("= 989.5", "= inf", "bf16_tflops of .* must be a positive number, got inf"),
-        ("= 60", "= true", "l2_mib of .* must be a positive number, got True"),
         ('"none"', "0", 'fp8_tflops of .* must be a positive number or "none", got 0'),
         ('["sxm"]', '"sxm"', "also of .* must be a list of words, got 'sxm'"),
-        ('["sxm"]', "[5]", r"also of .* must be a list of words, got \[5\]"),
         ('"a datasheet"', '""', "source of .* must be a text, got ''"),
-        ('"h200"', "200", "target of .* must be a text, got 200"),
         ("= 141", "141", "more.toml must be TOML: .*; correct it"),
     ],
 )
-def test_a_table_that_is_not_right_is_refused_with_a_sentence(
-    tmp_path: Path, line: str, other: str, sentence: str
-) -> None:
+def test_a_table_that_is_not_right_is_refused(tmp_path: Path, line: str, other: str, sentence: str) -> None:
     assert line in H200
     (tmp_path / "more.toml").write_text(H200.replace(line, other, 1), encoding="utf-8")
     with pytest.raises(SetupError, match=sentence):

@@ -6,7 +6,6 @@ import base64
 import dataclasses
 import hashlib
 import json
-import os
 import subprocess
 import sys
 import venv
@@ -73,13 +72,9 @@ def wheels(tmp_path: Path) -> Path:
     folder, locks = tmp_path / "wheels", tmp_path / "environment" / "locks"
     folder.mkdir()
     locks.mkdir(parents=True)
-    hidden = {
-        "shared/hidden/dsl_module.py": "which = 'overlay'",
-        "dsl.pth": "shared/hidden\n",
-        "shared/one.py": "n = 1",
-    }
+    hidden = {"shared/hidden/dsl_module.py": "which = 'overlay'", "dsl.pth": "shared/hidden\n"}
     lines = [
-        wheel(folder, "dsl", hidden),
+        wheel(folder, "dsl", {**hidden, "shared/one.py": "n = 1"}),
         wheel(folder, "dsl_libs", {"shared/two.py": "n = 2"}),
         wheel(folder, "base", {"base.py": "which = 'overlay'"}),
     ]
@@ -104,9 +99,7 @@ def files_of(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
-def test_an_overlay_adds_what_is_missing_and_leaves_the_interpreter_as_it_was(
-    settings: Settings, ambient: Path
-) -> None:
+def test_an_overlay_adds_what_is_missing_and_leaves_the_interpreter(settings: Settings, ambient: Path) -> None:
     before = files_of(ambient)
     python = prepare(PACKAGES, TARGET, settings, "library").python
     done = subprocess.run([python, "-c", ASK], capture_output=True, text=True, check=True, timeout=60)
@@ -124,12 +117,3 @@ def test_a_wheel_that_is_not_the_locked_one_is_refused(settings: Settings, wheel
     wheel(wheels, "dsl", {"dsl_module.py": "which = 'another'"})
     with pytest.raises(SetupError, match=r"(?i)dsl.*hash.*; the lock does not know this file"):
         prepare(PACKAGES, TARGET, settings, "library")
-
-
-def test_a_source_archive_is_never_built(settings: Settings, wheels: Path) -> None:
-    next(wheels.glob("dsl-*.whl")).unlink()
-    (wheels / "dsl-1.0.tar.gz").write_bytes(os.urandom(64))
-    by_uv = dataclasses.replace(settings, python=None)
-    target = dataclasses.replace(TARGET, locks=("library.txt",))
-    with pytest.raises(SetupError, match=r"dsl==1.0 has no usable wheels .*; no registry has this wheel: build it"):
-        prepare(("dsl==1.0",), target, by_uv)

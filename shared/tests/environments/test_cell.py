@@ -98,12 +98,10 @@ def test_a_list_of_notebooks_that_is_none_is_refused(value: str) -> None:
     ("source", "sentence"),
     [
         (changed("# ///\n", ""), "must end with a line `# ///`, and each line between must begin with `# `"),
-        (changed("# notebook", "notebook"), "each line between must begin with `# `"),
         (changed("[tool.fluxbench]", "[tool.fluxbench"), "a PEP 723 header must be TOML: .*; fix the lines"),
         (GOOD + GOOD, "must have one PEP 723 header, got 2; keep one"),
         (changed("torch==2.13.0", "torch"), "must have an exact pin such as torch==2.13.0, got 'torch'"),
         (changed("torch==2.13.0", "torch>=2.13"), "must have an exact pin .* got 'torch>=2.13'"),
-        (changed("torch==2.13.0", "torch==2.*"), "must have an exact pin"),
         (changed("torch==2.13.0", "torch==2.13.0; --index-url x"), "must have an exact pin"),
         (changed('"torch==2.13.0"', "213"), "must have an exact pin .* got 213"),
         (changed('["torch==2.13.0", "numpy==2.4.6"]', "[]"), "must list the measured packages"),
@@ -112,15 +110,10 @@ def test_a_list_of_notebooks_that_is_none_is_refused(value: str) -> None:
         (changed('"flux"', '"../flux"'), r"must name its notebook, got '\.\./flux'"),
         (with_line('lock = "../dev"'), r"the lock of cell 'sdpa' must be a name .* '\.\./dev'"),
         (with_line("lock = 2"), "the lock of cell 'sdpa' must be a name such as .*, got 2"),
-        (with_line("study = 2"), "the study of cell 'sdpa' must be a name or module:attribute, got 2"),
         (with_line('measures = "time"'), "measures of cell 'sdpa' must be one of variants, rates, trials, got 'time'"),
         (with_line('measures = "rates"'), "must list variants unless it measures rates, got"),
-        (
-            changed('["torch_math", "flex", "torch_math"]', "[]"),
-            r"must list variants unless it measures rates, got \[\]",
-        ),
+        (changed('["torch_math", "flex", "torch_math"]', "[]"), r"variants unless it measures rates, got \[\]"),
         (changed('["torch_math", "flex", "torch_math"]', "[1]"), r"variants of cell 'sdpa' must be a list of names"),
-        (changed('["torch_math", "flex", "torch_math"]', '"flex"'), "variants of cell 'sdpa' must be a list of names"),
         (with_line('variant = "flex"'), r"\[tool.fluxbench\] of cell 'sdpa' has no variant; it has notebook, study"),
     ],
 )
@@ -129,9 +122,7 @@ def test_a_header_that_is_not_right_is_refused_with_a_sentence(source: str, sent
         cell.parse(source, "sdpa")
 
 
-def test_the_running_cell_is_the_script_that_python_was_started_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_running_cell_is_the_script_that_was_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "sdpa.py").write_text(GOOD, encoding="utf-8")
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)

@@ -60,10 +60,7 @@ def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", (LOCKS / lock).read_text(encoding="utf-8")))
 
 
-# By uv.
-
-
-def test_an_environment_is_made_once_and_used_again(
+def test_an_environment_is_used_again(
     log: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(progress.VARIABLE, str(tmp_path / "progress"))
@@ -83,7 +80,7 @@ def test_an_environment_is_made_once_and_used_again(
         (" ", "it ended with exit code 1 and said nothing; run it again"),
     ],
 )
-def test_an_environment_that_was_not_finished_is_made_again(
+def test_an_unfinished_environment_is_made_again(
     log: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, printed: str, sentence: str
 ) -> None:
     monkeypatch.setenv("FAKE_UV_FAILS_AT_PIP", printed)
@@ -94,9 +91,7 @@ def test_an_environment_that_was_not_finished_is_made_again(
     assert commands(log) == ["venv", "pip"] * 2
 
 
-def test_all_of_the_locks_is_installed_by_hash_from_wheels_and_nothing_else(
-    log: Path, settings: Settings, tmp_path: Path
-) -> None:
+def test_all_of_the_locks_is_installed_by_hash_from_wheels(log: Path, settings: Settings, tmp_path: Path) -> None:
     python = prepare(FLASH, ON_GPU, settings, "flash-attn-2").python
     assert python != prepare(PACKAGES, ON_GPU, settings, "xformers").python
     offline = dataclasses.replace(settings, wheels=tmp_path, cache=tmp_path / "another")
@@ -119,7 +114,7 @@ def test_all_of_the_locks_is_installed_by_hash_from_wheels_and_nothing_else(
         (("torch==2.12.0",), None, r"must lock torch==2.12.0, got 2.13.0"),
     ],
 )
-def test_what_the_locks_do_not_hold_is_refused_before_anything_is_made(
+def test_what_the_locks_do_not_hold_is_refused(
     log: Path, settings: Settings, packages: tuple[str, ...], library: str | None, sentence: str
 ) -> None:
     with pytest.raises(SetupError, match=sentence) as caught:
@@ -127,9 +122,6 @@ def test_what_the_locks_do_not_hold_is_refused_before_anything_is_made(
     assert lacking(packages, ON_GPU, settings, library) == str(caught.value)
     assert lacking(PACKAGES, ON_GPU, settings) is None
     assert commands(log) == []
-
-
-# Which lock, and from where.
 
 
 @pytest.mark.parametrize(
@@ -143,7 +135,7 @@ def test_what_the_locks_do_not_hold_is_refused_before_anything_is_made(
         (CPU, CPU_WHEEL.replace("+cpu", "+cu130"), "torch-2.13.0.txt"),
     ],
 )
-def test_the_cpu_build_is_taken_where_a_folder_offers_it(
+def test_an_offered_cpu_build_is_taken(
     log: Path, offered: Path, settings: Settings, device: Device, wheel: str, lock: str
 ) -> None:
     (offered / wheel).touch()
@@ -159,9 +151,7 @@ def test_a_target_whose_every_lock_needs_a_wheel_that_is_not_offered_is_refused(
         prepare(PACKAGES, target, settings)
 
 
-def test_a_result_depends_on_the_locks_and_on_the_libraries_that_pick_kernels(
-    offered: Path, settings: Settings
-) -> None:
+def test_a_result_depends_on_locks_and_on_the_libraries_that_pick_kernels(offered: Path, settings: Settings) -> None:
     (offered / CPU_WHEEL).touch()
     facts = {"way": "uv", "python": PYTHON, "package.numpy": "2.4.6"}
     assert describe(PACKAGES, ON_CPU, settings) == {
@@ -177,9 +167,6 @@ def test_a_result_depends_on_the_locks_and_on_the_libraries_that_pick_kernels(
         **{f"package.{name}": version for name, version in library.items()},
         "package.nowhere": "1.0",
     }
-
-
-# An interpreter as it is.
 
 
 def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path: Path, settings: Settings) -> None:
@@ -223,7 +210,7 @@ def test_an_interpreter_that_does_not_work_is_refused(log: Path, tmp_path: Path,
         prepare(PACKAGES, ON_GPU, dataclasses.replace(settings, python=python))
 
 
-def test_a_real_interpreter_reports_its_packages_and_the_libraries_that_pick_its_kernels(
+def test_a_real_interpreter_reports_its_packages(
     tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clean(monkeypatch)

@@ -204,14 +204,8 @@ def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tilin
     """Compile the kernel for a device that need not be here, with every mask that it can have."""
     names = kernel.flash_forward_kernel.arg_names
     constants = {
-        "HEADS": 24,
-        "GROUP": 1,
-        "HEAD_DIM": head_dim,
-        "BLOCK_M": tiling.block_m,
-        "BLOCK_N": tiling.block_n,
-        "RAGGED": True,
-        "DESCRIPTORS": tiling.descriptors,
-        "OVERLAP": tiling.overlap,
+        **{"HEADS": 24, "GROUP": 1, "HEAD_DIM": head_dim, "BLOCK_M": tiling.block_m, "BLOCK_N": tiling.block_n},
+        **{"RAGGED": True, "DESCRIPTORS": tiling.descriptors, "OVERLAP": tiling.overlap},
     }
     rows = {"q_source": tiling.block_m, "out_source": tiling.block_m}
     types = {name: "constexpr" if name in constants else "i32" for name in names} | {"scale_log2": "fp32"}
@@ -227,11 +221,6 @@ def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tilin
     )
     target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
     return triton.compile(source, target=target, options={"num_warps": tiling.warps, "num_stages": tiling.stages})
-
-
-def tensors(**changes: Any) -> dict[str, Any]:
-    shape, half = (1, 8, 2, 64), torch.bfloat16
-    return {name: torch.zeros(shape, dtype=half) for name in "qkv"} | changes
 
 
 @pytest.mark.parametrize(
@@ -251,15 +240,12 @@ def tensors(**changes: Any) -> dict[str, Any]:
 )
 def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        kernel.flash_forward(**tensors(**changes))
+        kernel.flash_forward(**{**dict.fromkeys("qkv", torch.zeros(1, 8, 2, 64).bfloat16()), **changes})
 
 
-def test_device_older_than_the_table_is_refused() -> None:
+def test_device_older_than_the_table_is_refused_and_one_between_two_of_it_takes_the_older() -> None:
     with pytest.raises(ValueError, match=r"must have compute capability 8.0 or newer, got \(7, 5\)"):
         kernel.tiling_for((7, 5), 128)
-
-
-def test_device_between_two_of_the_table_takes_the_older() -> None:
     assert kernel.tiling_for((8, 9), 128) is kernel.TILINGS[8, 6][128]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -11,7 +10,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from calls import wrong
 
 from fluxbench import variants
@@ -69,39 +67,18 @@ def test_a_copy_whose_builds_are_for_other_machines_is_refused(copy: Path, monke
     (copy / "build" / "torch-universal").rename(copy / "build" / "torch20-cxx11-cu118-x86_64-linux")
     monkeypatch.setenv("LOCAL_KERNELS", f"{hf_kernels.FLASH_ATTN_2}={copy}")
     said = reason()
-    assert said.startswith(
-        "kernels-community/flash-attn2: none of its 1 builds fits: torch20-cxx11-cu118-x86_64-linux: "
-    )
-    assert "Torch version (2.0) does not match environment Torch version" in said
+    assert "none of its 1 builds fits: torch20-cxx11-cu118-x86_64-linux: Torch version (2.0) does not match" in said
     assert said.endswith("; name another in LOCAL_KERNELS")
 
 
-def test_a_kernel_that_was_built_for_another_architecture_is_refused(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    metadata = copy / "build" / "torch-universal" / "metadata.json"
-    fields = json.loads(metadata.read_text(encoding="utf-8"))
-    fields["backend"]["archs"] = ["8.0", "10.0a"]
-    metadata.write_text(json.dumps(fields), encoding="utf-8")
-    monkeypatch.setenv("LOCAL_KERNELS", f"{hf_kernels.FLASH_ATTN_2}={copy}")
-    monkeypatch.setattr(torch.version, "cuda", "13.0")
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert "does not support the current device: CUDA capability 9.0" in reason()
-
-
-@pytest.mark.parametrize(
-    ("broken", "words"),
-    [
-        ("raise OSError('lib.so: undefined symbol: _ZN3c106detail')", "undefined symbol: _ZN3c106detail"),
-        ("import a_package_that_nobody_has", "a_package_that_nobody_has"),
-        ("this is no Python", "syntax"),
-    ],
-)
+@pytest.mark.parametrize("words", ["undefined symbol: _ZN3c106detail", "a_package_that_nobody_has", "syntax"])
 def test_a_kernel_that_cannot_be_imported_is_refused_with_its_own_words(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, broken: str, words: str
+    copy: Path, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    (copy / "build" / "torch-universal" / "__init__.py").write_text(broken, encoding="utf-8")
+    broken = {"syntax": "this is no Python", "a_package_that_nobody_has": f"import {words}"}
+    (copy / "build" / "torch-universal" / "__init__.py").write_text(
+        broken.get(words, f"raise OSError('lib.so: {words}')"), encoding="utf-8"
+    )
     monkeypatch.setenv("LOCAL_KERNELS", f"{hf_kernels.FLASH_ATTN_2}={copy}")
     sentence = reason()
     assert words in sentence
@@ -150,15 +127,10 @@ def made_up(copy: Path, monkeypatch: pytest.MonkeyPatch) -> Hub:
     return Hub(copy, monkeypatch)
 
 
-def test_a_signed_kernel_of_a_trusted_publisher_is_loaded_and_its_revision_said(
-    made_up: Hub, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signed_kernel_of_a_trusted_publisher_is_loaded_and_its_revision_said(made_up: Hub) -> None:
     (made_up.folder / "build" / "torch20-cxx11-cu118-x86_64-linux").mkdir()
     hub.load(hf_kernels.SAGE, 2)
     assert hub.loaded(hf_kernels.SAGE) == f"{hf_kernels.SAGE} v1, build torch-universal, revision {REVISION}"
-    printed = capsys.readouterr().out
-    assert f"{hf_kernels.SAGE}: torch-universal: fits\n" in printed
-    assert f"{hf_kernels.SAGE}: torch20-cxx11-cu118-x86_64-linux: Torch version (2.0) does not match" in printed
 
 
 def test_a_locked_revision_is_taken(made_up: Hub) -> None:
@@ -174,10 +146,7 @@ def test_a_locked_revision_is_taken(made_up: Hub) -> None:
 def test_a_publisher_that_is_not_trusted_is_refused_and_the_hub_is_asked_once(made_up: Hub) -> None:
     made_up.is_trusted = False
     refused = reason()
-    assert refused == (
-        "kernels-community/flash-attn2: Kernel repository 'kernels-community/flash-attn2' is not from a trusted "
-        "publisher; name a copy that you trust in LOCAL_KERNELS"
-    )
+    assert refused.endswith("is not from a trusted publisher; name a copy that you trust in LOCAL_KERNELS")
     made_up.is_trusted = True
     assert reason() == refused
     module = hub.load(hf_kernels.SAGE, 2)
@@ -190,9 +159,7 @@ def test_a_build_without_a_signature_is_refused_before_it_is_imported(
 ) -> None:
     monkeypatch.setattr(kernels.verify, "verify_variant", REALLY)
     (made_up.folder / "build" / "torch-universal" / "__init__.py").write_text("raise SystemExit(9)", encoding="utf-8")
-    assert reason() == (
-        "kernels-community/flash-attn2: its build is not signed; name a copy that you trust in LOCAL_KERNELS"
-    )
+    assert "its build is not signed; " in reason()
 
 
 REALLY = kernels.verify.verify_variant
@@ -203,20 +170,12 @@ def test_a_signature_that_does_not_hold_is_refused(made_up: Hub) -> None:
     assert "its build's signature does not hold: DigestMissing" in reason()
 
 
-def test_a_version_that_the_hub_does_not_have_is_refused(made_up: Hub) -> None:
-    with pytest.raises(ImportError, match=r"Version 9 not found, available versions: 1, 2, 3; name a copy"):
-        hub.load(hf_kernels.SAGE, 9)
-
-
 def test_a_hub_that_cannot_be_reached_is_said(made_up: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable(*arguments: Any, **keywords: Any) -> Any:
         raise ConnectionError("[Errno -2] Name or service not known: https://hub.example/api/kernels")
 
     monkeypatch.setattr(huggingface_hub.HfApi, "list_repo_refs", unreachable)
-    assert reason() == (
-        "kernels-community/flash-attn2: the hub cannot be reached: [Errno -2] Name or service not known: the hub; "
-        "name a copy that you trust in LOCAL_KERNELS"
-    )
+    assert "the hub cannot be reached: [Errno -2] Name or service not known: the hub; " in reason()
 
 
 def test_the_versions_are_those_that_are_locked() -> None:

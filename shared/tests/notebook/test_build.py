@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import io
-import re
 import sys
 from pathlib import Path
 
 import pytest
-from fakes import without_uv
 from notebooks import ALL, NEWER, Machine
 from sample_records import record
 
@@ -52,13 +50,9 @@ def test_a_cell_runs_in_an_empty_folder_with_what_uv_needs(machine: Machine) -> 
     assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1080', None]" in machine.shown("a")
 
 
-@pytest.mark.parametrize("folder", [None, "."])
-def test_a_cell_gets_the_earlier_good_results_of_the_measuring_cells_that_it_needs(
-    built: Machine, monkeypatch: pytest.MonkeyPatch, folder: str | None
-) -> None:
-    if folder:  # where the notebook's path is relative to: the cell runs elsewhere
-        monkeypatch.chdir(built.notebook.parent)
-        built.notebook = built.notebook.relative_to(Path.cwd())
+def test_a_cell_gets_earlier_good_results(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(built.notebook.parent)  # the cell runs elsewhere
+    built.notebook = built.notebook.relative_to(Path.cwd())
     built.rewrite(
         'bench.show("first")',
         "print('history', [line.count('torch_math') > 0 and line.split('median_ms\":')[-1][:3] for folder in "
@@ -84,9 +78,6 @@ def test_a_retryable_failure_runs_again_with_the_cells_that_need_it(built: Machi
     assert built.states() == dict.fromkeys(ALL, "fresh")
 
 
-# What a cell displays.
-
-
 @pytest.mark.parametrize(
     ("content", "dependency", "shown"),
     [
@@ -98,9 +89,7 @@ def test_a_retryable_failure_runs_again_with_the_cells_that_need_it(built: Machi
         ("b'drawn'", "fluxbench-more", "<text>"),
     ],
 )
-def test_what_a_cell_of_fluxbench_displays_takes_the_place_of_its_text(
-    machine: Machine, content: str, dependency: str, shown: str
-) -> None:
+def test_what_a_cell_displays_replaces_its_text(machine: Machine, content: str, dependency: str, shown: str) -> None:
     machine.write(
         f'id=a: # /// script\n# dependencies = ["{dependency}"]\n# ///\nimport os\nprint("<text>")\n'
         f"open(os.environ['FLUXBENCH_DISPLAY'], 'wb').write({content})"
@@ -109,16 +98,11 @@ def test_what_a_cell_of_fluxbench_displays_takes_the_place_of_its_text(
     assert (machine.shown("a"), machine.good("a").run.artifacts) == (shown, {})
 
 
-# What a failure costs.
-
-
 def test_a_failure_costs_its_cell_and_what_needs_it_and_all_else_runs(machine: Machine) -> None:
     machine.rewrite("bench.measure()\n```\n\n```python id=second", "sys.exit('fluxbench: it is on fire')\n```\n\n"
                     "```python id=second")  # fmt: skip
-    assert machine.build().problems == (
-        "cell first failed: it is on fire",
-        "cell figure was not run: it needs first, which failed",
-    )
+    of_first, of_figure = "cell first failed: it is on fire", "cell figure was not run: it needs first, which failed"
+    assert machine.build().problems == (of_first, of_figure)
     assert machine.ran() == ["first", "second", "other"]
     assert [machine.html(cell_id).count("FAILED") for cell_id in ALL] == [1, 0, 1, 0]
     assert machine.shown("first") == "The last run of this cell failed: it is on fire. fluxbench: it is on fire"
@@ -133,9 +117,7 @@ def test_a_failed_cell_runs_again_and_then_all_that_was_not_run(machine: Machine
     machine.build()
     machine.build("c")
     failure = "it ended with exit code 1: AssertionError"
-    assert machine.shown("a").startswith(
-        f"The last run of this cell failed: {failure}. Traceback (most recent call last)"
-    )
+    assert machine.shown("a").startswith(f"The last run of this cell failed: {failure}. Traceback (most recent ")
     assert machine.ran() == ["a", "c", "c"]
     machine.build()
     assert machine.ran() == ["a"]
@@ -165,9 +147,7 @@ def test_a_failed_cell_runs_again_and_then_all_that_was_not_run(machine: Machine
     ],
     ids=["an exception", "uv and the network", "a traceback", "an unsafe name"],
 )
-def test_why_a_cell_failed_is_one_sentence_and_it_leaves_no_artifacts(
-    machine: Machine, code: str, problem: str
-) -> None:
+def test_why_a_cell_failed_is_a_sentence_and_it_leaves_no_artifacts(machine: Machine, code: str, problem: str) -> None:
     machine.write(f"id=a: {code}")
     assert machine.build().problems == (f"cell a failed: {problem}",)
     assert "<img" not in machine.page
@@ -184,9 +164,6 @@ def test_cells_that_need_each_other_are_not_run_and_all_else_is(machine: Machine
     assert machine.shown("d") == "of d"
 
 
-# Whether the page is what was asked for.
-
-
 def test_a_required_variant_that_did_not_pass_is_a_problem_though_nothing_runs(built: Machine) -> None:
     built.measures("first", record("torch_math", status=Status.INCORRECT, reason="it is wrong"))
     problem = "torch_math at flux1-1024px-t512: INCORRECT: it is wrong"
@@ -195,15 +172,6 @@ def test_a_required_variant_that_did_not_pass_is_a_problem_though_nothing_runs(b
     built.ran()
     assert built.build().problems == (problem,)
     assert built.ran() == []
-
-
-def test_one_reason_at_many_workloads_is_one_problem(built: Machine) -> None:
-    workloads = [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 512)]
-    built.measures("first", *(record("torch_math", each, status=Status.TIMEOUT) for each in workloads))
-    assert built.build("first").problems == (
-        "torch_math at flux1-1024px-t128, torch_math at flux1-1024px-t256, torch_math at flux1-1024px-t320 and 2 more: "
-        "TIMEOUT: no answer within 600 s",
-    )
 
 
 @pytest.mark.parametrize("variant", ["flex", "torch_flash"])
@@ -226,17 +194,12 @@ def test_a_required_variant_without_a_record_is_a_problem(built: Machine) -> Non
         ("bench.measure()", f"driver {NEWER} -> 580.65.06"),
     ],
 )
-def test_a_measurement_without_whole_records_of_this_machine_is_a_problem_and_no_fresh_result(
-    built: Machine, code: str, reason: str
-) -> None:
+def test_without_whole_records_a_measurement_is_a_problem(built: Machine, code: str, reason: str) -> None:
     built.measures("first", record("torch_math"), facts={"driver": NEWER})
     built.rewrite("bench.measure()\n```\n\n```python id=second", f"{code}\n```\n\n```python id=second")
     built.rewrite('bench.show("first")', "print()")
     assert built.build("first").problems[0] == f"cell first was run and its result does not hold: {reason}"
     assert built.states() == {"first": "stale", "second": "fresh", "figure": "stale", "other": "fresh"}
-
-
-# What cannot begin.
 
 
 def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
@@ -249,29 +212,9 @@ def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
     assert machine.ran() == []
 
 
-def test_uv_is_needed_only_where_a_cell_must_run(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_uv(monkeypatch, built.folder / "nothing")
-    assert built.build().problems == ()
-    with pytest.raises(SetupError, match=r"uv must be on PATH .*; run `make setup`"):
-        built.build("first")
-
-
-@pytest.mark.parametrize("name", ["site", "notebooks/.uvnote"])
-def test_a_folder_that_cannot_be_made_ends_the_build_before_anything_runs(machine: Machine, name: str) -> None:
-    (machine.folder / name).write_text("a file", encoding="utf-8")
-    with pytest.raises(SetupError, match=rf"{name} must be a folder that can be written to: .*File exists"):
-        machine.build()
-    assert machine.ran() == []
-
-
-# What is heard meanwhile, and what killed measurements left.
-
-
 def test_progress_of_a_cell_reaches_the_listener(machine: Machine) -> None:
     line = """{"steps": 4}\\n{"variant": "flex", "workload": "x"}\\n"""
-    machine.write(
-        f"id=a: import os, time; open(os.environ['FLUXBENCH_PROGRESS'], 'w').write('{line}'); time.sleep(0.6)"
-    )
+    machine.write(f"id=a: import os, time; open(os.environ['FLUXBENCH_PROGRESS'], 'w').write('{line}'); time.sleep(1)")
     heard: list[tuple[str, Progress]] = []
 
     class Hearing(Lines):
@@ -283,24 +226,8 @@ def test_progress_of_a_cell_reaches_the_listener(machine: Machine) -> None:
     assert heard[-1] == ("a", Progress(share=0.25, step="flex at x"))
 
 
-def test_the_listener_hears_which_cells_will_run_and_why(built: Machine) -> None:
-    built.measures("first", record("torch_math"), record("flex", status=Status.CRASHED))
-    built.build("first")
-    stream = io.StringIO()
-    built.build(listener=Lines(stream))
-    lines = stream.getvalue().splitlines()
-    assert lines[:2] == [
-        "cell first will run: what failed may pass the next time: flex CRASHED",
-        "cell figure will run: it needs first",
-    ]
-    assert re.match(r"\[1/2\] first, about 0:0\d left", lines[2])
-    assert lines[-1].startswith("[2/2] figure done in ")
-
-
 @pytest.mark.parametrize("another_measures", [False, True])
-def test_what_a_killed_measurement_left_is_removed_unless_another_build_measures(
-    built: Machine, another_measures: bool
-) -> None:
+def test_what_a_killed_measurement_left_is_removed_unless_one_runs(built: Machine, another_measures: bool) -> None:
     cache = built.settings.cache
     (cache / "runs" / "sdpa-abc").mkdir(parents=True)
     (cache / "envs").mkdir(exist_ok=True)

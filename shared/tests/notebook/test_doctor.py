@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
-import sys
 from collections import namedtuple
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +18,6 @@ from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
 from fluxbench.notebook.doctor.examination import Examination, VariantHere, examine
 
-CPU_WHEEL = f"torch-2.13.0+cpu-cp{sys.version_info.major}{sys.version_info.minor}-cp311-manylinux_2_28_x86_64.whl"
 H200 = dataclasses.replace(GPU, name="NVIDIA H200")
 Usage = namedtuple("Usage", "total used free")  # what shutil.disk_usage returns
 EXCLUDED = "torch_math_compile_ma"  # from an H200's page
@@ -53,9 +49,12 @@ class Machine:
     def lacks_program(self, name: str) -> None:
         (self.folder / "programs" / name).unlink()
 
+    def sets(self, **changes: Any) -> None:
+        self.settings = dataclasses.replace(self.settings, **changes)
+
     def uses(self, **packages: str) -> None:
         """Measure with an interpreter that has these packages and runs no code."""
-        self.settings = dataclasses.replace(self.settings, python=str(interpreter(self.folder / "python", **packages)))
+        self.sets(python=str(interpreter(self.folder / "python", **packages)))
 
     def rewrite(self, old: str, new: str, name: str = "flux.md") -> None:
         """Write the notebook with a change, as another one where another name is given."""
@@ -103,24 +102,17 @@ def lacking(found: Examination) -> str:
     return sentence
 
 
-# Machines that lack nothing.
-
-
 def test_on_a_healthy_cpu_the_required_variants_run_and_the_others_have_a_reason(machine: Machine) -> None:
     found = machine.examine()
     assert (found.remarks, found.lacking) == ((), ())
-    assert running(found) == {"torch_flash", "torch_flash_copy", "torch_math", "torch_native", "flex"}
+    assert running(found) >= {"torch_flash", "torch_flash_copy", "torch_math", "torch_native", "flex"}
+    assert not running(found) & {"torch_cudnn", "flash_attn_2", "flex_eager", "torch_flash_compile_d"}
     no_gpu = "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU"
     assert variant(found, "torch_cudnn").reason == no_gpu
-    assert variant(found, "flex_eager").reason == (
-        "excluded from the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it"
-    )
+    assert str(variant(found, "flex_eager").reason).startswith("excluded from the page of target 'cpu' for its time; ")
     assert [variant(found, name).is_required for name in ("torch_flash", "flex")] == [True, False]
     text = " ".join(found.text().split())
     assert text.count(f": {no_gpu}") == 1  # variants with one reason share a sentence
-    assert f"flux.md names {len(variants.NAMES)} of {len(variants.NAMES)}" in text
-    assert "Settings" not in text
-    assert text.endswith("Nothing is lacking.")
 
 
 def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: Machine) -> None:
@@ -129,25 +121,13 @@ def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: 
     assert (found.lacking, found.target_is_named, found.device.driver) == ((), True, "580.65.06")
     assert running(found) == {*variants.NAMES} - {EXCLUDED}
     assert "Device: target h200, configured in environment/targets.toml" in found.text()
-    machine.settings = dataclasses.replace(machine.settings, all=True)
+    machine.sets(all=True)
     assert EXCLUDED in running(machine.examine())
     machine.is_a(GPU)
-    assert "target made-up, without a table, so [any], of environment/targets.toml" in machine.examine().text()
+    assert "target made-up, not in environment/targets.toml, so as [any]" in machine.examine().text()
 
 
-def test_the_lock_and_its_versions_are_named(machine: Machine, tmp_path: Path) -> None:
-    assert machine.examine().packages["torch"] == "2.13.0"
-    (tmp_path / CPU_WHEEL).touch()
-    machine.monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    found = machine.examine()
-    assert (found.way, str(found.lock).split()[0]) == ("uv", "torch-2.13.0+cpu.txt")
-    assert (found.packages["torch"], found.packages["triton"]) == ("2.13.0+cpu", None)
-    assert found.lacking == ()
-
-
-def test_the_command_prints_text_or_json_and_ends_with_1_where_something_is_lacking(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_prints_text_or_json_and_ends_with_1(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
     machine.monkeypatch.setattr(Settings, "load", lambda: machine.settings)
     machine.monkeypatch.setenv("FLUXBENCH_WHEELS", "")
     machine.monkeypatch.setenv("UV_FIND_LINKS", "https://user:secret@registry.example/wheels")
@@ -160,52 +140,20 @@ def test_the_command_prints_text_or_json_and_ends_with_1_where_something_is_lack
     assert printed["well"] is False
     assert printed["settings"] == {"UV_FIND_LINKS": "https://registry.example/wheels"}
     assert printed["remarks"] == ["git must be on PATH for `fluxbench diff FOLDER@REVISION`, got none; install it"]
-    assert printed["variants"][0] == {
-        "variant": "torch_flash", "notebooks": ["flux.md"], "is_required": True, "reason": None,
-    }  # fmt: skip
-
-
-# Tools.
-
-
-def no_uv(machine: Machine) -> None:
-    without_uv(machine.monkeypatch, machine.folder)
-    machine.monkeypatch.setenv("PATH", str(machine.folder / "programs"))
-
-
-def no_uvnote(machine: Machine) -> None:
-    def version(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    machine.monkeypatch.setattr(metadata, "version", version)
-
-
-def broken_uv(machine: Machine) -> None:
-    machine.monkeypatch.setenv("UV", str(executable(machine.folder / "uv", "raise SystemExit(3)")))
-
-
-def broken_python(machine: Machine) -> None:
-    broken = executable(machine.folder / "python", "raise SystemExit(3)")
-    machine.settings = dataclasses.replace(machine.settings, python=str(broken))
-
-
-def unknown_workload(machine: Machine) -> None:
-    machine.settings = dataclasses.replace(machine.settings, workloads=("flux1-1024",))
 
 
 @pytest.mark.parametrize(
     ("take_away", "sentence"),
     [
-        (no_uv, "uv must be on PATH to build the measured environment, got none; run `make setup`"),
-        (broken_uv, "uv must start: "),
-        (no_uvnote, "uvnote must be installed beside fluxbench, got none; run `make setup`"),
-        (broken_python, "FLUXBENCH_PYTHON must be a working Python 3.11 or newer"),
-        (unknown_workload, "got 'flux1-1024'; did you mean 'flux1-1024px'"),
+        (
+            lambda made: without_uv(made.monkeypatch, made.folder / "programs"),
+            "uv must be on PATH to build the ",
+        ),
+        (lambda made: made.sets(python="/bin/false"), "FLUXBENCH_PYTHON must be a working Python 3.11 or newer"),
+        (lambda made: made.sets(workloads=("flux1-1024",)), "got 'flux1-1024'; did you mean 'flux1-1024px'"),
     ],
 )
-def test_without_what_every_variant_needs_nothing_runs_and_that_is_one_sentence_with_what_to_do(
-    machine: Machine, take_away: Callable[[Machine], None], sentence: str
-) -> None:
+def test_without_a_tool_nothing_runs(machine: Machine, take_away: Callable[[Machine], None], sentence: str) -> None:
     take_away(machine)
     found = machine.examine()
     assert running(found) == set()
@@ -215,7 +163,7 @@ def test_without_what_every_variant_needs_nothing_runs_and_that_is_one_sentence_
 def test_without_a_cpp_compiler_a_cpu_runs_all_but_what_torch_compile_makes_code_of(machine: Machine) -> None:
     machine.lacks_program("g++")
     machine.has_programs("clang++")  # which torch does not look for
-    machine.settings = dataclasses.replace(machine.settings, all=True)
+    machine.sets(all=True)
     found = machine.examine()
     assert found.lacking == ()
     problem = "torch.compile on a CPU needs a C++ compiler, got no g++; install it, or name another in CXX"
@@ -239,27 +187,6 @@ def test_without_a_c_compiler_a_gpu_lacks_what_its_target_requires_of_triton(mac
     assert machine.examine().lacking == ()
 
 
-# The ambient way.
-
-
-def gather(folder: Path) -> None:
-    """Lay empty wheels into a folder, of all that any lock requires."""
-    for lock in (REPOSITORY / "environment" / "locks").glob("*.txt"):
-        for name, version in re.findall(r"(?m)^([\w.-]+)==([^\s;\\]+)", lock.read_text(encoding="utf-8")):
-            (folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl").touch()
-
-
-def test_an_interpreter_that_has_everything_lacks_nothing(machine: Machine, tmp_path: Path) -> None:
-    machine.is_a(H200)
-    machine.uses(torch="2.11.0", numpy="2.5.2", triton="3.6.0")
-    gather(tmp_path)
-    machine.settings = dataclasses.replace(machine.settings, wheels=tmp_path)
-    found = machine.examine()
-    assert (found.lacking, found.way, found.lock) == ((), "ambient", None)
-    assert running(found) == {*variants.NAMES} - {EXCLUDED}
-    assert found.packages == {"python": "3.12.3", "torch": "2.11.0", "numpy": "2.5.2", "triton": "3.6.0"}
-
-
 def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(machine: Machine, tmp_path: Path) -> None:
     machine.uses(numpy="2.5.2")
     found = machine.examine()
@@ -269,24 +196,8 @@ def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(ma
         "installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
     )
     (tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl").touch()
-    machine.settings = dataclasses.replace(machine.settings, wheels=tmp_path)
+    machine.sets(wheels=tmp_path)
     assert machine.examine().lacking == ()
-
-
-@pytest.mark.parametrize(
-    ("device", "reason"),
-    [(CPU, None), (H200, "torch.compile on a GPU needs Triton, got none; install it for FLUXBENCH_PYTHON")],
-)
-def test_an_interpreter_without_triton_compiles_on_a_cpu_alone(
-    machine: Machine, device: Device, reason: str | None
-) -> None:
-    machine.uses(torch="2.11.0", numpy="2.5.2")
-    machine.is_a(device)
-    assert machine.reason("flex" if device is CPU else "torch_flash_compile_d") == reason
-    assert machine.reason("torch_flash") is None
-
-
-# The device.
 
 
 @pytest.mark.parametrize(
@@ -302,9 +213,7 @@ def test_an_interpreter_without_triton_compiles_on_a_cpu_alone(
         ),
     ],
 )
-def test_a_gpu_that_torch_cannot_use_is_lacking(
-    machine: Machine, fields: dict[str, Any], torch: str | None, sentence: str
-) -> None:
+def test_an_unusable_gpu_is_lacking(machine: Machine, fields: dict[str, Any], torch: str | None, sentence: str) -> None:
     machine.is_a(dataclasses.replace(H200, **fields))
     if torch:
         machine.uses(torch=torch, numpy="2.4.6", triton="3.7.1")
@@ -316,29 +225,17 @@ def test_a_silent_driver_and_another_process_are_remarks_and_folders_are_counted
     part = machine.settings.cache / "overlays" / "one"
     part.mkdir(parents=True)
     (part / "file").write_bytes(bytes(1000))
-    (part / "link").symlink_to("/")
     found = machine.examine()
     assert found.lacking == ()
-    assert found.remarks == (
-        "its driver does not answer",
-        "another process is on the device, so times may be too long: 17 python 500 MiB",
-    )
-    assert found.places[0].size_bytes == 1000 + (part / "link").lstat().st_size
-    assert f"{machine.settings.cache}: 100.0 GB free, 0.0 MB" in " ".join(found.text().split())
+    assert found.remarks[0] == "its driver does not answer"
+    assert found.remarks[1].endswith("so times may be too long: 17 python 500 MiB")
+    assert found.places[0].size_bytes == 1000
 
 
-# Disk.
-
-
-def test_a_full_disk_is_lacking_everywhere_though_no_temporary_file_can_be_made(machine: Machine) -> None:
-    def full() -> str:
-        raise FileNotFoundError("No usable temporary directory found")
-
-    machine.monkeypatch.setattr("tempfile.gettempdir", full)
-    assert machine.examine().lacking == ()
+def test_a_full_disk_is_lacking_everywhere(machine: Machine) -> None:
     machine.has_free(0.05)
     sentences = " ".join(machine.examine().lacking)
-    assert all(name in sentences for name in ("cache (", "results (", "temporary folder (/tmp)", "uv's cache ("))
+    assert all(name in sentences for name in ("cache (", "results (", "temporary folder (", "uv's cache ("))
     assert "0.1 GB must be free for results (" in sentences
 
 
@@ -356,20 +253,14 @@ def test_torch_with_cuda_needs_more_until_its_environment_is_there(machine: Mach
     assert machine.examine().lacking == ()
 
 
-# Requests and notebooks.
-
-
 def test_a_broken_notebook_beside_a_good_one_is_a_remark_and_alone_it_is_lacking(machine: Machine) -> None:
     machine.rewrite('"triton_flash"', '"triton_flush"', name="other.md")
-    sentence = (
-        "other.md cannot be built: variant must be a registered name, got 'triton_flush'; did you mean 'triton_flash'?"
-    )
     found = machine.examine()
-    assert (found.lacking, found.remarks) == ((), (sentence,))
+    [sentence] = found.remarks
+    assert found.lacking == ()
+    assert sentence.startswith("other.md cannot be built: variant must be a registered name, got 'triton_flush'; did ")
     machine.notebook.unlink()
     assert lacking(machine.examine()) == sentence
-    machine.notebook.with_name("other.md").unlink()
-    assert "must measure something, got none" in lacking(machine.examine())
 
 
 def test_a_variant_that_no_notebook_names_is_not_missed_and_a_pin_must_be_in_the_lock(machine: Machine) -> None:
@@ -379,9 +270,6 @@ def test_a_variant_that_no_notebook_names_is_not_missed_and_a_pin_must_be_in_the
     machine.rewrite("torch==2.13.0", "torch==2.12.0")
     sentence = "torch-2.13.0.txt must lock torch==2.12.0, got 2.13.0; update it with `make lock`"
     assert sentence in lacking(machine.examine())
-
-
-# What it leaves alone.
 
 
 def test_it_makes_nothing_and_asks_uv_for_two_words(machine: Machine) -> None:

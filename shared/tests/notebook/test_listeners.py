@@ -48,21 +48,6 @@ def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO
     assert "figure not run: it needs sdpa, which failed" in text
 
 
-def test_a_build_that_was_interrupted_gives_the_terminal_back(seen: tuple[io.StringIO, Display]) -> None:
-    stream, listener = seen
-
-    def work() -> None:
-        with listener:
-            listener.plan({"sdpa": []}, {"sdpa": 1.0})
-            listener.advanced("sdpa", 0.5, Progress(share=None, step=""))
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    text = stream.getvalue()
-    assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor
-
-
 def test_lines_are_few_while_a_cell_runs() -> None:
     stream = io.StringIO()
     lines = Lines(stream)
@@ -85,7 +70,5 @@ def test_lines_are_few_while_a_cell_runs() -> None:
         ("c", 10.0, 0.5, 10.0),  # it takes longer than the last time
     ],
 )
-def test_the_time_left_is_that_of_the_last_time_or_follows_from_the_share(
-    cell: str, elapsed_s: float, share: float | None, left_s: float | None
-) -> None:
+def test_the_time_left_follows(cell: str, elapsed_s: float, share: float | None, left_s: float | None) -> None:
     assert Times({"a": 100.0, "b": None, "c": 5.0}).left_s(cell, elapsed_s, share) == left_s

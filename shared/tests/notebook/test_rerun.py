@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from notebooks import ALL, DRIVER, NEWER, Machine, listing
+from notebooks import ALL, DRIVER, NEWER, Capture, Machine, listing
 from sample_records import changed, record
 
 from fluxbench.core.formatting import utc
@@ -31,9 +31,7 @@ def control(ms: float, variant: str = "torch_math") -> ControlTimes:
     return ControlTimes(kernel="made up", samples_ms={variant: samples})
 
 
-def test_after_a_new_driver_a_cell_and_its_descendants_run_again_and_the_page_says_what_is_stale(
-    built: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_after_a_new_driver_a_cell_and_its_descendants_run_again(built: Machine, capsys: Capture) -> None:
     built.has(driver=NEWER)
     built.measures("first", timed("torch_math", 2.0))
     assert built.command("rerun", "first") == 0
@@ -80,7 +78,7 @@ def test_a_cell_that_an_interruption_kept_from_running_is_stale(built: Machine) 
     assert built.ran() == ["figure"]
 
 
-def test_an_unknown_cell_is_refused_and_nothing_is_changed(built: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_cell_is_refused_and_nothing_is_changed(built: Machine, capsys: Capture) -> None:
     built.rewrite("```python id=other needs=second", "# ```python id=other needs=second")
     before = listing(built.notebook.parent), listing(built.output)
     assert built.command("rerun", "first", "secnd") == 2
@@ -90,24 +88,17 @@ def test_an_unknown_cell_is_refused_and_nothing_is_changed(built: Machine, capsy
     assert (listing(built.notebook.parent), listing(built.output)) == before
 
 
-def test_a_cell_whose_needs_were_never_run_says_to_build_first(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_whose_needs_were_never_run_says_so(machine: Machine, capsys: Capture) -> None:
     assert machine.command("rerun", "figure") == 2
-    sentence = (
-        f"cell figure needs first, of which there is no result here; run `fluxbench build {machine.notebook}` first"
-    )
-    assert capsys.readouterr().err == f"fluxbench: {sentence}\n"
+    sentence = "fluxbench: cell figure needs first, of which there is no result here; run `fluxbench build "
+    assert capsys.readouterr().err == f"{sentence}{machine.notebook}` first\n"
     assert machine.ran() == []
     assert not machine.output.exists()
     assert machine.command("rerun", "figure", "first") == 0
     assert machine.ran() == ["first", "figure"]
 
 
-# What is compared.
-
-
-def compared(machine: Machine, capsys: pytest.CaptureFixture[str], *cells: str, code: int = 0) -> dict[str, Any]:
+def compared(machine: Machine, capsys: Capture, *cells: str, code: int = 0) -> dict[str, Any]:
     """Return what a re-run prints as JSON, which is alone on stdout."""
     capsys.readouterr()
     assert machine.command("rerun", *cells, "--json") == code
@@ -117,12 +108,11 @@ def compared(machine: Machine, capsys: pytest.CaptureFixture[str], *cells: str, 
 
 def rows(printed: dict[str, Any]) -> list[tuple[str, float, float]]:
     """Return which variants were compared, and their times in ms before and after."""
-    return [
-        (row["variant"], round(row["before_ms"], 3), round(row["after_ms"], 3)) for row in printed["comparison"]["rows"]
-    ]
+    found = printed["comparison"]["rows"]
+    return [(row["variant"], round(row["before_ms"], 3), round(row["after_ms"], 3)) for row in found]
 
 
-def test_a_rerun_prints_what_changed(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rerun_prints_what_changed(machine: Machine, capsys: Capture) -> None:
     machine.rewrite('variants = ["torch_math"]', 'variants = ["torch_math", "flex"]')
     machine.measures("first", timed("torch_math", 3.125), timed("flex", 1.5), control=control(1.0))
     machine.command("rerun", "first")
@@ -137,9 +127,7 @@ def test_a_rerun_prints_what_changed(machine: Machine, capsys: pytest.CaptureFix
     assert out.endswith(f"\nThe page is {machine.output / 'made_up.html'}\n")
 
 
-def test_the_json_holds_the_change_what_differs_and_the_control_kernel(
-    built: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_json_holds_the_change_what_differs_and_the_control_kernel(built: Machine, capsys: Capture) -> None:
     built.measures("first", timed("torch_math", 2.0), control=control(1.0))
     built.build("first")
     built.has(driver=NEWER)
@@ -152,9 +140,7 @@ def test_the_json_holds_the_change_what_differs_and_the_control_kernel(
     assert f"driver {DRIVER} -> {NEWER}" in json.dumps(printed["comparison"])
 
 
-def test_the_last_good_result_is_before_and_a_failed_one_is_not_compared(
-    built: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_last_good_result_is_before_and_a_failed_one_is_not_compared(built: Machine, capsys: Capture) -> None:
     built.rewrite('bench.measure()\n```\n\n```python id=second', 'bench.measure(); assert not os.environ.get("BROKEN")'
                   "\n```\n\n```python id=second")  # fmt: skip
     built.measures("first", timed("torch_math", 2.0))
@@ -170,9 +156,7 @@ def test_the_last_good_result_is_before_and_a_failed_one_is_not_compared(
 
 
 @pytest.mark.parametrize("damage", [False, True])
-def test_where_there_is_no_earlier_result_the_published_one_is_before(
-    machine: Machine, capsys: pytest.CaptureFixture[str], damage: bool
-) -> None:
+def test_without_an_earlier_result_the_published_is_before(machine: Machine, capsys: Capture, damage: bool) -> None:
     machine.measures("first", timed("torch_math", 2.0))
     machine.build("first")
     folder = machine.good("first").folder
@@ -188,11 +172,3 @@ def test_where_there_is_no_earlier_result_the_published_one_is_before(
     else:
         assert rows(printed) == [("torch_math", 2.0, 3.0)]
         assert printed["comparison"]["before"].endswith(", as published")
-
-
-def test_a_rerun_of_cells_that_do_not_measure_compares_nothing(
-    built: Machine, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert built.command("rerun", "figure") == 0
-    assert capsys.readouterr().out == f"\nThe page is {built.output / 'made_up.html'}\n"
-    assert compared(built, capsys, "figure")["comparison"] is None

@@ -48,9 +48,6 @@ def place(tmp_path: Path) -> Iterator[Place]:
             os.kill(pid, signal.SIGKILL)
 
 
-# How it ended.
-
-
 @pytest.mark.parametrize(
     ("code", "failure"),
     [
@@ -94,22 +91,6 @@ def test_a_command_that_is_late_is_killed_and_its_output_is_kept(place: Place, c
     assert ended.duration_s >= 1.5
 
 
-def test_the_caller_is_called_back_while_a_command_is_silent(tmp_path: Path) -> None:
-    ticks: list[int] = []
-    code = "import sys, pathlib, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.01)"
-
-    def tick() -> None:
-        ticks.append(1)
-        if len(ticks) == 3:
-            (tmp_path / "go").touch()
-
-    assert runner.run([sys.executable, "-c", code], tmp_path, os.environ, 60.0, tick).failure is None
-    assert len(ticks) >= 3
-
-
-# Nothing survives.
-
-
 @pytest.mark.parametrize(
     ("end", "limit_s"),
     [
@@ -124,9 +105,6 @@ def test_no_process_that_a_command_started_survives_it(place: Place, end: str, l
     place.run(CHILDREN + end, limit_s)
     assert len(place.pids()) == 3
     assert place.left() == []
-
-
-# What is kept of a stream.
 
 
 @pytest.mark.parametrize(

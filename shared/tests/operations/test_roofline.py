@@ -34,9 +34,8 @@ def shortest_ms(workload: Workload, gpu: str = "H200", precision: str = "16-bit"
 
 
 def test_a_time_that_is_too_short_is_refused_with_the_arithmetic() -> None:
-    assert faster_than_possible(0.1, LONGEST, H200, "exact") == (
-        "faster than the device can be: 0.1 ms measured, but 2.61e+11 FLOP / 1,071 TFLOP/s = 0.244 ms"
-    )
+    refused = str(faster_than_possible(0.1, LONGEST, H200, "exact"))
+    assert refused.endswith("0.1 ms measured, but 2.61e+11 FLOP / 1,071 TFLOP/s = 0.244 ms")
     assert faster_than_possible(0.245, LONGEST, H200, "exact") is None
 
 

@@ -36,10 +36,7 @@ def test_operations_are_found_by_name_and_by_module_and_attribute() -> None:
         ("atention", "operation must be a known name or module:attribute, got 'atention'; did you mean 'attention'"),
         ("gemm", "got 'gemm'; the operations are attention, attention_backward, decode"),
         ("no_such_module:Layer", "operation 'no_such_module:Layer' cannot be loaded: No module named 'no_such_module'"),
-        (
-            "fluxbench.operations.decode:Layer",
-            "cannot be loaded: module 'fluxbench.operations.decode' has no attribute",
-        ),
+        ("fluxbench.operations.decode:Layer", "cannot be loaded: module .* has no attribute"),
         (f"{__name__}:TEXT", "cannot be loaded: 'tuple' object is not callable"),
         (f"{__name__}:Halved", r"must have input_kinds, parts, differentiates, perturbations; see fluxbench"),
     ],
@@ -51,14 +48,9 @@ def test_an_operation_that_there_is_not_is_one_sentence(name: str, message: str)
 
 def test_a_workload_holds_its_shape_its_cost_and_its_place_on_a_curve() -> None:
     made = make("attention_backward", tokens=64)
-    assert (made.operation, made.name, made.group, made.x, made.x_unit, made.ranks, made.dtype) == (
-        "attention_backward", "made-up", "group", 5, "text tokens", 1, "bfloat16",
-    )  # fmt: skip
+    assert (made.operation, made.ranks, made.dtype) == ("attention_backward", 1, "bfloat16")
     assert made.shape == shape(tokens=64)
     assert made.cost == operations.find("attention_backward").cost(shape(tokens=64))
-
-
-def test_a_shape_that_an_operation_has_not_names_the_workload() -> None:
     with pytest.raises(ValueError, match="workload 'made-up': heads of an attention must be a multiple of kv_heads"):
         make(kv_heads=3)
 
@@ -68,7 +60,6 @@ def test_a_shape_that_an_operation_has_not_names_the_workload() -> None:
     [
         ({"name": ""}, "name of a workload must be a non-empty string, got ''"),
         ({"group": None}, "group of a workload must be a non-empty string, got None"),
-        ({"x_unit": ""}, "x_unit of a workload must be a non-empty string"),
         ({"x": 0}, "x of workload 'w' must be a positive integer, got 0"),
         ({"x": True}, "x of workload 'w' must be a positive integer, got True"),
         ({"ranks": -2}, "ranks of workload 'w' must be a positive integer, got -2"),
@@ -94,14 +85,6 @@ def test_a_workload_is_described_in_words(changes: dict[str, Any], words: str) -
     assert describe(make(**{"batch": 1, **changes})) == words
 
 
-def test_a_shape_of_another_kind_is_described_by_its_fields() -> None:
-    made = Workload(
-        operation="m:Layer", name="w", group="g", x=1, x_unit="tokens", shape={"width": 3072, "bias": True},
-        cost=Cost(flops=1, min_flops=1, min_bytes=1),
-    )  # fmt: skip
-    assert describe(made) == "width 3,072, bias True"
-
-
 # The sets.
 
 
@@ -114,12 +97,10 @@ def test_flux1_is_six_text_lengths_beside_a_token_for_16_by_16_pixels(pixels: in
     for suffix, operation in (("", "attention"), ("-backward", "attention_backward")):
         name = f"flux1-{pixels}px"
         found = sets.named([f"{name}{suffix}"])
-        assert [(each.name, each.group, each.x, each.x_unit, each.operation) for each in found] == [
-            (f"{name}-t{text}{suffix}", f"{name}{suffix}", text, "text tokens", operation) for text in TEXT
-        ]
-        assert [dict(each.shape) for each in found] == [
-            shape(batch=1, tokens=image + text, heads=24, dim=128) for text in TEXT
-        ]
+        for each, text in zip(found, TEXT, strict=True):
+            assert (each.name, each.group) == (f"{name}-t{text}{suffix}", f"{name}{suffix}")
+            assert (each.x, each.x_unit, each.operation) == (text, "text tokens", operation)
+            assert dict(each.shape) == shape(batch=1, tokens=image + text, heads=24, dim=128)
 
 
 def test_the_other_sets_are_of_their_models() -> None:
@@ -156,9 +137,6 @@ def test_what_is_named_twice_is_measured_once_in_the_order_of_the_names() -> Non
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_or_the_sets() -> None:
-    with pytest.raises(
-        ValueError, match="workload must be a known name, got 'flux1-1024'; did you mean 'flux1-1024px'"
-    ):
-        sets.named(["flux1-1024"])
-    with pytest.raises(ValueError, match="the sets are flux1-512px, "):
-        sets.named(["???"])
+    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-512px, ")):
+        with pytest.raises(ValueError, match=message):
+            sets.named([name])

@@ -27,27 +27,10 @@ FULL = record(
     detail="split 2",
     fingerprint={"device": "NVIDIA H200", "ecc": True, "cpu_cores": None, "power_limit_w": 700.0},
 )
-# The names in published records; none may change without another schema number.
-FIELDS = {
-    (): {
-        *("schema", "notebook", "cell", "variant", "kernel", "form", "precision_class", "workload", "status", "reason"),
-        *("measured_at", "method_version", "errors", "timings", "telemetry", "flags", "energy_mj", "energy_ci95_mj"),
-        *("launch_ms", "cupti", "device_s", "peak_memory_bytes", "compile_s", "graph_breaks", "kernels", "detail"),
-        *("versions", "fingerprint"),
-    },
-    ("workload",): {"operation", "name", "group", "x", "x_unit", "shape", "cost", "ranks"},
-    ("workload", "cost"): {"flops", "min_flops", "min_bytes"},
-    ("errors", "out"): {
-        *("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2", "rel_l2_by_inputs"),
-    },
-    ("timings", "burst"): {
-        *("median_ms", "ci95_ms", "samples_ms", "reference_variant", "ratio", "ratio_ci95", "converged"),
-    },
-    ("telemetry", "burst"): {"sm_clock_mhz", "power_w", "temperature_c"},
-    ("flags", 0): {"kind", "regime", "value", "detail"},
-    ("cupti",): {"events_ms", "kernels_ms", "span_ms", "parts_ms"},
-    ("kernels", 0): {"name", "share", "part"},
-}
+PLACES: list[Path] = [
+    *((), ("workload",), ("workload", "cost"), ("errors", "out"), ("timings", "burst"), ("telemetry", "burst")),
+    *(("flags", 0), ("cupti",), ("kernels", 0)),
+]
 NULLABLE = {
     *("reason", "energy_mj", "energy_ci95_mj", "launch_ms", "cupti", "device_s", "peak_memory_bytes", "compile_s"),
     *("graph_breaks", "detail", "rel_l2", "max_abs", "mean_abs", "mse", "cosine", "converged", "sm_clock_mhz"),
@@ -104,11 +87,6 @@ def wrong_values(path: Path, value: object) -> Iterator[object]:
         yield from (0.5,) if isinstance(value, int) and path[-1] not in SIGNED | {"seq_len_q"} else ()
 
 
-@pytest.mark.parametrize("path", FIELDS, ids=str)
-def test_the_json_has_the_fixed_field_names(path: Path) -> None:
-    assert set(inside(as_json(), path)) == FIELDS[path]
-
-
 @pytest.mark.parametrize(("path", "value"), LEAVES, ids=lambda it: ".".join(map(str, it)) if type(it) is tuple else "")
 def test_a_value_of_another_type_is_refused(path: Path, value: object) -> None:
     for wrong in wrong_values(path, value):
@@ -116,7 +94,7 @@ def test_a_value_of_another_type_is_refused(path: Path, value: object) -> None:
             parse(with_value(path, wrong))
 
 
-@pytest.mark.parametrize("path", FIELDS, ids=str)
+@pytest.mark.parametrize("path", PLACES, ids=str)
 def test_a_field_too_many_is_refused_by_name(path: Path) -> None:
     data = as_json()
     inside(data, path)["made_up"] = 1
@@ -165,43 +143,32 @@ def test_a_number_that_is_none_or_has_no_end_is_refused(path: Path, number: str)
 @pytest.mark.parametrize(
     "line", ["", "{", "not JSON", "\x00", '{"schema": 2', "1", "[]", "null", '"PASSED"', b"\xff\xfe"]
 )
-def test_a_line_that_is_no_json_object_is_refused(line: str | bytes) -> None:
+def test_a_line_that_is_no_record_of_this_schema_is_refused(line: str | bytes) -> None:
     with pytest.raises(RecordError):
         parse(line)
-    with pytest.raises(RecordError, match=r"a record must be one JSON object a line, got 'x{60}'$"):
-        parse("x" * 500)
+    for schema in (0, 3, 2.5, "2", True, None):
+        with pytest.raises(RecordError, match="update fluxbench, or measure again" if schema == 3 else None):
+            parse(with_value(("schema",), schema))
 
 
-@pytest.mark.parametrize("schema", [0, 3, 2.5, "2", True, None])
-def test_another_schema_is_refused(schema: object) -> None:
-    with pytest.raises(RecordError):
-        parse(with_value(("schema",), schema))
-    with pytest.raises(RecordError, match="schema of a record must be 2, got 3; update fluxbench, or measure again"):
-        parse(with_value(("schema",), 3))
-
-
-# What must agree.
+def test_a_passed_record_alone_has_times_and_errors_and_no_reason() -> None:
+    for fields, said in (
+        ({"reason": "made up"}, "reason must be null"),
+        ({"timings": {}}, "only PASSED may hold a timing, and must"),
+        ({"errors": {}}, "record of flex_compile_d at flux1-1024px-t512: a PASSED record must say how"),
+    ):
+        with pytest.raises(RecordError, match=said):
+            changed(FULL, **fields)
 
 
 @pytest.mark.parametrize("status", FAILED)
-def test_only_a_passed_record_has_times_and_no_reason(status: Status) -> None:
+def test_a_failed_record_has_no_times_and_a_reason(status: Status) -> None:
     with pytest.raises(RecordError, match=f"reason must be null exactly when PASSED, got {status}"):
         changed(FULL, status=status)
     with pytest.raises(RecordError, match=f"only PASSED may hold a timing, and must, got {status}"):
         changed(FULL, status=status, reason="made up")
     with pytest.raises(RecordError, match=f"only PASSED may hold energy, got {status}"):
         changed(FULL, status=status, reason="made up", timings={})
-
-
-def test_a_passed_record_has_times_and_errors_and_no_reason() -> None:
-    with pytest.raises(RecordError, match="reason must be null"):
-        changed(FULL, reason="made up")
-    with pytest.raises(RecordError, match="only PASSED may hold a timing, and must"):
-        changed(FULL, timings={})
-    with pytest.raises(
-        RecordError, match="record of flex_compile_d at flux1-1024px-t512: a PASSED record must say how"
-    ):
-        changed(FULL, errors={})
 
 
 @pytest.mark.parametrize(
@@ -214,18 +181,13 @@ def test_an_interval_holds_its_estimate(fields: dict[str, Any]) -> None:
         timing(1.0, "flex", ratio=1.0, **fields)
 
 
-# What a record says.
-
-
-def test_the_timing_that_ranks_is_sustained_or_the_only_one() -> None:
+def test_what_ranks_and_the_worst_output() -> None:
     assert (FULL.timing, FULL.burst) == (FULL.timings["sustained"], FULL.timings["burst"])
     burst = record(regimes=("burst",))
     assert (burst.timing, burst.sustained) == (burst.burst, None)
     assert record(status=Status.CRASHED).timing is None
+    assert FULL.flagged(FlagKind.LAUNCH_BOUND, FlagKind.DISCARDED) == FULL.flags[0]
     assert (FULL.timings["burst"].processes, FULL.timings["burst"].count) == (5, 10)
-
-
-def test_the_worst_output_is_the_one_that_takes_most_of_its_budget() -> None:
     outputs = {"dq": errors(0.004, 0.01), "dk": errors(0.003, 0.005), "dv": errors(0.001, 0.006)}
     assert changed(FULL, errors=outputs).rel_l2 == 0.003
     assert changed(FULL, errors={**outputs, "dv": errors(None, 0.006)}).rel_l2 is None
@@ -238,20 +200,9 @@ def test_events_differ_from_the_profiler_by_how_far_they_lie_outside(events_ms: 
     assert Cupti(events_ms=events_ms, kernels_ms=0.9, span_ms=1.0).difference == pytest.approx(difference)
 
 
-def test_the_first_flag_of_a_kind_is_returned() -> None:
-    assert FULL.flagged(FlagKind.LAUNCH_BOUND) == LAUNCH_BOUND
-    assert FULL.flagged(FlagKind.LAUNCH_BOUND, FlagKind.DISCARDED) == FULL.flags[0]
-    assert FULL.flagged(FlagKind.SLEPT) is None
-
-
-# There and back.
-
-
 @pytest.mark.parametrize("status", Status)
 def test_a_record_comes_back_as_it_was(status: Status) -> None:
-    found = record(
-        "flex", status=status, compile_s=1.5, graph_breaks=0, reason="two\nlines" if status.value[0] != "P" else None
-    )
+    found = record("flex", status=status, compile_s=1.5, reason=None if status is Status.PASSED else "two\nlines")
     assert "\n" not in found.to_json()
     assert parse(found.to_json()) == found
     assert parse(FULL.to_json()) == FULL

@@ -41,20 +41,14 @@ def test_every_published_record_is_read_and_comes_back_from_schema_2(path: Path)
                 new = record.timings[regime]
                 assert [x for part in new.samples_ms for x in part] == timing["samples_ms"]
                 assert new.processes == timing["processes"]
-                assert (new.median_ms, list(new.ci95_ms), new.ratio) == (
-                    timing["median_ms"],
-                    timing["ci95_ms"],
-                    timing["ratio"],
-                )
-
-
-@pytest.mark.parametrize(("version", "folder"), BY_METHOD.items())
-def test_the_method_version_follows_from_the_hashes_of_the_code(version: int, folder: Path) -> None:
-    for path in files.paths(folder):
-        assert {record.method_version for record in files.read(path)} == {version}
+                said = [new.median_ms, list(new.ci95_ms), new.ratio]
+                assert said == [timing[key] for key in ("median_ms", "ci95_ms", "ratio")]
 
 
 def test_the_fields_that_moved_hold_what_they_held() -> None:
+    for version, folder in BY_METHOD.items():  # which follows from the hashes of the code
+        for path in files.paths(folder):
+            assert {record.method_version for record in files.read(path)} == {version}
     new = read()
     assert (new.kernel, new.form, new.precision_class) == ("torch_cudnn", "eager", "exact")
     assert new.errors["out"].rel_l2 == OLD["correctness"]["rel_l2"]
@@ -66,32 +60,22 @@ def test_the_fields_that_moved_hold_what_they_held() -> None:
         assert new.timings[regime].reference_variant == OLD[key]["reference_variant"]
         assert new.telemetry[regime].power_w == OLD[telemetry]["power_w"]
     assert new.cupti.span_ms == OLD["second_clock"]["span_ms"]
+    assert (read(compile_s=-0.01).compile_s, read(compile_s=None).compile_s) == (0.0, None)
+    for variant, kernel, form in (
+        ("torch_flash_copy", "torch_flash", "copy"),
+        ("torch_flash_compile_d", "torch_flash", "compile_d"),
+        ("flex_compile_ma", "flex", "compile_ma"),
+        ("flex_eager", "flex_eager", "eager"),
+    ):
+        assert (read(variant=variant).kernel, read(variant=variant).form) == (kernel, form)
     for name in ("energy_mj", "launch_ms", "device_s", "peak_memory_bytes", "compile_s", "versions", "fingerprint"):
         assert getattr(new, name) == OLD[name]
 
 
 @pytest.mark.parametrize(
-    ("variant", "kernel", "form"),
-    [
-        ("torch_flash_copy", "torch_flash", "copy"),
-        ("torch_flash_compile_d", "torch_flash", "compile_d"),
-        ("flex_compile_ma", "flex", "compile_ma"),
-        ("flex_eager", "flex_eager", "eager"),
-        ("sage_int8_fp16_triton", "sage_int8_fp16_triton", "eager"),
-    ],
-)
-def test_kernel_and_form_are_taken_from_the_name(variant: str, kernel: str, form: str) -> None:
-    new = read(variant=variant)
-    assert (new.kernel, new.form) == (kernel, form)
-
-
-@pytest.mark.parametrize(
     ("mark", "flag"),
     [
-        (
-            "its speed did not settle in 2 of 3 processes",
-            Flag(kind=FlagKind.NOT_SETTLED, regime="sustained", value=2),
-        ),
+        ("its speed did not settle in 2 of 3 processes", Flag(kind=FlagKind.NOT_SETTLED, regime="sustained", value=2)),
         ("its speed did not settle in all processes", Flag(kind=FlagKind.NOT_SETTLED, regime="sustained", value=3)),
         (
             "burst: 10% of the samples were out of the regime (throttled), not ranked",
@@ -122,35 +106,35 @@ def test_a_mark_becomes_a_flag(mark: str, flag: Flag) -> None:
     assert read(marks=[mark]).flags == (flag,)
 
 
-@pytest.mark.parametrize(
-    ("reason", "kind"),
-    [
+def test_an_error_that_cannot_be_believed_has_a_flag() -> None:
+    empty = {"timing": None, "burst": None, "energy_mj": None, "energy_ci95_mj": None}
+    for reason, kind in (
         ("burst: 0.001 ms is faster than the device can be", FlagKind.FASTER_THAN_ROOFLINE),
         ("skips work on inputs that it has seen: 0.1 ms a call", FlagKind.SKIPS_WORK),
-    ],
-)
-def test_an_error_that_cannot_be_believed_has_a_flag(reason: str, kind: FlagKind) -> None:
-    empty = {"timing": None, "burst": None, "energy_mj": None, "energy_ci95_mj": None}
-    assert read(status="ERROR", reason=reason, **empty).flagged(kind)
-    assert read(status="CRASHED", reason=reason, **empty).flags == ()
+    ):
+        assert read(status="ERROR", reason=reason, **empty).flagged(kind)
+        assert read(status="CRASHED", reason=reason, **empty).flags == ()
 
 
 def test_a_record_from_before_there_were_two_regimes_is_read() -> None:
     old = schema1(method=1)
     new = files.parse(json.dumps(old))
     assert (new.burst, new.timing, new.cupti, new.flags) == (None, new.sustained, None, ())
-    assert [len(part) for part in new.timings["sustained"].samples_ms] == [
-        len(old["timing"]["samples_ms"]) // old["timing"]["processes"]
-    ] * old["timing"]["processes"]
+    processes = old["timing"]["processes"]
+    lengths = [len(old["timing"]["samples_ms"]) // processes] * processes
+    assert [len(part) for part in new.timings["sustained"].samples_ms] == lengths
     assert new.timings["sustained"].converged is None
 
 
-def test_samples_are_split_by_process() -> None:
+def test_samples_are_split_by_process_and_shapes_are_kept() -> None:
     burst = {**OLD["burst"], "samples_ms": [0.4] * 6, "processes": 3, "split": [1, 2, 3]}
     assert [len(part) for part in read(burst=burst).timings["burst"].samples_ms] == [1, 2, 3]
     for split in ([1, 2], [1, 2, 4], [7, -1, 0]):
         with pytest.raises(RecordError):
             read(burst={**burst, "split": split})
+    new = read(workload={**OLD["workload"], "heads": 48, "kv_heads": 48}).workload
+    assert (new.name, new.shape["heads"]) == (OLD["workload"]["name"], 48)
+    assert new.cost.flops == 2 * sets.by_name()[new.name].cost.flops
 
 
 def test_group_and_x_of_an_unknown_workload_follow_from_its_name() -> None:
@@ -162,17 +146,6 @@ def test_group_and_x_of_an_unknown_workload_follow_from_its_name() -> None:
     assert (plain.operation, plain.group, plain.x, plain.x_unit) == ("attention_backward", "mine", 96, "tokens")
     with pytest.raises(RecordError, match="pass must be forward or backward, got 'sideways'"):
         read(workload={**shape, "pass": "sideways"})
-
-
-def test_a_known_name_with_another_shape_keeps_its_own() -> None:
-    new = read(workload={**OLD["workload"], "heads": 48, "kv_heads": 48}).workload
-    assert (new.name, new.shape["heads"]) == (OLD["workload"]["name"], 48)
-    assert new.cost.flops == 2 * sets.by_name()[new.name].cost.flops
-
-
-def test_a_negative_compile_time_is_none() -> None:
-    assert read(compile_s=-0.01).compile_s == 0.0
-    assert read(compile_s=None).compile_s is None
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 import xml.etree.ElementTree as ET
-from pathlib import Path
 
 import pytest
 from drawn import bars, lines, marks, places, scale, texts, tooltips, words
 from sample_records import CPU, H200, LAUNCH_BOUND, REFERENCE, changed, errors, record, results
 
-import fluxbench
 from fluxbench import operations, variants
-from fluxbench.core.errors import SetupError
 from fluxbench.operations import sets
 from fluxbench.records import fingerprint
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Record
@@ -22,7 +18,7 @@ from fluxbench.records.status import Status
 from fluxbench.report import figures
 from fluxbench.report.figures import Drawing
 from fluxbench.report.figures.frontier import frontier
-from fluxbench.report.figures.style import COLOURS, look
+from fluxbench.report.figures.style import look
 from fluxbench.report.results import Results
 from fluxbench.variants.forms import EVERY_FORM
 
@@ -107,36 +103,16 @@ def small(name: str) -> Drawing:
 class TestEveryFigure:
     """The contract of a figure, on whatever there is to draw."""
 
-    def test_is_one_svg_that_is_named_described_and_as_wide_as_its_container(self, name: str) -> None:
+    def test_is_one_svg_that_is_named_and_reaches_nothing_outside_itself(self, name: str) -> None:
         svg = full(name).svg
         root = ET.fromstring(svg)
-        assert svg.startswith("<svg")
-        assert (root.get("role"), root.get("width"), root.get("height")) == ("img", "100%", None)
-        assert [float(number) for number in root.attrib["viewBox"].split()][:3] == [0, 0, 720]
-        named = {child.get("id"): child.text for child in root[:2]}
-        assert list(named) == root.attrib["aria-labelledby"].split()
-        assert "torch_cudnn" in list(named.values())[1]  # type: ignore[operator]
-
-    def test_has_no_colour_but_the_pages(self, name: str) -> None:
-        svg = full(name).svg
-        paints = set(re.findall(r"(?:fill|stroke):\s*([^;\"]+)", svg))
-        used = {paint for paint in paints if paint.startswith("var")}
-        assert paints - used <= {"none", "currentColor"}
-        declared = dict(re.findall(r"--k(\d): (var\(--s\d, #\w{6}\))", svg))
-        assert used == {f"var(--k{number})" for number in declared}
-        assert declared == {number: f"var(--s{number}, {COLOURS[int(number) - 1]})" for number in declared}
-        assert len(re.findall(r"#[0-9a-f]{6}\b", svg)) == len(declared)
-
-    def test_reaches_nothing_outside_itself(self, name: str) -> None:
-        svg = full(name).svg
-        ids = [element.attrib["id"] for element in ET.fromstring(svg).iter() if "id" in element.attrib]
+        ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
         assert len(ids) == len(set(ids))
+        assert [child.get("id") for child in root[:2]] == root.attrib["aria-labelledby"].split()
         assert set(re.findall(r'(?:url\(|href=")([^)"]+)', svg)) <= {f"#{own}" for own in ids}
         assert not re.search("<(style|metadata|script|image)|font-family:(?! 'Cascadia)", svg)
         other = full("energy" if name == "history" else "history")
         assert not set(ids) & set(re.findall(r' id="([^"]*)"', other.svg))
-        if name in OF_RECORDS:
-            assert not set(ids) & set(re.findall(r' id="([^"]*)"', small(name).svg))
 
     def test_is_the_same_for_the_same_records(self, name: str) -> None:
         assert figures.find(name)(everything()) == full(name)
@@ -161,6 +137,8 @@ class TestEveryFigureOfRecords:
     def test_names_what_did_not_pass(self, name: str) -> None:
         sentence = "Did not pass at every workload (the tables say why): UNSUPPORTED flash_attn_4; TIMEOUT b, a."
         assert sentence in words(full(name).svg)
+        assert "Nothing passed: wan" in texts(full(name).svg)
+        assert "CRASHED flex" in words(full(name).svg)
 
     def test_can_show_a_single_point(self, name: str) -> None:
         drawn = drawing(name, record("flex", "wan-720p"))
@@ -172,10 +150,6 @@ class TestEveryFigureOfRecords:
         ending = ", against cached tokens" if name == "latency" else " at 131,072 cached tokens"
         assert f"llama3-8b-decode (decode){ending}" in shown
         assert name == "latency" or "flux1-1024px at 512 text tokens, 4,608 in all" in shown
-
-    def test_a_group_where_nothing_passed_says_so(self, name: str) -> None:
-        assert "Nothing passed: wan" in texts(full(name).svg)
-        assert "CRASHED flex" in words(full(name).svg)
 
     def test_says_what_its_numbers_rest_on(self, name: str) -> None:
         labels = words(small(name).svg)
@@ -191,7 +165,6 @@ class TestEveryFigureOfRecords:
             assert "Not known: this device has no energy counter, or it was not asked." in texts(svg)
         else:
             assert "sustained" not in svg.lower()
-            assert "diamonds" not in svg
             assert "burst" in svg.lower()
 
 
@@ -211,10 +184,7 @@ def test_the_csv_has_the_times_of_the_regime_that_ranks(name: str) -> None:
     if name in ("latency", "frontier"):
         assert (cells["ci95_low_ms"], cells["ci95_high_ms"]) == timed.sustained.ci95_ms
     if name != "ranking":
-        assert [
-            line["launch_bound"] for line in rows(drawn) if line["workload"] == LONG and line["variant"] == "flex"
-        ] == [1]
-        assert cells["launch_bound"] == 0
+        assert (row(drawn, "flex")["launch_bound"], cells["launch_bound"]) == (1, 0)
 
 
 @pytest.mark.parametrize("name", ["latency", "throughput", "frontier", "energy"])
@@ -268,26 +238,17 @@ class TestLatency:
         assert "eager 0.500 h" in labels
         assert "flex 0.500 h" in texts(drawing("latency", *SMALL, late).svg)
 
-    def test_a_form_that_ends_early_does_not_stand_for_its_kernel(self) -> None:
+    def test_a_form_that_ends_early_says_where_and_does_not_stand_for_its_kernel(self) -> None:
         forms = [record("flex", SHORT, 0.1), record("flex_compile_d", SHORT, 0.4), record("flex_compile_d", LONG, 0.5)]
         assert "flex_compile_d 0.500" in texts(drawing("latency", *SMALL, *forms).svg)
+        assert "flex 0.100 at 448" in texts(drawing("latency", *SMALL, forms[0]).svg)
 
-    def test_a_curve_that_ends_early_says_where(self) -> None:
-        assert "flex 0.600 at 448" in texts(drawing("latency", *SMALL, record("flex", SHORT, 0.6)).svg)
-
-    @pytest.mark.parametrize("kernels", [12, 13, 26])
-    def test_of_many_kernels_the_fastest_are_drawn_again_and_no_label_covers_another(self, kernels: int) -> None:
-        records = [
-            record(f"kernel_{index}", one, 0.5 + 0.1 * index) for index in range(kernels) for one in (SHORT, LONG)
-        ]
-        svg = drawing("latency", *records).svg
+    @pytest.mark.parametrize("kernels", [12, 13])
+    def test_of_many_kernels_the_fastest_are_drawn_again(self, kernels: int) -> None:
+        ms = {f"kernel_{index}": 0.5 + 0.1 * index for index in range(kernels)}
+        svg = drawing("latency", *(record(name, one, ms[name]) for name in ms for one in (SHORT, LONG))).svg
         assert any("the fastest alone, up to 2 times" in text for text in texts(svg)) == (kernels > 12)
         assert [len(places(svg, label)) for label in ("kernel_5 1.00", "kernel_6 1.10")] == [1 + (kernels > 12), 1]
-        names = [text for text in texts(svg) if re.match(r"kernel_\d+ \d", text)]
-        heights = sorted(places(svg, name)[0][1] for name in set(names))
-        assert min(below - above for above, below in itertools.pairwise(heights)) > 10
-        [note] = [text for text in texts(svg) if "simplest form" in text]
-        assert heights[0] > places(svg, note)[0][1] + 10
 
 
 class TestRanking:
@@ -306,17 +267,13 @@ class TestRanking:
     def test_rows_are_in_order_of_rank_by_class_with_both_regimes(self) -> None:
         quantized = record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04)
         drawn = drawing("ranking", quantized, *SMALL)
-        assert [(one["precision_class"], one["rank"], one["variant"]) for one in rows(drawn)] == [
-            ("exact", 1, "torch_cudnn"),
-            ("exact", 2, REFERENCE),
-            ("exact", 3, "torch_flash_copy"),
-            ("quantized", 1, "flash_attn_3_fp8"),
-        ]
+        exact = [("exact", rank, name) for rank, name in enumerate(("torch_cudnn", REFERENCE, "torch_flash_copy"), 1)]
+        places_of_all = [(one["precision_class"], one["rank"], one["variant"]) for one in rows(drawn)]
+        assert places_of_all == [*exact, ("quantized", 1, "flash_attn_3_fp8")]
         cells = row(drawn, "torch_cudnn")
         assert [cells["ratio"], cells["ratio_low"], cells["ratio_high"]] == pytest.approx([0.5, 0.4975, 0.5025])
-        assert [cells["burst_ratio"], cells["burst_ratio_low"], cells["burst_ratio_high"]] == pytest.approx(
-            [1.25, 1.24875, 1.25125]
-        )
+        burst = [cells[name] for name in ("burst_ratio", "burst_ratio_low", "burst_ratio_high")]
+        assert burst == pytest.approx([1.25, 1.24875, 1.25125])
         assert cells["burst_median_ms"] == 0.9
         assert "looser error budgets, each its own" in words(drawn.svg)
 
@@ -326,21 +283,6 @@ class TestRanking:
         assert {"-ch", "1="} <= set(texts(svg))
         assert "reference" in texts(svg)
         assert "c: not converged" in words(svg)
-
-    def test_without_burst_there_are_no_diamonds(self) -> None:
-        svg = drawing("ranking", *(changed(one, timings={SUSTAINED: one.sustained}) for one in SMALL)).svg
-        assert len(tooltips(svg)) == 3
-        assert "burst" not in svg
-
-    def test_the_scale_holds_the_time_of_the_reference(self) -> None:
-        for ms in (0.5, 2.0):
-            assert "1×" in texts(drawing("ranking", record("flex", LONG, ms)).svg)
-
-    def test_a_long_name_does_not_reach_into_the_plot(self) -> None:
-        name = max(variants.NAMES, key=len) + "_compile_d"
-        svg = drawing("ranking", record(), record(name)).svg
-        [(start, _)] = places(svg, name)
-        assert start + 0.602 * 9.5 * len(name) < min(x for x, _ in marks(svg).values())
 
 
 class TestThroughput:
@@ -363,17 +305,14 @@ class TestThroughput:
         drawn = drawing("throughput", one, study="made_up_study:DECODE", rates={"copy_gb_s": 4000.0})
         gb_s = one.workload.cost.min_bytes / 0.25e6
         cells = row(drawn, REFERENCE, one.workload.name)
-        assert [cells["gb_s"], cells["gb_s_low"], cells["gb_s_high"]] == pytest.approx(
-            [gb_s, gb_s / 1.005, gb_s / 0.995]
-        )
+        drawn_gb_s = [cells["gb_s"], cells["gb_s_low"], cells["gb_s_high"]]
+        assert drawn_gb_s == pytest.approx([gb_s, gb_s / 1.005, gb_s / 0.995])
         assert cells["share_of_peak"] == pytest.approx(gb_s / 4800)
         assert {"sustained GB/s", "memory peak 4,800", "copy measured 4,000"} <= set(texts(drawn.svg))
         assert "TFLOP/s" not in drawn.svg
 
-    def test_what_is_unknown_is_said_and_not_drawn(self) -> None:
-        svg = drawing("throughput", *SMALL, device=CPU).svg
-        assert "bfloat16 peak unknown: no data-sheet rate; matmul rate not measured." in words(svg)
-        assert "of peak" not in svg
+    def test_an_unknown_peak_is_not_drawn(self) -> None:
+        assert "of peak" not in drawing("throughput", *SMALL, device=CPU).svg
 
     def test_a_peak_is_held_against_kernels_and_inputs_of_its_precision_alone(self) -> None:
         quantized = record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04)
@@ -386,10 +325,8 @@ class TestThroughput:
     def test_the_csv_begins_with_the_rates_of_the_device_and_goes_on_fastest_first(self) -> None:
         first, second, *others = rows(drawing("throughput", *SMALL, rates={"matmul_tflops": 700.0}))
         assert [cells["variant"] for cells in others] == ["torch_cudnn", REFERENCE, "torch_flash_copy"]
-        assert [(one["variant"], one["tflops"]) for one in (first, second)] == [
-            ("data-sheet peak", 989.5),
-            ("matmul measured", 700.0),
-        ]
+        assert (first["variant"], first["tflops"]) == ("data-sheet peak", 989.5)
+        assert (second["variant"], second["tflops"]) == ("matmul measured", 700.0)
 
 
 def erring(variant: str, ms: float, rel_l2: float, **fields: object) -> Record:
@@ -424,19 +361,15 @@ class TestFrontier:
         [(_, beside), (_, key)] = sorted(places(svg, "flex"))  # its name stands below its mark, and in the key
         assert y < beside < y + 25
         [steps] = [line for line in lines(svg, "currentColor") if len(line) == 4]
-        assert [(ms(x), error(y)) for x, y in steps[:3]] == [
-            pytest.approx(corner, rel=0.01) for corner in ((2, 0.004), (9, 0.004), (9, 0.002))
-        ]
+        corners = [pytest.approx(corner, rel=0.01) for corner in ((2, 0.004), (9, 0.004), (9, 0.002))]
+        assert [(ms(x), error(y)) for x, y in steps[:3]] == corners
         assert key < places(svg, "9.00")[0][1]  # the slower one lies below
 
     def test_a_kernel_is_shown_in_its_fastest_form_and_the_csv_has_all(self) -> None:
         drawn = small("frontier")
         assert [text.split(":")[0] for text in tooltips(drawn.svg)] == ["torch_cudnn", REFERENCE]
-        assert [(one["variant"], one["on_frontier"]) for one in rows(drawn)] == [
-            ("torch_cudnn", True),
-            (REFERENCE, False),
-            ("torch_flash_copy", False),
-        ]
+        on_frontier = {one["variant"]: one["on_frontier"] for one in rows(drawn)}
+        assert list(on_frontier.items()) == [("torch_cudnn", True), (REFERENCE, False), ("torch_flash_copy", False)]
 
     def test_a_launch_bound_form_stands_for_no_kernel_that_has_another(self) -> None:
         late, other = erring("flex", 0.2, 0.003, flags=[LAUNCH_BOUND]), erring("flex_compile_d", 0.6, 0.003)
@@ -465,22 +398,16 @@ class TestEnergy:
         late = record("late", LONG, energy_mj=50.0, energy_ci95_mj=(49.0, 51.0), flags=[LAUNCH_BOUND])
         drawn = drawing("energy", late, record(), less)
         assert [text.split(":")[0] for text in tooltips(drawn.svg)] == ["torch_cudnn", REFERENCE, "late h"]
-        ticks = [
-            (float(text), places(drawn.svg, text)[0][0]) for text in texts(drawn.svg) if re.fullmatch("[125]0+", text)
-        ]
+        labels = texts(drawn.svg)
+        ticks = [(float(text), places(drawn.svg, text)[0][0]) for text in labels if re.fullmatch("[125]0+", text)]
         mj = scale(ticks, log=True)
         (x, _) = marks(drawn.svg)["torch_cudnn: 100 mJ [90, 120] a call, sustained, 640 W"]
-        assert [mj(x) for x in (lines(drawn.svg)[0][0][0], x, lines(drawn.svg)[0][1][0])] == pytest.approx(
-            [90, 100, 120], rel=0.01
-        )
-        assert {"100 [90, 120] mJ", "250 ±3 mJ", "640 W"} <= set(texts(drawn.svg))
+        (low, _), (high, _) = lines(drawn.svg)[0]
+        assert [mj(low), mj(x), mj(high)] == pytest.approx([90, 100, 120], rel=0.01)
+        assert {"100 [90, 120] mJ", "250 ±3 mJ", "640 W"} <= set(labels)
         cells = row(drawn, "torch_cudnn")
-        assert [cells[name] for name in ("energy_mj", "energy_low_mj", "energy_high_mj", "power_w")] == [
-            100,
-            90,
-            120,
-            640,
-        ]
+        fields = ("energy_mj", "energy_low_mj", "energy_high_mj", "power_w")
+        assert [cells[name] for name in fields] == [100, 90, 120, 640]
 
     def test_what_has_no_energy_is_named_and_not_drawn(self) -> None:
         unknown = record("torch_cudnn", LONG, energy_mj=None, energy_ci95_mj=None, telemetry={})
@@ -513,24 +440,17 @@ class TestParts:
         ends = bars(drawn.svg)
         (start, first), (second, end), (third, last) = (ends[tip] for tip in tooltips(drawn.svg)[2:])
         assert [first, end] == pytest.approx([second, third], abs=0.02)
-        assert [(end - start) / (first - start), (last - start) / (first - start)] == pytest.approx(
-            [0.87 / 0.6, 0.873 / 0.6], rel=0.01
-        )
+        shares = [(end - start) / (first - start), (last - start) / (first - start)]
+        assert shares == pytest.approx([0.87 / 0.6, 0.873 / 0.6], rel=0.01)
         assert {"quantization 0.15", "copies 0.27", "Not profiled: torch_flash."} <= set(texts(drawn.svg))
-        assert {cells["variant"]: (cells["call_ms"], cells["copies_ms"]) for cells in rows(drawn)} == {
-            "torch_flash_copy": (0.9, 0.27),
-            "fp8": (0.45, 0.0),
-            REFERENCE: (0.9, ""),
-        }
+        copies = {cells["variant"]: (cells["call_ms"], cells["copies_ms"]) for cells in rows(drawn)}
+        assert copies == {"torch_flash_copy": (0.9, 0.27), "fp8": (0.45, 0.0), REFERENCE: (0.9, "")}
 
     def test_parts_of_another_operation_have_their_columns_and_colours(self) -> None:
         drawn = drawing("parts", split("flex", 1.0, attention=0.5, gemm=0.3, norm=0.1))
         assert drawn.rows[0][4:] == ("attention_ms", "quantization_ms", "copies_ms", "gemm_ms", "norm_ms", "other_ms")
         assert {"gemm", "norm", "gemm 0.30, norm 0.10"} <= set(texts(drawn.svg))
         assert len(set(re.findall(r"fill:var\(--k\d\)", drawn.svg))) == 4
-
-    def test_a_call_that_was_not_taken_apart_says_so(self) -> None:
-        assert "Not known: torch's profiler recorded no call." in texts(drawing("parts", record()).svg)
 
 
 class TestHistory:
@@ -541,11 +461,8 @@ class TestHistory:
         times = {1: 1.2, 2: 1.1, 3: 1.0}
         earlier = [of_revision(index, "flex", times[index], method_version=5 if index == 1 else 6) for index in (1, 2)]
         drawn = drawing("history", of_revision(3, "flex", 1.0), earlier=tuple(earlier))
-        assert [(cells["revision"], cells["torch"], cells["median_ms"]) for cells in rows(drawn)] == [
-            (1, "2.9.0", 1.2),
-            (2, "2.10.0", 1.1),
-            (3, "2.11.0", 1.0),
-        ]
+        times_of_all = [(cells["revision"], cells["torch"], cells["median_ms"]) for cells in rows(drawn)]
+        assert times_of_all == [(1, "2.9.0", 1.2), (2, "2.10.0", 1.1), (3, "2.11.0", 1.0)]
         assert [bool(cells["not_comparable_with_before"]) for cells in rows(drawn)] == [False, True, False]
         assert {"flex 1.00", "583.10", "2026-02-15", "revision"} <= set(texts(drawn.svg))
         assert tooltips(drawn.svg)[0] == "flex, revision 1: 1.200 ms [1.194, 1.206], sustained"
@@ -554,72 +471,16 @@ class TestHistory:
         assert [second, third] == pytest.approx(x_of_marks[1:], abs=0.02)
         assert "Times must not be compared between revisions 1 and 2, since" in words(drawn.svg)
 
-    @pytest.mark.parametrize(("version", "gaps"), [(5, 1), (6, 0)])
-    def test_a_gap_is_where_no_time_leads_over(self, version: int, gaps: int) -> None:
-        now = [of_revision(2, variant, 1.0) for variant in ("flex", "torch_cudnn")]
-        before = (
-            of_revision(1, "flex", 1.0, method_version=5),
-            of_revision(1, "torch_cudnn", 1.0, method_version=version),
-        )
-        svg = drawing("history", *now, earlier=before).svg
-        assert len([line for line in lines(svg, "currentColor") if line[0][0] == line[-1][0]]) == gaps
-
     def test_one_line_per_kernel_in_its_simplest_form_and_all_in_the_csv(self) -> None:
         now = [of_revision(2, variant, 1.0) for variant in ("flex_compile_d", "flex", "torch_cudnn")]
         drawn = drawing("history", *now, earlier=(of_revision(1, "flex", 1.1), of_revision(1, "flex_compile_d", 1.0)))
         assert {text.split(",")[0] for text in tooltips(drawn.svg)} == {"flex", "torch_cudnn"}
         assert {cells["variant"] for cells in rows(drawn)} == {"flex", "flex_compile_d", "torch_cudnn"}
 
-    def test_many_revisions_are_numbered_and_named_below(self) -> None:
-        earlier = tuple(
-            changed(of_revision(1, "flex", 1.0), versions={"torch": f"2.{index}.0"}, measured_at=f"2025-01-{index:02}")
-            for index in range(1, 29)
-        )
-        svg = drawing("history", of_revision(9, "flex", 1.0), earlier=earlier).svg
-        assert "29: driver 589.10, torch 2.17.0, 2026-09-15" in words(svg)
-
-
-def test_an_unknown_figure_is_refused_with_the_nearest_name() -> None:
-    assert "layout" not in figures.names()
-    for name in ("latncy", "svg"):
-        with pytest.raises(SetupError, match=f"figure must be a known name, got '{name}'"):
-            figures.find(name)
-    with pytest.raises(SetupError, match="did you mean 'latency'"):
-        figures.find("latncy")
-
-
-def luminance(colour: str) -> float:
-    """Return the relative luminance of `#rrggbb`, 0 to 1 (WCAG 2.2)."""
-    parts = [int(colour[index : index + 2], 16) / 255 for index in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def test_a_colour_stands_out_from_any_page_and_more_so_in_its_theme() -> None:
-    assert min(contrast(colour, ground) for colour in COLOURS for ground in ("#0a0a0a", "#ffffff")) >= 3
-    css = (Path(fluxbench.__file__).parent / "assets" / "pages.css").read_text(encoding="utf-8")
-    themes = [
-        dict(re.findall(r"--([\w-]+): (#\w{6})", part)) for part in re.findall(r"color-scheme:.*?}", css, re.DOTALL)
-    ]
-    assert len(themes) == 2
-    for theme in themes:
-        series = [theme[f"s{number}"] for number in range(1, len(COLOURS) + 1)]
-        assert len(set(series)) == len(COLOURS)
-        assert min(contrast(colour, theme[name]) for colour in series for name in ("bg", "bg-raised")) >= 4
-        named = (theme[name] for name in ("text", "text-muted", "accent", "bad", "warn"))
-        assert min(contrast(text, theme[name]) for text in named for name in ("bg", "bg-raised", "bg-head")) >= 4.5
-
 
 def test_kernels_and_forms_are_told_apart() -> None:
     kernels = [(look(one.name, "eager").colour, look(one.name, "eager").marker) for one in variants.REGISTRY]
     assert len(set(kernels)) == len(kernels)
-    looks = {"torch_cudnn": (1, "o"), "torch_flash": (2, "s"), "flex": (6, "P"), "cudnn_frontend": (1, ">")}
-    assert {kernel: (look(kernel, "eager").series, look(kernel, "eager").marker) for kernel in looks} == looks
     forms = [look("flex", form.name) for form in EVERY_FORM]
     assert len({(form.dashes, form.filling) for form in forms}) == len(forms)
     assert len({(form.colour, form.marker) for form in forms}) == 1

@@ -23,20 +23,14 @@ CAPPED = {SUSTAINED: False, BURST: None}
             "sustained: the speed did not settle in 2 of 3 processes",
         ),
         (Flag(kind=FlagKind.NOT_SETTLED, value=3), "the speed did not settle in all 3 processes"),
-        (Flag(kind=FlagKind.NOT_SETTLED), "the speed did not settle in some processes"),
         (
             Flag(kind=FlagKind.DISCARDED, regime=BURST, value=0.125, detail="too\nhot"),
             "burst: 12.5% of the samples were out of the regime (too hot), and discarded",
         ),
         (
-            Flag(kind=FlagKind.KEPT_OUT_OF_REGIME, regime=BURST),
-            "burst: some of the samples were out of the regime (unknown), and kept as few are left",
-        ),
-        (
             Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=-0.0123),
             "burst: the CUPTI cross-check differs by -1.2%",
         ),
-        (Flag(kind=FlagKind.NO_CUPTI), "no CUPTI cross-check: the profiler recorded no kernels"),
         (
             Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=1),
             "sustained: launch-bound, the host was barely ahead of the device in 1 of 3 processes",
@@ -46,12 +40,6 @@ CAPPED = {SUSTAINED: False, BURST: None}
             "the ratio excludes 1 of 3 processes, in which another variant was the reference",
         ),
         (Flag(kind=FlagKind.SLEPT, value=3.25), "the machine slept for 3.2 s during the measurement"),
-        (
-            Flag(kind=FlagKind.NO_TELEMETRY),
-            "clock, power and temperature are unknown: the driver does not report them",
-        ),
-        (Flag(kind=FlagKind.NO_ENERGY), "energy is unknown: the driver counts none, or too coarsely"),
-        (Flag(kind=FlagKind.SHARED_DEVICE, detail="7 python 3 MiB"), "another process used the device: 7 python 3 MiB"),
         (Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, value=0.0123), "0.0123 ms is faster than the device can be"),
         (
             Flag(kind=FlagKind.SKIPS_WORK, value=0.5),
@@ -71,10 +59,9 @@ def test_every_kind_has_words_without_a_value_too(kind: FlagKind) -> None:
 def test_several_flags_of_a_kind_are_a_range() -> None:
     differs = FlagRange(FlagKind.CUPTI_DIFFERS, BURST, None, (-0.009, 0.012), {"a": 2})
     assert range_words(differs) == "burst: the CUPTI cross-check differs by -0.9% to +1.2%"
-    same = FlagRange(FlagKind.SLEPT, None, None, (2.0, 2.0), {"a": 2})
-    assert range_words(same) == "the machine slept for 2.0 s during the measurement"
-    unknown = FlagRange(FlagKind.SLEPT, None, None, None, {"a": 2})
-    assert range_words(unknown) == "the machine slept for an unknown time during the measurement"
+    for values, long in (((2.0, 2.0), "2.0 s"), (None, "an unknown time")):
+        slept = FlagRange(FlagKind.SLEPT, None, None, values, {"a": 2})
+        assert range_words(slept) == f"the machine slept for {long} during the measurement"
 
 
 def test_all_flags_of_a_record_are_worded_with_its_processes() -> None:
@@ -93,9 +80,6 @@ def test_signs_stand_behind_the_time_that_they_are_of() -> None:
     assert legend.of_place(Ranked(1, True, late), (BURST,)) == "=ch"
     assert legend.of_place(Ranked(1, False, record()), ()) == ""
     assert (legend.named(late), legend.named(record("flex"))) == ("flex h", "flex")
-
-
-def test_a_launch_bound_burst_ranks_with_its_sign() -> None:
     assert legend.of_time(record(flags=[LAUNCH_BOUND], regimes=[BURST]), BURST, ()) == " h"
 
 
@@ -112,17 +96,8 @@ def test_signs_are_explained_with_whom_they_are_of() -> None:
     assert note.startswith("c: not converged, ")
     assert "(95% intervals within ±0.3% of the ratio and ±0.5% of the median): sustained flex." in note
     [every] = legend.notes([record(converged=CAPPED), capped])
-    assert every.startswith("Not converged, ")
     assert every.endswith(": sustained every row.")
     assert legend.notes([record()]) == []
-
-
-def test_a_regime_whose_times_have_no_signs_here_is_named_without() -> None:
-    both = record("flex", converged={SUSTAINED: False, BURST: False})
-    [note] = legend.notes([record(), both], shown=(SUSTAINED,))
-    assert note.endswith(": sustained flex; burst flex, without the symbol.")
-    [note] = legend.notes([record(converged={BURST: False}), both])
-    assert note.endswith(": sustained flex; burst every row, without the symbol.")
 
 
 def test_many_are_counted_and_all_are_every_variant() -> None:
@@ -131,9 +106,5 @@ def test_many_are_counted_and_all_are_every_variant() -> None:
     assert legend.notes([*capped[:8], record()])[0].endswith(", v6, v7.")
     late = [changed(each, flags=(LAUNCH_BOUND,)) for each in capped]
     assert legend.launch_bound_note(late).endswith("has no rank: every variant.")
-
-
-def test_launch_bound_is_explained_of_what_has_times() -> None:
-    assert legend.launch_bound_note([record(), record("flex", flags=[LAUNCH_BOUND])]).startswith("h: launch-bound, ")
-    assert legend.launch_bound_note([record(), record("flex", flags=[LAUNCH_BOUND])]).endswith("has no rank: flex.")
+    assert legend.launch_bound_note([record(), late[0]]).endswith("has no rank: v0.")
     assert legend.launch_bound_note([record()]) == ""

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import xml.etree.ElementTree as ET
-from typing import Any
 
 import pytest
-from sample_records import CPU, LAUNCH_BOUND, changed, errors, record, results
+from sample_records import CPU, LAUNCH_BOUND, errors, record, results
 from tabled import tables_of
 
-from fluxbench.core.errors import SetupError
 from fluxbench.operations import sets
-from fluxbench.records.schema import BURST, SUSTAINED, KernelShare
+from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.records.status import Status
 from fluxbench.report import tables
 from fluxbench.report.results import Results
@@ -21,7 +18,6 @@ from fluxbench.report.results import Results
 LENGTHS = sets.sets()["flux1-1024px"]
 BACKWARD = sets.sets()["flux1-1024px-backward"]
 DECODE = sets.sets()["llama3-8b-decode"]
-HOSTILE = "<script>alert(1)</script>"
 OF_TRIALS = ("agreement", "certificate", "clocks", "detection", "order", "reruns")  # see test_tables_certificate.py
 OF_RECORDS = [name for name in tables.names() if name not in ("rates", "history", *OF_TRIALS)]
 
@@ -30,17 +26,6 @@ def several_operations() -> Results:
     workloads = (*LENGTHS[::5], *BACKWARD[::5], *DECODE)
     found = [record(variant, workload) for variant in ("torch_flash", "flex") for workload in workloads]
     return results(*found, record("torch_cudnn", workload=BACKWARD[0], status=Status.INCORRECT))
-
-
-def hostile() -> Results:
-    workload = dataclasses.replace(LENGTHS[0], name=HOSTILE, group=HOSTILE, x_unit=HOSTILE, operation=f"m:{HOSTILE}")
-    of: dict[str, Any] = {
-        "kernels": (KernelShare(name=HOSTILE, share=1.0, part=HOSTILE),),
-        "errors": {HOSTILE: errors(rel_l2_by_inputs={HOSTILE: 0.1})},
-        "detail": HOSTILE,
-    }
-    failed = record(HOSTILE, workload, status=Status.ERROR, reason=HOSTILE)
-    return results(record(HOSTILE, workload, **of), changed(failed, variant="b"), notebook=HOSTILE)
 
 
 CASES = {
@@ -52,7 +37,6 @@ CASES = {
     "before bursts": results(record(regimes=[SUSTAINED]), record("flex", regimes=[SUSTAINED])),
     "not finite": results(record(errors={"out": errors(None)}, rel_l2=None)),
     "launch-bound": results(record(flags=[LAUNCH_BOUND])),
-    "hostile": hostile(),
     "none": results(),
 }
 
@@ -64,8 +48,7 @@ def test_every_table_is_drawn_of_any_records(name: str, case: str) -> None:
     blocks = table.blocks(CASES[case])
     assert blocks
     for block in blocks:
-        root = ET.fromstring(f"<div>{block.html()}</div>")
-        assert not {"script"} & {element.tag for element in root.iter()}
+        ET.fromstring(f"<div>{block.html()}</div>")
         assert "None" not in block.text()
         assert not re.search(r"\bnan\b", block.text())
     for drawn in tables_of(blocks):
@@ -80,24 +63,3 @@ def test_every_table_is_drawn_of_any_records(name: str, case: str) -> None:
 def test_no_records_are_said(name: str) -> None:
     [block] = tables.find(name).blocks(results())
     assert block.text().startswith("There are no records")
-
-
-def test_the_tables_are_these() -> None:
-    expected = {"ranking", "timing", "correctness", "state", "kernels", "capabilities", "rates", "history"}
-    assert expected | set(OF_TRIALS) <= set(tables.names())
-    assert "not_passed" not in tables.names()
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("rankings", "did you mean 'ranking'?"),
-        ("not_passed", "the tables are "),
-        ("xyz", "the tables are "),
-        ("os.path", ""),
-    ],
-)
-def test_an_unknown_table_is_one_sentence_with_the_nearest_name(name: str, hint: str) -> None:
-    with pytest.raises(SetupError) as caught:
-        tables.find(name)
-    assert str(caught.value).startswith(f"table must be a known name, got {name!r}; {hint}")

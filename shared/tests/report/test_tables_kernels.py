@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
 from sample_records import REASONS, record, results
 from tabled import bullets, cells, heads, rows_of, table_of, tables_of, words
 
@@ -35,22 +34,12 @@ def named(*records: Record) -> Table:
 def test_a_row_has_the_call_each_part_of_it_and_what_else_it_costs() -> None:
     made = record(cupti=split(**PARTS), launch_ms=0.0213, compile_s=12.34, graph_breaks=0)
     assert cells(costs(made), "torch_flash") == {
-        "variant": "torch_flash",
-        "call ms": "0.400",
-        "attention ms": "0.310",
-        "quantization ms": "0.0520",
-        "copies ms": "-",
-        "other ms": "-",
-        "burst host launch ms": "0.0213",
-        "peak MiB": "27.0",
-        "compile s": "12.3",
-        "graph breaks": "0",
+        **{"variant": "torch_flash", "call ms": "0.400", "attention ms": "0.310", "quantization ms": "0.0520"},
+        **{"copies ms": "-", "other ms": "-", "burst host launch ms": "0.0213", "peak MiB": "27.0"},
+        **{"compile s": "12.3", "graph breaks": "0"},
     }
-
-
-def test_what_is_unknown_is_a_dash() -> None:
-    made = record(cupti=None, launch_ms=None, peak_memory_bytes=None)
-    assert set(rows_of(costs(made))[0][1:]) == {"-"}
+    unknown = record(cupti=None, launch_ms=None, peak_memory_bytes=None)
+    assert set(rows_of(costs(unknown))[0][1:]) == {"-"}
 
 
 def test_the_parts_are_the_operations_and_further_recorded_ones() -> None:
@@ -58,8 +47,6 @@ def test_the_parts_are_the_operations_and_further_recorded_ones() -> None:
     assert heads(costs(record(workload=outside, cupti=split(norm=0.1, gemm=0.2))))[1:6] == [
         *("call ms", "attention ms", "quantization ms", "norm ms", "gemm ms"),
     ]
-    note = costs(record()).notes[0]
-    assert "Attention, quantization, copies, other: the sum of such kernels' own times" in note
 
 
 def test_what_was_compiled_at_another_workload_counts() -> None:
@@ -103,44 +90,20 @@ def test_notes_of_the_registry_stand_once_for_all_forms_also_of_what_did_not_pas
     assert "Notes on these kernels" not in words(blocks(results(record())))
 
 
-@pytest.mark.parametrize("status", [Status.CRASHED, Status.UNSUPPORTED])
-def test_what_did_not_pass_has_its_status_and_reason(status: Status) -> None:
-    text = words(blocks(results(record(), record("other", status=status))))
-    assert f"{status.value} everywhere: {REASONS[status]} other" in text
-    assert "nothing is known of what ran there." in words(blocks(results(record(status=status))))
+def test_what_did_not_pass_has_its_status_and_reason() -> None:
+    text = words(blocks(results(record(), record("other", status=Status.CRASHED))))
+    assert f"CRASHED everywhere: {REASONS[Status.CRASHED]} other" in text
+    assert "nothing is known of what ran there." in words(blocks(results(record(status=Status.CRASHED))))
 
 
 def test_the_csv_has_a_row_per_kernel_of_every_workload() -> None:
-    two = (
-        KernelShare(name="flash<1>", share=0.9, part="attention"),
-        KernelShare(name="copy", share=0.1, part="copies"),
-    )
+    copy = KernelShare(name="copy", share=0.1, part="copies")
+    two = (KernelShare(name="flash<1>", share=0.9, part="attention"), copy)
     made = record(kernels=two, cupti=split(**PARTS), compile_s=1.5, graph_breaks=1, detail="fa2")
     short = record(workload=LENGTHS[0], kernels=two[:1], cupti=None)
     header, *body = rows(results(made, short, record("flex", status=Status.CRASHED)))
-    assert header == (
-        *(
-            "workload",
-            "variant",
-            "status",
-            "reason",
-            "call_ms",
-            "attention_ms",
-            "quantization_ms",
-            "copies_ms",
-            "other_ms",
-        ),
-        *(
-            "launch_ms",
-            "peak_memory_bytes",
-            "compile_s",
-            "graph_breaks",
-            "detail",
-            "kernel",
-            "kernel_share",
-            "kernel_part",
-        ),
-    )
+    assert header[4:9] == ("call_ms", "attention_ms", "quantization_ms", "copies_ms", "other_ms")
+    assert header[9:13] == ("launch_ms", "peak_memory_bytes", "compile_s", "graph_breaks")
     who = ("flux1-1024px-t512", "torch_flash", "PASSED", None)
     cost = (0.4, 0.31, 0.052, 0.0, None, 0.06, 28_311_552, 1.5, 1, "fa2")
     assert body == [

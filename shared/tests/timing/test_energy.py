@@ -34,9 +34,6 @@ def test_the_powers_of_two_variants_in_turn_are_those_of_their_spans() -> None:
     assert all(0 <= error_w < 0.01 * power_w for power_w, error_w in measured.values())
     short = powers(counted(drawn_mj), blocks | {"a": [(begin, begin + 0.02) for begin, _ in blocks["a"]]})
     assert short == {"b": measured["b"]}
-
-
-def test_of_a_counter_without_noise_the_error_is_that_of_the_regression() -> None:
     energies = {-0.1: -50.0, 0.0: 0.0, 0.1: 100.0, 0.2: 220.0, 0.3: 300.0}
     exact = [reading(time_s, energy_mj) for time_s, energy_mj in energies.items()]
     power_w, error_w = powers(exact, {"flex": [(0.0, 0.3)]})["flex"]

@@ -122,9 +122,7 @@ def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lo
 
 
 @pytest.mark.parametrize(("at_most", "expected"), [(700, 200), (500, None)])
-def test_peak_memory_is_that_of_the_call_without_its_preparation(
-    monkeypatch: pytest.MonkeyPatch, at_most: int, expected: int | None
-) -> None:
+def test_peak_memory_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, at_most: int, expected: int | None) -> None:
     done: list[str] = []
 
     def note(name: str, answer: Any = None) -> Any:
@@ -134,19 +132,12 @@ def test_peak_memory_is_that_of_the_call_without_its_preparation(
 
         return noted
 
-    for name, answer in (
-        ("synchronize", None),
-        ("reset_peak_memory_stats", None),
-        ("memory_allocated", 500),
-        ("max_memory_allocated", at_most),
-    ):
-        monkeypatch.setattr(torch.cuda, name, note(name, answer))
+    answers = {"memory_allocated": 500, "max_memory_allocated": at_most}
+    for name in ("synchronize", "reset_peak_memory_stats", *answers):
+        monkeypatch.setattr(torch.cuda, name, note(name, answers.get(name)))
     bound = Bound(note("call", {}), note("prepare"))
     assert peak_memory_of(bound, INPUTS, GPU) == expected
     assert done.index("prepare") < done.index("reset_peak_memory_stats") < done.index("memory_allocated")
     assert done[-3:] == ["call", "synchronize", "max_memory_allocated"]
     assert peak_memory_of(bound, INPUTS, ON_CPU) is None
-
-
-def test_what_was_compiled_meanwhile_is_a_difference() -> None:
     assert CompileCounters(5, 3) - CompileCounters(2, 1) == CompileCounters(3, 2)

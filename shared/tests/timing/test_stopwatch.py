@@ -51,7 +51,7 @@ class FakeEvent:
         (None, 0.01, 5, 37_500_000),  # a card that does not report its clock has none above 3 GHz
     ],
 )
-def test_a_gpu_spins_for_longer_than_the_host_needs_and_clears_twice_its_cache(
+def test_a_gpu_spins(
     monkeypatch: pytest.MonkeyPatch, clock_mhz: int | None, launch_s: float, calls: int, cycles: int
 ) -> None:
     done: list[object] = []
@@ -71,7 +71,7 @@ def test_a_gpu_spins_for_longer_than_the_host_needs_and_clears_twice_its_cache(
 @pytest.mark.parametrize(
     ("answer", "size"), [(1 << 25, 1 << 25), (0, 64 << 20), (-1, 64 << 20), (OSError, 64 << 20), (ValueError, 64 << 20)]
 )
-def test_a_cache_of_unknown_size_is_taken_to_be_of_64_mib(
+def test_an_unknown_cache_is_of_64_mib(
     monkeypatch: pytest.MonkeyPatch, answer: int | type[Exception], size: int
 ) -> None:
     def sysconf(name: str) -> int:

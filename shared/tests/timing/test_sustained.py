@@ -39,9 +39,6 @@ def test_a_window_holds_the_calls_that_fill_a_chunk_and_a_sample_is_their_mean(c
     last = {name: samples[-1] for name, samples in taken.samples_ms.items()}
     assert last == {name: pytest.approx(1e3 * call_s) for name, call_s in seconds.items()}
     assert {len(samples) for samples in taken.samples_ms.values()} == {len(taken.windows)}
-
-
-def test_workloads_take_turns_and_inputs_rotate(clock: Clock) -> None:
     seen: list[Any] = []
     calls = {name: clock.call(0.005, seen) for name in ("small", "smaller")}
     rotation = {name: [f"{name} {index}" for index in range(3)] for name in calls}
@@ -94,10 +91,7 @@ def test_durations_are_those_that_were_measured_not_those_that_were_expected(clo
     assert busy_s(taken, 0, taken.warm_up) == pytest.approx(0.11, abs=0.011)
     assert busy_s(taken) == pytest.approx(0.41, abs=0.011)
     assert taken.windows_a_sample == 1
-
-
-def test_a_call_longer_than_all_limits_has_two_samples_after_the_warm_up(clock: Clock) -> None:
-    taken = block(clock, lambda i: 20.0, call_s=20.0)
+    taken = block(clock, lambda i: 20.0, call_s=20.0)  # a call longer than all limits has two samples after the warm-up
     assert (taken.calls, taken.warm_up, taken.windows_a_sample, len(taken.windows)) == ({"small": 1}, 1, 1, 3)
 
 
@@ -112,9 +106,6 @@ def test_the_output_that_is_kept_is_of_the_last_of_the_rotation_and_a_copy(clock
     sustain(Stopwatch(ON_CPU), {"a": call}, {"a": 0.01}, {"a": [1, 2, 3]}, PLAN, outputs=outputs)
     shared.fill_(-1)
     assert outputs["a"]["out"] == 3
-
-
-# As on a GPU.
 
 
 def test_on_a_gpu_the_first_call_of_a_window_is_not_timed(clock: Clock) -> None:
@@ -146,9 +137,6 @@ def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead_after_the_warm_up(clo
     taken = sustain(Busy(), {"small": clock.call(0.01)}, {"small": 0.01}, {"small": [0, 1]}, PLAN)
     assert taken.warm_up == 10
     assert taken.ahead_ms == pytest.approx(7.0)
-
-
-# Plans.
 
 
 @pytest.mark.parametrize(

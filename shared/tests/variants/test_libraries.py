@@ -6,8 +6,6 @@ import collections
 import contextlib
 import importlib
 import inspect
-import re
-import sys
 import types
 from typing import Any
 
@@ -22,19 +20,6 @@ from calls import call
 from fluxbench import variants
 from fluxbench.variants import sageattention, xformers
 from fluxbench.variants._base import Variant
-
-BUILT_FOR_ANOTHER = """xFormers can't load C++/CUDA extensions. xFormers was built for:
-    PyTorch 2.10.0+cu128 with CUDA 1208 (you have 2.11.0+cu130)
-    Python  3.10.19 (you have 3.12.3)
-  Please reinstall xformers (see the documentation)
-  Memory-efficient attention, SwiGLU, sparse and more won't be available.
-"""
-NO_OPERATOR = """No operator found for `memory_efficient_attention_forward` with inputs:
-     query       : shape=(1, 123, 4, 64) (torch.bfloat16)
-`fa3F@0.0.0` is not supported because:
-    operator wasn't built - see `python -m xformers.info` for more info
-`cutlassF-pt` is not supported because:
-    requires device with capability <= (9, 0) but your GPU has capability (12, 0) (too new)"""
 
 
 def named(name: str) -> Variant:
@@ -73,41 +58,19 @@ def test_torch_s_choice_holds_within_a_call_alone(name: str, monkeypatch: pytest
     assert (chosen.at_calls, chosen.active) == ([name.removeprefix("torch_").upper()] * 2, None)
 
 
-def test_torch_s_own_functions_activate_and_restore(monkeypatch: pytest.MonkeyPatch) -> None:
-    current = torch.nn.attention.current_flash_attention_impl
-    cute = signatures.module(monkeypatch, "flash_attn.cute.interface")
-    for function in ("_flash_attn_fwd", "_flash_attn_bwd"):
-        monkeypatch.setattr(cute, function, None, raising=False)
-    seen = []
-    sdpa = torch.nn.functional.scaled_dot_product_attention
-
-    def noting(*tensors: Any, **options: Any) -> Any:
-        seen.append(current())
-        return sdpa(*tensors, **options)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", noting)
-    try:
-        named("torch_fa4").load(call())(*calls.tensors())
-    finally:  # torch keeps what it imported once
-        importlib.import_module("torch.nn.attention._fa4")._fa4_import_module.cache_clear()
-    assert (seen, current()) == (["FA4"], None)
-
-
 @pytest.mark.parametrize(
-    ("variant", "module", "missing", "words"),
+    ("variant", "module", "missing"),
     [
-        *(
-            ("torch_fa4", "torch.nn.attention", name, rf"torch .* has no torch.nn.attention.{name}; it needs a newer")
-            for name in ("activate_flash_attention_impl", "restore_flash_attention_impl")
-        ),
-        ("flex_flash", "torch.nn.attention.flex_attention", "FlexKernelOptions", "no BACKEND option; it needs a newer"),
+        ("torch_fa4", "torch.nn.attention", "activate_flash_attention_impl"),
+        ("torch_fa4", "torch.nn.attention", "restore_flash_attention_impl"),
+        ("flex_flash", "torch.nn.attention.flex_attention", "FlexKernelOptions"),
     ],
 )
 def test_a_torch_without_the_choice_says_so(
-    variant: str, module: str, missing: str, words: str, monkeypatch: pytest.MonkeyPatch
+    variant: str, module: str, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(importlib.import_module(module), missing)
-    with pytest.raises(ImportError, match=words):
+    with pytest.raises(ImportError, match="it needs a newer"):
         named(variant).load(call())
 
 
@@ -125,8 +88,6 @@ def test_a_package_that_torch_s_choice_does_not_fit_says_so_and_leaves_nothing_a
         attention(*calls.tensors())
     assert chosen.active is None
 
-
-def test_a_name_that_torch_does_not_know_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(name: str) -> None:
         raise ValueError(f"Unknown flash attention impl '{name}'")
 
@@ -159,18 +120,8 @@ def test_the_triton_kernel_of_2_x_is_taken_where_it_is_there(monkeypatch: pytest
 @pytest.mark.parametrize("name", ["sage_int8_fp16_cuda", "sage_int8_fp8_sm90"])
 def test_the_published_sageattention_has_no_cuda_kernels(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     libraries.install_sage(monkeypatch)
-    words = (
-        r"SageAttention 2.x is not published as a package, build .*: the sageattention that is here has no sageattn_qk"
-    )
-    with pytest.raises(ImportError, match=words):
+    with pytest.raises(ImportError, match=r"SageAttention 2.x is not published .* has no sageattn_qk"):
         named(name).load(call())
-
-
-@pytest.mark.parametrize("lengths", [(), (100, 23)])
-def test_what_to_install_for_sageattention_is_said(lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sageattention", None)
-    with pytest.raises(ImportError, match=r"install sageattention==1\.0\.6: "):
-        named("sage_int8_fp16_triton").load(call(lengths=lengths))
 
 
 # Transformer Engine.
@@ -179,12 +130,9 @@ def test_what_to_install_for_sageattention_is_said(lengths: tuple[int, ...], mon
 @pytest.mark.parametrize("name", ["te_fused", "te_flash", "te_unfused"])
 def test_one_backend_alone_is_turned_on(name: str) -> None:
     variables = named(name).variables
-    assert [key for key, value in variables.items() if value == "1"] == [
-        f"NVTE_{name.removeprefix('te_').upper()}_ATTN"
-    ]
-    assert {key.removeprefix("NVTE_") for key, value in variables.items()} == {
-        "FLASH_ATTN", "FUSED_ATTN", "UNFUSED_ATTN", "FLASH_ATTN_V3", "FLASH_ATTN_V4",
-    }  # fmt: skip
+    own = f"NVTE_{name.removeprefix('te_').upper()}_ATTN"
+    others = ("FLASH_ATTN", "FUSED_ATTN", "UNFUSED_ATTN", "FLASH_ATTN_V3", "FLASH_ATTN_V4")
+    assert variables == {**{f"NVTE_{other}": "0" for other in others}, own: "1"}
 
 
 @pytest.mark.parametrize(("version", "words"), [("0", "none"), ("2.9.1", "2.9.1")])
@@ -200,7 +148,7 @@ def test_a_flash_attn_that_it_does_not_take_is_said(version: str, words: str, mo
     [
         ImportError("/folder/transformer_engine_torch.so: undefined symbol: _ZN3c10"),
         AssertionError("Could not find TE core package `transformer-engine-cu*`."),
-        FileNotFoundError("Could not find shared object file for Transformer Engine torch lib."),
+        FileNotFoundError("Could not find shared object file"),
     ],
 )
 def test_a_transformer_engine_that_does_not_load_is_said_in_its_words(
@@ -211,57 +159,34 @@ def test_a_transformer_engine_that_does_not_load_is_said_in_its_words(
 
     module = signatures.module(monkeypatch, "transformer_engine.pytorch")
     module.__getattr__ = fail  # type: ignore[method-assign]
-    words = re.escape(str(error).removeprefix("/folder/").rstrip("."))
-    with pytest.raises(ImportError, match=f"^{words}; install transformer-engine, its core and its torch part"):
+    with pytest.raises(ImportError, match="; install transformer-engine, its core and its torch part"):
         named("te_fused").load(call())
 
 
-@pytest.mark.parametrize(
-    ("kept", "words"),
-    [
+def test_it_says_which_backend_transformer_engine_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = signatures.module(monkeypatch, f"{libraries.TE}.dot_product_attention")
+    detail = named("te_fused").detail
+    assert detail
+    for kept, words in (
         ({"use_flash_attention": True, "flash_attention_backend": "2.8.3"}, "FlashAttention 2.8.3"),
         ({"use_fused_attention": True, "fused_attention_backend": 1}, "FusedAttention, sub-backend 1"),
         ({"use_unfused_attention": True}, "UnfusedDotProductAttention"),
         ({}, None),
-    ],
-)
-@pytest.mark.parametrize("name", ["te_fused", "te_flash", "te_unfused"])
-def test_it_says_which_backend_transformer_engine_chose(
-    name: str, kept: dict[str, Any], words: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = signatures.module(monkeypatch, f"{libraries.TE}.dot_product_attention")
-    module._attention_backends = collections.defaultdict(lambda: None, kept)  # type: ignore[attr-defined]
-    detail = named(name).detail
-    assert detail
-    assert detail() == words
+    ):
+        module._attention_backends = collections.defaultdict(lambda: None, kept)  # type: ignore[attr-defined]
+        assert detail() == words
 
 
 # xFormers.
 
 
 def test_an_xformers_that_was_built_for_another_torch_is_said_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    libraries.install_xformers(monkeypatch, failure=Exception(BUILT_FOR_ANOTHER))
-    with pytest.raises(ImportError) as caught:
+    failure = Exception("xFormers was built for:\n    PyTorch 2.10.0+cu128 (you have 2.11.0+cu130)\n    Python 3.10")
+    libraries.install_xformers(monkeypatch, failure=failure)
+    with pytest.raises(
+        ImportError, match=r"^xFormers was built for: PyTorch 2.10.0\+cu128 .*; install the xformers that"
+    ):
         named("xformers").load(call())
-    assert str(caught.value) == (
-        "xFormers can't load C++/CUDA extensions. xFormers was built for: PyTorch 2.10.0+cu128 with CUDA 1208 "
-        "(you have 2.11.0+cu130); install the xformers that was built for this torch"
-    )
-    assert len(str(caught.value)) <= 200  # what a record's reason keeps of it
-
-
-def test_xformers_list_of_operators_becomes_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(**arguments: Any) -> Any:
-        raise NotImplementedError(NO_OPERATOR)
-
-    libraries.install_xformers(monkeypatch, answer=refuse)
-    with pytest.raises(NotImplementedError) as caught:
-        named("xformers").load(call())(*calls.tensors())
-    assert str(caught.value) == (
-        "xFormers has no operator for these inputs: fa3F@0.0.0: operator wasn't built - see `python -m xformers.info` "
-        "for more info, cutlassF-pt: requires device with capability <= (9, 0) but your GPU has capability (12, 0) "
-        "(too new)"
-    )
 
 
 @pytest.mark.parametrize(

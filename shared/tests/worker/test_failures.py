@@ -21,29 +21,21 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
         (
             ImportError(SYMBOL),
             Status.UNAVAILABLE,
-            r"^it was built for another torch than .*; install a build that fits$",
+            r"^it was built for another torch than .*; install a build",
         ),
         (OSError(SYMBOL), Status.UNAVAILABLE, r"^it was built for another torch than .*undefined symbol"),
         (OSError("device is gone"), Status.ERROR, r"^OSError: device is gone$"),
         (NotImplementedError("no plan\nmore words"), Status.UNSUPPORTED, r"refuses this call here: no plan$"),
         (torch.OutOfMemoryError("Tried to allocate"), Status.OUT_OF_MEMORY, r"^Tried to allocate$"),
-        (
-            RuntimeError("CUDA error: no kernel image is available for"),
-            Status.UNSUPPORTED,
-            r"has no kernels for this GPU",
-        ),
+        (RuntimeError("CUDA error: no kernel image is available for"), Status.UNSUPPORTED, r"has no kernels for"),
         (RuntimeError("No available kernel. Aborting"), Status.UNSUPPORTED, r"^torch refuses this backend here"),
-        (
-            RuntimeError("No working C++ compiler found"),
-            Status.UNAVAILABLE,
-            r"^torch.compile needs a C\+\+ compiler .*g\+\+$",
-        ),
+        (RuntimeError("No working C++ compiler found"), Status.UNAVAILABLE, r"^torch.compile needs a C\+\+ compiler"),
         (type("InvalidCxxCompiler", (Exception,), {})("no"), Status.UNAVAILABLE, r"install g\+\+$"),
         (RuntimeError("Failed to find C compiler."), Status.UNAVAILABLE, r"^Triton cannot compile here: .*is missing$"),
         (
             type("TritonMissing", (Exception,), {})("no"),
             Status.UNAVAILABLE,
-            r"^Triton cannot compile here: no; install",
+            r"^Triton cannot compile here: no; ",
         ),
         (ValueError("shape"), Status.ERROR, r"^ValueError: shape$"),
     ],
@@ -54,16 +46,10 @@ def test_what_an_exception_becomes(error: Exception, status: Status, reason: str
     assert re.search(reason, sentence), sentence
 
 
-def test_a_sentence_is_one_line_and_not_long() -> None:
+def test_a_sentence_is_one_line_and_a_gpu_is_usable_where_a_kernel_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_sentence(ValueError("\n  first \nsecond")) == "first"
     assert len(first_sentence(ValueError("x" * 500))) == 200
     assert first_sentence(ValueError()) == "ValueError"
-
-
-GPU = torch.device("cuda")
-
-
-def test_a_cpu_is_always_usable_and_a_gpu_where_a_kernel_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     ones = torch.ones
     monkeypatch.setattr(torch, "ones", lambda *sizes, device: ones(*sizes))
@@ -75,3 +61,6 @@ def test_a_cpu_is_always_usable_and_a_gpu_where_a_kernel_runs_on_it(monkeypatch:
     monkeypatch.setattr(torch, "ones", refuse)
     reason = "this build of the library has no kernels for this GPU; it is too old or too new"
     assert unusable(GPU) == (Status.UNSUPPORTED, reason)
+
+
+GPU = torch.device("cuda")

@@ -112,6 +112,7 @@ def test_an_honest_kernel_goes_through_both_regimes_and_leaves_its_inputs_as_the
     reference = trial(workloads, None)
     burst = reference.burst()
     assert burst["samples_ms"] == burst["reference_ms"]  # in its own trial it is beside itself
+    assert set(through(trial(workloads, {"small": HONEST, "smaller": Bound(zeros)}))) == {"smaller"}
 
 
 def test_times_are_those_of_the_variant_the_reference_and_the_control_kernel(clock: Clock) -> None:
@@ -119,9 +120,13 @@ def test_times_are_those_of_the_variant_the_reference_and_the_control_kernel(clo
         clock.now += 0.004
         return torch.ones(1)
 
-    control = ControlKernel(description="made up", call=fixed, is_right=lambda out: True)
+    def control(right: bool) -> ControlKernel:
+        return ControlKernel(description="made up", call=fixed, is_right=lambda out: right)
+
+    wrong = trial({"small": prepared()}, paced(clock, 0.001), control=control(False))
+    assert (wrong.burst()["control_ms"], through(wrong)) == ([], {})
     workloads = {each.name: prepared(each) for each in (SMALL, SMALLER)}
-    one = trial(workloads, {"small": paced(clock, 0.001), "smaller": paced(clock, 0.002)}, control=control)
+    one = trial(workloads, {"small": paced(clock, 0.001), "smaller": paced(clock, 0.002)}, control=control(True))
     one.reference_calls = {"small": paced(clock, 0.003), "smaller": paced(clock, 0.005)}
     burst = one.burst()
     assert burst["samples_ms"] == {"small": pytest.approx([1.0] * 2), "smaller": pytest.approx([2.0] * 2)}
@@ -166,37 +171,17 @@ def test_preparing_is_timed_in_neither_regime(clock: Clock) -> None:
     assert len(forwards) - of_burst == 4  # of each of the rotation, and of the call that is judged after the block
 
 
-@pytest.mark.parametrize(("is_right", "count"), [(True, 2), (False, 0)])
-def test_a_control_kernel_that_turns_wrong_loses_its_samples_alone(is_right: bool, count: int) -> None:
-    control = ControlKernel(description="made up", call=lambda: torch.ones(1), is_right=lambda out: is_right)
-    one = trial({"small": prepared()}, HONEST, control=control)
-    assert len(one.burst()["control_ms"]) == count
-    assert through(one) == {}
+def test_the_output_that_is_judged_after_a_block_is_of_contents_that_are_new() -> None:
+    seen: list[Tensors] = []
 
-
-def remembering(seen: list[Tensors]) -> Bound:
-    def call(inputs: Tensors) -> Mapping[str, object]:
+    def remembers(inputs: Tensors) -> Mapping[str, object]:
         seen.append({name: x.clone() for name, x in inputs.items()})
         return HONEST(inputs)
 
-    return Bound(call)
-
-
-def all_new(contents: list[Tensors]) -> bool:
-    return not any(
-        torch.equal(one[name], other[name]) for one, other in itertools.combinations(contents, 2) for name in "qkv"
-    )
-
-
-def test_the_output_that_is_judged_after_a_block_is_of_contents_that_are_new() -> None:
-    seen: list[Tensors] = []
-    one = trial({"small": prepared()}, remembering(seen))
+    one = trial({"small": prepared()}, Bound(remembers))
     one.burst()
     one.sustain()
-    assert all(all_new([seen[-1], earlier]) for earlier in seen[:-1])
-
-
-# Kernels that are wrong when they are timed.
+    assert not any(torch.equal(seen[-1][name], earlier[name]) for earlier in seen[:-1] for name in "qkv")
 
 
 def zeros(inputs: Tensors) -> Mapping[str, object]:
@@ -220,11 +205,6 @@ def test_a_wrong_output_in_either_regime_is_found(chosen: Callable[[int], bool])
     assert wrong.status is Status.INCORRECT
     assert wrong.reason.startswith("right when checked, wrong when timed: relative L2 error")
     assert wrong.flag is None
-
-
-def test_one_wrong_workload_costs_no_other() -> None:
-    workloads = {each.name: prepared(each) for each in (SMALL, SMALLER)}
-    assert set(through(trial(workloads, {"small": HONEST, "smaller": Bound(zeros)}))) == {"smaller"}
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v"])
@@ -267,9 +247,7 @@ def taken(clock: Clock, own: Times, reference: Times | None) -> dict[str, Wrong]
 
 
 @pytest.mark.parametrize("reference", [(8.0, 8.0), (8.0, 16.0), None])
-def test_repeated_inputs_that_are_far_faster_than_new_ones_are_work_that_was_skipped(
-    clock: Clock, reference: Times | None
-) -> None:
+def test_repeated_inputs_that_are_far_faster_than_new_ones(clock: Clock, reference: Times | None) -> None:
     wrong = taken(clock, (10.0, 2.0), reference)["small"]
     skips = "skips work on inputs that it has seen: 2 ms a call on repeated inputs, 10 ms on new ones"
     assert (wrong.status, wrong.reason) == (Status.ERROR, skips)
@@ -286,7 +264,7 @@ def test_repeated_inputs_that_are_far_faster_than_new_ones_are_work_that_was_ski
         ((5.1, 1.2), (8.0, 8.0), True),
     ],
 )
-def test_repeated_inputs_may_be_as_much_faster_as_those_of_the_reference_are(
+def test_repeated_inputs_may_be_as_fast_as_the_reference_s(
     clock: Clock, own: Times, reference: Times, skips: bool
 ) -> None:
     assert bool(taken(clock, own, reference)) == skips
@@ -314,9 +292,6 @@ def test_side_by_side_a_call_that_is_shorter_on_what_it_knows_is_found(clock: Cl
         assert wrong.flag == {"kind": FlagKind.SKIPS_WORK, "value": pytest.approx(share)}
 
 
-# As on a GPU.
-
-
 def test_on_a_gpu_an_output_from_the_midst_of_a_block_is_judged() -> None:
     one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU())
     one.burst()
@@ -339,9 +314,6 @@ def test_on_a_gpu_the_block_of_the_reference_is_shorter(clock: Clock) -> None:
         block = one.sustain()
         lengths[name] = sum(block["samples_ms"]["small"][block["warm_up"] :]) / 1e3
     assert lengths == {"torch_flash": 0.625, "flex": 2.0}  # 0.6 s, in whole windows
-
-
-# Inputs of a process, and sleep.
 
 
 def test_each_process_has_inputs_of_its_own_beside_the_case_of_the_first() -> None:

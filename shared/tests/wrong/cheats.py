@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
@@ -15,72 +17,41 @@ HONEST = 2  # calls of a kernel that is checked in them and cheats from then on
 MOST_LEFT = 32  # outputs that wait to be filled in
 
 
-def stale_output() -> Attention:
-    """The output of the first call, returned by every later one: a cached graph whose inputs are not copied."""
-    kept: list[torch.Tensor] = []
+def when_timed(cheat: Attention) -> Attention:
+    """Return a kernel that is right in the calls in which it is checked, and another one from then on."""
+    calls = itertools.count()
+    return lambda q, k, v: (cheat if next(calls) >= HONEST else attention_of)(q, k, v)
+
+
+def kept_by(key: Callable[..., object]) -> Attention:
+    """Return a kernel that keeps its outputs, and returns the earlier one whatever the inputs hold now."""
+    kept: dict[object, torch.Tensor] = {}
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if not kept:
-            kept.append(attention_of(q, k, v))
-        return kept[0]
-
-    return attend
-
-
-def wrong_from_third_call() -> Attention:
-    """Right in the first two calls, in which it is checked; from then on one head is zero."""
-    calls = 0
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        out = attention_of(q, k, v)
-        if calls > HONEST:
-            out[:, :, -1] = 0
-        return out
-
-    return attend
-
-
-def spoils_inputs_when_timed() -> Attention:
-    """Right in the calls in which it is checked; from then on it also halves q where q lies, for whoever is next."""
-    calls = 0
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        out = attention_of(q, k, v)
-        if calls > HONEST:
-            q.mul_(0.5)
-        return out
-
-    return attend
-
-
-def returns_first_result_forever() -> Attention:
-    """Right in the two calls in which it is checked; from then on it returns the output of the first one."""
-    kept: list[torch.Tensor] = []
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        if len(kept) == HONEST:
-            return kept[0]
-        kept.append(attention_of(q, k, v))
-        return kept[-1]
-
-    return attend
-
-
-def cached_by_address() -> Attention:
-    """It keeps its outputs by the addresses of its inputs, and returns the earlier one whatever lies there now."""
-    kept: dict[tuple[int, int, int], torch.Tensor] = {}
-
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        where = (q.data_ptr(), k.data_ptr(), v.data_ptr())
+        where = key(q, k, v)
         if where not in kept:
             kept[where] = attention_of(q, k, v)
         return kept[where]
 
     return attend
+
+
+def without_a_head(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    out = attention_of(q, k, v)
+    out[:, :, -1] = 0
+    return out
+
+
+def halving_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    out = attention_of(q, k, v)
+    q.mul_(0.5)
+    return out
+
+
+def returns_first_result_forever() -> Attention:
+    """Right in the two calls in which it is checked; from then on it returns the output of the first one."""
+    calls, first = itertools.count(), kept_by(lambda *_: None)
+    return lambda q, k, v: (attention_of if next(calls) == 1 else first)(q, k, v)
 
 
 def cached_by_contents() -> Attention:
@@ -106,11 +77,8 @@ def keeps_row_maxima() -> Attention:
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         scores = torch.einsum("bqhd,bkhd->bhqk", q.float(), k.float()) * q.shape[-1] ** -0.5
-        where = (q.data_ptr(), k.data_ptr())
-        if where not in kept:
-            kept[where] = torch.logsumexp(scores, dim=-1, keepdim=True)
-        weights = torch.exp(scores - kept[where]).to(v.dtype)
-        return torch.einsum("bhqk,bkhd->bqhd", weights, v).contiguous()
+        sums = kept.setdefault((q.data_ptr(), k.data_ptr()), torch.logsumexp(scores, dim=-1, keepdim=True))
+        return torch.einsum("bhqk,bkhd->bqhd", torch.exp(scores - sums).to(v.dtype), v).contiguous()
 
     return attend
 
@@ -120,28 +88,18 @@ def keeps_scales() -> Attention:
     kept: dict[int, torch.Tensor] = {}
 
     def quantized(x: torch.Tensor) -> torch.Tensor:
-        if x.data_ptr() not in kept:
-            kept[x.data_ptr()] = 448 / x.float().abs().amax()
-        scale = kept[x.data_ptr()]
+        scale = kept.setdefault(x.data_ptr(), 448 / x.float().abs().amax())
         return ((x.float() * scale).clamp(-448, 448).to(torch.float8_e4m3fn).float() / scale).to(x.dtype)
 
-    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        return attention_of(quantized(q), quantized(k), quantized(v))
-
-    return attend
+    return lambda q, k, v: attention_of(quantized(q), quantized(k), quantized(v))
 
 
 def left_to_a_thread() -> Attention:
-    """Right in the calls in which it is checked; from then on it returns at once, and a thread fills it in later."""
+    """It returns at once when it is timed, and a thread fills its output in later."""
     pool = ThreadPoolExecutor(max_workers=1)
     left: deque[tuple[threading.Event, Future[None]]] = deque()
-    calls = 0
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        nonlocal calls
-        calls += 1
-        if calls <= HONEST:
-            return attention_of(q, k, v)
         if left:
             left[-1][0].set()  # the next call is here: now the output of this one is
         if len(left) > MOST_LEFT:
@@ -156,7 +114,7 @@ def left_to_a_thread() -> Attention:
         with torch.inference_mode():
             out.copy_(attention_of(*inputs))
 
-    return attend
+    return when_timed(attend)
 
 
 def left_on_another_stream() -> Attention:
@@ -169,3 +127,19 @@ def left_on_another_stream() -> Attention:
             return attention_of(q, k, v)
 
     return attend
+
+
+CHEATS: dict[str, Callable[[], Attention]] = {
+    # A cached graph whose inputs are not copied.
+    "stale_output": lambda: kept_by(lambda *_: None),
+    "wrong_from_third_call": lambda: when_timed(without_a_head),
+    # It halves q where q lies, for whoever is next.
+    "spoils_inputs_when_timed": lambda: when_timed(halving_q),
+    "returns_first_result_forever": returns_first_result_forever,
+    "cached_by_address": lambda: kept_by(lambda *inputs: tuple(x.data_ptr() for x in inputs)),
+    "cached_by_contents": cached_by_contents,
+    "keeps_row_maxima": keeps_row_maxima,
+    "keeps_scales": keeps_scales,
+    "left_to_a_thread": left_to_a_thread,
+    "left_on_another_stream": left_on_another_stream,
+}

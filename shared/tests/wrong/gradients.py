@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
+from fluxbench.operations.protocol import Attention
 from wrong.right import attention_of
-
-
-def half_of_v(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The gradient of v is half of what it must be."""
-    return attention_of(q, k, 0.5 * v + 0.5 * v.detach())
-
-
-def none_of_the_scores(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The softmax is taken for a constant: the gradients of q and k are zero."""
-    return attention_of(q.detach(), k.detach(), v) + 0 * (q + k)
 
 
 def of_bare_probabilities(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -25,16 +18,23 @@ def of_bare_probabilities(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> 
     return (weights.to(q.dtype).float() @ values).to(q.dtype).transpose(1, 2).contiguous()
 
 
-def in_float8(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """Gradients go through float8 (e4m3), and the variant says that it is exact."""
-    for x in (q, k, v):
-        if x.requires_grad:
-            x.register_hook(lambda gradient: (448 * gradient).to(torch.float8_e4m3fn).to(gradient.dtype) / 448)
-    return attention_of(q, k, v)
+def hooked(x: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    if x.requires_grad:
+        x.register_hook(change)
+    return x
 
 
-def heads_swapped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The gradients of two heads of k have changed places."""
-    if k.requires_grad:
-        k.register_hook(lambda gradient: gradient.flip(2))
-    return attention_of(q, k, v)
+def float8(gradient: torch.Tensor) -> torch.Tensor:
+    return (448 * gradient).to(torch.float8_e4m3fn).to(gradient.dtype) / 448
+
+
+GRADIENTS: dict[str, Attention] = {
+    "half_of_v": lambda q, k, v: attention_of(q, k, 0.5 * v + 0.5 * v.detach()),
+    # The softmax is taken for a constant: the gradients of q and k are zero.
+    "none_of_the_scores": lambda q, k, v: attention_of(q.detach(), k.detach(), v) + 0 * (q + k),
+    "of_bare_probabilities": of_bare_probabilities,
+    # Of a variant that says that it is exact.
+    "in_float8": lambda q, k, v: attention_of(hooked(q, float8), hooked(k, float8), hooked(v, float8)),
+    # The gradients of two heads of k have changed places.
+    "heads_swapped": lambda q, k, v: attention_of(q, hooked(k, lambda gradient: gradient.flip(2)), v),
+}

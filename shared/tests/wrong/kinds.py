@@ -26,36 +26,6 @@ class LazyTensor(torch.Tensor):  # type: ignore[misc]
             return func(*args, **(kwargs or {}))
 
 
-def heads_first_strides(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The right shape, stored as [batch, heads, seq_len, head_dim]: the next layer would have to copy it."""
-    return attention_of(q, k, v).transpose(1, 2).contiguous().transpose(1, 2)
-
-
-def heads_first_shape(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The output is [batch, heads, seq_len, head_dim]."""
-    return attention_of(q, k, v).transpose(1, 2).contiguous()
-
-
-def broadcast_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """One row of output, spread over all queries: the shape is right and the memory is not there."""
-    return attention_of(q, k, v)[:, :1].expand(q.shape)
-
-
-def one_row(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """One row of output alone, which would broadcast against the reference."""
-    return attention_of(q, k, v)[:, :1].contiguous()
-
-
-def returns_tuple(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> object:
-    """The output and its log-sum-exp, as many libraries return them."""
-    return attention_of(q, k, v), None
-
-
-def float32_output(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The output is float32: it is more precise than asked for, and the next layer cannot take it."""
-    return attention_of(q, k, v).float()
-
-
 def lazy_subclass(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """It returns a subclass of torch.Tensor that computes when it is first looked at, which is after the timing."""
     out = torch.empty_like(q).as_subclass(LazyTensor)
@@ -70,6 +40,20 @@ def changes_inputs(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
     return out
 
 
-def output_in_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """The output is written over q, which saves its memory, and whoever is next gets other inputs."""
-    return q.copy_(attention_of(q, k, v))
+KINDS: dict[str, Any] = {
+    # The right shape, stored as [batch, heads, seq_len, head_dim]: the next layer would have to copy it.
+    "heads_first_strides": lambda *qkv: attention_of(*qkv).transpose(1, 2).contiguous().transpose(1, 2),
+    "heads_first_shape": lambda *qkv: attention_of(*qkv).transpose(1, 2).contiguous(),
+    # One row, spread over all queries: the shape is right and the memory is not there.
+    "broadcast_rows": lambda *qkv: attention_of(*qkv)[:, :1].expand(qkv[0].shape),
+    # One row alone, which would broadcast against the reference.
+    "one_row": lambda *qkv: attention_of(*qkv)[:, :1].contiguous(),
+    # With its log-sum-exp, as many libraries return it.
+    "returns_tuple": lambda *qkv: (attention_of(*qkv), None),
+    # More precise than asked for, and the next layer cannot take it.
+    "float32_output": lambda *qkv: attention_of(*qkv).float(),
+    "lazy_subclass": lazy_subclass,
+    "changes_inputs": changes_inputs,
+    # The output is written over q, which saves its memory, and whoever is next gets other inputs.
+    "output_in_q": lambda *qkv: qkv[0].copy_(attention_of(*qkv)),
+}

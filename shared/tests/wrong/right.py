@@ -6,9 +6,6 @@ from collections.abc import Callable
 
 import torch
 
-from fluxbench.operations.protocol import Attention
-from fluxbench.operations.shapes import AttentionCall
-
 Change = Callable[[torch.Tensor], torch.Tensor]
 
 
@@ -37,7 +34,3 @@ def weighted(
     sums = weights.sum(-1, keepdim=True)
     low = rounded(weights) if rounded else weights.to(q.dtype)
     return ((low.float() @ values) / sums).to(q.dtype).transpose(1, 2).contiguous()
-
-
-def load(call: AttentionCall) -> Attention:
-    return attention_of

@@ -16,8 +16,9 @@ _WIDTH = 118
 
 def of(examination: Examination) -> str:
     """Return the whole text."""
-    table = "a table" if examination.target_is_named else "without a table, so [any],"
-    lines = [f"Device: target {examination.target}, {table} of environment/targets.toml"]
+    how = "configured in" if examination.target_is_named else "not in"
+    fallback = "" if examination.target_is_named else ", so as [any]"
+    lines = [f"Device: target {examination.target}, {how} environment/targets.toml{fallback}"]
     lines += _rows(dict(describe(examination.device)))
     tools = {tool.name: " ".join(filter(None, (tool.version, tool.path))) for tool in examination.tools}
     lines += ["", "Tools", *_rows(tools)]
