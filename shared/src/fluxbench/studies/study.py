@@ -48,15 +48,13 @@ class Study:
 
         Raises `SetupError` for an unknown name.
         """
-        names = settings.workloads or self.sets.get(device.kind, self.sets.get("any", ()))
         own = {workload.name: workload for workload in self.workloads}
-        if own and not settings.workloads:
-            names = ()
+        names = settings.workloads or (() if own else self.sets.get(device.kind, self.sets.get("any", ())))
         try:
-            chosen = [each for name in names for each in ((own[name],) if name in own else sets.named([name]))]
+            named = [each for name in names for each in ((own[name],) if name in own else sets.named([name]))]
         except ValueError as error:
             raise SetupError(str(error)) from error
-        chosen = chosen or list(self.workloads)
+        chosen = named if settings.workloads else [*self.workloads, *named]
         if not chosen:
             raise SetupError(f"study {self.name!r} must name workloads for a device of kind {device.kind!r}, got none")
         unique = tuple(dict.fromkeys(chosen))

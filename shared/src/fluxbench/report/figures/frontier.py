@@ -12,7 +12,7 @@ from fluxbench.analysis.ranking import overlap
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.curves import COARSE, plain_number
+from fluxbench.report.figures.curves import COARSE, plain_number, tick_multiples
 from fluxbench.report.figures.layout import (
     axes,
     draw_groups,
@@ -35,8 +35,6 @@ _ALIKE = 1.05  # errors of which the larger is at most so many times the smaller
 _LEFT_PT, _PLOT_PT = 48.0, 356.0
 _KEY_PT, _KEY_LINE_PT = 424.0, 13.5
 _LEAST_PT = 300.0  # height of the plot
-_NARROW = 6.0  # quotient of the longest time and the shortest under which the x-axis has labels for most digits
-_MOST_DIGITS = (1, 1.5, 2, 3, 4, 5, 6, 8)
 
 _Box = tuple[float, float, float, float]  # left, bottom, right, top in points
 
@@ -166,8 +164,7 @@ def _scale(plot: Any, shown: list[Record]) -> None:
     plot.set_yscale("log")
     plot.set_xlim(min(times) / 1.15, max(times) * 1.15)
     plot.set_ylim(min(errors) / 1.5, max(errors) * 1.5)
-    narrow = max(times) / min(times) < _NARROW
-    for axis, multiples in ((plot.xaxis, _MOST_DIGITS if narrow else COARSE), (plot.yaxis, COARSE)):
+    for axis, multiples in ((plot.xaxis, tick_multiples(min(times), max(times))), (plot.yaxis, COARSE)):
         axis.set_major_locator(LogLocator(subs=multiples))
         axis.set_minor_locator(NullLocator())
         axis.set_major_formatter(FuncFormatter(plain_number))
