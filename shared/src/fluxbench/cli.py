@@ -2,56 +2,51 @@
 
 Exit code 0: everything that was asked for was done. 1: not everything, and each problem is printed (`status`: something
 is not fresh; `audit`: a time is impossible; `doctor`: something is lacking; `add`: nothing was taken in; `site`: drawn,
-but without some records). 2: it could not begin, and nothing was changed; or the disk is full, and finished cells and
-all earlier results are kept. 130 or 143: interrupted, and what was there before is still there.
+but without some records). 2: it could not begin, and nothing was changed; or the system refused something, such as
+space on a disk, and finished cells and all earlier results are kept. 70: an exception that nobody foresaw; its
+traceback is in the file that the sentence names. 130 or 143: interrupted, and what was there before is still there.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import signal
 import sys
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from fluxbench.core.errors import SetupError, full_disk
+from fluxbench.core import output
+from fluxbench.core.errors import SetupError, keep_traceback, refusal
 from fluxbench.core.settings import Settings
 
 if TYPE_CHECKING:
     from fluxbench.notebook.build import Built
 
-_TOOLS = ("uvnote", "rich")  # which cells do without, so that fluxbench itself does not require them
+_UNFORESEEN = 70  # EX_SOFTWARE of sysexits.h
+_LONGEST = 300  # characters of an exception that a sentence shows
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal without × shows something else, and no traceback
-            stream.reconfigure(errors="backslashreplace")
-    chosen = _parser().parse_args(arguments)
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        return int(_COMMANDS[chosen.command](chosen))
-    except SetupError as error:
-        return _refused(str(error))
-    except OSError as error:
-        if not (sentence := full_disk(error)):
-            raise
-        return _refused(sentence)
-    except ModuleNotFoundError as error:
-        tool = (error.name or "").partition(".")[0]
-        if tool not in _TOOLS:
-            raise
-        return _refused(f"{tool} must be installed beside fluxbench; run `make setup`")
-    except KeyboardInterrupt:
-        print("\nfluxbench: interrupted; finished cells and all earlier results are kept", file=sys.stderr)
-        return 130
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with output.lasting():
+        before = signal.signal(signal.SIGTERM, _terminated)
+        try:
+            chosen = _parser().parse_args(arguments)
+            code = int(_COMMANDS[chosen.command](chosen))
+            sys.stdout.flush()  # what it cannot take is refused below, not when the process ends
+            return code
+        except KeyboardInterrupt:
+            print("\nfluxbench: interrupted; finished cells and all earlier results are kept", file=sys.stderr)
+            return 130
+        except Exception as error:  # noqa: BLE001 - the one place for what nobody foresaw, which keeps the traceback
+            sentence = refusal(error) or _not_whole(error)
+            return _refused(sentence) if sentence else _unforeseen(error)
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -211,12 +206,32 @@ def _finish(built: Built, *, quiet: bool = False) -> int:
 
 def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
-        print(f"fluxbench: {problem}", file=sys.stderr)
+        print(f"fluxbench: {output.one_line(problem)}", file=sys.stderr)
 
 
 def _refused(sentence: str) -> int:
-    print(f"fluxbench: {sentence}", file=sys.stderr)
+    _print_problems([sentence])
     return 2
+
+
+def _not_whole(error: Exception) -> str | None:
+    """Return the sentence for a package that is missing beside fluxbench, or is there in part; None for all else."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if package in ("", "fluxbench") or package in sys.stdlib_module_names:
+        return None
+    return f"{package} must be installed beside fluxbench, got {error}; run `make setup`"
+
+
+def _unforeseen(error: Exception) -> int:
+    """Print in a sentence that this must not happen, and where its traceback is: in a file, above if none can be."""
+    try:
+        place = f"in {keep_traceback(error)}"
+    except OSError:
+        traceback.print_exception(error)
+        place = "above"
+    what = f"{type(error).__name__}: {error}"[:_LONGEST]
+    _print_problems([f"this command must not end by an exception, got {what}; report it with its traceback {place}"])
+    return _UNFORESEEN
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, monkeypatc
     files.write_text(tmp_path / "a", "old")
 
     def refuse(*_: object) -> None:
-        raise OSError("no room")
+        raise OSError(errno.EIO, "no room")
 
     monkeypatch.setattr("os.fsync", refuse)
     with pytest.raises(OSError, match="no room"):

@@ -187,6 +187,7 @@ def test_a_full_disk_leaves_the_page_and_finished_results(laboratory: Laboratory
     path.symlink_to("/dev/full")
     code, [sentence] = ended(laboratory.start("steady", "faulty"))
     assert code == 2
-    assert re.fullmatch(r"fluxbench: the disk is full( \([^)]*\))?; free some space and run it again", sentence)
+    full = "must have free space on its disk, got No space left on device; free some and run it again"
+    assert re.fullmatch(rf"fluxbench: \S+( file)? {full}", sentence)
     assert laboratory.page.read_bytes() == before
     assert (laboratory.store.numbers("steady"), laboratory.store.numbers("faulty")) == ([2, 1], runs)

@@ -1,41 +1,102 @@
-"""The one-sentence error, and what turns the system's refusals into it."""
+"""The one-sentence error, and the one place that turns what the system refuses into it."""
 
 from __future__ import annotations
 
 import errno
 import functools
+import os
+import shlex
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import ParamSpec
 
 P = ParamSpec("P")
+
+# errno -> the rule that the named file breaks, and what to do. A number that is not here has the last of these.
+_DENIED = ("be readable and writable for you", "change its owner or mode, or name another place")
+_FULL = ("have free space on its disk", "free some and run it again")
+_TOO_MANY = ("be opened beside all other open files", "raise the limit with `ulimit -n`")
+_NO_PROCESS = ("get memory and processes", "end other programs, or raise the limit with `ulimit -u`")
+_IN_THE_WAY = ("be free to be made or removed", "move away what is there and run it again")
+_REFUSALS = {
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: ("lie on a file system that can be written to", "mount it so, or name another place"),
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EFBIG: ("be allowed to become that large", "raise the limit with `ulimit -f`"),
+    errno.EMFILE: _TOO_MANY,
+    errno.ENFILE: _TOO_MANY,
+    errno.ENOMEM: _NO_PROCESS,
+    errno.EAGAIN: _NO_PROCESS,
+    errno.ENAMETOOLONG: ("have a shorter name", "Linux allows 255 bytes in a name and 4,095 in a path"),
+    errno.E2BIG: ("start with shorter arguments and variables", "Linux allows 128 KiB for each"),
+    errno.ENOENT: ("be there", "run it again if it was removed meanwhile, else correct its name"),
+    errno.ENOTDIR: ("lie in a folder, not in a file", "move away the file that is in the folder's place"),
+    errno.EISDIR: ("be a file, not a folder", "move the folder away"),
+    errno.EEXIST: _IN_THE_WAY,
+    errno.ENOTEMPTY: _IN_THE_WAY,
+    errno.ELOOP: ("be reached without a circle of links", "mend the links"),
+    errno.EADDRINUSE: ("be a free address", "choose another port"),
+}
+_OTHER = ("be usable", "mend that and run it again")
+_LONGEST_NAME = 200  # characters of a file's name that a sentence shows
 
 
 class SetupError(Exception):
     """This machine or request is not as it must be; the message is one sentence with what to do."""
 
 
-def full_disk(error: OSError) -> str | None:
-    """Return the sentence for an error that is a full disk, or None."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+def refusal(error: BaseException) -> str | None:
+    """Return the sentence of a `SetupError`, or for what the system refuses: memory, or any `OSError` with a number.
+
+    None for every other error: nobody foresaw it.
+    """
+    if isinstance(error, SetupError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "this process must get the memory that it asks for, got none; end other programs and run it again"
+    if not isinstance(error, OSError) or error.errno is None:
         return None
+    rule, advice = _REFUSALS.get(error.errno, _OTHER)
     name = error.filename2 or error.filename  # of a copy, the second is what is written
-    where = f" ({name})" if name else ""
-    return f"the disk is full{where}; free some space and run it again"
+    return f"{_shown(name)} must {rule}, got {error.strerror}; {advice}"
 
 
 def one_sentence(function: Callable[P, None]) -> Callable[P, None]:
-    """End a cell with one sentence and exit code 1 where the function raises `SetupError` or the disk is full."""
+    """End a cell with one sentence and exit code 1 where the function raises `SetupError` or the system refuses."""
 
     @functools.wraps(function)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
-        except SetupError as error:
-            sys.exit(f"fluxbench: {error}")
-        except OSError as error:
-            if not (sentence := full_disk(error)):
+        except (SetupError, OSError, MemoryError) as error:
+            if not (sentence := refusal(error)):
                 raise
             sys.exit(f"fluxbench: {sentence}")
 
     return wrapped
+
+
+def keep_traceback(error: BaseException) -> Path:
+    """Write an error's traceback and what was run to a file of its own in the temporary folder, and return its path.
+
+    Raises `OSError`.
+    """
+    descriptor, name = tempfile.mkstemp(prefix="fluxbench-", suffix=".traceback.txt")
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{shlex.join(sys.argv)}\nPython {sys.version} on {sys.platform}\n\n")
+        traceback.print_exception(error, file=file)
+    return Path(name)
+
+
+def _shown(name: str | bytes | int | None) -> str:
+    """Return a file's name as a sentence begins with it, the middle of a long one left out."""
+    if name is None or isinstance(name, int):
+        return "a file"
+    text = os.fsdecode(name)
+    half = _LONGEST_NAME // 2
+    return text if len(text) <= _LONGEST_NAME else f"{text[:half]}…{text[-half:]}"

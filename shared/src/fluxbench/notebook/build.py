@@ -70,7 +70,7 @@ def build(
         else:
             asked = document.descendants(cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH)
         to_run = [code for code in order if code.id in asked]
-        exclusive.make(output)
+        output.mkdir(parents=True, exist_ok=True)
         failures: dict[str, Failure] = {code.id: NotRun(CYCLE) for code in document.cells if code not in order}
         if to_run:
             failures |= schedule.run(to_run, document, store, device, settings, cells, listener)

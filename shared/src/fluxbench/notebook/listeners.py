@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
+from fluxbench.core.output import Output, one_line
 from fluxbench.core.progress import Progress
 
 _LINE_EVERY_S = 10.0
@@ -40,7 +41,9 @@ class Display(Listener, Protocol):
 def on(stream: TextIO | None = None) -> Display:
     """Return the listener that fits a stream, stderr where none is given."""
     stream = stream or sys.stderr
-    return Bar(stream) if stream.isatty() else Lines(stream)
+    if not stream.isatty():
+        return Lines(stream)
+    return Bar(stream.drawn() if isinstance(stream, Output) else stream)
 
 
 class Times:
@@ -105,7 +108,7 @@ class Lines:
         return "" if left_s is None else f", about {_clock(left_s)} left"
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(one_line(line), file=self._stream, flush=True)
 
 
 class Bar(Lines):
@@ -149,7 +152,7 @@ class Bar(Lines):
             self._task,
             completed=self._cells.index(cell_id) + (progress.share or 0.0),
             cell=self._numbered(cell_id),
-            step=progress.step,
+            step=one_line(progress.step),
             left=_clock(elapsed_s) + self._left(cell_id, elapsed_s, progress),
             refresh=True,
         )
@@ -160,7 +163,7 @@ class Bar(Lines):
         self._bar.update(self._task, completed=self._cells.index(cell_id) + 1)
 
     def _print(self, line: str) -> None:
-        self._bar.console.print(line, markup=False)
+        self._bar.console.print(one_line(line), markup=False)
 
 
 def _brief(reasons: Sequence[str]) -> str:

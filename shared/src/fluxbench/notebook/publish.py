@@ -34,7 +34,7 @@ def publish(built: Built, reports: Path, target: str) -> Path:
     and every other JSON file, `artifacts/` figures and tables, `cells/` the cells' sources, and `summary.json` lies in
     the folder itself. Records and control times that are replaced by others or by none are kept in
     `history/<when>/`, by when the newest record of the page before was measured, UTC, and never changed again. Raises
-    `SetupError` where the page has problems or the disk is full: what is published stays as it was.
+    `SetupError` where the page has problems, `OSError` where it cannot be copied: what is published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -50,12 +50,9 @@ def publish(built: Built, reports: Path, target: str) -> Path:
         _fill(new, built)
         _keep_history(final, new)
         write_text(new_page, _page(built, name, reports))
-    except SetupError:
+    except (OSError, SetupError):
         shutil.rmtree(new, ignore_errors=True)
         raise
-    except OSError as error:
-        shutil.rmtree(new, ignore_errors=True)
-        raise SetupError(f"the page could not be copied to {home}: {error}; what was published is untouched") from error
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
         final.rename(old)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.analysis.audit.table import NotChecked, Row, rows
+from fluxbench.core.output import one_line
 from fluxbench.device.peaks import Peak, by_name
 from fluxbench.operations.roofline import Roofline, compute_bound, shortest, too_fast
 from fluxbench.operations.workload import Workload
@@ -44,7 +45,8 @@ class Audit:
         lines.append(
             f"{self.table}: rows checked: {self.checked}; impossible: {impossible}; not checked: {not_checked}"
         )
-        return "\n".join(lines + [f"{count:>6}  {why}" for why, count in self.not_checked.items()])
+        lines += [f"{count:>6}  {why}" for why, count in self.not_checked.items()]
+        return "\n".join(map(one_line, lines))
 
     def to_json(self) -> str:
         """Return it as JSON."""
