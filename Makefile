@@ -69,7 +69,10 @@ bench: .venv/ready  ## time `make site`, and the command line with nothing to do
 	@$(BIN)/python shared/benchmarks/site_times.py
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
-setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
+setup:  ## install the pinned uv, uvnote and fluxbench into .venv, again where parts of it are missing
+	@[ ! -e .venv/ready ] || { $(BIN)/python -I $(INSTALLED) $(LOCKS)/uv.txt $(LOCKS)/tools.txt && $(BIN)/fluxbench --help > /dev/null; } || rm .venv/ready
+	@$(MAKE) --no-print-directory .venv/ready
+INSTALLED := shared/src/fluxbench/environments/installed.py
 
 .venv/ready: $(LOCKS)/uv.txt $(LOCKS)/tools.txt shared/pyproject.toml
 	$(PYTHON) -m venv --clear --without-pip .venv

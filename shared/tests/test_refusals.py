@@ -23,6 +23,12 @@ WHAT_ROOT_MAY = (
     2,
 )  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of linux/capability.h: without them modes hold for root
 CELL = "import os, pathlib\nexec(os.environ.get('FAULT', ''))\nprint('done')"
+UV = f'''#!/bin/sh
+case "$1" in
+run) exec "{sys.executable}" "$2" ;;
+cache) echo "${{UV_CACHE_DIR:-$HOME/.cache/uv}}" ;;
+esac
+'''
 BUILD, RERUN, STATUS = ("build", "x.md"), ("rerun", "x.md", "a"), ("status", "x.md")
 
 
@@ -35,7 +41,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("tmp", "home"):
         Path(name).mkdir()
     uv = Path("uv")
-    uv.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$2"\n', encoding="utf-8")
+    uv.write_text(UV, encoding="utf-8")
     uv.chmod(0o755)
     monkeypatch.setenv("UV", str(uv.absolute()))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
@@ -202,3 +208,31 @@ def test_a_bar_shows_what_cells_write_as_text(monkeypatch: pytest.MonkeyPatch) -
                 break
     assert process.returncode == 1
     assert (b"\x1b[2J" in shown, rb"\u001b[2Jall is well" in shown, b"\x1b[?25l" in shown) == (False, True, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_folder", "place", "got"),
+    [
+        ("home", True, "uv's cache", "home/.cache/uv"),
+        ("uv-cache", False, "uv's cache", "uv-cache"),
+        ("cache/envs", True, "cache", "cache"),
+        ("cache", False, "cache", "cache"),
+        ("site", True, "pages", "site"),
+    ],
+)
+def test_doctor_says_which_folder_cannot_be_written_to(
+    name: str, is_folder: bool, place: str, got: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "home":
+        monkeypatch.delenv("UV_CACHE_DIR")
+        monkeypatch.setenv("HOME", str(Path("home").absolute()))
+        Path("home").chmod(0o555)
+    else:
+        made(name, 0o555, folder=is_folder)
+    path = got if got == "site" else Path(got).absolute()
+    code, out, _ = fluxbench("doctor")
+    _, _, lacking = " ".join(out.split()).partition("What is lacking: ")
+    assert code == 1
+    assert (
+        f"- {place} must lie in a folder that can be written to, got {path}; change its owner or mode, or " in lacking
+    )

@@ -15,6 +15,7 @@ from pathlib import Path
 from fluxbench.core.settings import Settings
 from fluxbench.notebook.doctor.tools import output_of
 
+_ELSEWHERE = "name other folders in FLUXBENCH_CACHE, UV_CACHE_DIR and TMPDIR"
 _WALK_S = 0.3  # for counting the sizes of all folders together
 _GB = 10**9
 # What must be free for records and pages; for packages; and for torch with CUDA, roughly: it unpacks to about 6 GB, and
@@ -32,6 +33,7 @@ class Place:
     needed_bytes: int
     size_bytes: int | None
     is_more: bool
+    is_writable: bool  # or can be made, where it is not there yet
 
     def text(self) -> str:
         """Return where it is, what is free there, and its size."""
@@ -46,11 +48,12 @@ def places(settings: Settings, uv: str | None, packages_gb: float, walk_s: float
     """
     try:
         temporary = tempfile.gettempdir()
-    except FileNotFoundError:  # the disk is full
+    except FileNotFoundError:  # its disk is full or read-only
         temporary = "/tmp"
     folders: list[tuple[str, Path, tuple[str, ...], float]] = [
         ("cache", settings.cache, ("envs", "overlays"), packages_gb),
         ("results", settings.root / "notebooks" / ".uvnote", ("cache",), _LITTLE_GB),
+        ("pages", Path("site"), (), _LITTLE_GB),
         ("temporary folder", Path(temporary), (), _LITTLE_GB),
     ]
     if uv:
@@ -58,7 +61,9 @@ def places(settings: Settings, uv: str | None, packages_gb: float, walk_s: float
             folders.append(("uv's cache", Path(output_of(uv, "cache", "dir")), (".",), packages_gb))
     until = time.monotonic() + walk_s
     for name, folder, counted, needed_gb in folders:
-        existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+        absolute = folder.absolute()
+        existing = next(path for path in (absolute, *absolute.parents) if os.access(path, os.F_OK))
+        written = (existing, *(absolute / part for part in counted if os.access(absolute / part, os.F_OK)))
         size, is_whole = _count((folder / part for part in counted), until)
         yield Place(
             name=name,
@@ -67,22 +72,25 @@ def places(settings: Settings, uv: str | None, packages_gb: float, walk_s: float
             needed_bytes=int(needed_gb * _GB),
             size_bytes=size if counted else None,
             is_more=not is_whole,
+            is_writable=all(path.is_dir() and os.access(path, os.W_OK | os.X_OK) for path in written),
         )
 
 
 def lacking(places: Iterable[Place]) -> Iterator[str]:
-    """Yield a sentence for the folders that have less free than a build needs, one for those of one disk."""
+    """Yield a sentence for each folder that cannot be written to, and for those of one disk with too little free."""
     short: dict[tuple[int, int], list[Place]] = {}
     for place in places:
+        if not place.is_writable:
+            yield (
+                f"{place.name} must lie in a folder that can be written to, got {place.path}; change its owner or "
+                f"mode, or {_ELSEWHERE}"
+            )
         if place.free_bytes < place.needed_bytes:
             short.setdefault((place.needed_bytes, place.free_bytes), []).append(place)
     for (needed, free), of_disk in short.items():
         where = ", ".join(f"{place.name} ({place.path})" for place in of_disk)
         why = ", roughly, to install torch with CUDA" if needed == TORCH_GB * _GB else ""
-        yield (
-            f"{needed / _GB:g} GB must be free{why} for {where}, got {_size(free)}; free some, or name other "
-            "folders in FLUXBENCH_CACHE, UV_CACHE_DIR and TMPDIR"
-        )
+        yield (f"{needed / _GB:g} GB must be free{why} for {where}, got {_size(free)}; free some, or {_ELSEWHERE}")
 
 
 def _count(folders: Iterable[Path], until: float) -> tuple[int, bool]:

@@ -69,7 +69,7 @@ def examine(settings: Settings) -> Examination:
     """Look at this machine; what is wrong with it is in what is returned."""
     device = detect.detect()
     target = targets.of(device, settings.root)
-    uv, uvnote, _, compiler, git = programs = tuple(tools(device))
+    uv, uvnote, _, compiler, git = programs = tuple(tools(device, settings.root))
     cells, broken = notebooks.measuring_cells(settings.root / "notebooks")
     lock, packages, no_packages = notebooks.packages(cells, target, settings)
     workloads, no_workloads = notebooks.workloads(cells, device, settings)

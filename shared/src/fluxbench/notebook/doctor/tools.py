@@ -10,10 +10,11 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
+from pathlib import Path
 
 from fluxbench.core.errors import SetupError
 from fluxbench.device.model import Device
-from fluxbench.environments import uv
+from fluxbench.environments import installed, uv
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +27,13 @@ class Tool:
     problem: str | None = None
 
 
-def tools(device: Device) -> Iterator[Tool]:
-    """Yield uv, uvnote, Python, a compiler and git, in this order."""
+def tools(device: Device, root: Path) -> Iterator[Tool]:
+    """Yield uv, uvnote with all that is locked beside it, Python, a compiler and git, in this order."""
     yield _uv()
-    try:
+    if missing := installed.problem([root / "environment" / "locks" / "tools.txt"]):
+        yield Tool(name="uvnote", problem=f"what `make setup` installs must be whole, got: {missing}; run it again")
+    else:
         yield Tool(name="uvnote", version=metadata.version("uvnote"))
-    except metadata.PackageNotFoundError:
-        yield Tool(name="uvnote", problem="uvnote must be installed beside fluxbench, got none; run `make setup`")
     yield Tool(name="Python", version=platform.python_version(), path=sys.executable)
     yield _compiler(device)
     path = shutil.which("git")
