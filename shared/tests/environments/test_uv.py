@@ -23,7 +23,10 @@ error: No solution found when resolving dependencies
 
 hint: Packages were unavailable because the network was disabled.
 """
-UNSOLVED = "error: No solution found when resolving dependencies\n  cause: Because {} and you require it, they are\n"
+UNSOLVED = """\
+error: No solution found when resolving dependencies
+  cause: Because {} and you require {}, we can conclude that your requirements are unsatisfiable.
+"""
 
 
 @pytest.mark.parametrize(
@@ -31,10 +34,21 @@ UNSOLVED = "error: No solution found when resolving dependencies\n  cause: Becau
     [
         (NO_NETWORK, "check the network, or name a folder of wheels in FLUXBENCH_WHEELS"),
         (OFFLINE, "bring a wheel that fits, or allow the network"),
-        (UNSOLVED.format("torch has no wheels with a matching tag"), "bring a wheel that fits, or allow the network"),
         (
-            UNSOLVED.format("flash-attn==2.8.3 has no usable wheels"),
+            UNSOLVED.format("torch has no wheels with a matching tag", "it"),
+            "bring a wheel that fits, or allow the network",
+        ),
+        (
+            UNSOLVED.format("flash-attn==2.8.3 has no usable wheels", "it"),
             "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
+        ),
+        (
+            UNSOLVED.format("you require networkx==3.0", "networkx==3.2"),
+            "unsatisfiable; they contradict each other: change one of these versions",
+        ),
+        (
+            UNSOLVED.format("there is no version of numpy==9", "numpy==9"),
+            "correct its name or version, or bring a wheel of it",
         ),
         (
             "error: Failed to download `numpy`\n  cause: Hash mismatch for `numpy==2.4.6`\n\n    Expected:\n",

@@ -20,7 +20,7 @@ from fluxbench.core.settings import Settings
 _ADVICE = (
     (r"no space left", "free some disk space and run it again"),
     (
-        r"hash",
+        r"\bhash",
         "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or run `make lock`",
     ),
     (
@@ -28,7 +28,15 @@ _ADVICE = (
         "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
     ),
     (r"not found in the cache|no wheels|not found in the provided", "bring a wheel that fits, or allow the network"),
-    (r"dns|connect|network|timed out|tcp", "check the network, or name a folder of wheels in FLUXBENCH_WHEELS"),
+    (
+        r"there is no version of|not found in the package registry",
+        "correct its name or version, or bring a wheel of it",
+    ),
+    (
+        r"\b(dns|connect\w*|network|timed out|tcp)\b",
+        "check the network, or name a folder of wheels in FLUXBENCH_WHEELS",
+    ),
+    (r"requirements are unsatisfiable", "they contradict each other: change one of these versions"),
     (r"no solution|incompatible|not compatible", "bring a wheel that fits this Python and platform"),
 )
 _LONGEST = 300  # characters of what uv printed
