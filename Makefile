@@ -15,6 +15,14 @@ CELL ?=
 WHEELHOUSE ?=
 PORT ?= 8000
 
+define LINE_END
+
+
+endef
+ifneq ($(findstring $(LINE_END),$(CURDIR)),)
+$(error The path of this clone must be one line, since scripts and .pth files name it; move it to another folder)
+endif
+
 LOCKS := environment/locks
 BIN := .venv/bin
 PYTAG := $(shell $(PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2])')

@@ -10,6 +10,7 @@ import os
 import pty
 import re
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -236,3 +237,20 @@ def test_doctor_says_which_folder_cannot_be_written_to(
     assert (
         f"- {place} must lie in a folder that can be written to, got {path}; change its owner or mode, or " in lacking
     )
+
+
+def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    clone = Path("new\nline").absolute()
+    shutil.copytree(REPOSITORY / "shared" / "src", clone / "shared" / "src", ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("environment", "Makefile"):
+        (clone / name).symlink_to(REPOSITORY / name)
+    monkeypatch.setenv("PYTHONPATH", str(clone / "shared" / "src"))
+    code, _, err = fluxbench(*STATUS)
+    shown = str(clone).replace("\n", "\\n")
+    assert (code, err) == (
+        2,
+        f"fluxbench: the path of this clone must be one line, got {shown}; move it to another folder\n",
+    )
+    made_help = subprocess.run(["make", "help"], cwd=clone, capture_output=True, encoding="utf-8")
+    assert (made_help.returncode, made_help.stdout) == (2, "")
+    assert "The path of this clone must be one line, since scripts and .pth files name it; move it" in made_help.stderr

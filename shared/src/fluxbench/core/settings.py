@@ -40,6 +40,8 @@ class Settings:
             raise SetupError(
                 f"fluxbench must be imported from its repository, got {root}; install it by `make setup` there"
             )
+        if "\n" in str(root):  # scripts and .pth files of environments name it
+            raise SetupError(f"the path of this clone must be one line, got {root}; move it to another folder")
         wheels = os.environ.get("FLUXBENCH_WHEELS")
         if wheels and not Path(wheels).is_dir():
             raise SetupError(f"FLUXBENCH_WHEELS must be a folder of wheels, got {wheels!r}")
