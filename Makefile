@@ -61,7 +61,7 @@ site: .venv/ready  ## draw reports/index.html and reports/compare.html from the 
 	@$(BIN)/fluxbench site
 
 serve: site  ## show reports/ at http://127.0.0.1:8000/ until interrupted (PORT=...)
-	@$(BIN)/python -m http.server --bind 127.0.0.1 --directory reports $(PORT)
+	@$(BIN)/fluxbench serve --port $(PORT)
 
 doctor: .venv/ready  ## list what this machine has and lacks, and which variants will run
 	@$(BIN)/fluxbench doctor

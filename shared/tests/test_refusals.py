@@ -11,10 +11,14 @@ import pty
 import re
 import resource
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import REPOSITORY, clean
@@ -254,3 +258,24 @@ def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest
     made_help = subprocess.run(["make", "help"], cwd=clone, capture_output=True, encoding="utf-8")
     assert (made_help.returncode, made_help.stdout) == (2, "")
     assert "The path of this clone must be one line, since scripts and .pth files name it; move it" in made_help.stderr
+
+
+def test_the_site_is_served_until_interrupted_and_a_taken_port_is_refused() -> None:
+    Path("index.html").write_text("the index", encoding="utf-8")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        code, _, err = fluxbench("serve", "--reports", ".", "--port", port)
+        in_use = "got Address already in use; choose another port"
+        assert (code, err) == (2, f"fluxbench: 127.0.0.1:{port} must be a free address, {in_use}\n")
+    command = [sys.executable, "-m", "fluxbench.cli", "serve", "--reports", ".", "--port", port]
+    may_interrupt: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", **may_interrupt) as process:
+        assert process.stdout
+        assert process.stdout.readline() == f"The site is http://127.0.0.1:{port}/ until this is interrupted\n"
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as page:
+            assert page.read() == b"the index"
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 0
+    assert "a port must be a whole number from 1 to 65535, got '99999'" in fluxbench("serve", "--port", "99999")[2]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import signal
 import sys
 import traceback
@@ -66,6 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "audit", "compare a CSV of anyone's times with what its device can do at most; exit code 1: some are impossible"
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
+    serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
     add = command("add", "take a folder of records in as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
@@ -79,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
-    for of_reports in (site, add):
+    serve.add_argument("--port", type=_port, default=8000, help="of 127.0.0.1 (default: 8000)")
+    for of_reports in (site, serve, add):
         of_reports.add_argument(
             "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
         )
@@ -176,6 +179,19 @@ def _site(chosen: argparse.Namespace) -> int:
     return 1 if drawn.problems else 0
 
 
+def _serve(chosen: argparse.Namespace) -> int:
+    from fluxbench.site.serve import serve
+
+    serve(_reports(chosen), chosen.port)
+    return 0
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"a port must be a whole number from 1 to 65535, got {text!r}")
+    return int(text)
+
+
 def _add(chosen: argparse.Namespace) -> int:
     from fluxbench.site.intake import add
 
@@ -248,6 +264,7 @@ _COMMANDS = {
     "doctor": _doctor,
     "audit": _audit,
     "site": _site,
+    "serve": _serve,
     "add": _add,
 }
 
