@@ -164,7 +164,7 @@ def _audit(chosen: argparse.Namespace) -> int:
 
     try:
         judged = audit(chosen.table, gpu=chosen.gpu, causal=chosen.causal)
-    except (OSError, ValueError, csv.Error) as error:  # a text that is not UTF-8 is a ValueError
+    except (ValueError, csv.Error) as error:  # a text that is not UTF-8 is a ValueError
         raise SetupError(f"{chosen.table} must be a CSV: {error}") from error
     print(judged.to_json() if chosen.json else judged.text())
     return 1 if judged.impossible or not judged.checked else 0

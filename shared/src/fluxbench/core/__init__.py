@@ -1,1 +1,1 @@
-"""Settings, number formatting, progress, files and errors. Knows nothing of devices, kernels or records."""
+"""Settings, numbers as text, progress, files, what is printed, errors. Knows nothing of devices, kernels or records."""
