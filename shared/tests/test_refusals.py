@@ -279,3 +279,23 @@ def test_the_site_is_served_until_interrupted_and_a_taken_port_is_refused() -> N
         process.send_signal(signal.SIGINT)
     assert process.returncode == 0
     assert "a port must be a whole number from 1 to 65535, got '99999'" in fluxbench("serve", "--port", "99999")[2]
+
+
+@pytest.mark.parametrize(
+    ("then", "code", "sentence"),
+    [
+        ("", 0, ""),
+        ("(home / '.uvnote').touch()", 2, r"fluxbench: .*/\.uvnote/cache\S* must lie in a folder, not in a file, got "),
+        ("(home / 'site').rmdir(); (home / 'site').touch()", 2, "fluxbench: site/?.* must .*, got .*; "),
+    ],
+)  # fmt: skip
+def test_a_work_folder_that_is_removed_meanwhile_is_made_anew_or_refused(
+    then: str, code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Path.cwd()
+    monkeypatch.setenv(
+        "FAULT", f"import shutil; home = pathlib.Path({str(here)!r}); shutil.rmtree(home / '.uvnote'); {then}"
+    )
+    ended = fluxbench(*BUILD)
+    assert (ended[0], "Traceback" in ended[2]) == (code, False)
+    assert re.match(sentence, ended[2].splitlines()[-1])
