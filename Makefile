@@ -78,14 +78,16 @@ bench: .venv/ready  ## time `make site`, and the command line with nothing to do
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
 
 setup:  ## install the pinned uv, uvnote and fluxbench into .venv, again where parts of it are missing
-	@[ ! -e .venv/ready ] || { $(BIN)/python -I $(INSTALLED) $(LOCKS)/uv.txt $(LOCKS)/tools.txt && $(BIN)/fluxbench --help > /dev/null; } || rm .venv/ready
+	@[ ! -e .venv/ready ] || { $(BIN)/python -I $(INSTALLED) $(LOCKS)/uv.txt $(LOCKS)/tools.txt && $(BIN)/fluxbench --help > /dev/null; } || mv .venv/ready .venv/broken
 	@$(MAKE) --no-print-directory .venv/ready
 INSTALLED := shared/src/fluxbench/environments/installed.py
+# A file that is cut in place is cut in uv's cache too, whose files are linked.
+ANEW = $(if $(wildcard .venv/broken),--no-cache)
 
 .venv/ready: $(LOCKS)/uv.txt $(LOCKS)/tools.txt shared/pyproject.toml
 	$(PYTHON) -m venv --clear --without-pip .venv
 	$(PYTHON) -m pip -q --python $(BIN)/python install $(OFFLINE) --require-hashes -r $(LOCKS)/uv.txt
-	$(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
+	$(BIN)/uv pip install -q $(ANEW) --compile-bytecode --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --editable shared && touch $@
 
 .venv/dev: .venv/ready $(LOCKS)/dev.txt $(TORCH_LOCK)
