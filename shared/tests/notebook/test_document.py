@@ -23,8 +23,11 @@ def headed(*lines: str) -> str:
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "a picture": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", r"a notebook must be a readable Markdown file, got .*made_up\.md"),
     "prose alone": ("# Prose\n", "must have at least one ```python cell"),
-    "an id that leaves the folder": (CELL.replace("id=a", "id=../up"), "must be letters, digits, - and _, got '../up'"),
-    "an empty id": (CELL.replace("id=a", "id="), "id must be letters, digits, - and _, got ''"),
+    "an id that leaves the folder": (
+        CELL.replace("id=a", "id=../up"),
+        "must be letters, digits, - and _, at most 80 bytes, got '../up'",
+    ),
+    "an empty id": (CELL.replace("id=a", "id="), "id must be letters, digits, - and _, at most 80 bytes, got ''"),
     "two cells of one id": (CELL + CELL, "Duplicate cell ids"),
     "a need that is not there": (CELL.replace("id=a", "id=a needs=b"), "depends on unknown cell 'b'"),
     "an output above": (CELL.replace("id=a", "id=a outputs=../x"), "cell a of made_up.md: an artifact's name must be"),
