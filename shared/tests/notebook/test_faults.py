@@ -42,6 +42,13 @@ print("printed: × 2")
 KEPT = "finished cells and all earlier results are kept"
 
 
+def prepare(most_bytes: int) -> None:
+    """Give a process that was just started the signals of a shell's, and a limit of how long its files may be."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, -1))
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_DFL)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Laboratory:
     """A folder with a notebook, its results, its page, and what decides how its second cell behaves."""
@@ -73,10 +80,7 @@ class Laboratory:
             stderr=subprocess.PIPE,
             encoding="utf-8",
             start_new_session=True,
-            preexec_fn=lambda: [
-                resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, -1)),
-                *(signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGTERM)),
-            ],
+            preexec_fn=lambda: prepare(most_bytes),
         )
 
     def fault(self, code: str) -> None:
@@ -181,6 +185,17 @@ def test_an_end_leaves_no_process(
     assert until(lambda: laboratory.half_done() == [])
     assert laboratory.page.read_bytes() == before
     assert (laboratory.store.numbers("steady"), laboratory.store.numbers("faulty")) == ([2, 1], [1])  # one had finished
+
+
+def test_a_kill_while_artifacts_are_copied_leaves_a_folder_only_until_the_next_build(laboratory: Laboratory) -> None:
+    laboratory.fault("open('left.txt', 'w').truncate(1 << 30); sys.exit()")
+    process = laboratory.start("faulty")
+    cache = laboratory.folder / "notebooks" / ".uvnote" / "cache"
+    assert until(lambda: [*cache.glob(".*.part")] != [])
+    process.kill()
+    process.communicate(timeout=60)
+    assert laboratory.half_done() != []
+    laboratory.works()
 
 
 def contents(folder: Path) -> dict[Path, bytes]:

@@ -145,6 +145,15 @@ def test_a_cell_that_reads_a_notebook_depends_on_its_last_good_results(built: Ma
     assert status(built, capsys)["a"] == ("stale", [reason])
 
 
+@pytest.mark.parametrize("already", [False, True])
+def test_a_cell_that_was_edited_to_use_fluxbench_is_of_no_older_fluxbench(machine: Machine, already: bool) -> None:
+    cells = [f"id=a: # /// script\n# dependencies = [{each}]\n# ///\nprint()" for each in ("", '"fluxbench"')]
+    machine.write(cells[already])
+    machine.build()
+    machine.write(cells[not already])
+    assert machine.reasons("a") == ("the cell's source changed",)
+
+
 def replace_artifact(result: Result, name: str, content: bytes) -> None:
     """Let a result hold something else, as if its cell had left it."""
     (result.folder / name).write_bytes(content)

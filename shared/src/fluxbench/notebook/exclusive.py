@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fluxbench.core.errors import SetupError, full_disk
 from fluxbench.core.files import remove
+from fluxbench.core.locks import scratch_in_use
 
 _PAGE_FOLDER = {"records", "artifacts", "cells", "summary.json"}  # see `page.folder`
 
@@ -44,9 +45,9 @@ def scratch(cache: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(cache / "runs", ignore_errors=True)
-        except BlockingIOError:  # another build holds the lock below
+        except BlockingIOError:  # another build or a cell of plain uvnote holds the lock below
             pass
-        fcntl.flock(file, fcntl.LOCK_SH)
+    with scratch_in_use(cache):
         yield
 
 

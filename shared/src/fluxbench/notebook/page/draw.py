@@ -41,7 +41,8 @@ def draw(
     exclusive.check_page(output, name, keeps_history=finish is not None)
     found = folder.places(document, freshness)
     try:
-        files.remove(new)
+        for left in (new, new_page):  # by a killed build
+            files.remove(left)
         folder.fill(new, document, freshness, found)
         if finish:
             finish(final, new)
