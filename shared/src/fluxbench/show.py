@@ -15,7 +15,7 @@ import msgspec
 
 from fluxbench import studies, variants
 from fluxbench.analysis import history
-from fluxbench.core import absent, plain
+from fluxbench.core import absent, plain, strict
 from fluxbench.core.errors import SetupError, one_sentence
 from fluxbench.core.files import write_rows, write_text
 from fluxbench.core.settings import Settings
@@ -189,8 +189,8 @@ def _shared_device(records: tuple[Record, ...]) -> list[Block]:
 
 def _written(path: Path) -> dict[str, object]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    except (FileNotFoundError, msgspec.DecodeError) as error:
+        return strict.read(path, dict[str, object], 1 << 30)
+    except (OSError, strict.MalformedError) as error:
         raise SetupError(f"{path.name} must be whole, got {error}; measure the rates first") from error
 
 
