@@ -22,6 +22,7 @@ P = ParamSpec("P")
 _LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 _SPARE_S = 10.0
 _POLL_S = 0.05
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _AGAIN = "uvnote keeps this until the cell changes: `uvnote build --rerun` tries again"
 
@@ -62,6 +63,8 @@ def goes_on(function: Callable[P, None]) -> Callable[P, None]:
         child = os.fork()
         if child == 0:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            for number in _ENDING:
+                signal.signal(number, signal.SIG_DFL)
             function(*args, **kwargs)
             sys.exit()  # what is raised here goes up through the cell as it would without the fork
         with _forwarding(child):
@@ -95,16 +98,21 @@ def _wait(child: int, deadline: float) -> str | None:
 
 @contextlib.contextmanager
 def _forwarding(child: int) -> Iterator[None]:
-    """Hand signals that would end this process on to another one."""
+    """Hand signals that would end this process on to another one.
+
+    Afterwards it ignores `_ENDING`: uv, which gets them too where a whole tree is ended, sends them a second time.
+    """
 
     def forward(number: int, frame: object) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, forward) for number in numbers}
+    before = signal.signal(signal.SIGINT, forward)
+    for number in _ENDING:
+        signal.signal(number, forward)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        signal.signal(signal.SIGINT, before)
+        for number in _ENDING:
+            signal.signal(number, signal.SIG_IGN)

@@ -89,8 +89,9 @@ def load(path: Path) -> Document:
         validate_cells(cells)
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
-    except (AttributeError, ValueError) as error:  # the first: of a frontmatter that is no mapping
-        raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {error}") from error
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:  # of a frontmatter that is no mapping
+        reason = " ".join(str(error).split())
+        raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {reason}") from error
     if not re.fullmatch(r"\w[\w.-]*", path.stem) or _is_long(path.stem):
         raise SetupError(
             f"a notebook's name must be letters, digits, ., - and _, at most {_LONGEST_ID} bytes, got {path.name!r}"
