@@ -90,8 +90,8 @@ def load(path: Path) -> Document:
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
     except (AttributeError, TypeError, ValueError, RecursionError) as error:  # of a frontmatter that is no mapping
-        reason = " ".join(str(error).split())
-        raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {reason}") from error
+        sentence = " ".join(f"{path.name} is not a notebook that uvnote accepts: {error}".split())
+        raise SetupError(sentence) from error
     if not re.fullmatch(r"\w[\w.-]*", path.stem) or _is_long(path.stem):
         raise SetupError(
             f"a notebook's name must be letters, digits, ., - and _, at most {_LONGEST_ID} bytes, got {path.name!r}"

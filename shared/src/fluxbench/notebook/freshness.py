@@ -12,8 +12,8 @@ import hashlib
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 from uvnote.parser import CodeCell
 
 from fluxbench.bench import dependencies
@@ -43,6 +43,13 @@ class State(enum.StrEnum):
     STALE = "stale"
     FAILED = "failed"  # its last run failed; an older result may stand
     MISSING = "not run"
+
+
+class _WithoutRecords(msgspec.Struct):
+    """The part of `rates.json` or `trials.json` that says whether it holds."""
+
+    fingerprint: dict[str, str | int | float | bool | None] | None = None
+    reason: str | None = None
 
 
 _OF_NEEDS = {
@@ -169,8 +176,8 @@ def _measured_fingerprint(result: Result) -> Fingerprint | str:
         return "its records are damaged"
     if result.records:
         return result.records[0].fingerprint
-    recorded: Fingerprint | str = _without_records(result).get("fingerprint", "its records are missing")
-    return recorded
+    recorded = _without_records(result).fingerprint
+    return "its records are missing" if recorded is None else recorded
 
 
 def _of_needs(code: CodeCell, result: Result, needed: Mapping[str, Freshness]) -> Iterator[str]:
@@ -195,13 +202,13 @@ def _retryable(result: Result) -> str | None:
     if records:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in records))
         return f"what failed may pass the next time: {names}"
-    reason = _without_records(result).get("reason")
+    reason = _without_records(result).reason
     return f"what failed may pass the next time: {reason}" if reason else None
 
 
-def _without_records(result: Result) -> dict[str, Any]:
-    """Return the rates or the trials that a measuring cell left in place of records; empty where it left none."""
+def _without_records(result: Result) -> _WithoutRecords:
+    """Return what of the rates or the trials that a measuring cell left in place of records is asked for here."""
     for name in WITHOUT_RECORDS:
         with contextlib.suppress(OSError, strict.MalformedError):
-            return strict.read(result.folder / name, dict[str, Any], _MOST_BYTES)
-    return {}
+            return strict.read(result.folder / name, _WithoutRecords, _MOST_BYTES)
+    return _WithoutRecords()
