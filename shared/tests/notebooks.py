@@ -80,6 +80,9 @@ def measure():
         if os.path.exists(prepared):
             with open(prepared) as source, open(name, "w") as copy:
                 copy.write(source.read())
+        else:
+            with open(os.environ["FLUXBENCH_ABSENT"], "a") as absent:
+                print(name, file=absent)
     print("measured", *times(f"{cell}.jsonl"))
 
 def show(cell):

@@ -15,6 +15,7 @@ import msgspec
 
 from fluxbench import studies, variants
 from fluxbench.analysis import history
+from fluxbench.core import absent, plain, strict
 from fluxbench.core.errors import SetupError, one_sentence
 from fluxbench.core.files import write_rows, write_text
 from fluxbench.core.settings import Settings
@@ -34,7 +35,10 @@ from fluxbench.report.display import show
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import method
 
+_OF_UVNOTE = {"result.json", "stdout.txt", "stderr.txt"}  # beside a cell's artifacts
 
+
+@plain.goes_on
 @one_sentence
 def device() -> None:
     """Show what this device is and its peak rates with their source, and write `device.json`."""
@@ -53,16 +57,18 @@ def device() -> None:
     show(Facts([*describe(this_device), *peaks, *in_use]), *([Verbatim(text)] if text else []))
 
 
+@plain.goes_on
 @one_sentence
 def results(study: str = "") -> None:
     """Gather what the needed cells measured, with earlier records, for the cells that show it.
 
     `study` is the notebook's, where its name is another. Writes the files of `report.results.OUTPUTS`.
     """
-    gathered = of_cells.gather(_inputs(), study=study)
+    device = detect.detect() if plain.is_plain() and not _has(of_cells.DEVICE) else None
+    gathered = of_cells.gather(_inputs(), study=study, device=device)
     earlier, notes = history.earlier(Settings.load().root, gathered.device, gathered.notebook)
     gathered = dataclasses.replace(
-        gathered, reruns=_reruns(gathered.device), earlier=tuple(earlier), notes=(*gathered.notes, *notes)
+        gathered, reruns=_reruns(gathered.device), earlier=tuple(earlier), notes=(*gathered.notes, *_missing(), *notes)
     )
     of_cells.write(gathered, Path())
     counts = Counter(record.status.value for record in gathered.records)
@@ -74,24 +80,28 @@ def results(study: str = "") -> None:
     show(Facts(rows), *_notes(gathered))
 
 
+@plain.goes_on
 @one_sentence
 def answer() -> None:
     """Show the page's answer, what it holds on, and what could not be read."""
     show(*_answer(_results()))
 
 
+@plain.goes_on
 @one_sentence
 def table(name: str) -> None:
     """Show a table of `report/tables/`, and write `<name>.csv` where it has one."""
     _table(name, _results())
 
 
+@plain.goes_on
 @one_sentence
 def figure(name: str) -> None:
     """Write a figure of `report/figures/`, `<name>.svg`, with what it plots, `<name>.csv`."""
     _figure(name, _results())
 
 
+@plain.goes_on
 @one_sentence
 def study() -> None:
     """Show all that the notebook's study lists: the answer, tables and figures."""
@@ -109,6 +119,7 @@ def study() -> None:
         _figure(name, shown)
 
 
+@plain.goes_on
 @one_sentence
 def measured() -> None:
     """Show what the running measuring cell has measured: times, the device's own rates, or the runs of trials."""
@@ -159,6 +170,7 @@ def _figure(name: str, shown: Results) -> None:
     drawing = figures.find(name)(shown)
     if drawing is None:
         show(Paragraph("There is nothing to draw."))
+        absent.say(f"{name}.svg", f"{name}.csv")
         return
     write_text(Path(f"{name}.svg"), drawing.svg)
     write_rows(Path(f"{name}.csv"), drawing.rows)
@@ -177,8 +189,8 @@ def _shared_device(records: tuple[Record, ...]) -> list[Block]:
 
 def _written(path: Path) -> dict[str, object]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, object])
-    except (FileNotFoundError, msgspec.DecodeError) as error:
+        return strict.read(path, dict[str, object], 1 << 30)
+    except (OSError, strict.MalformedError) as error:
         raise SetupError(f"{path.name} must be whole, got {error}; measure the rates first") from error
 
 
@@ -187,10 +199,30 @@ def _results() -> Results:
     for folder in _inputs():
         if (folder / of_cells.REST).is_file():
             return of_cells.read(folder)
+    if plain.is_plain() and (missing := _missing()):
+        raise SetupError(missing[0])
     raise SetupError("this cell must need the results cell; add needs=results to its first line")
+
+
+def _missing() -> list[str]:
+    """Return a sentence for each needed cell that left nothing, as one that failed under plain uvnote."""
+    sentence = "Cell {} left nothing, so this page is without it; its own part of the page says why."
+    return [
+        sentence.format(name.removeprefix("UVNOTE_INPUT_").lower())
+        for name in _variables()
+        if not {path.name for path in Path(os.environ[name]).iterdir()} - _OF_UVNOTE
+    ]
+
+
+def _has(name: str) -> bool:
+    """Whether a needed cell left a file of this name."""
+    return any((folder / name).is_file() for folder in _inputs())
 
 
 def _inputs() -> list[Path]:
     """Return the folders of the needed cells' artifacts."""
-    names = [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]
-    return [Path(os.environ[name]) for name in names]
+    return [Path(os.environ[name]) for name in _variables()]
+
+
+def _variables() -> list[str]:
+    return [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]

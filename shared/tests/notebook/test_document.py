@@ -23,8 +23,11 @@ def headed(*lines: str) -> str:
 REFUSED: dict[str, tuple[str | bytes, str]] = {
     "a picture": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", r"a notebook must be a readable Markdown file, got .*made_up\.md"),
     "prose alone": ("# Prose\n", "must have at least one ```python cell"),
-    "an id that leaves the folder": (CELL.replace("id=a", "id=../up"), "must be letters, digits, - and _, got '../up'"),
-    "an empty id": (CELL.replace("id=a", "id="), "id must be letters, digits, - and _, got ''"),
+    "an id that leaves the folder": (
+        CELL.replace("id=a", "id=../up"),
+        "must be letters, digits, - and _, at most 80 bytes, got '../up'",
+    ),
+    "an empty id": (CELL.replace("id=a", "id="), "id must be letters, digits, - and _, at most 80 bytes, got ''"),
     "two cells of one id": (CELL + CELL, "Duplicate cell ids"),
     "a need that is not there": (CELL.replace("id=a", "id=a needs=b"), "depends on unknown cell 'b'"),
     "an output above": (CELL.replace("id=a", "id=a outputs=../x"), "cell a of made_up.md: an artifact's name must be"),
@@ -37,6 +40,19 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "a frontmatter that is a list": (FRONTMATTER.format("- title"), "made_up.md is not a notebook that uvnote accepts"),
     "a header that is not TOML": (headed("x = ["), "must be TOML"),
     "a header without an end": (CELL.replace("print()", "# /// script\n# x = 1"), "must end with a line `# ///`"),
+    "needs of one variable": (
+        "```python id=a-b\n1\n```\n```python id=a_b\n1\n```\n```python id=c needs=a-b,a_b\n1\n```",
+        "must not need both 'a-b' and 'a_b'",
+    ),
+    "another Python": (
+        "```python id=a\n# /// script\n# requires-python = '<3.11'\n# ///\n1\n```",
+        "requires-python must allow Python 3[.][0-9.]+, which runs the cells, got '<3.11'",
+    ),
+    "no Python": (
+        "```python id=a\n# /// script\n# requires-python = 3\n# ///\n1\n```",
+        "requires-python must be version specifiers such as >=3.11, got 3",
+    ),
+    "a long id": (f"```python id={'a' * 81}\n1\n```", "at most 80 bytes, got 'aaaa"),
     "no packages": (headed("[tool.fluxbench]", 'notebook = "x"'), "must list the measured packages, got None"),
 }
 
@@ -58,6 +74,18 @@ def test_a_name_that_breaks_a_link_is_refused(tmp_path: Path, name: str) -> None
     (tmp_path / name).write_text(CELL, encoding="utf-8")
     with pytest.raises(SetupError, match="a notebook's name must be letters, digits"):
         load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["cells", "artifacts", "a.html", "n" * 81])
+def test_a_name_that_is_another_things_on_the_site_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.md").write_text(CELL, encoding="utf-8")
+    with pytest.raises(SetupError, match=r"a notebook('s name must be|\b.*must not be called)"):
+        load(tmp_path / f"{name}.md")
+
+
+def test_a_byte_order_mark_hides_no_frontmatter(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text(f"---\ntitle: Seen\n---\n{CELL}", encoding="utf-8-sig")
+    assert load(tmp_path / "a.md").config.title == "Seen"
 
 
 @pytest.mark.parametrize("name", ["a.svg", "plots/a b.svg", "a@2x.png", "π.csv", "a-b_c+d=e,f.txt"])

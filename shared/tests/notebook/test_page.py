@@ -19,7 +19,7 @@ theme: light
 
 Prose with a [link](https://example.org).
 
-```python id=picture outputs=picture.svg,data.csv,missing.txt
+```python id=picture outputs=picture.svg,data.csv
 from pathlib import Path
 Path("picture.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'><text>seen</text></svg>")
 Path("data.csv").write_text("a,b")
@@ -82,14 +82,15 @@ def test_any_notebook_is_on_its_page_with_all_that_its_cells_gave(machine: Machi
     assert machine.shown("undeclared") == (
         "uv install logs Resolved 3 packages Installed 3 packages in 5ms a <warning> files: photo.png plots/notes.txt"
     )
-    assert '<img src="artifacts/undeclared/photo.png" alt="photo.png">' in undeclared
+    assert '<img src="made_up/artifacts/undeclared/photo.png" alt="photo.png">' in undeclared
     assert "deps: numpy, &lt;i&gt;some-package==1.0" in undeclared
     assert '<details class="source">' in undeclared
     assert '<details class="source" open>' in machine.html("picture")
     files = (path for path in machine.output.rglob("*") if path.is_file() and path.parent.name != "cells")
     assert {path.relative_to(machine.output).as_posix() for path in files} == {
-        *("made_up.html", "artifacts/picture/picture.svg", "artifacts/picture/data.csv", "artifacts/early/early.txt"),
-        *("artifacts/undeclared/photo.png", "artifacts/undeclared/plots/notes.txt"),
+        "made_up.html",
+        *(f"made_up/artifacts/{name}" for name in ("picture/picture.svg", "picture/data.csv", "early/early.txt")),
+        *(f"made_up/artifacts/undeclared/{name}" for name in ("photo.png", "plots/notes.txt")),
     }
 
 
@@ -101,8 +102,8 @@ def test_under_a_cell_stands_when_it_ran_and_on_what(built: Machine) -> None:
         r"torch 2\.9\.0",
         text,
     )
-    assert 'href="cells/first.py"' in built.html("first")
-    assert "bench.measure()" in (built.output / "cells" / "first.py").read_text(encoding="utf-8")
+    assert 'href="made_up/cells/first.py"' in built.html("first")
+    assert "bench.measure()" in (built.output / "made_up" / "cells" / "first.py").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("theme", "width"), [("dark", 1400), ("light", 400)])

@@ -39,9 +39,9 @@ def test_after_a_new_driver_a_cell_and_its_descendants_run_again(built: Machine,
     assert "measured torch_math: 2.0 ms" in built.shown("first")
     assert "drawn torch_math: 2.0 ms" in built.shown("figure")
     assert "torch_math: 1.0 ms" not in built.page
-    artifacts = built.output / "artifacts"
-    assert (artifacts / "figure" / "table.csv").read_text(encoding="utf-8") == "torch_math: 2.0 ms"
-    assert files.read(artifacts / "first" / "first.jsonl")[0].fingerprint["driver"] == NEWER
+    folder = built.output / "made_up"
+    assert (folder / "artifacts/figure/table.csv").read_text(encoding="utf-8") == "torch_math: 2.0 ms"
+    assert files.read(folder / "records/first.jsonl")[0].fingerprint["driver"] == NEWER
     difference = f"driver {DRIVER} -> {NEWER}"
     when = utc(built.good("second").run.ran_at)
     assert built.shown("second") == (

@@ -98,11 +98,14 @@ def test_a_command_that_is_late_is_killed_and_its_output_is_kept(place: Place, c
         ("os.kill(os.getpid(), 9)", 60.0),
         ("subprocess.run([sys.executable, '-c', 'import os, time; os.kill(os.getppid(), 9); time.sleep(600)'])", 60.0),
         ("time.sleep(600)", 2.0),
+        ("os.kill(os.getppid(), 9)\ntime.sleep(600)", 60.0),
+        ("os.kill(os.getppid(), 19)\ntime.sleep(600)", 2.0),
+        ("os.kill(os.getppid(), 19)", 60.0),
     ],
-    ids=["it ends", "it is killed", "its child kills it", "it is late"],
+    ids=["it ends", "killed", "its child kills it", "late", "it kills its supervisor", "it stops it", "stops it, ends"],
 )
 def test_no_process_that_a_command_started_survives_it(place: Place, end: str, limit_s: float) -> None:
-    place.run(CHILDREN + end, limit_s)
+    assert place.run(CHILDREN + end, limit_s).duration_s < 10.0
     assert len(place.pids()) == 3
     assert place.left() == []
 

@@ -11,6 +11,7 @@ from fakes import REPOSITORY
 from notebooks import ALL, DRIVER, NEWER, Capture, Machine, listing
 from sample_records import record
 
+from fluxbench.notebook.store import Result
 from fluxbench.records import files
 from fluxbench.records.status import Status
 
@@ -144,15 +145,29 @@ def test_a_cell_that_reads_a_notebook_depends_on_its_last_good_results(built: Ma
     assert status(built, capsys)["a"] == ("stale", [reason])
 
 
+@pytest.mark.parametrize("already", [False, True])
+def test_a_cell_that_was_edited_to_use_fluxbench_is_of_no_older_fluxbench(machine: Machine, already: bool) -> None:
+    cells = [f"id=a: # /// script\n# dependencies = [{each}]\n# ///\nprint()" for each in ("", '"fluxbench"')]
+    machine.write(cells[already])
+    machine.build()
+    machine.write(cells[not already])
+    assert machine.reasons("a") == ("the cell's source changed",)
+
+
+def replace_artifact(result: Result, name: str, content: bytes) -> None:
+    """Let a result hold something else, as if its cell had left it."""
+    (result.folder / name).write_bytes(content)
+    fields = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
+    fields["artifacts"][name] = len(content)
+    (result.folder / "result.json").write_text(json.dumps(fields), encoding="utf-8")
+
+
 def test_a_result_of_an_older_fluxbench_is_stale_and_no_error(built: Machine, capsys: Capture) -> None:
     old = REPOSITORY / "reports" / "h200" / "flux" / "history" / "2026-11-21T110103Z"
     result = built.good("first")
     [path] = [path for path in files.paths(old) if files.cell_of(path) == "flex"]
     line = files.read_bytes(path).splitlines()[0]
-    (result.folder / "first.jsonl").write_bytes(line + b"\n")
-    fields = json.loads((result.folder / "result.json").read_text(encoding="utf-8"))
-    fields["artifacts"]["first.jsonl"] = len(line) + 1
-    (result.folder / "result.json").write_text(json.dumps(fields), encoding="utf-8")
+    replace_artifact(result, "first.jsonl", line + b"\n")
     state, reasons = status(built, capsys)["first"]
     assert state == "stale"
     assert reasons[-1] == "measured by an older fluxbench"
@@ -185,13 +200,13 @@ def test_a_cell_without_records(
     variants = "" if measures == "rates" else '\n# variants = ["torch_flash"]'
     machine.rewrite('variants = ["torch_math"]', f'measures = "{measures}"{variants}')
     machine.rewrite("outputs=first.jsonl,first.control.json", f"outputs={measures}.json")
-    machine.rewrite('bench.show("first")', "print()")
-    machine.measures("first")
+    left = f"""open("{measures}.json", "w").write('{{"made_up": 1}}')"""
+    machine.rewrite("bench.measure()\n```\n\n```python id=second", f"{left}\n```\n\n```python id=second")
     machine.build("first")
     assert machine.reasons("first") == ("its records are missing",)
     result = machine.good("first")
     depends = {key: value for key, value in result.run.depends.items() if key != "attributes"}
-    (result.folder / f"{measures}.json").write_text(json.dumps({"fingerprint": depends, **rest}), encoding="utf-8")
+    replace_artifact(result, f"{measures}.json", json.dumps({"fingerprint": depends, **rest}).encode())
     assert machine.states()["first"] == state
     assert reasons is None or machine.reasons("first") == reasons
 

@@ -32,8 +32,10 @@ def add(
     good: int | None = None,
 ) -> Result:
     """Keep one run of a cell, with a display and two artifacts, one of them in a folder."""
-    source = folder / "source.txt"
-    source.write_text(text, encoding="utf-8")
+    source = folder / "source"
+    (source / "below").mkdir(parents=True, exist_ok=True)
+    for artifact in ("artifact.txt", "below/it.txt"):
+        (source / artifact).write_text(text, encoding="utf-8")
     run = Run(
         success=failure is None,
         stdout="π\r\n<b>",
@@ -45,8 +47,8 @@ def add(
         depends={"driver": "580.65.06", "cores": 2, "ecc": None},
         inputs={"b": 3},
     )
-    artifacts = {"artifact.txt": source, "below/it.txt": source}
-    return store_of(folder, name).add(cell_id, run, artifacts, f"<p>π {text}</p>", good)
+    artifacts = ("artifact.txt", "below/it.txt")
+    return store_of(folder, name).add(cell_id, run, source, artifacts, f"<p>π {text}</p>", good)
 
 
 def text_of(result: Result | None) -> str:
@@ -90,7 +92,7 @@ def test_a_failed_run_is_kept_until_the_next(tmp_path: Path, failure: str | None
     assert not failed.folder.exists()
 
 
-@pytest.mark.parametrize("step", ["shutil.copy2", "os.fsync"], ids=["an artifact", "result.json"])
+@pytest.mark.parametrize("step", ["shutil.copyfileobj", "os.fsync"], ids=["an artifact", "result.json"])
 def test_a_run_that_cannot_be_kept_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     before = add(tmp_path)
 

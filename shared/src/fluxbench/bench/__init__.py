@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 
+from fluxbench.core import absent, plain
 from fluxbench.core.errors import one_sentence
 
 
+@plain.goes_on
 @one_sentence
 def measure() -> None:
     """Measure what the running cell's header asks for, and write its files.
@@ -16,10 +18,15 @@ def measure() -> None:
     that goes wrong is a status in the records.
     """
     from fluxbench.bench import measuring, rates, trials
+    from fluxbench.core.locks import scratch_in_use
     from fluxbench.core.settings import Settings
     from fluxbench.environments import cell
 
-    started = time.monotonic()
+    started = plain.started()
+    settings = Settings.load()
     this = cell.current()
     of_kind = {"variants": measuring.measure_variants, "rates": rates.measure_rates, "trials": trials.measure_trials}
-    of_kind[this.measures](this, Settings.load(), started)
+    with scratch_in_use(settings.cache):
+        of_kind[this.measures](this, settings, started)
+    rest = (f"{this.id}.control.json", f"{this.id}.capabilities.json")  # where there was nothing to time or to try
+    absent.say(*(name for name in rest if not Path(name).exists()))

@@ -12,8 +12,14 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from fluxbench.core import files
 
 VARIABLE = "FLUXBENCH_PROGRESS"
+_TYPES = {"steps": (int,), "step": (str,), "variant": (str, NoneType), "workload": (str,)}
+_MOST_BYTES, _MOST_STEPS = 4 << 20, 10**9
 
 
 def say(**fields: str | int | None) -> None:
@@ -33,19 +39,29 @@ class Progress:
 
 
 def read(path: Path) -> Progress:
-    """Return how far a cell has come; a file that is missing or half written is no error."""
+    """Return how far a cell has come. What is missing, half written or of another shape is left out."""
     steps, begun, step = 0, 0, ""
-    with contextlib.suppress(OSError):
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                fields = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if not isinstance(fields, dict):
-                continue
-            steps = max(steps, fields.get("steps", 0))
-            step = fields.get("step", step)
-            if "variant" in fields:
-                begun += fields["variant"] is not None
-                step = f"{fields['variant'] or 'all variants'} at {fields['workload']}"
+    try:
+        lines = files.read_regular(path, _MOST_BYTES).splitlines()
+    except OSError:
+        return Progress(share=None, step="")
+    for line in lines:
+        said = _said(line)
+        steps = max(steps, said.get("steps", 0))
+        step = said.get("step", step)
+        if "workload" in said:
+            begun += said["variant"] is not None
+            step = f"{said['variant'] or 'all variants'} at {said['workload']}"
     return Progress(share=min(1.0, begun / steps) if steps else None, step=step)
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    """Return the fields of a line; empty where one is of another type than `say` writes."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(fields, dict) or ("variant" in fields) != ("workload" in fields):
+        return {}
+    fits = all(type(value) in _TYPES.get(key, ()) for key, value in fields.items())
+    return fields if fits and abs(fields.get("steps", 0)) <= _MOST_STEPS else {}

@@ -47,7 +47,7 @@ def header(source: str) -> dict[str, Any]:
     content = "\n".join(line[2:] if line.startswith("# ") else line[1:] for line in lines)
     try:
         return tomllib.loads(content)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # also of a number with thousands of digits
         raise SetupError(
             f"a PEP 723 header must be TOML: {error}; fix the lines between `# /// script` and `# ///`"
         ) from error

@@ -63,6 +63,7 @@ def build(
     with exclusive.only_build(document.work), exclusive.scratch(settings.cache):
         store = Store(document)
         store.clear_parts()
+        exclusive.clear_cell_folders(document.work)
         cells = check(document, store, device, settings)
         order = document.in_order()
         if only:
@@ -71,6 +72,7 @@ def build(
             asked = document.descendants(cell_id for cell_id, cell in cells.items() if cell.state is not State.FRESH)
         to_run = [code for code in order if code.id in asked]
         output.mkdir(parents=True, exist_ok=True)
+        exclusive.check_page(output, document.path.stem)
         failures: dict[str, Failure] = {code.id: NotRun(CYCLE) for code in document.cells if code not in order}
         if to_run:
             failures |= schedule.run(to_run, document, store, device, settings, cells, listener)

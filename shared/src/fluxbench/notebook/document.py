@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import hashlib
+import platform
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pygments.styles import get_style_by_name
 from uvnote.parser import CodeCell, DocumentConfig, parse_markdown, validate_cells
 
@@ -17,6 +19,9 @@ from fluxbench.core.errors import SetupError
 from fluxbench.environments import cell
 
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
+LONGEST_NAME = 250  # bytes of an artifact's name with its folders: file systems allow 255, and `.gz` may be added
+_LONGEST_ID = 80  # bytes of a cell's id and of a notebook's name, which are joined into names of folders
+_OTHERS = ("artifacts", "cells")  # folders of uvnote's own site, which it removes
 # Files that lie beside the artifacts of a result: uvnote's own and those of `notebook.store`.
 _RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
 
@@ -35,6 +40,11 @@ class Document:
     def work(self) -> Path:
         """Where the notebook's scripts and results are kept, as uvnote has it."""
         return self.path.parent / ".uvnote"
+
+    @property
+    def scripts(self) -> Path:
+        """Where the cells' scripts are: as deep as uvnote has them, and not where it writes them while we read."""
+        return self.work / f"{self.path.stem}.cells"
 
     def is_measuring(self, code: CodeCell) -> bool:
         """Whether a cell measures, by its header."""
@@ -74,20 +84,29 @@ def load(path: Path) -> Document:
     frontmatter would leave its folder or inject markup into the page.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # uvnote finds no frontmatter behind a byte order mark
         config, cells = parse_markdown(text)
         validate_cells(cells)
     except (OSError, UnicodeDecodeError) as error:
         raise SetupError(f"a notebook must be a readable Markdown file, got {path}: {error}") from error
-    except (AttributeError, ValueError) as error:  # the first: of a frontmatter that is no mapping
-        raise SetupError(f"{path.name} is not a notebook that uvnote accepts: {error}") from error
-    if not re.fullmatch(r"\w[\w.-]*", path.stem):
-        raise SetupError(f"a notebook's name must be letters, digits, ., - and _, got {path.name!r}")
+    except (AttributeError, TypeError, ValueError, RecursionError) as error:  # of a frontmatter that is no mapping
+        sentence = " ".join(f"{path.name} is not a notebook that uvnote accepts: {error}".split())
+        raise SetupError(sentence) from error
+    if not re.fullmatch(r"\w[\w.-]*", path.stem) or _is_long(path.stem):
+        raise SetupError(
+            f"a notebook's name must be letters, digits, ., - and _, at most {_LONGEST_ID} bytes, got {path.name!r}"
+        )
+    if path.stem in _OTHERS or path.stem.endswith(".html"):  # its folder on the site would be another thing's
+        raise SetupError(f"a notebook must not be called {path.name!r}; rename it")
     if not any(not code.commented for code in cells):
         raise SetupError(f"a notebook must have at least one ```python cell, got none in {path}")
     for code in cells:
-        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", code.id):
-            raise SetupError(f"a cell's id must be letters, digits, - and _, got {code.id!r} in {path.name}")
+        if not re.fullmatch(r"[A-Za-z0-9][\w-]*", code.id) or _is_long(code.id):
+            raise SetupError(
+                f"a cell's id must be letters, digits, - and _, at most {_LONGEST_ID} bytes, got {code.id!r} in "
+                f"{path.name}"
+            )
+        _check_needs(code, path.name)
         for output in code.outputs:
             if reason := unsafe_artifact(output):
                 raise SetupError(f"cell {code.id} of {path.name}: {reason}")
@@ -111,9 +130,16 @@ def unsafe_artifact(name: str) -> str | None:
     parts = PurePosixPath(name).parts
     if not parts or name.startswith("/") or not all(_SAFE_NAME.fullmatch(part) for part in parts):
         return f"an artifact's name must be letters, digits and any of ' .+@=,-_', got {name!r}"
+    if len(name.encode()) > LONGEST_NAME:
+        return f"an artifact's name must be at most {LONGEST_NAME} bytes long, got {name[:40]!r}..."
     if name in _RESERVED:
         return f"an artifact must not be called {name!r}, which is kept beside the artifacts; choose another name"
     return None
+
+
+def input_variable(need: str) -> str:
+    """Return the variable in which uvnote gives a cell the folder of a cell that it needs."""
+    return "UVNOTE_INPUT_" + "".join(letter.upper() if letter.isalnum() else "_" for letter in need)
 
 
 def attributes_sha256(code: CodeCell) -> str:
@@ -121,14 +147,42 @@ def attributes_sha256(code: CodeCell) -> str:
     return hashlib.sha256(repr((sorted(code.deps), sorted(code.outputs))).encode()).hexdigest()[:12]
 
 
+def _is_long(name: str) -> bool:
+    return len(name.encode()) > _LONGEST_ID
+
+
+def _check_needs(code: CodeCell, name: str) -> None:
+    by_variable: dict[str, str] = {}
+    for need in code.needs:
+        if (other := by_variable.setdefault(input_variable(need), need)) != need:
+            raise SetupError(
+                f"cell {code.id} of {name} must not need both {other!r} and {need!r}, whose folders uvnote gives in "
+                f"the one variable {input_variable(need)}; rename one of the two cells"
+            )
+
+
 def _check_header(code: CodeCell, name: str) -> None:
     try:
+        if not code.commented:
+            _check_python(code)
         if not code.commented and cell.is_measuring(code.code):
             cell.parse(code.code, code.id)
         elif not code.commented:
             cell.reads(code.code)
     except SetupError as error:
         raise SetupError(f"cell {code.id} of {name}: {error}") from error
+
+
+def _check_python(code: CodeCell) -> None:
+    """Raise `SetupError` where a cell's header asks for another Python than this one, which runs all cells."""
+    wanted = cell.header(code.code).get("requires-python", "")
+    this = platform.python_version()
+    try:
+        allowed = SpecifierSet(wanted).contains(this, prereleases=True)
+    except (InvalidSpecifier, TypeError, AttributeError) as error:
+        raise SetupError(f"requires-python must be version specifiers such as >=3.11, got {wanted!r}") from error
+    if not allowed:
+        raise SetupError(f"requires-python must allow Python {this}, which runs the cells, got {wanted!r}")
 
 
 def _checked(config: DocumentConfig, name: str) -> DocumentConfig:

@@ -17,12 +17,14 @@ from uvnote.executor import create_cell_script
 from uvnote.parser import CodeCell
 
 from fluxbench.analysis import history
-from fluxbench.core import progress
+from fluxbench.core import absent, progress
 from fluxbench.core.errors import SetupError
+from fluxbench.core.files import read_regular, write_text
 from fluxbench.core.settings import Settings
 from fluxbench.environments import cell, uv
-from fluxbench.notebook import runner
-from fluxbench.notebook.document import Document, attributes_sha256, unsafe_artifact
+from fluxbench.notebook import exclusive, outputs, runner
+from fluxbench.notebook.document import Document, attributes_sha256, input_variable
+from fluxbench.notebook.outputs import OutputError
 from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
@@ -31,7 +33,7 @@ _CELL_LIMIT_S = 1200.0
 _DISPLAY_BYTES = 2 * runner.KEPT_BYTES  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
 _HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
-_PROGRESS, _DISPLAY = ".fluxbench-progress", ".fluxbench-display.html"
+_PROGRESS, _DISPLAY, _ABSENT = ".fluxbench-progress", ".fluxbench-display.html", ".fluxbench-absent"
 
 
 def variables(settings: Settings) -> dict[str, str]:
@@ -72,11 +74,11 @@ def run_cell(
     `tick` is called a few times a second with how far the cell is. Raises `OSError` where the result cannot be kept.
     """
     ran_at = datetime.now(UTC).isoformat(timespec="seconds")
-    with in_utf8():
-        script = create_cell_script(code, document.path.parent).resolve()
+    script = document.scripts / f"{code.id}.py"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    write_text(script, source(code))
     limit_s = float(environment["FLUXBENCH_CELL_LIMIT_S"])
-    with tempfile.TemporaryDirectory(prefix="fluxbench-cell-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with exclusive.cell_folder(document.work) as folder:
         (folder / "home").mkdir()
         own = {
             **environment,
@@ -86,19 +88,23 @@ def run_cell(
             "HOME": str(folder / "home"),
             progress.VARIABLE: str(folder / _PROGRESS),
             display.VARIABLE: str(folder / _DISPLAY),
+            absent.VARIABLE: str(folder / _ABSENT),
             history.VARIABLE: os.pathsep.join(map(str, _earlier(inputs, document, store))),
         }
         ended = runner.run(
-            [uv.find(), "run", str(script)],
+            [uv.find(), "run", str(script.resolve())],
             folder,
             own,
             limit_s,
             lambda: tick(progress.read(folder / _PROGRESS)),
         )
         failure = _failure(ended)
-        artifacts = {} if failure else _artifacts(folder, code)
-        unsafe = next((reason for artifact in artifacts if (reason := unsafe_artifact(artifact))), None)
-        failure = failure or unsafe
+        names: list[str] = []
+        if not failure:
+            try:
+                names = outputs.of_cell(code, folder, absent.read(folder / _ABSENT))
+            except OutputError as error:
+                failure = str(error)
         run = Run(
             success=failure is None,
             stdout=ended.stdout,
@@ -110,18 +116,25 @@ def run_cell(
             depends={**depends, "attributes": attributes_sha256(code)},
             inputs={need: result.number for need, result in inputs.items()},
         )
-        shows = not failure and cell.uses_fluxbench(code.code)
         return store.add(
             code.id,
             run,
-            {} if unsafe else artifacts,
-            _display(folder / _DISPLAY) if shows else None,
+            folder,
+            names,
+            _display(folder / _DISPLAY) if not failure and cell.uses_fluxbench(code.code) else None,
             good=None if document.is_measuring(code) else _DRAWN_RESULTS,
         )
 
 
+def source(code: CodeCell) -> str:
+    """Return a cell's script as uvnote writes it, below a header of its `deps=`."""
+    with tempfile.TemporaryDirectory(prefix="fluxbench-script-") as name, _in_utf8():
+        text: str = create_cell_script(code, Path(name)).read_text(encoding="utf-8")
+        return text
+
+
 @contextlib.contextmanager
-def in_utf8() -> Iterator[None]:
+def _in_utf8() -> Iterator[None]:
     """Let uvnote write UTF-8 whatever the locale: it opens files without an encoding."""
     before = locale.setlocale(locale.LC_CTYPE)
     with contextlib.suppress(locale.Error):
@@ -134,12 +147,7 @@ def in_utf8() -> Iterator[None]:
 
 def _inputs(inputs: Mapping[str, Result]) -> dict[str, str]:
     """Return the variables in which uvnote gives a cell the folders of the cells that it needs."""
-    folders = {
-        "UVNOTE_INPUT_" + "".join(letter.upper() if letter.isalnum() else "_" for letter in need): str(
-            result.folder.resolve()
-        )
-        for need, result in inputs.items()
-    }
+    folders = {input_variable(need): str(result.folder.resolve()) for need, result in inputs.items()}
     return {**folders, "UVNOTE_INPUTS": ",".join(folders)} if folders else {}
 
 
@@ -151,23 +159,10 @@ def _earlier(inputs: Mapping[str, Result], document: Document, store: Store) -> 
             yield from itertools.islice(earlier, _HISTORY_RESULTS)
 
 
-def _artifacts(folder: Path, code: CodeCell) -> dict[str, Path]:
-    """Return the files that a cell left: those that it declares, or all that are not hidden where it declares none."""
-    if code.outputs:
-        files = [folder / name for name in code.outputs]
-    else:
-        files = [file for file in sorted(folder.rglob("*")) if not _is_hidden(file.relative_to(folder))]
-    return {file.relative_to(folder).as_posix(): file for file in files if file.is_file() and not file.is_symlink()}
-
-
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def _display(path: Path) -> str | None:
     """Return the markup that a cell displays; None where it left none, or more than is kept."""
     try:
-        return path.read_text(encoding="utf-8") if 0 < path.stat().st_size <= _DISPLAY_BYTES else None
+        return read_regular(path, _DISPLAY_BYTES).decode("utf-8") or None
     except (OSError, UnicodeDecodeError):
         return None
 

@@ -9,20 +9,21 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
+import msgspec
 from uvnote.parser import CodeCell
 
 from fluxbench.bench import dependencies
+from fluxbench.core import strict
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, attributes_sha256, load
+from fluxbench.notebook.outputs import WITHOUT_RECORDS
 from fluxbench.notebook.store import Result, Store
 from fluxbench.records import fingerprint
 from fluxbench.records.fingerprint import Fingerprint
@@ -31,7 +32,7 @@ from fluxbench.records.status import Status
 # These may pass the next time: the network is back, the other process has left the device.
 _RETRYABLE = {Status.UNAVAILABLE, Status.OUT_OF_MEMORY, Status.TIMEOUT, Status.CRASHED, Status.ERROR}
 CYCLE = "it needs cells that need it, or one that does"
-_NO_RECORDS = ("rates.json", "trials.json")  # what measuring cells without records leave
+_MOST_BYTES = 1 << 30  # of what measuring cells without records leave
 
 
 class State(enum.StrEnum):
@@ -42,6 +43,13 @@ class State(enum.StrEnum):
     STALE = "stale"
     FAILED = "failed"  # its last run failed; an older result may stand
     MISSING = "not run"
+
+
+class _WithoutRecords(msgspec.Struct):
+    """The part of `rates.json` or `trials.json` that says whether it holds."""
+
+    fingerprint: dict[str, str | int | float | bool | None] | None = None
+    reason: str | None = None
 
 
 _OF_NEEDS = {
@@ -148,7 +156,10 @@ def _differences(result: Result, now: Fingerprint, is_measuring: bool) -> Iterat
     """Yield in what this machine differs from the one that a result was made on."""
     before_it_ran = {key: value for key, value in result.run.depends.items() if key != "attributes"}
     if not is_measuring:
-        yield from map(str, fingerprint.differences(before_it_ran, now))
+        for difference in fingerprint.differences(before_it_ran, now):
+            # An edited cell may use fluxbench now, or no longer: that makes it of no older fluxbench.
+            if difference.key != "code" or before_it_ran.get("cell") == now.get("cell"):
+                yield str(difference)
         return
     measured = _measured_fingerprint(result)  # a record holds what was there when it was written
     if isinstance(measured, str):
@@ -165,8 +176,8 @@ def _measured_fingerprint(result: Result) -> Fingerprint | str:
         return "its records are damaged"
     if result.records:
         return result.records[0].fingerprint
-    recorded: Fingerprint | str = _without_records(result).get("fingerprint", "its records are missing")
-    return recorded
+    recorded = _without_records(result).fingerprint
+    return "its records are missing" if recorded is None else recorded
 
 
 def _of_needs(code: CodeCell, result: Result, needed: Mapping[str, Freshness]) -> Iterator[str]:
@@ -191,14 +202,13 @@ def _retryable(result: Result) -> str | None:
     if records:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in records))
         return f"what failed may pass the next time: {names}"
-    reason = _without_records(result).get("reason")
+    reason = _without_records(result).reason
     return f"what failed may pass the next time: {reason}" if reason else None
 
 
-def _without_records(result: Result) -> dict[str, Any]:
-    """Return the rates or the trials that a measuring cell left in place of records; empty where it left none."""
-    for name in _NO_RECORDS:
-        with contextlib.suppress(OSError, ValueError):
-            content = json.loads((result.folder / name).read_text(encoding="utf-8"))
-            return content if isinstance(content, dict) else {}
-    return {}
+def _without_records(result: Result) -> _WithoutRecords:
+    """Return what of the rates or the trials that a measuring cell left in place of records is asked for here."""
+    for name in WITHOUT_RECORDS:
+        with contextlib.suppress(OSError, strict.MalformedError):
+            return strict.read(result.folder / name, _WithoutRecords, _MOST_BYTES)
+    return _WithoutRecords()

@@ -13,109 +13,43 @@ from pathlib import Path
 
 from fluxbench.analysis.history import moment
 from fluxbench.core.errors import SetupError
-from fluxbench.core.files import write_bytes, write_gzip, write_text
+from fluxbench.core.files import write_bytes, write_gzip
 from fluxbench.notebook.build import Built
-from fluxbench.notebook.page.cells import Links
-from fluxbench.notebook.page.draw import render
+from fluxbench.notebook.page import folder
+from fluxbench.notebook.page.draw import draw
 from fluxbench.records import files
 from fluxbench.records.schema import RecordError
-from fluxbench.report import results
 
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
-_GATHERED = (results.RECORDS, results.EARLIER, results.REST)  # copies of what measuring cells left
-_COMPRESSED = ("trials.json",)  # it holds every sample
 _KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES)  # in the history
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:
     """Copy a page and what it was drawn from to `reports/<target>/` and return the page's path there.
 
-    `<notebook>.html` and `<notebook>/` are replaced, the folder in one step: `records/` holds what measuring cells left
-    and every other JSON file, `artifacts/` figures and tables, `cells/` the cells' sources, and `summary.json` lies in
-    the folder itself. Records and control times that are replaced by others or by none are kept in
-    `history/<when>/`, by when the newest record of the page before was measured, UTC, and never changed again. Raises
-    `SetupError` where the page has problems, `OSError` where it cannot be copied: what is published stays as it was.
+    `<notebook>.html` and `<notebook>/` (see `page.folder`) are replaced. Records and control times that are replaced by
+    others or by none are kept in `history/<when>/`, by when the newest record of the page before was measured, UTC, and
+    never changed again. Raises `SetupError` where the page has problems, `OSError` where it cannot be copied: what is
+    published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
-    name = built.document.path.stem
+    twice = next(folder.doubles(folder.places(built.document, built.cells)), None)
+    if twice:
+        raise SetupError(f"two cells must not leave records of the same name, got {twice[1]!r} from {twice[0]} too")
     home = reports / target
-    home.mkdir(parents=True, exist_ok=True)
-    new, old, final = home / f".{name}.new", home / f".{name}.old", home / name
-    new_page, page = home / f".{name}.html.new", home / f"{name}.html"
-    shutil.rmtree(new, ignore_errors=True)
-    if old.exists() and not final.exists():  # an earlier publish was interrupted between its two steps
-        old.rename(final)
-    try:
-        _fill(new, built)
-        _keep_history(final, new)
-        write_text(new_page, _page(built, name, reports))
-    except (OSError, SetupError):
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    new.rename(final)
-    new_page.replace(page)
-    shutil.rmtree(old, ignore_errors=True)
-    return page
-
-
-def _page(built: Built, name: str, reports: Path) -> str:
-    """Return the page with links to where `_fill` puts things, and to those pages of the site that are there."""
-
-    def artifact(cell_id: str, artifact_name: str) -> str | None:
-        place = _place(cell_id, artifact_name)
-        return f"{name}/{place}" if place else None
-
-    links = Links(artifact=artifact, script=lambda cell_id: f"{name}/cells/{cell_id}.py")
     site = [(f"../{file}", words) for file, words in _SITE.items() if (reports / file).is_file()]
-    return render(built.document, built.cells, {}, links, site)
-
-
-def _place(cell_id: str, artifact: str) -> str | None:
-    """Return where an artifact goes, relative to the notebook's folder; None for one that is not published."""
-    if artifact in _GATHERED:
-        return None
-    if artifact == "summary.json":
-        return artifact
-    if artifact in _COMPRESSED:
-        return f"records/{artifact}.gz"
-    if artifact.endswith((".json", ".json.gz", *files.SUFFIXES)):
-        return f"records/{artifact}"
-    return f"artifacts/{cell_id}/{artifact}"
-
-
-def _fill(folder: Path, built: Built) -> None:
-    """Copy artifacts and the cells' sources into a new folder. Raises `SetupError` where two would be one file."""
-    for sub in ("records", "artifacts", "cells"):
-        (folder / sub).mkdir(parents=True)
-    for code in built.document.cells:
-        shutil.copy2(built.document.work / "cells" / f"{code.id}.py", folder / "cells")
-    for cell_id, cell in built.cells.items():
-        for artifact in cell.result.run.artifacts if cell.result else ():
-            if not (cell.result and (place := _place(cell_id, artifact))):
-                continue
-            copy, source = folder / place, cell.result.folder / artifact
-            if copy.exists():
-                raise SetupError(
-                    f"two cells must not leave records of the same name, got {artifact!r} from {cell_id} too"
-                )
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            if artifact in _COMPRESSED:
-                write_gzip(copy, source.read_text(encoding="utf-8"))
-            else:
-                shutil.copy2(source, copy)
+    home.mkdir(parents=True, exist_ok=True)
+    return draw(built.document, built.cells, {}, home, site=site, finish=_keep_history)
 
 
 def _keep_history(published: Path, new: Path) -> None:
     """Give a new folder the history of the published one, and those of its records that the new one replaces."""
     if (published / "history").is_dir():
         shutil.copytree(published / "history", new / "history", symlinks=True, copy_function=_link)
-    folder = published / "records"
-    present = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name.endswith(_KEPT)]
-    texts = {path.relative_to(folder): _text(path) for path in present}
+    records = published / "records"
+    present = [path for path in sorted(records.rglob("*")) if path.is_file() and path.name.endswith(_KEPT)]
+    texts = {path.relative_to(records): _text(path) for path in present}
     replaced = {name: text for name, text in texts.items() if _text(new / "records" / name) != text}
     if not replaced:
         return

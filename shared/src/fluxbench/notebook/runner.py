@@ -7,6 +7,7 @@ every process that the command started, and a sentence about how it ended.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import selectors
 import signal
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from fluxbench.notebook import supervisor
 KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
 _TICK_S = 0.2
 _DRAIN_S = 1.0  # seconds to read on after the supervisor ended
+_GRACE_S = supervisor.KILL_LIMIT_S + 2.0  # seconds that the supervisor has to kill what it watches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,15 +79,17 @@ def run(
     """Run a command in a folder until it ends, or for `limit_s`, and return how it ended.
 
     `tick` is called about five times a second. Once this returns or raises, no process of the command runs, except one
-    that a driver does not let go, or where the supervisor itself was killed. Where this raises, or its process is
-    killed, the folder is removed.
+    that a driver does not let go. Where this raises, or its process is killed, the folder is removed.
     """
     started = time.monotonic()
+    deadline = started + limit_s + _GRACE_S
+    others = set(supervisor.descendants(os.getpid()))
     status_in, status_out = os.pipe()
     # Without our name in its command line, so that `pkill -f fluxbench` leaves it alive to end what it watches.
     script = os.open(supervisor.__file__, os.O_RDONLY)
     watcher = None
     streams = {"stdout": Kept(), "stderr": Kept()}
+    _adopt(True)
     try:
         watcher = subprocess.Popen(
             [sys.executable, "-I", "-S", f"/dev/fd/{script}", str(status_out), str(limit_s), *command],
@@ -99,8 +103,8 @@ def run(
         )
         os.close(status_out)
         status_out = -1
-        _listen(watcher, streams, tick)
-        watcher.wait()
+        _listen(watcher, streams, tick, deadline)
+        _end(watcher, deadline)
         with os.fdopen(status_in, "rb") as file:
             status_in = -1
             status = file.read().decode().split()
@@ -109,14 +113,18 @@ def run(
             assert watcher.stdin
             with contextlib.suppress(OSError):
                 watcher.stdin.close()  # which ends whatever is left
-            watcher.wait()
+            _end(watcher, time.monotonic() + _GRACE_S)
+            if watcher.returncode:  # a cell killed or stopped it
+                _kill(others)
             for pipe in (watcher.stdout, watcher.stderr):
                 if pipe:
                     pipe.close()
+        _adopt(False)
         for descriptor in (status_in, status_out, script):
             if descriptor >= 0:
                 os.close(descriptor)
-    failure: str | None = "its supervisor was ended before it"
+    is_late = time.monotonic() - started >= limit_s  # and the supervisor could not say so
+    failure: str | None = _late(limit_s) if is_late else "its supervisor was ended before it"
     exit_code = None
     if len(status) == 2:
         failure, exit_code = _outcome(int(status[0]), status[1] == "1", limit_s)
@@ -129,14 +137,16 @@ def run(
     )
 
 
-def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None]) -> None:
-    """Read both streams until every process that could write to them is gone, or the supervisor is."""
+def _listen(
+    watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None], deadline: float
+) -> None:
+    """Read both streams until every process that could write to them is gone, or the supervisor is, or it is late."""
     with selectors.DefaultSelector() as selector:
         for name, kept in streams.items():
             selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
         ticked = time.monotonic()
         gone_s = None  # when the supervisor ended: what it could not kill may hold the streams open for good
-        while selector.get_map() and (gone_s is None or time.monotonic() < gone_s + _DRAIN_S):
+        while selector.get_map() and time.monotonic() < (deadline if gone_s is None else gone_s + _DRAIN_S):
             for key, _ in selector.select(_TICK_S):
                 data = os.read(key.fd, 1 << 16)
                 key.data.add(data)
@@ -145,14 +155,50 @@ def _listen(watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick:
             if gone_s is None and watcher.poll() is not None:
                 gone_s = time.monotonic()
             if time.monotonic() - ticked >= _TICK_S:
+                watcher.send_signal(signal.SIGCONT)  # a cell may have stopped it
                 tick()
                 ticked = time.monotonic()
+
+
+def _end(watcher: subprocess.Popen[bytes], deadline: float) -> None:
+    """Wait until the supervisor has ended; kill it at the deadline."""
+    while time.monotonic() < deadline:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            watcher.wait(_TICK_S)
+            return
+        watcher.send_signal(signal.SIGCONT)
+    watcher.kill()
+    watcher.wait()
+
+
+def _adopt(does: bool) -> None:
+    """Become the parent of processes below this one whose own parents end, or no longer."""
+    ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, int(does), 0, 0, 0)
+
+
+def _kill(others: Collection[int]) -> None:
+    """Kill every process below this one, which became its parent when the supervisor ended, except the `others`."""
+    killed: set[int] = set()
+    deadline = time.monotonic() + supervisor.KILL_LIMIT_S
+    while (left := set(supervisor.descendants(os.getpid())) - set(others)) and time.monotonic() < deadline:
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed |= left
+        time.sleep(0.005)
+    for pid in killed:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _late(limit_s: float) -> str:
+    return f"it did not end within {limit_s:g} s and was killed"
 
 
 def _outcome(returncode: int, timed_out: bool, limit_s: float) -> tuple[str | None, int | None]:
     """Return a sentence, None where it succeeded, and the exit code, None where there is none of its own."""
     if timed_out:
-        return f"it did not end within {limit_s:g} s and was killed", None
+        return _late(limit_s), None
     if returncode == 0:
         return None, 0
     number = -returncode if returncode < 0 else returncode - 128  # uv, like a shell, adds 128

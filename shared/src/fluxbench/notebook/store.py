@@ -7,16 +7,21 @@ kept until the next one.
 
 from __future__ import annotations
 
+import contextlib
+import re
 import shutil
-from collections.abc import Iterable, Mapping
+import stat
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
-from fluxbench.core.files import write_text
-from fluxbench.notebook.document import Document
+from fluxbench.core import strict
+from fluxbench.core.files import open_regular, remove, write_text
+from fluxbench.notebook.document import Document, unsafe_artifact
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
 
@@ -29,7 +34,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     success: bool
     stdout: str
     stderr: str
-    duration: float  # seconds
+    duration: Annotated[float, msgspec.Meta(ge=0, le=1e9)]  # seconds
     artifacts: dict[str, int]  # name to bytes, in the order of the page
     failure: str | None  # a sentence; None where the run succeeded
     ran_at: str  # UTC, ISO 8601
@@ -81,7 +86,7 @@ class Store:
         prefix = f"{self._prefix}{cell_id}."
         names = [folder.name for folder in self._root.iterdir()] if self._root.is_dir() else []
         ends = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
-        return sorted((int(end) for end in ends if end.isdigit()), reverse=True)
+        return sorted((int(end) for end in ends if re.fullmatch(r"[0-9]{5,9}", end)), reverse=True)
 
     def get(self, cell_id: str, number: int) -> Result | None:
         """Return one run; None where it is missing or damaged."""
@@ -111,25 +116,28 @@ class Store:
         self,
         cell_id: str,
         run: Run,
-        artifacts: Mapping[str, Path],
+        source: Path,
+        artifacts: Iterable[str],
         display: str | None = None,
         good: int | None = None,
     ) -> Result:
         """Keep a run, whole or not at all, and return it.
 
-        `artifacts` are the files to copy by their names; `run` gets their sizes and that of `display`. Earlier good
-        results are kept too, only the last `good` of all where that is given. Raises `OSError`; what was there before
-        stays.
+        `artifacts` are the names of the files to copy from the folder `source`; `run` gets their sizes and that of
+        `display`. Earlier good results are kept too, only the last `good` of all where that is given. Raises
+        `OSError`; what was there before stays.
         """
         numbers = self.numbers(cell_id)
         number = numbers[0] + 1 if numbers else 1
         folder = self._folder(cell_id, number)
         part = self._root / f".{folder.name}.part"
         try:
+            remove(part)
             part.mkdir(parents=True)
-            for name, source in artifacts.items():
+            for name in artifacts:
                 (part / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source, part / name)
+                with open_regular(source, name) as file, (part / name).open("xb") as copy:
+                    shutil.copyfileobj(file, copy, 1 << 20)
             if display is not None:
                 write_text(part / _DISPLAY, display)
             run = msgspec.structs.replace(
@@ -140,7 +148,8 @@ class Store:
             write_text(part / _RESULT, msgspec.json.format(msgspec.json.encode(run), indent=1).decode() + "\n")
             part.rename(folder)
         except OSError:
-            shutil.rmtree(part, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(part)
             raise
         result = self._read[folder] = Result(cell_id, number, folder, run)
         kept = 0 if run.failure else 1
@@ -155,17 +164,24 @@ class Store:
     def clear_parts(self) -> None:
         """Remove what a killed run left half done."""
         for part in self._root.glob(f".{self._prefix}*.part"):
-            shutil.rmtree(part, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                remove(part)
 
     def _folder(self, cell_id: str, number: int) -> Path:
         return self._root / f"{self._prefix}{cell_id}.{number:05d}"
 
 
 def _read(folder: Path) -> Run | None:
-    """Return the run that a folder holds, where all of it is there."""
+    """Return the run that a folder holds, where all of it is there and is what `add` writes."""
     try:
-        run = msgspec.json.decode((folder / _RESULT).read_bytes(), type=Run)
+        run = strict.read(folder / _RESULT, Run)
         sizes = dict(run.artifacts) if run.display is None else {**run.artifacts, _DISPLAY: run.display}
-        return run if all((folder / name).stat().st_size == size for name, size in sizes.items()) else None
-    except (OSError, ValueError, RecursionError):
+        is_safe = not any(map(unsafe_artifact, run.artifacts)) and run.success == (run.failure is None)
+        return run if is_safe and all(_has_size(folder / name, size) for name, size in sizes.items()) else None
+    except (OSError, strict.MalformedError):
         return None
+
+
+def _has_size(path: Path, size: int) -> bool:
+    found = path.lstat()
+    return stat.S_ISREG(found.st_mode) and found.st_size == size

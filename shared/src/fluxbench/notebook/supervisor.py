@@ -20,13 +20,13 @@ import sys
 import time
 from pathlib import Path
 
-_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-_KILL_LIMIT_S = 10.0  # a process inside a driver call may take its time to die
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+KILL_LIMIT_S = 10.0  # a process inside a driver call may take its time to die
 
 
 def main(status_fd: str, limit: str, *command: str) -> int:
     """Run the command and report its end; return 0."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     folder, deadline = Path.cwd(), time.monotonic() + float(limit)
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
     ended = os.pidfd_open(child.pid)
@@ -54,9 +54,9 @@ def main(status_fd: str, limit: str, *command: str) -> int:
 
 
 def _kill_descendants() -> None:
-    deadline = time.monotonic() + _KILL_LIMIT_S
+    deadline = time.monotonic() + KILL_LIMIT_S
     while time.monotonic() < deadline:
-        for pid in _descendants():
+        for pid in descendants(os.getpid()):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         try:
@@ -67,8 +67,8 @@ def _kill_descendants() -> None:
         time.sleep(0.005)
 
 
-def _descendants() -> list[int]:
-    """Return every process below this one that is not a zombie."""
+def descendants(pid: int) -> list[int]:
+    """Return every process below one that is not a zombie."""
     children: dict[int, list[int]] = {}  # by parent; a zombie's number is negative
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -77,12 +77,12 @@ def _descendants() -> list[int]:
             except OSError:  # it has ended meanwhile
                 continue
             children.setdefault(int(parent), []).append(int(folder.name) if state != "Z" else -int(folder.name))
-    descendants, ahead = [], [os.getpid()]
+    descendants, ahead = [], [pid]
     while ahead:
-        for pid in children.get(ahead.pop(), []):
-            ahead.append(abs(pid))
-            descendants.append(pid)
-    return [pid for pid in descendants if pid > 0]
+        for child in children.get(ahead.pop(), []):
+            ahead.append(abs(child))
+            descendants.append(child)
+    return [child for child in descendants if child > 0]
 
 
 if __name__ == "__main__":

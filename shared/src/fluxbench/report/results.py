@@ -89,11 +89,11 @@ class _Facts(msgspec.Struct, frozen=True):
     device: Device
 
 
-def gather(folders: Sequence[Path], *, study: str = "") -> Results:
+def gather(folders: Sequence[Path], *, study: str = "", device: Device | None = None) -> Results:
     """Return what the measuring cells and the device cell left in their folders; no earlier records, no reruns.
 
     The notebook is that of the records, or the study where there are none. What is missing or damaged is left out with
-    a note. Raises `SetupError` where no folder holds a whole `device.json`.
+    a note. Raises `SetupError` where no folder holds a whole `device.json` and no device is given.
     """
     problems: list[str] = []
     records: list[Record] = []
@@ -128,7 +128,7 @@ def gather(folders: Sequence[Path], *, study: str = "") -> Results:
     return Results(
         notebook=next((record.notebook for record in records), study),
         study=study,
-        device=_device(folders),
+        device=device or _device(folders),
         records=tuple(records),
         rates=rates,
         capabilities=outcomes,

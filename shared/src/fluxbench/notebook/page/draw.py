@@ -2,45 +2,58 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
-import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 from pygments.formatters.html import HtmlFormatter
-from uvnote.executor import create_cell_script
 
-from fluxbench.core.files import write_bytes, write_text
-from fluxbench.notebook import execution
+from fluxbench.core import files
+from fluxbench.notebook import exclusive
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness
-from fluxbench.notebook.page import cells, prose, templates
+from fluxbench.notebook.page import cells, folder, prose, templates
 from fluxbench.notebook.page.cells import Links
 from fluxbench.notebook.schedule import Failure
 
-_BESIDE = Links(
-    artifact=lambda cell_id, name: f"artifacts/{cell_id}/{name}", script=lambda cell_id: f"cells/{cell_id}.py"
-)
 
+def draw(
+    document: Document,
+    freshness: Mapping[str, Freshness],
+    failures: Mapping[str, Failure],
+    output: Path,
+    *,
+    site: Sequence[tuple[str, str]] = (),
+    finish: Callable[[Path, Path], None] | None = None,
+) -> Path:
+    """Draw `<output>/<notebook>.html` with the folder `<notebook>/` beside it, and return the page's path.
 
-def draw(document: Document, freshness: Mapping[str, Freshness], failures: Mapping[str, Failure], output: Path) -> Path:
-    """Draw `<output>/<notebook>.html` with its artifacts and cell scripts, and return its path.
-
-    `failures` holds the run that failed, or why there was none, of each cell that was to run and did not succeed.
-    Raises `OSError`; the page that was there before stays.
+    Both are written aside, where `finish(final, new)` may take over what the new folder keeps of the old one, and then
+    put in place. `failures` and `site` are as of `render`. Raises `SetupError` as `exclusive.check_page` does, and
+    `OSError`; what was there before stays.
     """
-    (output / "cells").mkdir(parents=True, exist_ok=True)
-    for code in document.cells:
-        with execution.in_utf8():  # written anew: another notebook of the folder may have a cell of the same name
-            shutil.copy2(create_cell_script(code, document.path.parent), output / "cells")
-        if result := freshness[code.id].result:
-            for name in result.run.artifacts:
-                copy = output / "artifacts" / code.id / name
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                write_bytes(copy, (result.folder / name).read_bytes())
-    page = output / f"{document.path.stem}.html"
-    write_text(page, render(document, freshness, failures, _BESIDE))
+    name = document.path.stem
+    final, new, old = output / name, output / f".{name}.new", output / f".{name}.old"
+    page, new_page = output / f"{name}.html", output / f".{name}.html.new"
+    files.restore_folder(final, old)
+    exclusive.check_page(output, name, keeps_history=finish is not None)
+    found = folder.places(document, freshness)
+    try:
+        for left in (new, new_page):  # by a killed build
+            files.remove(left)
+        folder.fill(new, document, freshness, found)
+        if finish:
+            finish(final, new)
+        files.write_text(new_page, render(document, freshness, failures, folder.links(name, found), site))
+        files.replace_folder(new, final, old)
+        new_page.replace(page)
+        files.remove(old)
+    finally:
+        with contextlib.suppress(OSError):
+            files.remove(new)
+            files.remove(new_page)
     return page
 
 
@@ -51,7 +64,11 @@ def render(
     links: Links,
     site: Sequence[tuple[str, str]] = (),
 ) -> str:
-    """Return the page. `site` are the addresses and names of other pages to link to above the title."""
+    """Return the page.
+
+    `failures` holds the run that failed, or why there was none, of each cell that was to run and did not succeed;
+    `site` the addresses and names of other pages to link to above the title.
+    """
     config = document.config
     drawn = {
         code.id: cells.draw(

@@ -1,0 +1,59 @@
+"""Small JSON that others wrote, read strictly: a regular file, bounded in size and depth, of one type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from fluxbench.core import files
+
+T = TypeVar("T")
+
+MOST_BYTES = 16 << 20
+_DEEPEST = 64
+_LARGEST = 2**63  # of an integer
+
+
+class MalformedError(ValueError):
+    """A file does not hold what it must; the message says what is wrong."""
+
+
+def read(path: Path, type_: type[T], most_bytes: int = MOST_BYTES) -> T:
+    """Return the value that a file holds. Raises `OSError` also where it is no regular file, and `MalformedError`."""
+    return decode(files.read_regular(path, most_bytes), type_)
+
+
+def decode(content: bytes, type_: type[T]) -> T:
+    """Return the value of a JSON text. Raises `MalformedError` where it does not fit the type or the bounds.
+
+    msgspec refuses wrong types, numbers that no float holds, and text that is not Unicode.
+    """
+    try:
+        value = msgspec.json.decode(content, type=type_)
+        _check_bounds(msgspec.to_builtins(value))
+    except RecursionError as error:
+        raise MalformedError(f"it must be at most {_DEEPEST} levels deep") from error
+    except MalformedError:
+        raise
+    except ValueError as error:  # msgspec's own, and Python's of a number with thousands of digits
+        raise MalformedError(str(error)) from error
+    return value
+
+
+def _check_bounds(value: Any) -> None:
+    level, ahead = 0, [value]
+    while ahead:
+        level += 1
+        if level > _DEEPEST:
+            raise MalformedError(f"it must be at most {_DEEPEST} levels deep")
+        below: list[Any] = []
+        for each in ahead:
+            if isinstance(each, dict):
+                below += each.values()
+            elif isinstance(each, list):
+                below += each
+            elif isinstance(each, int) and not -_LARGEST <= each < _LARGEST:
+                raise MalformedError("an integer must fit in 64 bits")
+        ahead = below

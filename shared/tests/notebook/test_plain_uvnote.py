@@ -1,0 +1,84 @@
+"""Plain `uvnote build`: a cell of ours that fails costs no other cell its place on the page."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fakes import REPOSITORY, clean, executable, until
+
+from fluxbench.notebook import exclusive
+
+_KEPT = ("answer", "latency", "hardware", "sdpa", "flex", "results")
+_COPY = """import shutil
+shutil.copy("{repository}/reports/cpu/flux/records/flex.jsonl", "flex.jsonl")
+"""
+
+
+def notebook(folder: Path) -> Path:
+    """Write the Flux notebook with a few of its cells, of which one takes published records."""
+    text = (REPOSITORY / "notebooks" / "flux.md").read_text(encoding="utf-8")
+    for cell in re.findall(r"(?ms)^```python id=.*?^```\n", text):
+        cell_id = cell.removeprefix("```python id=").split()[0]
+        if cell_id not in _KEPT:
+            text = text.replace(cell, "")
+        elif cell_id == "flex":
+            text = text.replace(cell, cell.replace("bench.measure()\n", _COPY.format(repository=REPOSITORY)))
+        elif cell_id == "results":
+            text = text.replace(cell, re.sub(r"needs=\S+", "needs=hardware,sdpa,flex", cell))
+    path = folder / "notebooks" / "flux.md"
+    path.parent.mkdir()
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def processes_of(script: str) -> list[int]:
+    """Return the Python processes of a script, parents first."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            arguments = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+        except OSError:
+            continue
+        if arguments and b"python" in arguments[0] and any(each.endswith(script.encode()) for each in arguments):
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def test_a_cell_killed_by_hand_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clean(monkeypatch)
+    executable(tmp_path / "bin" / "uv", "").write_text(f'#!/bin/sh\n"{sys.executable}" "$2"\nexit $?\n')
+    hanging = executable(tmp_path / "python", "import time; time.sleep(600)")
+    scratch = tmp_path / "cache" / "runs" / "of_a_cell"
+    scratch.mkdir(parents=True)
+    variables = {
+        **os.environ,
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY / "shared" / "src"),
+        "FLUXBENCH_CACHE": str(tmp_path / "cache"),
+        "FLUXBENCH_PYTHON": str(hanging),
+    }
+    script = str(notebook(tmp_path).parent / ".uvnote/cells/sdpa.py")
+    command = [sys.executable, "-c", "from uvnote.cli import main; main()", "build", "notebooks/flux.md"]
+    build = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        assert until(lambda: len(processes_of(script)) == 2)
+        assert until(lambda: (tmp_path / "cache" / "runs.lock").exists())
+        with exclusive.scratch(tmp_path / "cache"):  # a `fluxbench build` begins beside it
+            assert scratch.exists()
+        os.kill(processes_of(script)[-1], signal.SIGKILL)
+        build.communicate(timeout=60)
+    finally:
+        build.kill()
+    page = (tmp_path / "site" / "flux.html").read_text(encoding="utf-8")
+    assert "fluxbench: bench.measure was ended by SIGKILL; uvnote keeps this until the cell changes" in page
+    assert "Cell sdpa left nothing, so this page is without it" in page
+    assert [cell_id for cell_id in _KEPT if f'id="cell-{cell_id}"' not in page] == []
+    latency = page.partition('id="cell-latency"')[2].partition('id="cell-hardware"')[0]
+    assert "<svg" in latency
+    assert processes_of(script) == []
