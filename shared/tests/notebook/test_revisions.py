@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notebooks import listing
+from notebooks import Machine, listing
 from sample_records import record
 
 from fluxbench.core.errors import SetupError
@@ -215,3 +215,11 @@ def test_a_damaged_record_is_named(root: Path, damage: Callable[[Path], object],
     refused = refusal("reports/h200", root)
     assert refused.startswith("the records of 'reports/h200' cannot be read: ")
     assert sentence in refused
+
+
+def test_what_a_build_leaves_is_read_as_a_report_is(built: Machine) -> None:
+    side = measured("site", built.folder)
+    assert [(record.cell, record.variant) for record in side.records] == [
+        ("first", "torch_math"),
+        ("second", "torch_native"),
+    ]
