@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from notebooks import Machine
@@ -89,12 +88,13 @@ FILES = {
 
 @pytest.mark.parametrize(("code", "problem"), FILES.values(), ids=FILES)
 def test_a_cells_files_cost_no_other_cell_anything(machine: Machine, code: str, problem: str | None) -> None:
+    machine.monkeypatch.setattr(tempfile, "tempdir", str(machine.folder / "laboratory"))
     machine.write(f"id=a: import os\n{code}", "id=b: print('of b')")
     for _ in range(2):
         problems = machine.build().problems
         assert [each.startswith(f"cell a failed: {problem}") for each in problems] == [True] * bool(problem)
     assert machine.shown("b") == "of b"
-    assert list(Path(tempfile.gettempdir()).glob("fluxbench-cell-*/deeper")) == []
+    assert list((machine.folder / "laboratory").glob("fluxbench-cell-*")) == []
 
 
 def test_an_artifact_may_become_a_folder_and_a_file_again(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -14,7 +15,7 @@ from fakes import REPOSITORY, clean, executable, until
 
 from fluxbench.notebook import exclusive
 
-_KEPT = ("answer", "latency", "hardware", "sdpa", "flex", "results")
+_KEPT = ("latency", "hardware", "sdpa", "flex", "results")
 _COPY = """import shutil
 shutil.copy("{repository}/reports/cpu/flux/records/flex.jsonl", "flex.jsonl")
 """
@@ -50,6 +51,16 @@ def processes_of(script: str) -> list[int]:
     return sorted(found)
 
 
+def is_locked(path: Path) -> bool:
+    if path.exists():
+        with path.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    return False
+
+
 def test_a_cell_killed_by_hand_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clean(monkeypatch)
     executable(tmp_path / "bin" / "uv", "").write_text(f'#!/bin/sh\n"{sys.executable}" "$2"\nexit $?\n')
@@ -68,12 +79,14 @@ def test_a_cell_killed_by_hand_costs_only_itself(tmp_path: Path, monkeypatch: py
     build = subprocess.Popen(command, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
         assert until(lambda: len(processes_of(script)) == 2)
-        assert until(lambda: (tmp_path / "cache" / "runs.lock").exists())
+        assert until(lambda: is_locked(tmp_path / "cache" / "runs.lock"))
         with exclusive.scratch(tmp_path / "cache"):  # a `fluxbench build` begins beside it
             assert scratch.exists()
         os.kill(processes_of(script)[-1], signal.SIGKILL)
         build.communicate(timeout=60)
     finally:
+        for pid in processes_of(script):
+            os.kill(pid, signal.SIGKILL)
         build.kill()
     page = (tmp_path / "site" / "flux.html").read_text(encoding="utf-8")
     assert "fluxbench: bench.measure was ended by SIGKILL; uvnote keeps this until the cell changes" in page
