@@ -14,7 +14,7 @@ from fluxbench.records.status import FlagKind, Status
 _NOT_BELIEVED = (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Records whose workloads form a curve."""
 

@@ -12,7 +12,8 @@ from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAIN
 from fluxbench.records.status import Status
 from fluxbench.variants.forms import simplicity
 
-PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the median"
+PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the time"
+MEASURABLY = "by t tests of differences, corrected for the number of rivals at 5%"
 INTERVALS = "95% intervals in brackets or half of one after ±"
 
 

@@ -66,7 +66,7 @@ def _strips(group: Group) -> list[Strip]:
     beside = any(_burst_beside(record) for record in records)
     note = [
         f"Left of the line is faster. Bars and their marks are {regime}, which ranks: "
-        f"95% intervals; {conditions(records, regime)}. = says that one overlaps another's.",
+        f"95% intervals; {conditions(records, regime)}. = says that there is no measurable difference to another.",
     ]
     if beside:
         note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, BURST)}.")
