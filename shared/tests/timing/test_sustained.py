@@ -139,6 +139,20 @@ def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead_after_the_warm_up(clo
     assert taken.ahead_ms == pytest.approx(7.0)
 
 
+def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_warm_up(clock: Clock) -> None:
+    """As on an H200: 6% fast at first, 8% slow from 0.7 to 1 s, else steady."""
+    began = clock.now
+    seconds = ((0.1, 0.94e-3), (0.7, 1e-3), (1.0, 1.08e-3), (9.0, 1e-3))
+
+    def call(_: object) -> dict[str, object]:
+        clock.now += next(call_s for until, call_s in seconds if clock.now - began < until)
+        return {}
+
+    taken = sustain(Stopwatch(ON_CPU), {"a": call}, {"a": 1e-3}, {"a": [0]}, Plan.on(torch.device("cuda")))
+    assert taken.samples_ms["a"][taken.warm_up :] == pytest.approx([1.0] * 50)  # the shortest block
+    assert taken.settled
+
+
 @pytest.mark.parametrize(
     ("kind", "rounds"), [("cuda", {1e-6: 48, 0.001: 22, 0.0021: 11, 10.0: 5}), ("cpu", {1e-6: 5, 0.015: 4, 10.0: 2})]
 )

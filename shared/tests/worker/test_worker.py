@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from typing import Any
 
@@ -9,11 +10,24 @@ import pytest
 import torch
 from clocks import small_cache
 from fakes import TINIER, TINY, tokens
-from workers import checks, events_of, failures, given, honest, raising, register, timed, trials, variant, wrapped
+from workers import (
+    QUICK,
+    checks,
+    events_of,
+    failures,
+    given,
+    honest,
+    raising,
+    register,
+    timed,
+    trials,
+    variant,
+    wrapped,
+)
 
 from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, Probed, Rates, Ready, Timed, TrialBegan
+from fluxbench.timing.plan import Plan
 from fluxbench.worker.request import Request
-from fluxbench.worker.worker import REFERENCE_EVERY
 
 
 @pytest.fixture(autouse=True)
@@ -59,19 +73,20 @@ def six(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return names
 
 
-def order(process: int, names: tuple[str, ...], **request: Any) -> list[str]:
+def order(process: int, names: tuple[str, ...], plan: Plan = QUICK, **request: Any) -> list[str]:
     """Return whose trial it was in a process, a dot for one of the reference without burst."""
     asked = Request(
         device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), process=process, **request
     )
-    return [trial.variant if trial.burst else "." for trial in trials(events_of(asked))]
+    return [trial.variant if trial.burst else "." for trial in trials(events_of(asked, plan))]
 
 
 def test_the_reference_has_a_trial_first_and_after_every_few_and_last(six: tuple[str, ...]) -> None:
-    assert order(0, six) == [".", *six[:REFERENCE_EVERY], ".", *six[REFERENCE_EVERY:], "."]
-    assert order(0, six[:REFERENCE_EVERY]) == [".", *six[:REFERENCE_EVERY], "."]
+    assert order(0, six) == [".", *six[:5], ".", *six[5:], "."]
+    assert order(0, six[:5]) == [".", *six[:5], "."]
     assert order(0, six[:2]) == [".", *six[:2], "."]
     assert order(0, six[:1]) == [".", six[0]]  # beside a single variant, one is enough
+    assert order(0, six, dataclasses.replace(QUICK, reference_every=None)) == [".", *six]
     # Burst rounds of its own it has only where its record, or nothing else, is asked for.
     assert order(0, ("torch_math", *six[:2])) == ["torch_math", *six[:2], "."]
     assert order(0, six[:1], sustained=False) == ["torch_math", six[0]]

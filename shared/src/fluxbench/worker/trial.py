@@ -33,7 +33,6 @@ from fluxbench.worker.prepared import PreparedWorkload
 _REPEATED_FROM = 0.95
 _SKIPS_BELOW = 0.25
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
-_REFERENCE_S = 0.6  # of a block of the reference, of which there are several beside several variants
 _NO_WORKLOAD = ""  # that of the control kernel
 
 
@@ -121,7 +120,7 @@ class Trial:
             workload: [bound.prepared(inputs) for inputs in self.workloads[workload].rotation]
             for workload, bound in self.calls.items()
         }
-        max_s = _REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
+        max_s = self.plan.reference_block_s if self.name == self.reference else None
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
         expected = {workload: self.workloads[workload].perturbed.expected for workload in self.calls}
         outputs: dict[str, Mapping[str, object]] = {}

@@ -50,8 +50,6 @@ from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.request import Request
 from fluxbench.worker.trial import Trial, Wrong, slept_s
 
-REFERENCE_EVERY = 5  # variants between two trials of the reference
-
 
 class Worker:
     """The state of one process: its device, its stopwatch and its event file."""
@@ -98,7 +96,7 @@ class Worker:
             self.emit("control_kernel", reason=first_sentence(error))
 
     def _measure(self, stopwatch: Stopwatch) -> None:
-        """Give every variant its trial, and the reference one before the first, after every few and after the last."""
+        """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
         workloads = {}
         for workload in self.request.workloads:
             self.emit("begin", variant=None, workload=workload.name)
@@ -129,13 +127,13 @@ class Worker:
             if calls and self._take(trial(name, calls, anchor), burst=True):
                 measured += 1
                 since += 1
-            if since == REFERENCE_EVERY:
+            if since == self.plan.reference_every:
                 self._take(anchor, burst=False)
                 since = 0
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-        if since and measured > 1:  # beside a single one, the block before it is enough
+        if self.plan.reference_every and since and measured > 1:  # beside a single one, the block before it is enough
             self._take(anchor, burst=False)
 
     def _probe(self) -> None:
