@@ -153,7 +153,7 @@ def faster_in_burst(one: Record, other: Record) -> bool:
 
 
 def ties(group: Group, places: Sequence[Ranked]) -> list[list[str]]:
-    """Return the largest sets of neighbours of which none is measurably faster than another; sets of one are left out."""
+    """Return the largest sets of neighbours of which none is measurably faster than another, but sets of one."""
     found = order(group, group.longest)
     line = sorted((place.record for place in places if place.rank), key=found.log)
     sets: list[list[Record]] = []
