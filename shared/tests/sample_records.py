@@ -94,6 +94,7 @@ def record(
                 ratio=ms[regime] / of_reference[regime],
                 ci=shares[regime],
                 converged=(converged or {}).get(regime),
+                statistic="mean" if regime == SUSTAINED else "median",
             )
             for regime in regimes
         }

@@ -12,7 +12,7 @@ from fluxbench.operations import sets
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
 
-# Means by process of the sustained samples that a page of the H200 was drawn from, at 4,608 tokens: fourteen exact kernels.
+# Means by process of the sustained samples of a published page of the H200 at 4,608 tokens: fourteen exact kernels.
 PUBLISHED_MS = {
     "flex_flash": (0.42314, 0.42361, 0.42444),
     "flash_attn_4": (0.42222, 0.42354, 0.42617),

@@ -29,7 +29,7 @@ from fluxbench.report.figures.style import look_of
 from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
 from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.sentences import capitalized, conditions, statistic
 from fluxbench.report.sentences import title as title_of
 from fluxbench.variants.forms import simplicity
 
@@ -78,8 +78,8 @@ def _strips(group: Group) -> list[Strip]:
     passed = [record for forms in kernels.values() for curve in forms for record in curve]
     regime = ranking_regime(passed)
     note = (
-        f"{capitalized(regime)}: medians and 95% intervals; {conditions(passed, regime)}. Numbers are ms at the last "
-        "point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
+        f"{capitalized(regime)}: {statistic(passed, regime)}s and 95% intervals; {conditions(passed, regime)}. "
+        "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
         "forms beats."
     )
     if explained := launch_bound_note(passed):

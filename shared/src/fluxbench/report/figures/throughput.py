@@ -18,7 +18,7 @@ from fluxbench.report.figures.style import INK
 from fluxbench.report.figures.svg import CHARACTER_PT, Strip
 from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.sentences import capitalized, conditions, statistic
 
 _LINE_PT = 14.0  # height of a device rate's name above the rows
 _COUNTED = {
@@ -89,7 +89,7 @@ def _fastest_first(group: Group) -> list[Record]:
 
 
 def _rates(record: Record, unit: str) -> tuple[float, float, float]:
-    """Return the rate at the median time, and its least and its largest at the ends of that time's interval."""
+    """Return the rate at the time, and its least and its largest at the ends of that time's interval."""
     timing, rate = timing_of(record), throughput(record, unit)
     shortest_ms, longest_ms = timing.ci95_ms
     return rate, rate * timing.median_ms / longest_ms, rate * timing.median_ms / shortest_ms
@@ -119,8 +119,8 @@ def _strips(group: Group, results: Results, device: _DeviceRates) -> list[Strip]
         return []
     regime = ranking_regime(records)
     note = (
-        f"{capitalized(regime)}: medians and 95% intervals; {conditions(records, regime)}. {_COUNTED[results.rate]} "
-        f"On this device: {device.words(results.rate)}."
+        f"{capitalized(regime)}: {statistic(records, regime)}s and 95% intervals; {conditions(records, regime)}. "
+        f"{_COUNTED[results.rate]} On this device: {device.words(results.rate)}."
     )
     if explained := launch_bound_note(records):
         note += f" {explained} Such rows have no interval here."
