@@ -79,8 +79,8 @@ def _strips(group: Group) -> list[Strip]:
     regime = ranking_regime(passed)
     note = (
         f"{capitalized(regime)}: {statistic(passed, regime)}s and 95% intervals; {conditions(passed, regime)}. "
-        "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
-        "forms beats."
+        "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form "
+        "that none of their other forms beats."
     )
     if explained := launch_bound_note(passed):
         note += (
