@@ -71,6 +71,17 @@ def test_an_interval_holds_the_true_median_in_about_95_of_100_cases(between_ms: 
     assert 0.88 <= held / 80 < 1
 
 
+def test_a_mean_has_the_right_coverage_with_the_variance_components_that_were_measured() -> None:
+    """Blocks of six samples whose means vary 1.23 times as much as these say; more in `benchmarks/coverage.py`."""
+    rng = np.random.default_rng(0)
+    held, draws = 0, 2000
+    for _ in range(draws):
+        blocks = rng.normal(0, 0.01, (3, 6)) + rng.normal(0, 0.01 * math.sqrt(0.23 / 6), (3, 1))
+        estimate = mean(np.exp(blocks).tolist())
+        held += estimate.low <= math.exp(5e-5) <= estimate.high  # the mean of a sample
+    assert 0.94 <= held / draws <= 0.96
+
+
 def test_the_median_is_that_of_all_samples() -> None:
     assert median([[1.0, 2.0], [3.0, 4.0, 5.0]]).value == 3.0
     for samples in ([[2.0] * 4] * 3, [[2.0]], [[2.0], [2.0] * 30]):
