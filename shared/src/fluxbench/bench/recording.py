@@ -36,7 +36,7 @@ class Context:
 def of_variant(collected: Collected, variant: str, workloads: Sequence[Workload], context: Context) -> Iterator[Record]:
     """Yield the record of a variant at each workload. PASSED needs samples of every process, and possible times."""
     taken = {workload.name: series.of(collected, variant, workload.name) for workload in workloads}
-    timings = _timings(variant, {name: its for name, its in taken.items() if len(its) == context.processes})
+    timings = timings_of(variant, {name: its for name, its in taken.items() if len(its) == context.processes})
     for workload in workloads:
         its = taken[workload.name]
         found = timings.get(workload.name, {})
@@ -114,8 +114,8 @@ def _record(
     return record if failure else with_state(record, collected, taken, checked, context.powers, context.device)
 
 
-def _timings(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
-    """Return a variant's timings by workload and regime."""
+def timings_of(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
+    """Return a variant's timings by workload and regime, from the series of its processes."""
     found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
     own = {name: [each.burst for each in its] for name, its in taken.items()}
     # Each sample over that of the reference in the same round, which shares its clock.
