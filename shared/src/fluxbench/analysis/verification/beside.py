@@ -65,7 +65,9 @@ def _device_file(file: Mapping[str, Any], record: Record) -> Findings:
         limits["sm_clock_max_mhz"] = rates.limits.sm_clock_mhz
         full = Device(kind="cuda", name=str(named.get("name")), memory_bytes=named.get("memory_bytes"))
         if peak(full) is None:
-            yield finding(Kind.DEVICE_FILE, name="memory_bytes", rule="be that of the card", got=named.get("memory_bytes"))
+            yield finding(
+                Kind.DEVICE_FILE, name="memory_bytes", rule="be that of the card", got=named.get("memory_bytes")
+            )
     for key, most in limits.items():
         value = named.get(key)
         if isinstance(value, int | float) and not 0 < value <= most:
@@ -168,7 +170,11 @@ def controls(cells: Sequence[Cell]) -> list[tuple[Cell, Finding]]:
 def _cycles(cell: Cell) -> float | None:
     """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of its rounds, median."""
     clocks = [
-        clock for one in cell.samples or () if one.regime == BURST and one.workload for clock in one.sm_clock_mhz if clock
+        clock
+        for one in cell.samples or ()
+        if one.regime == BURST and one.workload
+        for clock in one.sm_clock_mhz
+        if clock
     ]
     times = [sample for one in cell.samples or () if one.variant in CONTROL for sample in one.samples_ms]
     return median(times) * median(clocks) * 1e3 if times and clocks else None

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from fluxbench.analysis.verification.problem import Finding, Kind, finding
 from fluxbench.bench.series import Series
@@ -36,13 +36,26 @@ class Sampled(Struct, frozen=True, kw_only=True):
     workload: str | None = None  # None: the control kernel's
     beside: str | None = None  # whose rounds the control kernel's samples are of
     calls_per_sample: int = 1
-    ranked_over: int = 1
+    ranked_over: Annotated[int, Meta(ge=1)] = 1
     ranked: tuple[int, ...] = ()
     sm_clock_mhz: tuple[NotNegative | None, ...] = ()
     power_w: tuple[NotNegative | None, ...] = ()
     temperature_c: tuple[float | None, ...] = ()
     throttle_reasons: tuple[tuple[str, ...] | None, ...] = ()
     reference_ms: tuple[Positive, ...] = ()
+    worker: int | None = None  # since method version 7, as the three below: in which of all workers
+    reference: str | None = None
+    settled: bool | None = None  # of a block
+    ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` where lists are not of the samples, or none is ranked."""
+        lists = [self.ranked, self.sm_clock_mhz, self.power_w, self.temperature_c, self.throttle_reasons]
+        lists += [self.reference_ms] * (self.regime == BURST)
+        if not self.samples_ms or (self.workload and any(len(one) != len(self.samples_ms) for one in lists)):
+            raise ValueError(f"a series of {self.variant} must say as much of each sample, and have some")
+        if self.workload and not any(self.ranked):
+            raise ValueError(f"a series of {self.variant} must have a sample that is ranked")
 
     @property
     def warm_up(self) -> int:
@@ -52,7 +65,8 @@ class Sampled(Struct, frozen=True, kw_only=True):
     @property
     def off(self) -> list[bool]:
         """By sample, whether it was taken out after the warm-up."""
-        return [not one and index >= self.warm_up for index, one in enumerate(self.ranked)]
+        begin = self.warm_up
+        return [not one and index >= begin for index, one in enumerate(self.ranked)]
 
     def series(self) -> Series:
         """Return it as the series that it was written from."""
@@ -61,16 +75,19 @@ class Sampled(Struct, frozen=True, kw_only=True):
 
 def merged(blocks: Sequence[Sampled]) -> Series:
     """Return several series of one variant in a process as one, warm-ups first, as `bench.series.sustained` does."""
-    order = [(block, index, index < block.warm_up) for block in blocks for index in range(len(block.samples_ms))]
-    order.sort(key=lambda one: not one[2])
+    parts = []
+    for warm in (True, False):
+        for block in blocks:
+            part = slice(0, block.warm_up) if warm else slice(block.warm_up, None)
+            parts += list(zip(block.samples_ms[part], block.off[part], strict=True))
     return Series(
         regime=blocks[0].regime,
-        samples_ms=[block.samples_ms[index] for block, index, _ in order],
-        spans=[(0.0, 0.0)] * len(order),
-        states=[None] * len(order),
-        off=[block.off[index] for block, index, _ in order],
+        samples_ms=[sample for sample, _ in parts],
+        spans=[(0.0, 0.0)] * len(parts),
+        states=[None] * len(parts),
+        off=[off for _, off in parts],
         reasons=frozenset(),
-        warm_up=sum(warm for *_, warm in order),
+        warm_up=sum(block.warm_up for block in blocks),
         calls=blocks[0].calls_per_sample,
         windows=blocks[0].ranked_over,
     )
@@ -84,7 +101,7 @@ class _Samples(Struct):
 class Cell:
     """What is published of a cell; None where there is no such file."""
 
-    name: str
+    path: Path  # of its records
     records: Sequence[Record]
     samples: Sequence[Sampled] | None = None
     control: ControlTimes | None = None
@@ -102,15 +119,16 @@ class Cell:
         return found
 
 
-def read(path: Path, records: Sequence[Record] | None = None) -> Cell:
+def read(path: Path, records: Sequence[Record] | None = None, homes: Sequence[Path] = ()) -> Cell:
     """Return the cell of a record file, with what lies beside it; `records` are those that could be read.
 
-    Raises `OSError`, and `RecordError` where the records themselves cannot be read. Other damage is in `damaged`.
+    The device's files may be in one of `homes` too, the folders of a build's other cells. Raises `OSError`, and
+    `RecordError` where the records themselves cannot be read. Other damage is in `damaged`.
     """
     damaged: list[Finding] = []
 
-    def beside(*names: str) -> dict[str, Any] | None:
-        for near in (path.with_name(name) for name in names):
+    def beside(*names: str, homes: Sequence[Path] = ()) -> dict[str, Any] | None:
+        for near in (home / name for home in (path.parent, *homes) for name in names):
             if near.is_file():
                 try:
                     found = json.loads(content(near))
@@ -140,13 +158,13 @@ def read(path: Path, records: Sequence[Record] | None = None) -> Cell:
     except (RecordError, OSError) as error:
         damaged.append(finding(Kind.DAMAGED, file="", why=str(error)))
     return Cell(
-        name=name,
+        path=path,
         records=files.read(path) if records is None else records,
         samples=series,
         control=control,
         capabilities=capabilities,
-        device=beside("device.json"),
-        rates=beside(*_RATES),
+        device=beside("device.json", homes=homes),
+        rates=beside(*_RATES, homes=homes),
         damaged=tuple(damaged),
     )
 

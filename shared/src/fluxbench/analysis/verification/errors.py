@@ -55,7 +55,7 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
     rel_l2, rms = errors.rel_l2, None if errors.mse is None else math.sqrt(errors.mse)
     if rel_l2 is None:
         return
-    more, less = 1 + _SLACK, 1 - _SLACK
+    more = 1 + _SLACK
     if errors.rel_l2_by_inputs and rel_l2 not in errors.rel_l2_by_inputs.values():
         yield f"rel_l2 must be that of a kind of inputs, got {rel_l2:.3g}"
     if record.status is Status.PASSED and any(
@@ -66,10 +66,10 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
         yield f"mean_abs must not exceed the root of mse, {rms:.3g}, got {errors.mean_abs:.3g}"
     if rms is not None and errors.max_abs is not None and rms > errors.max_abs * more:
         yield f"the root of mse must not exceed max_abs, {errors.max_abs:.3g}, got {rms:.3g}"
-    if errors.cosine is not None:
-        # With out = expected + error, 1 - cosine is at most 1 - sqrt(1 - rel_l2^2), where the error is orthogonal.
-        if errors.cosine < math.sqrt(max(0.0, 1 - (rel_l2 * more) ** 2)) - 1e-9 or errors.cosine > 1 + 1e-9:
-            yield f"cosine must fit rel_l2 {rel_l2:.3g}, got {errors.cosine:.9g}"
+    # With out = expected + error, cosine is least where the error is orthogonal to the output.
+    smallest = math.sqrt(max(0.0, 1 - (rel_l2 * more) ** 2)) - 1e-9
+    if errors.cosine is not None and not smallest <= errors.cosine <= 1 + 1e-9:
+        yield f"cosine must fit rel_l2 {rel_l2:.3g}, got {errors.cosine:.9g}"
     least = _ROUNDED * _UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
     if 0 <= rel_l2 < least and record.workload.dtype in ("bfloat16", "float16"):
         yield f"rel_l2 must be at least that of rounding the output to {record.workload.dtype}, got {rel_l2:.3g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
+from pathlib import Path
 
 from fluxbench.records.schema import Record
 
@@ -61,16 +62,14 @@ class Problem:
     """One thing that is wrong with a record, or with a cell where there is no variant."""
 
     kind: Kind
-    cell: str
+    path: Path  # of the cell's records
     variant: str | None = None
     workload: str | None = None
     values: Mapping[str, object] = field(default_factory=dict)  # what the sentence of its kind names
 
     def is_of(self, record: Record) -> bool:
-        """Whether it is of this record, or of all of its cell."""
-        return self.cell == record.cell and (
-            self.variant is None or (self.variant, self.workload) == (record.variant, record.workload.name)
-        )
+        """Whether it is of this record of its cell, or of all of them."""
+        return self.variant is None or (self.variant, self.workload) == (record.variant, record.workload.name)
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ class _Taken:
     process: int
     variant: str
     worker: int = 0
+    reference: str | None = None  # where its series name it
     series: dict[tuple[str, str], Sampled] = field(default_factory=dict)  # by workload and regime
 
     @property
@@ -51,11 +52,18 @@ class _Taken:
 
 
 class Rebuilt:
-    """The trials of a cell, from the order of its series: a worker begins with the first trial of its reference."""
+    """The trials of a cell, from the order of its series.
+
+    Where these do not name their worker, one begins with a process or with burst samples of the reference.
+    """
 
     def __init__(self, cell: Cell) -> None:
         self._trials = _trials(cell.samples or ())
-        self._references = {trial.worker: trial.variant for trial in self._trials if trial.is_reference}
+        self._references = {
+            trial.worker: trial.reference or trial.variant
+            for trial in self._trials
+            if trial.reference or trial.is_reference
+        }
 
     @property
     def references(self) -> set[str]:
@@ -148,12 +156,12 @@ def _trials(series: Sequence[Sampled]) -> list[_Taken]:
         key = (one.workload, one.regime)
         last = trials[-1] if trials else None
         if ended or last is None or (last.process, last.variant) != (one.process, one.variant) or key in last.series:
-            last = _Taken(one.process, one.variant)
+            last = _Taken(one.process, one.variant, one.worker or 0, one.reference)
             trials.append(last)
         last.series[key] = one
         ended = False
     worker, process = 0, None
-    for trial in trials:
+    for trial in trials if not all(one.worker for one in trials) else ():
         worker += trial.is_first or trial.process != process
         trial.worker, process = worker, trial.process
     return trials

@@ -121,22 +121,24 @@ def against_samples(record: Record, cell: Cell, expected: Mapping[str, Expected]
                 continue
             ranked = _ranked(those, name)
             if ranked and not min(ranked) * (1 - within) <= got <= max(ranked) * (1 + within):
-                yield finding(
-                    Kind.TELEMETRY, regime=regime, name=name, least=min(ranked), most=max(ranked), got=got
-                )
+                yield finding(Kind.TELEMETRY, regime=regime, name=name, least=min(ranked), most=max(ranked), got=got)
         reasons = {reason for one in those for reason in chain.from_iterable(filter(None, one.throttle_reasons))}
         if unseen := set(state.throttle_reasons) - reasons:
             yield finding(Kind.FLAG, flag="throttle_reasons", expected="those of samples", got=", ".join(unseen))
     loaded = [one for one in series if one.regime == SUSTAINED]
     watts = _ranked(loaded, "power_w")
     state_ = record.telemetry.get(SUSTAINED)
-    if watts and state_ and state_.power_w and not (
-        min(watts) * (1 - _SAME_POWER) <= state_.power_w <= max(watts) * (1 + _SAME_POWER)
+    if (
+        watts
+        and state_
+        and state_.power_w
+        and not (min(watts) * (1 - _SAME_POWER) <= state_.power_w <= max(watts) * (1 + _SAME_POWER))
     ):
         yield finding(
             Kind.TELEMETRY, regime=SUSTAINED, name="power_w", least=min(watts), most=max(watts), got=state_.power_w
         )
     yield from _discarded(record, series, expected)
+    yield from _counted(record, series, on_gpu)
 
 
 def _ranked(series: Iterable[Sampled], name: str) -> list[float]:
@@ -157,5 +159,28 @@ def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str,
         share = sum(sum(one.off) for one in affected) / sum(len(one.off) for one in affected) if affected else 0.0
         if affected and not flag:
             yield finding(Kind.NO_FLAG, flag=FlagKind.DISCARDED.value, why=f"{share:.1%} of its {regime} samples")
-        elif flag and regime == BURST and flag.value is not None and abs(flag.value - share) > _SHARE and not is_reference:
+        elif (
+            flag
+            and regime == BURST
+            and flag.value is not None
+            and abs(flag.value - share) > _SHARE
+            and not is_reference
+        ):
             yield finding(Kind.FLAG, flag=flag.kind.value, expected=f"{share:.4f}", got=flag.value)
+
+
+def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Findings:
+    """Yield a flag whose count of processes is not that of the blocks, where these say what it counts."""
+    blocks = [one for one in series if one.settled is not None and one.ahead_ms is not None]
+    if not blocks or record.variant in {one.reference for one in blocks}:  # a reference has several in a process
+        return
+    asked = {
+        FlagKind.NOT_SETTLED: sum(not one.settled for one in blocks),
+        FlagKind.LAUNCH_BOUND: sum(one.ahead_ms < median(one.samples_ms) for one in blocks) if on_gpu else 0,
+    }
+    for kind, count in asked.items():
+        flag = record.flagged(kind)
+        if count and not flag:
+            yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{count} processes")
+        elif flag and flag.value != count:
+            yield finding(Kind.FLAG, flag=kind.value, expected=count or "none", got=flag.value)

@@ -38,9 +38,7 @@ def range_of(record: Record) -> Findings:
 def of_record(record: Record) -> Findings:
     """Yield what the times of a record cannot be by themselves."""
     for regime, timing in record.timings.items():
-        arithmetic = faster_than_possible(
-            timing.median_ms, record.workload, device_of(record), record.precision_class
-        )
+        arithmetic = faster_than_possible(timing.median_ms, record.workload, device_of(record), record.precision_class)
         if arithmetic:
             yield finding(Kind.ROOFLINE, regime=regime, arithmetic=arithmetic)
             continue
@@ -59,9 +57,11 @@ def against_samples(record: Record, cell: Cell, expected: Mapping[str, Expected]
         yield from _series(record, one)
     for regime, timing in record.timings.items():
         found = expected.get(regime)
-        yield from _of_regime(record, regime, timing, found) if found else [
-            finding(Kind.SAMPLES, regime=regime, what="processes", expected="none", got=timing.processes)
-        ]
+        yield from (
+            _of_regime(record, regime, timing, found)
+            if found
+            else [finding(Kind.SAMPLES, regime=regime, what="processes", expected="none", got=timing.processes)]
+        )
 
 
 def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> Findings:
@@ -69,7 +69,9 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
     if counts[0] != counts[1]:
         yield finding(Kind.SAMPLES, regime=regime, what="counts by process", expected=counts[0], got=counts[1])
         return
-    of_found, of_record = ([sample for part in parts for sample in part] for parts in (found.samples_ms, timing.samples_ms))
+    of_found, of_record = (
+        [sample for part in parts for sample in part] for parts in (found.samples_ms, timing.samples_ms)
+    )
     if off := next((pair for pair in zip(of_found, of_record, strict=True) if not _equal(*pair)), None):
         yield finding(Kind.SAMPLES, regime=regime, what="ms", expected=f"{off[0]:.6g}", got=f"{off[1]:.6g}")
         return
@@ -90,10 +92,7 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
 def _series(record: Record, one: Sampled) -> Findings:
     """Yield what a series cannot be."""
     yield from _short(record, one.regime, one.samples_ms)
-    flags = (one.ranked, one.sm_clock_mhz, one.power_w, one.temperature_c, one.throttle_reasons)
-    if any(len(flag) != len(one.samples_ms) for flag in flags):
-        yield finding(Kind.SAMPLES, regime=one.regime, what="lengths", expected="one", got="several")
-    elif 2 * sum(one.off) >= len(one.samples_ms) - one.warm_up or not any(one.ranked):
+    if 2 * sum(one.off) >= len(one.samples_ms) - one.warm_up:
         yield finding(Kind.RANKED, regime=one.regime, process=one.process)
 
 

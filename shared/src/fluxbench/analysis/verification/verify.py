@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fluxbench.analysis.verification import beside, errors, origin, state, times
 from fluxbench.analysis.verification.cell import CONTROL, Cell
 from fluxbench.analysis.verification.problem import Finding, Findings, Kind, Problem, finding
-from fluxbench.analysis.verification.rebuilt import Rebuilt
-from fluxbench.records import fingerprint
+from fluxbench.analysis.verification.rebuilt import Expected, Rebuilt
+from fluxbench.records import files, fingerprint
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 
@@ -17,8 +17,8 @@ from fluxbench.records.status import Status
 def verify(cells: Sequence[Cell], known: Sequence[Cell] = ()) -> list[Problem]:
     """Return what is wrong with cells of one target.
 
-    `known` are cells of other targets: the control kernel takes the same cycles on the same model of device. Samples
-    may be missing from a cell without a timing alone; what they would say is not checked then.
+    `known` are cells of other targets: the control kernel takes the same cycles on the same model of device. Where a
+    cell's samples are missing, its records are checked by themselves.
     """
     problems = [problem for cell in cells for problem in _of_cell(cell)]
     records = [(cell, record) for cell in cells for record in cell.records]
@@ -37,7 +37,7 @@ def verify(cells: Sequence[Cell], known: Sequence[Cell] = ()) -> list[Problem]:
     problems += [_whose(one, by_id[id(record)], record) for record, one in errors.of_all([r for _, r in records])]
     mine = {id(cell) for cell in cells}
     problems += [_whose(one, cell) for cell, one in beside.controls([*cells, *known]) if id(cell) in mine]
-    return list({(p.kind, p.cell, p.variant, p.workload, str(p.values)): p for p in problems}.values())
+    return list({(p.kind, p.path, p.variant, p.workload, str(p.values)): p for p in problems}.values())
 
 
 def _of_cell(cell: Cell) -> Iterator[Problem]:
@@ -56,8 +56,10 @@ def _of_cell(cell: Cell) -> Iterator[Problem]:
         yield from (_whose(one, cell, record) for one in _of_record(record, cell, timings))
 
 
-def _of_record(record: Record, cell: Cell, timings: dict[str, dict[str, dict[str, object]]]) -> Findings:
+def _of_record(record: Record, cell: Cell, timings: Mapping[str, Mapping[str, Mapping[str, Expected]]]) -> Findings:
     yield from origin.provenance(record)
+    if record.cell != files.cell_of(cell.path):
+        yield finding(Kind.NAME, field="cell", expected=files.cell_of(cell.path), got=record.cell)
     yield from origin.names(record)
     yield from errors.of_one(record)
     if out := list(times.range_of(record)):
@@ -85,13 +87,8 @@ def _unrecorded(cell: Cell, rebuilt: Rebuilt) -> Findings:
 def _whose(one: Finding, cell: Cell, record: Record | None = None) -> Problem:
     return Problem(
         kind=one.kind,
-        cell=cell.name,
+        path=cell.path,
         variant=record.variant if record else None,
         workload=record.workload.name if record else None,
         values=one.values,
     )
-
-
-def cells_of(problems: Iterable[Problem]) -> set[str]:
-    """Return the cells of which something is wrong with all records."""
-    return {problem.cell for problem in problems if problem.variant is None}
