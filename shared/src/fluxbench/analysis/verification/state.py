@@ -39,7 +39,7 @@ def of_record(record: Record, cell: Cell) -> Findings:
         expected = (power_w or 0.0) * record.sustained.median_ms
         low, high = record.energy_ci95_mj or (record.energy_mj, record.energy_mj)
         if abs(record.energy_mj / expected - 1) > _EQUAL if expected else True:
-            rule = f"power times the sustained time, {expected:.6g} mJ"
+            rule = f"be the power times the sustained time, {expected:.6g} mJ"
             yield finding(Kind.COST, name="energy_mj", rule=rule, got=record.energy_mj)
         elif not low <= record.energy_mj <= high:
             yield finding(Kind.COST, name="energy_ci95_mj", rule="hold the energy", got=f"{low:.6g} to {high:.6g}")
