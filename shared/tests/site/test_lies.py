@@ -80,7 +80,9 @@ def of_series(change: Callable[[Data], object], *, regime: str = "burst", contro
     """Return the lie that changes the series of a variant in a regime, or the control kernel's."""
 
     def wanted(one: Data) -> bool:
-        return one["regime"] == regime and (one["variant"] == "control_kernel" if control else "triton" in one["variant"])
+        return one["regime"] == regime and (
+            one["variant"] == "control_kernel" if control else "triton" in one["variant"]
+        )
 
     return edited("triton.samples.json.gz", lambda data: [change(one) for one in data["series"] if wanted(one)])
 
@@ -212,7 +214,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "no samples file": (lambda home: (home / "triton.samples.json.gz").unlink(), "there is no such file"),
     "swapped variants": (edited("cudnn_frontend.jsonl", swapped), "samples must be those of|must match"),
     "another reference": (
-        of_first(put(*TIME, "reference_variant", "torch_math")), "its reference must be that of its samples, torch_flash"
+        of_first(put(*TIME, "reference_variant", "torch_math")), "reference must be that of its samples, torch_flash"
     ),
     "a variant left out": (
         edited("cudnn_frontend.jsonl", lambda records: records.pop()), "is in the samples and must have a record"
@@ -266,7 +268,7 @@ LIES: dict[str, tuple[Lie, str]] = {
     "rates above the limit": (edited("rates.json", put("matmul_tflops", 5000.0)), "matmul_tflops must be at most"),
     "capabilities all yes": (edited("triton.capabilities.json", yes_to_all), "must be one that it declares"),
     "a time that no call takes": (
-        of_first(put("timings", "burst", "ratio_ci95", [5e-324, 1e9])), "burst: ratios must be those of times within 1e-06"
+        of_first(put("timings", "burst", "ratio_ci95", [5e-324, 1e9])), "ratios must be those of times within 1e-06"
     ),
     "no cross-check": (of_first(lambda record: record.pop("cupti")), "it must have the flag no_cupti"),
     "a record twice": (edited("triton.jsonl", lambda records: records.append(records[0])), "one record of it in flux"),
@@ -308,7 +310,9 @@ def test_a_lying_record_is_not_drawn_and_the_others_are(sent: Path, tmp_path: Pa
     assert "triton.jsonl: triton_flash at flux1-1024px-t128 is left out: " in target.problems[0]
 
 
-@pytest.mark.parametrize("history", sorted(REPORTS.glob("*/flux/history/*")), ids=lambda path: "-".join(path.parts[-4::3]))
+@pytest.mark.parametrize(
+    "history", sorted(REPORTS.glob("*/flux/history/*")), ids=lambda path: "-".join(path.parts[-4::3])
+)
 def test_the_history_is_believed(history: Path) -> None:
     assert measured(str(history), history).records
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 from drawn import lines, texts, tooltips
-from sample_records import LAUNCH_BOUND, changed, timing
+from sample_records import LAUNCH_BOUND
 from sites import HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, several, write
 
 from fluxbench.analysis.groups import groups
 from fluxbench.cli import main
 from fluxbench.core.files import write_gzip
-from fluxbench.records.schema import BURST, SUSTAINED
+from fluxbench.records.schema import SUSTAINED
 from fluxbench.report.headline import answer
 from fluxbench.site import cards
 from fluxbench.site.draw import draw

@@ -30,8 +30,8 @@ class Site:
 def draw(reports: Path, check: Check = verify) -> Site:
     """Draw `index.html` and `compare.html` from the records below a folder.
 
-    Records in which `check` finds a problem are left out. Raises `SetupError` where it is no folder, `OSError` where the
-    pages cannot be written; those before stay then.
+    Records in which `check` finds a problem are left out. Raises `SetupError` where it is no folder, `OSError` where
+    the pages cannot be written; those before stay then.
     """
     if not reports.is_dir():
         raise SetupError(f"the reports must be a folder, got {reports}")

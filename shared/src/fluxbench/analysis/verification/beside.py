@@ -95,9 +95,11 @@ def _capabilities(name: str, found: Mapping[str, Any]) -> Findings:
         return
     declared = _declared(variant)
     for key, result in found.items():
-        status, _, reason = str(result).partition(": ")  # as schema 1 kept them
-        if isinstance(result, dict):
-            status, reason = str(result.get("status")), result.get("reason")
+        status, reason = (
+            (result.get("status"), result.get("reason"))
+            if isinstance(result, dict)
+            else str(result).partition(": ")[::2]  # as schema 1 kept them
+        )
         if key not in declared:
             yield finding(Kind.CAPABILITY, variant=name, key=key, rule="be one that it declares", got=status)
         elif status not in ("yes", "no", "wrong"):

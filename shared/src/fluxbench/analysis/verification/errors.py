@@ -30,16 +30,15 @@ def of_one(record: Record) -> Findings:
     declared = formed.variant.quantized_budget_rel_l2 if formed else None
     passed = record.status is Status.PASSED
     for output, errors in record.errors.items():
-        where = {"output": output}
         if declared is not None and errors.budget_rel_l2 != declared:
-            yield finding(Kind.BUDGET, **where, expected=declared, got=errors.budget_rel_l2)
+            yield finding(Kind.BUDGET, output=output, expected=declared, got=errors.budget_rel_l2)
         elif declared is None and formed and errors.budget_rel_l2 > (most := _most(record)):
-            yield finding(Kind.EXACT_BUDGET, **where, most=most, got=errors.budget_rel_l2)
+            yield finding(Kind.EXACT_BUDGET, output=output, most=most, got=errors.budget_rel_l2)
         if passed and (errors.rel_l2 is None or errors.nan_count > 0 or errors.rel_l2 > errors.budget_rel_l2):
             got = f"{errors.nan_count} elements that are not finite" if errors.nan_count else errors.rel_l2
-            yield finding(Kind.OVER_BUDGET, **where, budget=errors.budget_rel_l2, got=got)
+            yield finding(Kind.OVER_BUDGET, output=output, budget=errors.budget_rel_l2, got=got)
         for rule in _contradictions(record, errors):
-            yield finding(Kind.ERRORS, **where, rule=rule)
+            yield finding(Kind.ERRORS, output=output, rule=rule)
 
 
 def _most(record: Record) -> float:

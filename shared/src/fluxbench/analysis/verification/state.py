@@ -35,8 +35,8 @@ def of_record(record: Record, cell: Cell) -> Findings:
             if value is not None and not least <= value <= most:
                 yield finding(Kind.TELEMETRY, regime=regime, name=name, least=least, most=most, got=value)
     if record.sustained and record.energy_mj is not None:
-        power_w = state.power_w if (state := record.telemetry.get(SUSTAINED)) else None
-        expected = (power_w or 0.0) * record.sustained.median_ms
+        loaded = record.telemetry.get(SUSTAINED)
+        expected = ((loaded and loaded.power_w) or 0.0) * record.sustained.median_ms
         low, high = record.energy_ci95_mj or (record.energy_mj, record.energy_mj)
         if abs(record.energy_mj / expected - 1) > _EQUAL if expected else True:
             rule = f"be the power times the sustained time, {expected:.6g} mJ"
@@ -171,12 +171,12 @@ def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str,
 
 def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Findings:
     """Yield a flag whose count of processes is not that of the blocks, where these say what it counts."""
-    blocks = [one for one in series if one.settled is not None and one.ahead_ms is not None]
-    if not blocks or record.variant in {one.reference for one in blocks}:  # a reference has several in a process
+    blocks = [(one, one.ahead_ms) for one in series if one.settled is not None and one.ahead_ms is not None]
+    if not blocks or record.variant in {one.reference for one, _ in blocks}:  # a reference has several in a process
         return
     asked = {
-        FlagKind.NOT_SETTLED: sum(not one.settled for one in blocks),
-        FlagKind.LAUNCH_BOUND: sum(one.ahead_ms < median(one.samples_ms) for one in blocks) if on_gpu else 0,
+        FlagKind.NOT_SETTLED: sum(not one.settled for one, _ in blocks),
+        FlagKind.LAUNCH_BOUND: sum(ahead_ms < median(one.samples_ms) for one, ahead_ms in blocks) if on_gpu else 0,
     }
     for kind, count in asked.items():
         flag = record.flagged(kind)
