@@ -87,8 +87,14 @@ def of_series(change: Callable[[Data], object], *, regime: str = "burst", contro
     return edited("triton.samples.json.gz", lambda data: [change(one) for one in data["series"] if wanted(one)])
 
 
-def both(*lies: Lie) -> Lie:
-    return lambda home: [lie(home) for lie in lies] and None
+def both(*changes: Callable[[Any], object]) -> Callable[[Any], None]:
+    """Return the lie, or the change of data, that makes several."""
+
+    def change(data: Any) -> None:
+        for each in changes:
+            each(data)
+
+    return change
 
 
 def scale(*path: str, by: float) -> Callable[[Data], object]:

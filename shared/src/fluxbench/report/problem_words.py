@@ -51,7 +51,7 @@ _WORDS = {
         "{process}"
     ),
     Kind.REFERENCE: "{regime}: its reference must be that of its samples, {expected}, got {got}",
-    Kind.VALUE: "{regime}: {name} must follow from the samples, {expected:.6g}, got {got:.6g}",
+    Kind.VALUE: "{regime}: {name} must follow from the samples, {expected}, got {got}",
     Kind.WIDTH: "{regime}: half of {name} must be at least {least:.2%} for samples that vary so, got {got:.2%}",
     Kind.TELEMETRY: "{regime}: {name} must be {least:g} to {most:g}, got {got:g}",
     Kind.COST: "{name} must {rule}, got {got}",

@@ -18,8 +18,9 @@ _UNIT_ROUNDOFF = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-24}
 # u / sqrt(3) each relative to itself: an absolute error, which the exponential makes a relative one.
 _MOST_ROUNDINGS, _MOST_ROUNDINGS_ELSEWHERE = 2, 80
 _FORWARD = ("attention", "decode")
-_ALIKE = 0.2  # by which exact budgets of one workload and kind of inputs differ, whose seeds may be different
-_SAME_REFERENCE = 0.02  # the same for the mean square of the reference, which is of thousands of numbers
+# By which budgets and the mean square of the reference differ at one workload and kind of inputs, whose seeds may be
+# different: that of inputs with a bias in V is of 3,072 random numbers, and has a standard deviation of 2.5%.
+_ALIKE = 0.3
 _ROUNDED = 0.9  # share of the error of rounding the output, which no kernel can be without
 _SLACK = 1e-3  # relative, for float64 sums in another order
 
@@ -32,7 +33,7 @@ def of_one(record: Record) -> Findings:
     for output, errors in record.errors.items():
         if declared is not None and errors.budget_rel_l2 != declared:
             yield finding(Kind.BUDGET, output=output, expected=declared, got=errors.budget_rel_l2)
-        elif declared is None and formed and errors.budget_rel_l2 > (most := _most(record)):
+        elif record.precision_class == "exact" and errors.budget_rel_l2 > (most := _most(record)):
             yield finding(Kind.EXACT_BUDGET, output=output, most=most, got=errors.budget_rel_l2)
         if passed and (errors.rel_l2 is None or errors.nan_count > 0 or errors.rel_l2 > errors.budget_rel_l2):
             got = f"{errors.nan_count} elements that are not finite" if errors.nan_count else errors.rel_l2
@@ -57,10 +58,6 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
     more = 1 + _SLACK
     if errors.rel_l2_by_inputs and rel_l2 not in errors.rel_l2_by_inputs.values():
         yield f"rel_l2 must be that of a kind of inputs, got {rel_l2:.3g}"
-    if record.status is Status.PASSED and any(
-        one is None or one > errors.budget_rel_l2 * more for one in errors.rel_l2_by_inputs.values()
-    ):
-        yield "rel_l2_by_inputs must be within the budget"
     if rms is not None and errors.mean_abs is not None and errors.mean_abs > rms * more:
         yield f"mean_abs must not exceed the root of mse, {rms:.3g}, got {errors.mean_abs:.3g}"
     if rms is not None and errors.max_abs is not None and rms > errors.max_abs * more:
@@ -76,7 +73,7 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
 
 def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:
     """Yield the records whose budget or reference is not that of the others at their workload."""
-    alike: dict[tuple[object, ...], list[tuple[Record, Errors]]] = {}
+    alike: dict[tuple[str, str, str], list[tuple[Record, Errors]]] = {}
     for record in records:
         for output, errors in record.errors.items():
             kind = next((k for k, value in errors.rel_l2_by_inputs.items() if value == errors.rel_l2), None)
@@ -84,13 +81,13 @@ def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:
                 alike.setdefault((record.workload.name, output, kind), []).append((record, errors))
     for (_, output, _), those in alike.items():
         exact = [(r, e) for r, e in those if r.precision_class == "exact"]
-        middle = median(e.budget_rel_l2 for _, e in exact) if exact else 0.0
+        budget = median(e.budget_rel_l2 for _, e in exact) if exact else 0.0
         for record, errors in exact if len(exact) > 2 else ():
-            if abs(errors.budget_rel_l2 / middle - 1) > _ALIKE:
-                yield record, finding(Kind.OTHER_BUDGET, output=output, expected=middle, got=errors.budget_rel_l2)
+            if abs(errors.budget_rel_l2 / budget - 1) > _ALIKE:
+                yield record, finding(Kind.OTHER_BUDGET, output=output, expected=budget, got=errors.budget_rel_l2)
         squares = [(r, e.mse / e.rel_l2**2) for r, e in those if e.mse and e.rel_l2]
         middle = median(square for _, square in squares) if squares else 0.0
         for record, square in squares if len(squares) > 2 else ():
-            if abs(square / middle - 1) > _SAME_REFERENCE:
+            if abs(square / middle - 1) > _ALIKE:
                 rule = "mse over rel_l2 squared must be that of the other kernels on the same inputs"
                 yield record, finding(Kind.ERRORS, output=output, rule=f"{rule}, {middle:.4g}, got {square:.4g}")

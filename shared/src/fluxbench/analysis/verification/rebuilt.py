@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median, mode
@@ -11,14 +12,14 @@ from fluxbench.bench import recording
 from fluxbench.bench.collected import Trial
 from fluxbench.bench.events import Timed
 from fluxbench.bench.series import ProcessSeries, against_one
-from fluxbench.records.schema import BURST, SUSTAINED, Interval
+from fluxbench.records.schema import BURST, SUSTAINED, Timing
 
 ESTIMATED_FROM = 7  # the method version from which on `bench.recording` computes timings as it does now
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a timing must be; intervals are None where they cannot be computed again, before `ESTIMATED_FROM`."""
+    """What a timing must be; before `ESTIMATED_FROM` without its intervals, whose estimator is gone."""
 
     samples_ms: Sequence[Sequence[float]]
     discarded: int
@@ -26,8 +27,7 @@ class Expected:
     median_ms: float
     ratio: float
     quotients: Sequence[Sequence[float]]  # by process, samples over the reference's
-    ci95_ms: Interval | None = None
-    ratio_ci95: Interval | None = None
+    timing: Timing | None = None  # all of it, from `ESTIMATED_FROM` on
 
 
 @dataclass(eq=False)
@@ -84,16 +84,7 @@ class Rebuilt:
         exact = recording.timings_of(variant, taken)
         return {
             workload: {
-                regime: Expected(
-                    samples_ms=timing.samples_ms,
-                    discarded=timing.discarded,
-                    reference_variant=timing.reference_variant,
-                    median_ms=timing.median_ms,
-                    ratio=timing.ratio,
-                    quotients=found[workload][regime].quotients,
-                    ci95_ms=timing.ci95_ms,
-                    ratio_ci95=timing.ratio_ci95,
-                )
+                regime: dataclasses.replace(found[workload][regime], timing=timing)
                 for regime, timing in by_regime.items()
             }
             for workload, by_regime in exact.items()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from statistics import median
+from typing import Any
 
 from fluxbench.analysis.verification.cell import Cell, Sampled
 from fluxbench.analysis.verification.origin import device_of
@@ -15,7 +17,7 @@ from fluxbench.records.schema import Record, Timing
 
 _TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven days
 _ROUNDING = 2e-6  # ms, and relative: samples are kept with six decimals
-_OF_INTERVAL = 1e-4  # relative: intervals are of samples before they are rounded
+_WITHIN = 2e-5  # relative, of what follows from samples before they were rounded
 _LEAST_SHARE = 0.1  # of the median of its series, under which a sample is none of the same call
 _LEAST_WIDTH = 0.25  # of an interval, over a plain estimate from the spread of its samples
 
@@ -78,15 +80,14 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
     if found.reference_variant and timing.reference_variant != found.reference_variant:
         yield finding(Kind.REFERENCE, regime=regime, expected=found.reference_variant, got=timing.reference_variant)
         return
+    if found.timing is not None:
+        for name in found.timing.__struct_fields__:
+            yield from _value(regime, name, getattr(found.timing, name), getattr(timing, name))
+        return
     for name in ("discarded", "median_ms", "ratio"):
         yield from _value(regime, name, getattr(found, name), getattr(timing, name))
-    if found.ci95_ms is None:
-        if record.variant != timing.reference_variant:
-            yield from _width(regime, "ratio_ci95", timing.ratio, timing.ratio_ci95, found.quotients)
-        return
-    for name in ("ci95_ms", "ratio_ci95"):
-        for expected, got in zip(getattr(found, name), getattr(timing, name), strict=True):
-            yield from _value(regime, name, expected, got, _OF_INTERVAL)
+    if record.variant != timing.reference_variant:
+        yield from _width(regime, "ratio_ci95", timing.ratio, timing.ratio_ci95, found.quotients)
 
 
 def _series(record: Record, one: Sampled) -> Findings:
@@ -115,9 +116,15 @@ def _copied(parts: Sequence[Sequence[float]]) -> tuple[int, int] | None:
     return None
 
 
-def _value(regime: str, name: str, expected: float, got: float, within: float = 2e-5) -> Findings:
-    if abs(got / expected - 1 if expected else got) > within and not _equal(expected, got):
+def _value(regime: str, name: str, expected: Any, got: Any) -> Findings:
+    """Yield a value that is not the expected one, or differs from it anywhere where both are sequences."""
+    if isinstance(expected, tuple) and isinstance(got, tuple) and len(expected) == len(got):
+        for pair in zip(expected, got, strict=True):
+            yield from itertools.islice(_value(regime, name, *pair), 1)
+    elif expected != got and not (isinstance(expected, float | int) and isinstance(got, float | int)):
         yield finding(Kind.VALUE, regime=regime, name=name, expected=expected, got=got)
+    elif expected != got and abs(got - expected) > max(_WITHIN * abs(expected), _ROUNDING):
+        yield finding(Kind.VALUE, regime=regime, name=name, expected=f"{expected:.6g}", got=f"{got:.6g}")
 
 
 def _equal(one: float, other: float) -> bool:
