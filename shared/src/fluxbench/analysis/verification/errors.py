@@ -81,10 +81,10 @@ def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:
                 alike.setdefault((record.workload.name, output, kind), []).append((record, errors))
     for (_, output, _), those in alike.items():
         exact = [(r, e) for r, e in those if r.precision_class == "exact"]
-        budget = median(e.budget_rel_l2 for _, e in exact) if exact else 0.0
-        for record, errors in exact if len(exact) > 2 else ():
-            if abs(errors.budget_rel_l2 / budget - 1) > _ALIKE:
-                yield record, finding(Kind.OTHER_BUDGET, output=output, expected=budget, got=errors.budget_rel_l2)
+        least = min((e.budget_rel_l2 for _, e in exact), default=0.0)
+        for record, errors in exact:
+            if errors.budget_rel_l2 > (1 + _ALIKE) * least:
+                yield record, finding(Kind.OTHER_BUDGET, output=output, expected=least, got=errors.budget_rel_l2)
         squares = [(r, e.mse / e.rel_l2**2) for r, e in those if e.mse and e.rel_l2]
         middle = median(square for _, square in squares) if squares else 0.0
         for record, square in squares if len(squares) > 2 else ():
