@@ -193,5 +193,10 @@ def _bootstrap_medians(samples: Samples, rng: np.random.Generator, chosen: NDArr
     values = padded[chosen[..., None], inner]
     # A shorter process must not be drawn more often than it has samples: its surplus draws are left out.
     values[np.arange(size) >= lengths[chosen][..., None]] = np.nan
-    drawn: NDArray[np.float64] = np.nanmedian(values.reshape(len(chosen), -1), axis=1)
+    values = np.sort(values.reshape(len(chosen), -1), axis=1)  # NaN last; many times faster than np.nanmedian
+    middle, rows = lengths[chosen].sum(axis=1) // 2, np.arange(len(chosen))
+    odd = lengths[chosen].sum(axis=1) % 2 == 1
+    drawn: NDArray[np.float64] = np.where(
+        odd, values[rows, middle], (values[rows, middle - 1] + values[rows, middle]) / 2
+    )
     return drawn
