@@ -27,8 +27,8 @@ _NEEDED = (
     "attention",
     "inputs",
     "reference",
+    "reference_at",
     "bind",
-    "perturbations",
 )
 
 
