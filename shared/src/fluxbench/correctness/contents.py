@@ -26,7 +26,7 @@ _CPU_POOL, _CPU_WHOLE_POOL = 6, 2
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Content:
     """Inputs of a call, and rows of its right outputs at some tokens."""
 
@@ -153,4 +153,4 @@ def _fitting(content: Content, device: torch.device, share: float) -> int:
     """Return how many contents the free memory of a GPU may hold."""
     free, _ = torch.cuda.mem_get_info(device)
     each = sum(x.nbytes for tensors in (content.inputs, content.rows) for x in tensors.values())
-    return int(_MEMORY_SHARE * share * free) // each
+    return int(_MEMORY_SHARE * share * free / each)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -28,7 +29,6 @@ _MAX_REST_S = 1.0
 _MAX_REPEATED, _MIN_REPEATED = 5, 3  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun, beyond the fewest
 REPEATS = (2, 6)  # fewest and most calls on the same contents
-_BY_KEY = ("samples_ms", "places", "launch_ms", "others_ms", "call_cpu_ms")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,13 @@ class Burst:
     others_ms: dict[Key, list[float]]
     call_cpu_ms: dict[Key, list[float]]  # of all threads in a call
     resting_ms: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, keys: Iterable[Key]) -> Burst:
+        """Return one without a round yet."""
+        names = ("samples_ms", "places", "launch_ms", "others_ms", "call_cpu_ms")
+        by_key: dict[str, Any] = {name: {key: [] for key in keys} for name in names}
+        return cls(**by_key)
 
 
 def burst(
@@ -65,7 +72,7 @@ def burst(
     a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
     of one before the first.
     """
-    taken = Burst(**{name: {key: [] for key in calls} for name in _BY_KEY})
+    taken = Burst.of(calls)
     drawn = {key: contents[key[1]].draw(rounds, rng) if key[1] in contents else [] for key in calls}
     launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, contents)
     rest = plan.first_rest_s

@@ -7,14 +7,23 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+
+
+class Given(Protocol):
+    """What the calls of a block get, as `timing.rotation.Rotation` gives it."""
+
+    def turn(self, calls: int) -> Sequence[Any]:
+        """Return what the next calls get, in order."""
+
+    def keep(self, outputs: Any) -> None:
+        """Take what the last call of a turn returned, before another call may overwrite it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,15 +47,15 @@ def sustain(
     stopwatch: Stopwatch,
     calls: Mapping[str, Callable[[Any], Any]],
     call_s: Mapping[str, float],
-    rotation: Mapping[str, Rotation],
+    given: Mapping[str, Given],
     plan: Plan,
     max_s: float | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
-    stretches in succession whose means agree within `settled_within`. `rotation` says what is called with, and gets
-    what the last call of each window returned. All durations are those that were measured.
+    stretches in succession whose means agree within `settled_within`. `given` says what is called with. All durations
+    are those that were measured.
     """
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
     names = list(calls)
@@ -57,7 +66,7 @@ def sustain(
     windows: list[tuple[float, float]] = []
     ahead_s: list[float] = []
     while True:
-        turns = {workload: rotation[workload].turn(1 + counts[workload]) for workload in calls}
+        turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
         began = time.monotonic()
         chosen = names[len(windows) % len(names)]
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
@@ -65,10 +74,10 @@ def sustain(
         for workload, call in calls.items():
             turn = turns[workload][1:]
             stopwatch.record()
-            for given in turn:
-                out = call(given)
+            for inputs in turn:
+                out = call(inputs)
             stopwatch.record()
-            rotation[workload].keep(out)  # before another call may overwrite it
+            given[workload].keep(out)
             del out
         launched = time.monotonic()
         totals_ms = stopwatch.between_ms()[::2]

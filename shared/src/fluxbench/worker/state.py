@@ -20,6 +20,10 @@ def _flag(owner: Any, name: str) -> Setting:
     return lambda: getattr(owner, name), lambda value: setattr(owner, name, value)
 
 
+def _autocast(kind: str) -> Setting:
+    return lambda: torch.is_autocast_enabled(kind), lambda on: torch.set_autocast_enabled(kind, on)
+
+
 _EVERYWHERE: Mapping[str, Setting] = {
     "threads": (torch.get_num_threads, torch.set_num_threads),
     "interop threads": (torch.get_num_interop_threads, None),
@@ -37,13 +41,7 @@ _EVERYWHERE: Mapping[str, Setting] = {
     "efficient sdp": (torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
     "math sdp": (torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
     "cudnn sdp": (torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp),
-    **{
-        f"autocast on {kind}": (
-            lambda kind=kind: torch.is_autocast_enabled(kind),
-            lambda on, kind=kind: torch.set_autocast_enabled(kind, on),
-        )
-        for kind in ("cpu", "cuda")
-    },
+    **{f"autocast on {kind}": _autocast(kind) for kind in ("cpu", "cuda")},
 }  # fmt: skip
 _AFFINITY: Mapping[str, Setting] = {
     "CPU affinity": (lambda: os.sched_getaffinity(0), lambda cores: os.sched_setaffinity(0, cores))
@@ -63,7 +61,7 @@ _ON_GPU: Mapping[str, Setting] = {
         lambda: torch.cuda.get_per_process_memory_fraction(),
         lambda share: torch.cuda.set_per_process_memory_fraction(share),
     ),
-    "allocator settings": (lambda: torch._C._accelerator_getAllocatorSettings(), None),  # type: ignore[attr-defined]
+    "allocator settings": (lambda: torch._C._accelerator_getAllocatorSettings(), None),
 }
 
 
