@@ -102,7 +102,7 @@ class Contents:
             if drawn and drawn[-1] is pool[0]:
                 pool.append(pool.pop(0))
             drawn += pool
-        if not any(content.expected for content in drawn[:count]):
+        if all(content.expected is None for content in drawn[:count]):
             drawn[rng.randrange(count)] = self.whole(rng)
         return drawn[:count]
 
