@@ -10,8 +10,8 @@ from sample_events import ERRORS, READY, checked, failed, parsed, timed
 
 from fluxbench.bench import events
 from fluxbench.bench.events import Checked, Failed, Probed, ProbeResult, Rates, Ready, Timed
-from fluxbench.records.schema import Errors, Flag, RecordError
-from fluxbench.records.status import FlagKind, Status
+from fluxbench.records.schema import Errors, RecordError
+from fluxbench.records.status import Status
 
 ANY: dict[str, Any] = timed("flex", 2, control_ms=(0.5,) * 4, cupti={"tiny": (0.9, 1.0)})
 

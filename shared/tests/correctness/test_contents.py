@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def test_contents_are_drawn_in_random_order_and_all_before_one_again() -> None:
     for seed in range(5):
         drawn = contents.draw(15, random.Random(seed))
         assert len(drawn) == 15
-        assert all(one is not after for one, after in zip(drawn, drawn[1:], strict=False))
+        assert all(one is not after for one, after in itertools.pairwise(drawn))
         assert {id(each) for each in drawn[:6]} == {id(each) for each in contents.pool}
         assert any(each.expected for each in contents.draw(2, random.Random(seed)))
     assert contents.draw(6, random.Random(0)) != contents.draw(6, random.Random(1))

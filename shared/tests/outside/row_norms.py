@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -44,6 +45,9 @@ class RowNorms:
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return q, k and v."""
         return qkv.make(self.attention(shape), kind, qkv.generator("row norms", kind, seed, device))
+
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Change nothing."""
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
         """Return the norms by unfused operations."""

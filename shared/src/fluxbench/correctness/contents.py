@@ -73,7 +73,7 @@ class Contents:
         """
         on_cpu = device.type == "cpu"
         first = _whole(workload, 0, case, device)
-        fitting = 3 * _CPU_POOL if on_cpu else _fitting(first, device, share)
+        fitting = 2 * _CPU_POOL if on_cpu else _fitting(first, device, share)
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3))
         by_rows = operations.find(workload.operation).reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
@@ -116,10 +116,12 @@ class Contents:
 
 
 def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:
-    """Return inputs of a workload's first kind that nobody can have seen before."""
+    """Return inputs of a workload's first kind that nobody can have seen before, of a random magnitude."""
     operation = operations.find(workload.operation)
     seed = int.from_bytes(os.urandom(6), "little")
-    return operation.inputs(workload.shape, operation.input_kinds[0], seed, device)
+    inputs = operation.inputs(workload.shape, operation.input_kinds[0], seed, device)
+    operation.rescale(workload.shape, inputs, unforeseen())
+    return inputs
 
 
 def unforeseen() -> random.Random:

@@ -46,6 +46,7 @@ def judge_rows(sampled: Sequence[Sampled], case: Case, quantized_budget: float |
         expected = torch.stack([each.content.rows[name] for each in sampled])
         error = (torch.stack([each.rows[name] for each in sampled]).double() - expected).square()
         squares = torch.stack([_by_call_and_head(error), _by_call_and_head(expected.square())])
+        squares /= squares[1].sum(dim=1)[:, None]  # each call counts alike, whatever its magnitude
         budget = case.budget(name, quantized_budget)
         for what, dim in (("calls", 2), ("heads", 1)):
             of_error, of_expected = squares.sum(dim).cpu()

@@ -26,6 +26,7 @@ _NEEDED = (
     "cost",
     "attention",
     "inputs",
+    "rescale",
     "reference",
     "reference_at",
     "bind",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fluxbench.operations import math_attention, qkv, sampled_rows
+from fluxbench.operations import magnitudes, math_attention, qkv, sampled_rows
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Cost, Shape
@@ -38,6 +39,10 @@ class AttentionForward:
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return q, k and v, see `qkv.make`."""
         return qkv.make(self.attention(shape), kind, qkv.generator(f"{sorted(shape.items())}", kind, seed, device))
+
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Rescale q, k and v."""
+        magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
         """Return unfused attention in a dtype."""

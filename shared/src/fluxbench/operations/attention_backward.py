@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import math_attention, qkv
+from fluxbench.operations import magnitudes, math_attention, qkv
 from fluxbench.operations.attention import PARTS
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
@@ -51,6 +52,10 @@ class AttentionBackward:
         of_output = (call.batch, call.seq_len_q, call.heads, call.head_dim_v)
         tensors["dout"] = torch.randn(of_output, generator=rng, device=rng.device).to(tensors["q"].dtype)
         return tensors
+
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Rescale q, k and v."""
+        magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
         """Return the gradients of unfused attention in a dtype."""

@@ -7,6 +7,7 @@ torch inside functions alone: the processes that have no torch ask them for shap
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -71,6 +72,12 @@ class Operation(Protocol):
 
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return the inputs of a call: the same for the same arguments on the same kind of device."""
+
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Multiply inputs by random powers of two, in place, such that outputs lose no precision by it.
+
+        So what a kernel kept of the magnitudes of others is wrong. Nothing, where no such factors are known.
+        """
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
         """Return the outputs by plain torch operations computed in a dtype.

@@ -202,8 +202,8 @@ class Trial:
 
     def _warm_s(self, workload: str) -> float:
         """Return how long a warm call takes."""
-        contents = self.workloads[workload].contents
-        prepared = self.calls[workload].prepared(contents.put(contents.other(contents.present, self.rng)))
+        inputs = fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)  # others are new in burst
+        prepared = self.calls[workload].prepared(inputs)
         self.stopwatch.wait()
         self.stopwatch.spin(0.0, 5)
         self.stopwatch.record()
