@@ -55,7 +55,9 @@ SKIPS: Process = {"block_ms": (1.9,) * 6}
 REPEATS: Process = {"repeated": 0.94}
 ASIDE: Process = {"wall_s": 0.16}
 THREADS: Process = {"processor": (11.0, 0.1, 0.5)}
-OF = {  # by rule: a process that it finds, one that it does not, on which device, and what is said
+OF: dict[
+    str, tuple[Process, Process, bool, str]
+] = {  # by rule: a process that it finds, one that it does not, on which device, and what is said
     "side by side": (REPEATS, {"repeated": 0.96}, True, "a call on repeated inputs takes 94% of one on new inputs"),
     "between regimes": (
         {"block_ms": (7.9,) * 6},
