@@ -67,9 +67,9 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_cache(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 16) -> None:
     """Let the machine have a last-level cache of 64 KiB, which is written over in no time."""
-    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 16)
+    monkeypatch.setattr(os, "sysconf", lambda name: size)
 
 
 class LikeAGPU(Stopwatch):

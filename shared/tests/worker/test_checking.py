@@ -25,7 +25,7 @@ from fluxbench.timing import profiler
 from fluxbench.variants import forms
 from fluxbench.variants._base import Variant
 from fluxbench.variants.forms import FormedVariant
-from fluxbench.worker.__main__ import standby
+from fluxbench.worker.__main__ import load_early, standby
 from fluxbench.worker.checking import Checked, Failed, check
 
 SMALL = tokens("small", 48)
@@ -155,12 +155,15 @@ def test_a_worker_that_waits_has_loaded_its_variants(monkeypatch: pytest.MonkeyP
         loaded.append(name)
         if name == "broken":  # which is left for later
             raise ImportError("no")
+        torch.set_grad_enabled(False)
         return honest(call)
 
     register(monkeypatch, *(variant(name, functools.partial(load, name)) for name in ("broken", "made_up")))
     monkeypatch.setattr(sys, "stdin", io.StringIO('["request.json", "events.jsonl"]\n'))
-    assert standby(["broken", "made_up"]) == ["request.json", "events.jsonl"]
+    assert load_early(["broken", "made_up"]) == {"made_up": "changes process-wide state: grad mode True -> False"}
+    assert torch.is_grad_enabled()
+    assert standby() == ["request.json", "events.jsonl"]
     assert loaded == ["broken", "made_up"]
     with pytest.raises(SystemExit) as caught:
-        standby([])
+        standby()
     assert caught.value.code == 0

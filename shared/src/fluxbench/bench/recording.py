@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import msgspec
 
 from fluxbench import variants
-from fluxbench.bench import series
+from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.series import ProcessSeries, Series, reference_of
 from fluxbench.bench.state import with_state
@@ -63,7 +63,7 @@ def _failure(
 ) -> _Failure | None:
     """Return why a variant has no time at a workload, or None."""
     if failed := collected.failed.get((variant, workload.name)):
-        return _Failure(failed.status, failed.reason, failed.flag)
+        return _Failure(failed.status, failed.reason)
     if len(taken) < context.processes:
         reason = f"timed in {len(taken)} of {context.processes} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
@@ -72,6 +72,8 @@ def _failure(
         if impossible := faster_than_possible(timing.median_ms, workload, context.device, kind):
             flag = Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, regime=regime, value=timing.median_ms)
             return _Failure(Status.ERROR, f"{regime}: {impossible}", flag)
+    if doubt := believing.doubt(collected, taken, workload.name, on_gpu=context.device.kind != "cpu"):
+        return _Failure(Status.ERROR, doubt.reason, doubt.flag)
     return None
 
 

@@ -37,7 +37,7 @@ def judge(
 
     There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout.
     """
-    if wrong := _wrong_kind(outputs, case):
+    if wrong := wrong_kind(outputs, case):
         return {}, wrong
     errors: dict[str, Errors] = {}
     wrong = None
@@ -54,7 +54,7 @@ def judge(
 
 def verdict(outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None) -> str | None:
     """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
-    if wrong := _wrong_kind(outputs, case):
+    if wrong := wrong_kind(outputs, case):
         return wrong
     for name, expected in case.expected.items():
         out = outputs[name]
@@ -97,7 +97,8 @@ def _named(output: str, reason: str) -> str:
     return reason if output == "out" else f"{output}: {reason}"
 
 
-def _wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
+def wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
+    """Return why outputs are not of the names, kind, shape, dtype, device and layout that they must be, or None."""
     if outputs.keys() != case.expected.keys():
         return f"the outputs must be {', '.join(case.expected)}, got {', '.join(outputs) or 'none'}"
     for name, expected in case.expected.items():
