@@ -57,7 +57,7 @@ def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str
         case = _case(operation, kind, tuple(changes.items()))
         bound = found.bind(FormedVariant(variant, EAGER), shape(**changes))
         outputs = bound({name: x.clone() for name, x in case.inputs.items()})
-        if reason := judge(outputs, case, variant.quantized_budget_rel_l2)[1]:
+        if reason := judge(outputs, case, variant.quantized_budget_rel_l2, variant.precision_class)[1]:
             return f"{kind}: {reason}"
     return None
 

@@ -181,7 +181,7 @@ def test_every_call_that_a_variant_supports_is_right_on_a_gpu(variant: Variant, 
             bound = found.bind(FormedVariant(variant, EAGER), workload.shape)
             for kind in found.input_kinds:
                 case = Case.make(workload, kind, 0, torch.device("cuda"))
-                results[key, kind] = judge(bound(case.inputs), case, variant.quantized_budget_rel_l2)[1]
+                results[key, kind] = judge(bound(case.inputs), case, variant.quantized_budget_rel_l2, variant.precision_class)[1]
     assert results == dict.fromkeys(results)
 
 

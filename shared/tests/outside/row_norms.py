@@ -45,9 +45,9 @@ class RowNorms:
         """Return q, k and v."""
         return qkv.make(self.attention(shape), kind, qkv.generator("row norms", kind, seed, device))
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = "exact") -> Tensors:
         """Return the norms by unfused operations."""
-        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype).norm(dim=-1)}
+        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype, precision).norm(dim=-1)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return an attention with the norms after it."""

@@ -110,7 +110,9 @@ def _try(variant: Variant, operation: Operation, shape: Shape, device: torch.dev
     try:
         bound = operation.bind(FormedVariant(variant, EAGER), shape)
         poison(case.expected.values(), case.dtype)
-        errors, wrong = judge(bound(inputs), case, variant.quantized_budget_rel_l2)
+        errors, wrong = judge(
+            bound(inputs), case, variant.quantized_budget_rel_l2, variant.precision_class
+        )
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     except Exception as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from fluxbench.operations import math_attention, qkv, symmetries
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Perturbation, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Cost, Shape
@@ -39,9 +40,9 @@ class AttentionForward:
         """Return q, k and v, see `qkv.make`."""
         return qkv.make(self.attention(shape), kind, qkv.generator(f"{sorted(shape.items())}", kind, seed, device))
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return unfused attention in a dtype."""
-        return {"out": math_attention.forward(self.attention(shape), inputs, dtype)}
+        return {"out": math_attention.forward(self.attention(shape), inputs, dtype, precision)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of the kernel's attention."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluxbench.device.model import Device
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants.forms import EAGER, Form
@@ -64,7 +65,7 @@ class Variant:
     capabilities: Capabilities
     refuses: Callable[[Device, AttentionCall], str | None] = lambda device, call: None
     forms: tuple[Form, ...] = (EAGER,)
-    precision_class: str = "exact"
+    precision_class: str = EXACT  # of `operations.precision.CLASSES`
     quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
     kernel_pattern: str | None = None
     backward_kernel_pattern: str | None = None

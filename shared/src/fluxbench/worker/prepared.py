@@ -73,10 +73,10 @@ class PreparedWorkload:
         """The cases by kind of inputs, that of timed calls first."""
         return {operations.find(self.workload.operation).input_kinds[0]: self.case, **self.other_kinds}
 
-    def judge(self, kept: Kept, quantized_budget: float | None) -> str | None:
+    def judge(self, kept: Kept, quantized_budget: float | None, precision: str) -> str | None:
         """Return why the outputs of a timed call are wrong, or None."""
         expected = kept.expected(self.case.expected) if kept.expected else self.case.expected
-        return verdict(kept.outputs, self.case.expecting(expected), quantized_budget)
+        return verdict(kept.outputs, self.case.expecting(expected), quantized_budget, precision)
 
     def restore(self) -> str | None:
         """Put all inputs back as they were for the next variant; return why the one before is wrong, or None."""
@@ -95,7 +95,7 @@ def _case(workload: Workload, inputs: Tensors, device: torch.device, number: int
     """Return these inputs with their reference; on a CPU, which takes seconds for it, those of the first process."""
     kept = Path(f"case-{workload.name}-{number}.pt")
     if device.type == "cpu" and kept.is_file():
-        return Case.load(kept)
+        return Case.load(kept, workload)
     case = Case.of(operations.find(workload.operation), workload, inputs)
     if device.type == "cpu":
         case.save(kept)

@@ -168,7 +168,9 @@ class Trial:
         """Judge the kept outputs of timed calls, the inputs, and whether all work was done; put the inputs back."""
         timed = "right when checked, wrong when timed"
         for workload, kept in self._outputs:
-            if wrong := self.workloads[workload].judge(kept, self.variant.quantized_budget_rel_l2):
+            if wrong := self.workloads[workload].judge(
+                kept, self.variant.quantized_budget_rel_l2, self.variant.precision_class
+            ):
                 self.wrong.setdefault(workload, Wrong(Status.INCORRECT, f"{timed}: {wrong}"))
         self._outputs = []
         for workload in self.calls:
