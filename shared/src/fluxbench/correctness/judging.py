@@ -10,7 +10,7 @@ import torch
 
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.deviation import Deviation, Worst, place_of_worst
-from fluxbench.operations.precision import CLASSES, EXACT, ROUNDED, TF32
+from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,8 +39,8 @@ def judge(
 ) -> tuple[dict[str, Errors], str | None]:
     """Return the errors of each output and why the outputs are wrong, or None where they are right.
 
-    There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout. Of an
-    output that is wrong for an exact kernel, and right for one of another class, the reason names the class.
+    There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout. Where a
+    kernel of float32 inputs is wrong because it uses TF32, the reason names that class.
     """
     if wrong := _wrong_kind(outputs, case):
         return {}, wrong
@@ -55,7 +55,7 @@ def judge(
         if errors[name].nan_count:
             reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
         elif reason and quantized_budget is None and precision == EXACT:
-            reason += _right_for(name, deviation, case)
+            reason += _right_for_tf32(name, deviation, case)
         wrong = wrong or (reason and _named(name, reason))
     return errors, wrong
 
@@ -111,14 +111,11 @@ def _over(deviation: Deviation, budgets: Worst) -> str | None:
     return None
 
 
-def _right_for(name: str, deviation: Deviation, case: Case) -> str:
-    """Return the precision class in which an output would be right, as the end of a sentence; empty where in none."""
-    dtype = str(case.dtype).removeprefix("torch.")
-    for precision in (ROUNDED, TF32):
-        known = CLASSES[precision]
-        if dtype in known.dtypes and not _over(deviation, case.budgets(name, precision=precision)):
-            return f"; within that of class {precision}, which may round {known.rounds}"
-    return ""
+def _right_for_tf32(name: str, deviation: Deviation, case: Case) -> str:
+    """Return that an output would be right in the class `tf32`, as the end of a sentence; empty where it would not."""
+    if case.dtype != torch.float32 or _over(deviation, case.budgets(name, precision=TF32)):
+        return ""
+    return f"; it is within that of class {TF32}, which may round {CLASSES[TF32].rounds}"
 
 
 def _named(output: str, reason: str) -> str:

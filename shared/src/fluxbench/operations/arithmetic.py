@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Change = Callable[[torch.Tensor], torch.Tensor]
     Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
-_SUMMED_AT_ONCE = 16  # products that one matrix instruction adds to a float16 accumulator (PTX ISA, mma.m16n8k16)
+_SUMMED_AT_ONCE = 4  # products that a matrix instruction adds to a float16 accumulator, at least (PTX ISA, mma.m8n8k4)
 _TF32_DROPS = 0x1FFF  # the 13 bits of a float32 significand that TF32 lacks
 
 
@@ -25,13 +25,14 @@ class Arithmetic:
     operand: Change  # of a matrix product
     intermediate: Change  # every other value
     product: Product
+    scores_too: bool = False  # are rounded, and so is the rest of the softmax
 
 
 def of(dtype: torch.dtype, precision: str) -> Arithmetic:
     """Return the arithmetic of a precision class on inputs of a dtype; float64 rounds nothing.
 
     TF32 operands are truncated: tensor cores ignore the low bits of what is not rounded before, which errs more than
-    rounding. float16 partial sums are rounded after each 16 products; no tensor core has bfloat16 accumulators.
+    rounding. float16 partial sums are rounded after each 4 products; no tensor core has bfloat16 accumulators.
     """
     import torch
 
@@ -41,7 +42,7 @@ def of(dtype: torch.dtype, precision: str) -> Arithmetic:
     if precision == EXACT:
         return Arithmetic(to_dtype, _same, _summed_in_turn if dtype == torch.float32 else torch.matmul)
     if precision == ROUNDED:
-        return Arithmetic(to_dtype, to_dtype, _summed_in_float16 if dtype == torch.float16 else torch.matmul)
+        return Arithmetic(to_dtype, to_dtype, _summed_in_float16 if dtype == torch.float16 else torch.matmul, True)
     if precision == TF32:
         return Arithmetic(_truncated, _same, torch.matmul)
     raise ValueError(f"precision class must be exact, rounded or tf32, got {precision!r}")

@@ -66,9 +66,16 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
 def _probabilities(
     q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic
 ) -> torch.Tensor:
-    """Return the softmax of the scores, `[queries, keys]`, by powers of two as fused kernels have it."""
-    rows = rounds.operand(q * (q.shape[-1] ** -0.5 * math.log2(math.e)))
-    scores = rounds.intermediate(rounds.product(rows, rounds.operand(k).T))
+    """Return the softmax of the scores, `[queries, keys]`, by powers of two as fused kernels have it.
+
+    Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
+    they scale them.
+    """
+    scale = q.shape[-1] ** -0.5 * math.log2(math.e)
+    if rounds.scores_too:
+        scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.T)) * scale)
+    else:
+        scores = rounds.product(rounds.operand(q * scale), rounds.operand(k).T)
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
     weights = rounds.intermediate(rounds.intermediate(scores - scores.amax(dim=-1, keepdim=True)).exp2())
