@@ -28,7 +28,7 @@ NORM = 5.0  # of `out`
 RIGHT = {name: x.bfloat16() for name, x in EXPECTED.items()}
 
 
-def both(outputs: dict[str, Any], **options: float) -> str | None:
+def both(outputs: dict[str, Any], **options: Any) -> str | None:
     """Return the verdict on outputs, which `judge` and `verdict` share."""
     reason = judge(outputs, CASE, **options)[1]
     assert verdict(outputs, CASE, **options) == reason
@@ -128,7 +128,7 @@ def noisy(out: torch.Tensor) -> None:
     [
         (
             lambda out: out[-1, -1, -1].zero_(),
-            r"error 1.57e-02 of head \[1, 23\] is over the budget 4.59e-03 of a head",
+            r"error 1.64e-02 of head \[1, 23\] is over the budget 4.59e-03 of a head",
         ),
         (lambda out: out[0, 7, 1].copy_(out[0, 9, 0]), r"of head \[0, 1\] is over"),
         (lambda out: out[1, 5, 3, 9].mul_(10), r"of head \[1, 3\] is over"),

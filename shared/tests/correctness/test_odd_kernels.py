@@ -6,6 +6,7 @@ With `SEEDS=200` (`make seeds`) it takes half an hour; by itself a few seconds.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from fluxbench.correctness.judging import judge
 from fluxbench.variants.forms import EAGER, FormedVariant
 
 SEEDS = int(os.environ.get("SEEDS", "1"))
-SHAPES = {  # tokens, head_dim and more
+SHAPES: dict[str, tuple[int, int, dict[str, Any]]] = {  # tokens, head_dim and more
     "33x64": (33, 64, {}),
     "77x96 grouped": (77, 96, {"heads": 4, "kv_heads": 2}),
     "123x128": (123, 128, {"heads": 3, "kv_heads": 1, "batch": 2}),
@@ -41,7 +42,7 @@ KERNELS = {
 @pytest.mark.parametrize("name", SHAPES)
 def test_no_right_kernel_is_refused(name: str, dtype: str) -> None:
     seq_len, head_dim, more = SHAPES[name]
-    workload = tokens(name, seq_len, dtype=dtype, **{"head_dim_qk": head_dim, "head_dim_v": head_dim, **more})
+    workload = tokens(name, seq_len, dtype=dtype, head_dim_qk=head_dim, head_dim_v=head_dim, **more)
     operation = operations.find("attention")
     bound = {
         (precision, key): operation.bind(FormedVariant(variant(key, load), EAGER), workload.shape)

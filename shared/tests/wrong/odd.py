@@ -57,7 +57,8 @@ def streamed(
     low: torch.dtype | None = None,
 ) -> torch.Tensor:
     """Return attention by an online softmax over blocks of keys; its probabilities are rounded to `low`."""
-    out, _ = stream(*heads_first(q, k, v), causal, block=block, lazy=lazy, exp2=exp2, low=low or q.dtype)
+    queries, keys, values = heads_first(q, k, v)
+    out, _ = stream(queries, keys, values, causal, block=block, lazy=lazy, exp2=exp2, low=low or q.dtype)
     return back(out, q.dtype)
 
 
@@ -93,8 +94,9 @@ def stream(
 def split_kv(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
     """Keys are cut into parts, whose outputs are put together by their sums."""
     size = -(-k.shape[1] // SPLITS)
+    queries, keys, values = heads_first(q, k, v)
     parts = [
-        stream(*heads_first(q, k, v), causal, block=BLOCK, lazy=0.0, exp2=torch.exp2, low=q.dtype, begin=at,
+        stream(queries, keys, values, causal, block=BLOCK, lazy=0.0, exp2=torch.exp2, low=q.dtype, begin=at,
                end=min(at + size, k.shape[1]))
         for at in range(0, k.shape[1], size)
     ]  # fmt: skip

@@ -1,8 +1,8 @@
 """In what order the variants of a group stand, and which are tied.
 
 Variants are ranked at the last workload of a group, where each number is one that was measured and has its own
-interval; a mean over the curve would have neither. The sustained regime ranks. Exact and quantized kernels are ranked
-apart, since they are not equally correct.
+interval; a mean over the curve would have neither. The sustained regime ranks. Kernels of different precision
+classes are ranked apart, since they are not equally correct.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, is_launch_bound, not_launch_bound, timing_of
+from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 
-CLASSES = ("exact", "quantized")
+CLASSES = tuple(precision.CLASSES)  # in the order of pages
 
 
 @dataclass(frozen=True)

@@ -68,9 +68,9 @@ class Case:
     @classmethod
     def load(cls, path: Path, workload: Workload) -> Case:
         """Return the case of a workload that `save` kept."""
-        *tensors, dtype, kept = torch.load(path)
+        inputs, expected, dtype, kept = torch.load(path)
         yardsticks = {name: {key: Worst(**worst) for key, worst in of.items()} for name, of in kept.items()}
-        return cls(operations.find(workload.operation), workload.shape, *tensors, dtype, yardsticks)
+        return cls(operations.find(workload.operation), workload.shape, inputs, expected, dtype, yardsticks)
 
     def expecting(self, expected: Tensors) -> Case:
         """Return the case with other right outputs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,6 +32,20 @@ class Errors:
     def budget_share(self) -> float:
         """The share of its budget that the output takes; infinite where it is not finite."""
         return math.inf if self.rel_l2 is None else self.rel_l2 / self.budget_rel_l2
+
+
+def worse(one: Errors, other: Errors) -> Errors:
+    """Return the errors that take more of their budget, with the larger shares that heads and rows take of theirs."""
+    worst = max(one, other, key=lambda each: each.budget_share)
+    return replace(
+        worst,
+        head_budget_share=_larger(one.head_budget_share, other.head_budget_share),
+        row_budget_share=_larger(one.row_budget_share, other.row_budget_share),
+    )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((share for share in (one, other) if share is not None), default=None)
 
 
 def judge(

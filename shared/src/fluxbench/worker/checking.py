@@ -16,7 +16,7 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import poison, restore
-from fluxbench.correctness.judging import Errors, judge
+from fluxbench.correctness.judging import Errors, judge, worse
 from fluxbench.operations.precision import CLASSES
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
@@ -81,10 +81,7 @@ def check(
             errors, wrong = {}, None
         if wrong := wrong or changed:
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
-        worst = {
-            name: max(found, worst.get(name, found), key=lambda each: each.budget_share)
-            for name, found in errors.items()
-        } or worst
+        worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
     if first and profile is None:  # of an operation with one kind of inputs
         started = time.perf_counter()
