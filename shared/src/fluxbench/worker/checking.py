@@ -17,7 +17,6 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import poison, restore
 from fluxbench.correctness.judging import Errors, judge, worse
-from fluxbench.operations.precision import CLASSES
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
@@ -77,7 +76,7 @@ def check(
         errors, wrong = judge(out, case, variant.quantized_budget_rel_l2, variant.precision_class)
         for name, found in errors.items():
             by_inputs.setdefault(name, {})[kind] = found.rel_l2
-        if kind in CLASSES[variant.precision_class].ungated and errors:
+        if errors and not variant.gated_kinds([kind]):
             errors, wrong = {}, None
         if wrong := wrong or changed:
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))

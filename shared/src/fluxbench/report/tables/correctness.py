@@ -24,8 +24,8 @@ _WORDS = (
     "Errors against the float64 reference (no unit). rel L2 stands for each kind of inputs: normal noise, and others "
     "that make low precision hard (docs/methodology.md); worse: the one of the kind on which it takes more of its "
     "budget. All other numbers of a row are of that kind: the budget, error / budget, abs max, mean abs, MSE, cosine "
-    "and NaN. Heads and rows have budgets of their own; their shares are the largest over all kinds. A quantized kernel "
-    "has no budget on peaked and tailed inputs.",
+    "and NaN. Heads and rows have budgets of their own; their shares are the largest over all kinds. Quantized "
+    "kernels have no budget on peaked and tailed inputs.",
     "So abs max, mean abs and MSE compare only between rows of the same kind; exact kernels with the same budget at "
     "the same workload are. A kind with - is not recorded; older records hold the worse one alone.",
 )
