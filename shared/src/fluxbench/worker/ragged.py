@@ -48,12 +48,13 @@ def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> s
     if variant.supports(_model(device), operation.attention(shape)):
         return None
     case = _case(of.operation, tuple(sorted(shape.items())), device)
-    bound = operation.bind(formed, shape)
     words = f"{_BATCH} batch entries of {TOKENS} keys"
     for inputs, how in ((_strided(case.inputs), f"{words}, strides unequal"), (case.inputs, words)):
         poison(case.expected.values(), case.dtype)
         try:
-            outputs = bound(inputs)
+            outputs = operation.bind(formed, shape)(
+                inputs
+            )  # bound anew: a kernel may keep the strides it was built for
         except Exception as error:  # a library says in words of its own that it takes no such views
             if inputs is case.inputs or "CUDA error" in str(error):
                 raise
