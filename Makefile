@@ -32,7 +32,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test check bench setup format screenshots lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test seeds check bench setup format screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ doctor: .venv/ready  ## list what this machine has and lacks, and which variants
 
 test: .venv/dev  ## run the tests that need no GPU
 	cd shared && ../$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
+
+seeds: .venv/dev  ## judge right but odd kernels on 200 seeds; takes half an hour
+	cd shared && SEEDS=200 ../$(BIN)/python -m pytest -q -n 2 tests/correctness/test_odd_kernels.py
 
 check: .venv/dev  ## check format, lint, types, the import rule and what must agree across files; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared

@@ -31,6 +31,7 @@ ANYWHERE = Capabilities(
     dtypes=("bfloat16", "float16", "float32"), minimum=(5, 0), cpu=True, causal=YES, gqa=YES, backward=YES,
     separate_head_dims=True,
 )  # fmt: skip
+CHECKED = 5  # calls in which a kernel is checked: four kinds of inputs, and a ragged shape
 honest: Load = variants.find("torch_math").variant.load
 
 
@@ -100,7 +101,7 @@ def wrapped(change: Callable[[Attention, tuple[torch.Tensor, torch.Tensor, torch
 
 
 def raising(error: Exception, from_call: int = 1) -> Load:
-    """Return a load of an honest kernel that raises from a call on, counted from 1; two calls check it."""
+    """Return a load of an honest kernel that raises from a call on, counted from 1; the first `CHECKED` check it."""
     made = 0
 
     def change(attend: Attention, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -120,8 +120,44 @@ def test_flux_inputs_have_outlier_channels_in_k_and_a_bias_in_v() -> None:
     assert torch.allclose(means["k"][outliers].abs(), torch.tensor(8.0).double(), atol=0.1)
     assert float(means["q"].abs().max()) < 0.1
     assert float(means["v"].std()) == pytest.approx(0.5, rel=0.2)
-    with pytest.raises(ValueError, match="must be one of normal, flux, got 'uniform'"):
+    with pytest.raises(ValueError, match="must be one of normal, flux, peaked, tailed, got 'uniform'"):
         operations.find("attention").inputs(shape(), "uniform", 0, "cpu")
+
+
+def scores_of(inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scores, `[batch, heads, queries, keys]`, and values, `[batch, heads, keys, head_dim]`, in float64."""
+    q, k, v = (inputs[name].double().transpose(1, 2) for name in "qkv")
+    return q @ k.mT * q.shape[-1] ** -0.5, v
+
+
+@pytest.mark.parametrize("of", [shape(tokens=512), shape(tokens=333, dim=128, causal=True, dtype="float16")])
+def test_peaked_inputs_have_few_keys_for_each_query_whose_scores_are_beyond_50(of: dict[str, Any]) -> None:
+    inputs = operations.find("attention").inputs(of, "peaked", 0, "cpu")
+    scores, _ = scores_of(inputs)
+    if of["causal"]:
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -math.inf)
+    assert float(scores.amax(-1).min()) > 50  # of every query
+    assert float(scores.max()) < 75
+    keys = 1 / scores.softmax(-1).square().sum(-1)
+    assert 1.5 < float(keys.mean()) < 5
+    assert all(bool(x.half().isfinite().all()) for x in inputs.values())
+
+
+def test_on_tailed_inputs_each_tenth_of_the_keys_contributes_alike() -> None:
+    inputs = operations.find("attention").inputs(shape(tokens=2000, heads=1), "tailed", 0, "cpu")
+    scores, values = scores_of(inputs)
+    order = scores.argsort(-1)
+    weights = scores.softmax(-1)
+    whole = (weights @ values).norm()
+    shares = []
+    for tenth in order.chunk(10, -1):
+        part = torch.zeros_like(weights).scatter(-1, tenth, weights.gather(-1, tenth))
+        shares.append(float((part @ values).norm() / whole))
+    assert min(shares) > 0.15
+    assert max(shares) < 0.6  # all equal: sqrt(1/10) each
+    lowest = torch.zeros_like(weights).scatter(-1, order[..., :20], weights.gather(-1, order[..., :20]))
+    assert 0.05 < float((lowest @ values).norm() / whole) < 0.15
+    assert float(inputs["v"].abs().max()) < 60_000
 
 
 @pytest.mark.parametrize(("name", "of"), CASES)

@@ -49,9 +49,9 @@ class RowNorms:
     def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
         """Change nothing."""
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = "exact") -> Tensors:
         """Return the norms by unfused operations."""
-        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype).norm(dim=-1)}
+        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype, precision).norm(dim=-1)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return an attention with the norms after it."""

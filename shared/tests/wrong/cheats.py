@@ -16,7 +16,7 @@ from fluxbench import operations
 from fluxbench.operations.protocol import Attention
 from wrong.right import attention_of
 
-HONEST = 2  # calls of a kernel that is checked in them and cheats from then on
+HONEST = 5  # calls of a kernel that is checked in them (four kinds of inputs, a ragged shape) and cheats from then on
 MOST_LEFT = 32  # outputs that wait to be filled in
 
 
@@ -52,9 +52,9 @@ def halving_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def returns_first_result_forever() -> Attention:
-    """Right in the two calls in which it is checked; from then on it returns the output of the first one."""
+    """Right in the calls in which it is checked; from then on it returns the output of the first one."""
     calls, first = itertools.count(), kept_by(lambda *_: None)
-    return lambda q, k, v: (attention_of if next(calls) == 1 else first)(q, k, v)
+    return lambda q, k, v: (attention_of if 0 < next(calls) < HONEST else first)(q, k, v)
 
 
 def cached_by_contents() -> Attention:

@@ -1,8 +1,9 @@
 """In what order the variants of a group stand, and which are measurably faster than which.
 
 Variants are ranked at the last workload of a group, where each number is one that was measured and has its own
-interval; a mean over the curve would have neither. The sustained regime ranks. Exact and quantized kernels are ranked
-apart, since they are not equally correct. Ranks, ties, the frontier and all sentences ask the same `Ordering`.
+interval; a mean over the curve would have neither. The sustained regime ranks. Kernels of different precision
+classes are ranked apart, since they are not equally correct. Ranks, ties, the frontier and all sentences ask the same
+`Ordering`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from statistics import fmean, median, variance
 
 from fluxbench.analysis.groups import Group, is_launch_bound, not_launch_bound, timing_of
+from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
@@ -21,7 +23,7 @@ from fluxbench.stats import ordering
 from fluxbench.stats.intervals import Estimate
 from fluxbench.stats.ordering import Level
 
-CLASSES = ("exact", "quantized")
+CLASSES = tuple(precision.CLASSES)  # in the order of pages
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 
 

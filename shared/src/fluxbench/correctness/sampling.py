@@ -11,6 +11,7 @@ import torch
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content
 from fluxbench.correctness.judging import wrong_kind
+from fluxbench.operations.precision import EXACT
 
 
 @dataclass(frozen=True)
@@ -34,32 +35,43 @@ class Sampled:
         return cls(content, rows)
 
 
-def judge_rows(sampled: Sequence[Sampled], case: Case, quantized_budget: float | None = None) -> str | None:
+def judge_rows(
+    sampled: Sequence[Sampled], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> str | None:
     """Return why some of these calls are wrong, or None.
 
-    The relative L2 error of each call over all heads, and of each head over all calls, must be within the budget of
-    whole outputs. A head that is wrong in one call shows in both.
+    The relative L2 error of each call over all heads, and of each head over all calls, must be within the budget of a
+    head, and that of each row within the budget of a row (`Case.budgets`). A head that is wrong in one call shows in
+    all three.
     """
     if wrong := next((each.wrong for each in sampled if each.wrong), None):
         return wrong
     for name in case.expected if sampled else ():
         expected = torch.stack([each.content.rows[name] for each in sampled])
         error = (torch.stack([each.rows[name] for each in sampled]).double() - expected).square()
-        squares = torch.stack([_by_call_and_head(error), _by_call_and_head(expected.square())])
-        squares /= squares[1].sum(dim=1)[:, None]  # each call counts alike, whatever its magnitude
-        budget = case.budget(name, quantized_budget)
-        for what, dim in (("calls", 2), ("heads", 1)):
-            of_error, of_expected = squares.sum(dim).cpu()
-            rel_l2 = (of_error / of_expected).sqrt()
-            if over := int((~(rel_l2 <= budget)).sum()):  # also where it is not a number
-                return f"{_worst(float(rel_l2.max()), budget)} in {over} of {len(rel_l2)} {what}"
+        squares = torch.stack([_by_call_head_and_row(error), _by_call_head_and_row(expected.square())])
+        budgets = case.budgets(name, quantized_budget, precision)
+        usual = squares[1].mean(dim=1, keepdim=True)  # of its head: a row of tiny norm has the errors of usual ones
+        rows = squares[0] / torch.maximum(squares[1], usual.expand_as(squares[1]))
+        for what, shares, budget in (
+            ("calls", _share(squares.sum(dim=(2, 3))), budgets.head),
+            ("heads", _share(squares.sum(dim=(1, 2))), budgets.head),
+            ("rows", rows.sqrt().flatten(), budgets.row),
+        ):
+            if over := int((~(shares <= budget)).sum()):  # also where it is not a number
+                return f"{_worst(float(shares.max()), budget)} in {over} of {shares.numel()} {what}"
     return None
 
 
-def _by_call_and_head(squares: torch.Tensor) -> torch.Tensor:
-    """Return sums `[calls, heads]` of `[calls, batch, count, heads, ...]`."""
-    by_head = squares.reshape(*squares.shape[:3], squares.shape[3] if squares.ndim > 3 else 1, -1)
-    return by_head.sum(dim=(1, 2, 4))
+def _share(squares: torch.Tensor) -> torch.Tensor:
+    """Return relative L2 errors from sums of squares, of the error and of what is expected."""
+    return (squares[0] / squares[1]).sqrt()
+
+
+def _by_call_head_and_row(squares: torch.Tensor) -> torch.Tensor:
+    """Return the sums over rows of `[calls, batch, count, heads, ...]`, as `[calls, batch * count, heads]`."""
+    calls, batch, count, *rest = squares.shape
+    return squares.reshape(calls, batch * count, rest[0] if rest else 1, -1).sum(dim=-1)
 
 
 def _worst(rel_l2: float, budget: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from fluxbench.operations import magnitudes, math_attention, qkv, sampled_rows
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Cost, Shape
@@ -44,9 +45,9 @@ class AttentionForward:
         """Rescale q, k and v."""
         magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return unfused attention in a dtype."""
-        return {"out": math_attention.forward(self.attention(shape), inputs, dtype)}
+        return {"out": math_attention.forward(self.attention(shape), inputs, dtype, precision)}
 
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors:
         """Return the rows of some queries in float64."""

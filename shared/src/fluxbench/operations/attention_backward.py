@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluxbench.operations import magnitudes, math_attention, qkv
 from fluxbench.operations.attention import PARTS
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Cost, Shape
@@ -19,7 +20,7 @@ class AttentionBackward:
     """The backward pass alone, by autograd. Outputs: `dq`, `dk` and `dv`, of the shapes of q, k and v, contiguous."""
 
     name = "attention_backward"
-    input_kinds = qkv.KINDS
+    input_kinds = qkv.KINDS_OF_GRADIENTS
     parts = PARTS
     differentiates = True
 
@@ -57,9 +58,9 @@ class AttentionBackward:
         """Rescale q, k and v."""
         magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return the gradients of unfused attention in a dtype."""
-        return math_attention.backward(self.attention(shape), inputs, dtype)
+        return math_attention.backward(self.attention(shape), inputs, dtype, precision)
 
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
         """Return None: a row of dk or dv needs the softmax of every query."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Cost, Shape
 
 if TYPE_CHECKING:
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, "torch.Tensor"]
 # attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
-# v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; contiguous, of one dtype.
+# v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; of one dtype. They
+# are contiguous, but for one check in which the strides of k and v differ from those of q: a kernel reads strides or
+# raises.
 Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
@@ -79,12 +82,12 @@ class Operation(Protocol):
         So what a kernel kept of the magnitudes of others is wrong. Nothing, where no such factors are known.
         """
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return the outputs by plain torch operations computed in a dtype.
 
-        In float64 this is the answer. In the inputs' own dtype it is unfused, and its error against the answer is what
-        this precision costs. Outputs have the dtype, and the names, shapes and layout that a call must return, at
-        least `[batch, tokens]`.
+        In float64 this is the answer. In the inputs' own dtype it is unfused and rounds all that a kernel of the
+        precision class may (`precision.CLASSES`), so its error against the answer is what this precision costs.
+        Outputs have the dtype, and the names, shapes and layout that a call must return, at least `[batch, tokens]`.
         """
 
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors | None:

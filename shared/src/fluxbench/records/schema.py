@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from fluxbench import operations
+from fluxbench.operations.precision import CLASSES
 from fluxbench.operations.workload import Cost, Workload
 from fluxbench.records.status import FlagKind, Status
 
@@ -58,6 +59,8 @@ class Errors(_Strict, frozen=True, kw_only=True):
     cosine: float | None
     nan_count: Count  # elements that are NaN or infinite
     budget_rel_l2: NotNegative  # the largest rel_l2 that is accepted
+    head_budget_share: NotNegative | None = None  # relative L2 error of the worst head, over what a head may err
+    row_budget_share: NotNegative | None = None  # of the worst row, likewise
     rel_l2_by_inputs: dict[str, NotNegative | None] = {}  # by kind of inputs; None where the output is not finite
 
 
@@ -153,7 +156,7 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     variant: str  # kernel and form: "flex_compile_d"
     kernel: str  # "flex"
     form: str  # "eager", "copy", "compile_d", "compile_ma"
-    precision_class: str  # "exact" or "quantized"
+    precision_class: str  # of `operations.precision.CLASSES`
     workload: Workload
     status: Status
     reason: str | None
@@ -190,8 +193,10 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
             raise RecordError(f"{who}: a PASSED record must say how its outputs were checked; errors are empty")
         if unknown := self.timings.keys() - {BURST, SUSTAINED}:
             raise RecordError(f"{who}: timings must be of burst and sustained, got {', '.join(sorted(unknown))}")
-        if self.precision_class not in ("exact", "quantized"):
-            raise RecordError(f"{who}: precision_class must be exact or quantized, got {self.precision_class!r}")
+        if self.precision_class not in CLASSES:
+            raise RecordError(
+                f"{who}: precision_class must be one of {', '.join(CLASSES)}, got {self.precision_class!r}"
+            )
 
     @property
     def burst(self) -> Timing | None:

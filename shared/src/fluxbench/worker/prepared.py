@@ -59,7 +59,7 @@ def _case(workload: Workload, kind: str, seed: int, device: torch.device) -> Cas
     """Return seeded inputs with their reference; on a CPU, which takes seconds for it, those of the first process."""
     kept = Path(f"case-{workload.name}.pt")
     if device.type == "cpu" and kept.is_file():
-        return Case.load(kept)
+        return Case.load(kept, workload)
     case = Case.make(workload, kind, seed, device)
     if device.type == "cpu":
         case.save(kept)

@@ -179,11 +179,12 @@ class Trial:
         self._sampled, self._whole, self._changed = {}, {}, {}
 
     def _wrong_when_timed(self, workload: str) -> str | None:
-        case, budget = self.workloads[workload].case, self.variant.quantized_budget_rel_l2
+        case = self.workloads[workload].case
+        allowed = self.variant.quantized_budget_rel_l2, self.variant.precision_class
         for outputs, expected in self._whole.get(workload, []):
-            if wrong := verdict(outputs, case.expecting(expected), budget):
+            if wrong := verdict(outputs, case.expecting(expected), *allowed):
                 return wrong
-        return judge_rows(self._sampled.get(workload, []), case, budget) or self._changed.get(workload)
+        return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
 
     def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:
         """Keep rows of each output of the variant, and of a random round a whole one; likewise the control kernel's."""

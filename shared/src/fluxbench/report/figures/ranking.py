@@ -34,6 +34,8 @@ HEADER = (
 )
 _CLASSES = {
     "exact": "exact kernels",
+    "rounded": "kernels that round scores to 16 bits: looser error budgets, so ranked apart",
+    "tf32": "kernels that take TF32: looser error budgets, so ranked apart",
     "quantized": "quantized kernels: looser error budgets, each its own, so ranked apart",
 }
 _BURST_MARK = {"color": INK, "fillstyle": "none", "markersize": 4.5, "clip_on": False}

@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, throughput, timing_of
 from fluxbench.core.formatting import interval, number
+from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, rows
 from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
@@ -98,7 +99,7 @@ def _rates(record: Record, unit: str) -> tuple[float, float, float]:
 def _share_of_peak(record: Record, results: Results) -> float | None:
     """Return the share of the peak; None where it is unknown, or of another precision than the kernel's."""
     peak = results.peak_rate(record.workload)
-    if not peak or (record.precision_class != "exact" and results.rate != "GB/s"):
+    if not peak or (record.precision_class == QUANTIZED and results.rate != "GB/s"):
         return None
     return throughput(record, results.rate) / peak
 
@@ -149,7 +150,7 @@ def _plot(records: list[Record], results: Results, device: _DeviceRates) -> Stri
             write_at(figure, rows.TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share_of_peak(record, results)
             of_peak = "" if share is None else f"{share:.1%} of peak"
-            other_class = "" if record.precision_class == "exact" else record.precision_class
+            other_class = "" if record.precision_class == EXACT else record.precision_class
             write_at(figure, rows.TEXT_PT + 13 * CHARACTER_PT, baseline, of_peak or other_class)
 
     return Strip(above + len(records) * rows.ROW_PT + rows.SCALE_PT, draw)

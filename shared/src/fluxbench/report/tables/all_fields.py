@@ -12,7 +12,10 @@ from fluxbench.report.tables import Rows
 _WHO = ("notebook", "cell", "variant", "kernel", "form", "precision_class")
 _WORKLOAD = ("operation", "group", "x", "x_unit", "ranks")
 _OUTCOME = ("status", "reason", "measured_at", "method_version")
-_ERRORS = ("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2")
+_ERRORS = (
+    *("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2"),
+    *("head_budget_share", "row_budget_share"),
+)
 _TIMING = (
     *(
         "processes",

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
 from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import BURST, Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
@@ -42,9 +43,9 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     heads += ["burst\nms", "burst\nratio"] if regime != BURST else []
     rows: list[Row | Heading] = []
     for kind, entries in places.items():
-        if entries and kind == "quantized":
-            rows.append(Heading("quantized: looser error budgets, so ranked apart"))
-        share_of = peak if kind == "exact" or results.rate == "GB/s" else None  # narrow formats have another peak
+        if entries and kind != EXACT:
+            rows.append(Heading(f"{kind}: looser error budgets, so ranked apart"))
+        share_of = peak if kind != QUANTIZED or results.rate == "GB/s" else None  # narrow formats have another peak
         rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
     yield Table(
         columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
@@ -81,7 +82,7 @@ def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record],
     yield (
         f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster: "
         f"{MEASURABLY}. So a wide interval can rank before a faster time."
-        + (" Each quantized kernel has an error budget of its own." if places["quantized"] else "")
+        + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
     sets = [names for entries in places.values() for names in ties(group, entries)]
     if not sets:
