@@ -41,6 +41,7 @@ from fluxbench.worker.request import Request
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 RAGGED = tokens("ragged", 123, heads=4)
+LONGEST = tokens("longest", 771, heads=4)
 LONGER = tokens("longer", 451, heads=4)  # far longer than it takes to look at its inputs
 BACKWARD = tokens("backward", 123, "attention_backward")
 OVER_BUDGET = r"relative L2 error .* is over the budget"
@@ -135,6 +136,7 @@ def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytes
     workload = LONGER if name in BY_TIME else RAGGED
     if name == "computed_as_inputs_change":  # clearing a cache of real size takes long enough for it
         small_cache(monkeypatch, 256 << 20)
+        workload = LONGEST
     rounds = 50 if name == "wrong_now_and_then" else 5
     events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)
     check_refused(events, name, SAID[name], workload)
