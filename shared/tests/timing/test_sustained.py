@@ -160,7 +160,7 @@ def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_wa
         clock.now += next(call_s for until, call_s in seconds if clock.now - began < until)
         return {}
 
-    taken = sustain(Stopwatch(ON_CPU), {"a": call}, {"a": 1e-3}, {"a": [0]}, Plan.on(torch.device("cuda")))
+    taken = sustain(Stopwatch(ON_CPU), {"a": call}, {"a": 1e-3}, {"a": InTurn()}, Plan.on(torch.device("cuda")))
     assert taken.samples_ms["a"][taken.warm_up :] == pytest.approx([1.0] * 50)  # the shortest block
     assert taken.settled
 

@@ -264,7 +264,7 @@ def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_me
     real = {name: torch.empty(1, seq_len, 24, 128, dtype=torch.bfloat16, device="meta") for name in "qkv"}
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"L2_cache_size": 50 << 20}))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_gib << 30, free_gib << 30))
-    case = Case(small, {}, {}, torch.bfloat16)
+    case = Case(operations.find("attention"), {}, small, {}, torch.bfloat16)
     monkeypatch.setattr(Case, "make", lambda *_: case)
     monkeypatch.setattr(
         Content, "make", lambda *_, whole: Content(real, {"out": torch.zeros(8)}, {}, {} if whole else None)

@@ -27,6 +27,7 @@ _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and n
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
 _ASIDE = 0.5  # of a call's processor time
+_ASIDE_FROM_MS = 10.0  # OpenMP's threads spin for some milliseconds after each parallel part: up to 8 were seen
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def _threads(each: ProcessSeries, collected: Collected, workload: str) -> _Found
         return None
     call_ms = median(reference.rounds.processor.call_cpu_ms[workload])  # type: ignore[union-attr]
     own_ms, usual_ms = (_aside_ms(trial, workload) for trial in (each.trial, reference))
-    if own_ms - usual_ms <= _ASIDE * call_ms:
+    if own_ms - usual_ms <= max(_ASIDE_FROM_MS, _ASIDE * call_ms):
         return False
     said = f"works outside of its calls: other threads took {own_ms:.4g} ms before a call, {usual_ms:.4g} ms beside"
     flag = Flag(kind=FlagKind.WORKS_ASIDE, regime=BURST, value=(own_ms - usual_ms) / call_ms)
