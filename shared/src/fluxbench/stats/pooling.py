@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median, variance
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,32 +50,42 @@ def effects(
 ) -> tuple[list[VariantEffects], list[Outlier]]:
     """Return the effects of each variant, after minus before, and the outlying processes, which are left out of them.
 
-    The two sides of a variant must have the same workloads; `between` has one entry a variant. Effects without degrees
+    Whether such a process is a fault or the kernel's own is not known: the error holds by how much leaving it out moves
+    the effect, so that only a clearly larger change is significant. The two sides of a variant must have the same workloads; `between` has one entry a variant. Effects without degrees
     of freedom (one process a side) have an infinite error.
     """
     kept, outliers = _without_outliers(variants)
     means, rests = _moderated_spreads([spread(sides) for sides in kept])
-    found = [_effects(*one) for one in zip(kept, between, means, rests, strict=True)]
+    moved = [0.0] * len(kept)
+    for one in outliers:
+        moved[one.variant] += (one.log_ratio / variants[one.variant][one.side].shape[1]) ** 2
+    found = [_effects(*one) for one in zip(kept, between, means, rests, moved, strict=True)]
     return found, outliers
 
 
-def _effects(sides: tuple[Levels, Levels], runs: BetweenRuns, mean: Variance, rest: Variance) -> VariantEffects:
+def _effects(
+    sides: tuple[Levels, Levels], runs: BetweenRuns, mean: Variance, rest: Variance, moved: float
+) -> VariantEffects:
     before, after = sides
     share, count = 1 / before.shape[1] + 1 / after.shape[1], len(before)
     first = before[:, :1]  # equal levels leave exactly nothing
     apart = (after - first).mean(axis=1) - (before - first).mean(axis=1)
-    of_mean = [(mean.value * share, mean.df), (2 * (runs.variant**2 + runs.workload**2 / count), runs.df)]
+    of_mean = [(mean.value * share + moved, mean.df), (2 * (runs.variant**2 + runs.workload**2 / count), runs.df)]
     own = 1 - 1 / count
     of_rest = [(rest.value * share * own, rest.df), (2 * runs.workload**2 * own, runs.df)]
     known = mean.df > 0
 
-    def effect(log_ratio: float, parts: list[tuple[float, float]]) -> Effect:
-        return Effect(float(log_ratio), *_sum(parts)) if known else Effect(float(log_ratio), math.inf, 0.0)
+    def alike(log_ratios: Sequence[float], parts: list[tuple[float, float]]) -> tuple[Effect, ...]:
+        se, df = _sum(parts) if known else (math.inf, 0.0)
+        return tuple(Effect(log_ratio, se, df) for log_ratio in log_ratios)
 
+    rows: list[float] = apart.tolist()
+    middle = fmean(rows)
+    [of_all] = alike([middle], of_mean)
     return VariantEffects(
-        mean=effect(apart.mean(), of_mean),
-        departures=tuple(effect(one - apart.mean(), of_rest) for one in apart) if count > 1 else (),
-        rows=tuple(effect(one, [*of_mean, *of_rest]) for one in apart),
+        mean=of_all,
+        departures=alike([row - middle for row in rows], of_rest) if count > 1 else (),
+        rows=alike(rows, [*of_mean, *of_rest]),
     )
 
 
@@ -126,13 +136,12 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
     """
     if len(variances) < 2:
         return 0.0, 0.0
-    half = np.array([one.df / 2 for one in variances])
-    values = np.array([one.value for one in variances])
-    logs = np.log(values) - _digamma(half) + np.log(half)
-    scatter = float(logs.var(ddof=1)) * (1 + _ONE_SIDED * math.sqrt(2 / (len(logs) - 1)))
-    excess = scatter - float(_trigamma(half).mean())
-    kept = np.sort(values)[: len(values) - math.floor(_TRIMMED * len(values))]
-    return float(kept.mean()), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
+    halves = [one.df / 2 for one in variances]
+    logs = [math.log(one.value) - _digamma(h) + math.log(h) for one, h in zip(variances, halves, strict=True)]
+    scatter = variance(logs) * (1 + _ONE_SIDED * math.sqrt(2 / (len(logs) - 1)))
+    excess = scatter - fmean(map(_trigamma, halves))
+    kept = sorted(one.value for one in variances)[: len(logs) - math.floor(_TRIMMED * len(logs))]
+    return fmean(kept), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
 
 
 def spread(sides: Sequence[Levels]) -> tuple[Variance, Variance]:
@@ -140,10 +149,12 @@ def spread(sides: Sequence[Levels]) -> tuple[Variance, Variance]:
     df = sum(side.shape[1] - 1 for side in sides)
     of_mean = of_rest = 0.0
     for side in sides:
-        apart = side - side.mean(axis=1, keepdims=True)
-        mean = apart.mean(axis=0)
-        of_mean += float((mean**2).sum())
-        of_rest += float(((apart - mean) ** 2).sum())
+        count, processes = side.shape
+        apart = side - side.sum(axis=1, keepdims=True) / processes
+        mean = apart.sum(axis=0) / count
+        squares = float(mean @ mean)
+        of_mean += squares
+        of_rest += max(0.0, float((apart * apart).sum()) - count * squares)
     free = df * (len(sides[0]) - 1)
     return Variance(of_mean / max(1, df), df), Variance(of_rest / max(1, free), free)
 
@@ -166,9 +177,10 @@ def _without_outliers(
         sides[outlier.side] = np.delete(side, outlier.process, axis=1)
         without = (sides[0], sides[1])
         own = spread(without)
-        variance = _moderated_spreads([*spreads[: outlier.variant], own, *spreads[outlier.variant + 1 :]])[0][outlier.variant]
-        se = math.sqrt(variance.value * (1 + 1 / (side.shape[1] - 1)))
-        if not se or chance_of(Effect(outlier.log_ratio, se, variance.df)) > limit:
+        others = [*spreads[: outlier.variant], own, *spreads[outlier.variant + 1 :]]
+        mean = _moderated_spreads(others)[0][outlier.variant]
+        se = math.sqrt(mean.value * (1 + 1 / (side.shape[1] - 1)))
+        if not se or chance_of(Effect(outlier.log_ratio, se, mean.df)) > limit:
             break
         kept[outlier.variant], spreads[outlier.variant] = without, own
         outliers.append(outlier)
@@ -182,10 +194,11 @@ def _furthest(variants: Sequence[tuple[Levels, Levels]]) -> list[Outlier]:
         for which, side in enumerate(sides):
             count = side.shape[1]
             if count > 2:
-                means = side.mean(axis=0)
-                process = int(np.argmax(np.abs(means - np.median(means))))
-                others = (means.sum() - means[process]) / (count - 1)
-                found.append(Outlier(variant=index, side=which, process=process, log_ratio=float(means[process] - others)))
+                means: list[float] = (side.sum(axis=0) / len(side)).tolist()
+                middle = median(means)
+                process = max(range(count), key=lambda one: abs(means[one] - middle))
+                others = (math.fsum(means) - means[process]) / (count - 1)
+                found.append(Outlier(variant=index, side=which, process=process, log_ratio=means[process] - others))
     return found
 
 
@@ -202,22 +215,21 @@ def _inverse_trigamma(value: float) -> float:
     low, high = -9.0, 20.0  # logarithms
     for _ in range(32):
         middle = (low + high) / 2
-        low, high = (middle, high) if float(_trigamma(np.array([math.exp(middle)]))[0]) > value else (low, middle)
+        low, high = (middle, high) if _trigamma(math.exp(middle)) > value else (low, middle)
     return math.exp(low)
 
 
-_STEPS = np.arange(10.0)[:, None]  # by which the recurrence moves an argument to where the series converges
-
-
-def _digamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _digamma(x: float) -> float:
     """Return the derivative of the logarithm of the gamma function (Abramowitz and Stegun, 6.3.5 and 6.3.18)."""
-    far = x + 10
-    series: NDArray[np.float64] = np.log(far) - 1 / (2 * far) - 1 / (12 * far**2) + 1 / (120 * far**4)
-    return series - (1 / (x + _STEPS)).sum(axis=0)
+    total = 0.0
+    while x < 10:
+        total, x = total - 1 / x, x + 1
+    return total + math.log(x) - 1 / (2 * x) - 1 / (12 * x**2) + 1 / (120 * x**4)
 
 
-def _trigamma(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _trigamma(x: float) -> float:
     """Return the second derivative of the logarithm of the gamma function (6.4.6 and 6.4.12)."""
-    far = x + 10
-    series: NDArray[np.float64] = 1 / far + 1 / (2 * far**2) + 1 / (6 * far**3) - 1 / (30 * far**5)
-    return series + (1 / (x + _STEPS) ** 2).sum(axis=0)
+    total = 0.0
+    while x < 10:
+        total, x = total + 1 / x**2, x + 1
+    return total + 1 / x + 1 / (2 * x**2) + 1 / (6 * x**3) - 1 / (30 * x**5)
