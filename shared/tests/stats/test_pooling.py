@@ -70,7 +70,9 @@ def test_an_outlying_process_is_named_and_left_out() -> None:
     assert (outlier.variant, outlier.side, outlier.process) == (7, 1, 2)
     assert outlier.log_ratio == pytest.approx(0.02, abs=0.004)
     assert abs(found[7].mean.log_ratio) < 3 * plain[7].mean.se
-    assert found[7].mean.se == pytest.approx(math.hypot(plain[7].mean.se, 0.02 / 3), rel=0.1)  # a third of what it differs
+    assert found[7].mean.se == pytest.approx(
+        math.hypot(plain[7].mean.se, 0.02 / 3), rel=0.1
+    )  # a third of what it differs
     assert found[0].mean.se == pytest.approx(plain[0].mean.se, rel=0.1)
 
 

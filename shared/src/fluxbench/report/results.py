@@ -41,6 +41,7 @@ class Results:
     capabilities: Probes = field(default_factory=dict)  # what came of trying them
     trials: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.trials`
     reruns: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.reruns`
+    simulation: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.simulation.pages`
     earlier: tuple[Record, ...] = ()  # published ones and earlier local ones, of any device
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be read
     study: str = ""  # of the notebook, where its name is another
@@ -80,6 +81,7 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: dict[str, dict[str, ProbeResult]]
     trials: dict[str, Any]
     reruns: dict[str, Any]
+    simulation: dict[str, Any]
     notes: tuple[str, ...]
 
 

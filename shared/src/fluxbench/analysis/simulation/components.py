@@ -64,10 +64,7 @@ def published(root: Path, target: str, notebook: str) -> Components | None:
     if not pages:
         return None
     alike = [page for page in pages if page.method_version == pages[0].method_version]
-    measured = [
-        _trials(path, target)
-        for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))
-    ]
+    measured = [_trials(path, target) for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))]
     return components(alike, [runs for runs in measured if runs])
 
 

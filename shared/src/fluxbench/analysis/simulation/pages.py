@@ -41,7 +41,9 @@ SCENARIOS = (
     Scenario(name=f"nothing changed, correlation {CORRELATION:g}", correlation=CORRELATION),
     Scenario(name=f"nothing changed, one process {OUTLYING:.0%} slow", outlying=OUTLYING),
     Scenario(name=f"one variant {CHANGE:.0%} slower", change=CHANGE),
-    Scenario(name=f"one variant {CHANGE:.0%} slower, correlation {CORRELATION:g}", change=CHANGE, correlation=CORRELATION),
+    Scenario(
+        name=f"one variant {CHANGE:.0%} slower, correlation {CORRELATION:g}", change=CHANGE, correlation=CORRELATION
+    ),
     Scenario(name=f"one variant {CHANGE:.0%} slower at one workload", change=CHANGE, at_one=True),
     Scenario(
         name=f"one variant {CHANGE:.0%} slower, one process of it {OUTLYING:.0%} slow",
