@@ -66,6 +66,7 @@ def results(study: str = "") -> None:
         gathered,
         reruns=_reruns(gathered.device),
         simulation=_simulation(gathered.device),
+        earlier_trials=_earlier_trials(gathered),
         earlier=tuple(earlier),
         notes=(*gathered.notes, *notes),
     )
@@ -144,6 +145,17 @@ def _reruns(device: Device) -> dict[str, object]:
     summary = rerun_summary.of_notebook(Settings.load().root, device, notebooks[0])
     reruns: dict[str, object] = msgspec.to_builtins(summary)
     return reruns
+
+
+def _earlier_trials(gathered: Results) -> tuple[dict[str, object], ...]:
+    """Return the published trials of earlier sessions that may be added to the present ones."""
+    if not gathered.trials:
+        return ()
+    from fluxbench.analysis.certificate import tables as independent  # as below
+    from fluxbench.analysis.certificate import trials
+
+    folder = Settings.load().root / "reports" / target_name(gathered.device) / gathered.notebook
+    return tuple(trials.to_json(one) for one in independent.earlier(folder, trials.read(gathered.trials)))
 
 
 def _simulation(device: Device) -> dict[str, object]:

@@ -24,14 +24,15 @@ from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.variants import slowed
 
-RUNS = 6
+RUNS = 20  # pairs of them that share no run are the independent tables
+FULL = 3  # of these, the first, in which the slowed forms are measured too; the others take a third of the time
 FILE = "trials.json"
 
 
 def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
-    """Measure all slowed forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
+    """Measure the forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
 
-    A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
+    The slowed ones take part in the first `FULL` runs, the unslowed ones in all. A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
     holds the fingerprint, what each variant is, and by run: the records less the fingerprint, the control kernel's
     times, and what `places` yields.
     """
@@ -39,16 +40,18 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     names = dependencies.measured_variants(cell)
     workloads = studies.find(cell.study).workloads_on(device, settings)
     deadline = deadline_of(started, settings)
-    progress.say(steps=RUNS * PROCESSES * len(names) * len(workloads))
+    unslowed = [name for name in names if not _form(name)["percent"]]
+    forms = [names if number < FULL else unslowed for number in range(RUNS)]
+    progress.say(steps=PROCESSES * len(workloads) * sum(map(len, forms)))
     runs: list[dict[str, Any]] = []
     seconds = 0.0
-    for number in range(RUNS):
+    for number, chosen in enumerate(forms):
         began = time.monotonic()
         if began + seconds > deadline:
             break
-        rotated = number * len(names) // RUNS  # each variant comes early in some runs and late in others
+        rotated = number * len(chosen) // RUNS  # each variant comes early in some runs and late in others
         collected = Collected()
-        found = measure(cell, [*names[rotated:], *names[:rotated]], device, settings, deadline, collected)
+        found = measure(cell, [*chosen[rotated:], *chosen[:rotated]], device, settings, deadline, collected)
         seconds = time.monotonic() - began
         runs.append(_run(found, collected, seconds))
         passed = sum(record.status is Status.PASSED for record in found)
