@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,9 @@ FILE = "trials.json"
 def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     """Measure the forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
 
-    The slowed ones take part in the first `FULL` runs, the unslowed ones in all. A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
+    The slowed ones take part in the first `FULL` runs, the unslowed ones in all.
+
+    A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
     holds the fingerprint, what each variant is, and by run: the records less the fingerprint, the control kernel's
     times, and what `places` yields.
     """
@@ -41,17 +43,16 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     workloads = studies.find(cell.study).workloads_on(device, settings)
     deadline = deadline_of(started, settings)
     unslowed = [name for name in names if not _form(name)["percent"]]
-    forms = [names if number < FULL else unslowed for number in range(RUNS)]
-    progress.say(steps=PROCESSES * len(workloads) * sum(map(len, forms)))
+    orders = [*_rotated(names, FULL), *_rotated(unslowed, RUNS - FULL)]
+    progress.say(steps=PROCESSES * len(workloads) * sum(map(len, orders)))
     runs: list[dict[str, Any]] = []
     seconds = 0.0
-    for number, chosen in enumerate(forms):
+    for number, order in enumerate(orders):
         began = time.monotonic()
         if began + seconds > deadline:
             break
-        rotated = number * len(chosen) // RUNS  # each variant comes early in some runs and late in others
         collected = Collected()
-        found = measure(cell, [*chosen[rotated:], *chosen[:rotated]], device, settings, deadline, collected)
+        found = measure(cell, order, device, settings, deadline, collected)
         seconds = time.monotonic() - began
         runs.append(_run(found, collected, seconds))
         passed = sum(record.status is Status.PASSED for record in found)
@@ -71,6 +72,12 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     if not any(record["status"] == Status.PASSED for run in runs for record in run["records"]):
         head["reason"] = "no slowed variant ran"
     write_text(Path(FILE), f'{json.dumps(head)[:-1]}, "runs": [\n{lines}\n]}}\n')
+
+
+def _rotated(names: Sequence[str], runs: int) -> list[list[str]]:
+    """Return an order for each run: each variant comes early in some runs and late in others."""
+    starts = (run * len(names) // runs for run in range(runs))
+    return [[*names[start:], *names[:start]] for start in starts]
 
 
 def _form(name: str) -> dict[str, str | float | bool]:

@@ -13,8 +13,7 @@ from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
-_LISTS, _SPREADS = ("locks", "exclude", "required"), ("runs", "cards")
-_FIELDS = (*_LISTS, *_SPREADS)
+_FIELDS = ("locks", "exclude", "required", "runs", "cards")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,8 +66,11 @@ def named(name: str, root: Path) -> Target:
         )
     return Target(
         name=name,
-        **{field: tuple(table[field]) for field in _LISTS},
-        **{field: BetweenRuns(**table[field]) for field in _SPREADS},
+        locks=tuple(table["locks"]),
+        exclude=tuple(table["exclude"]),
+        required=tuple(table["required"]),
+        runs=BetweenRuns(**table["runs"]),
+        cards=BetweenRuns(**table["cards"]),
     )
 
 

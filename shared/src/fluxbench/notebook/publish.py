@@ -33,8 +33,8 @@ def publish(built: Built, reports: Path, target: str) -> Path:
 
     `<notebook>.html` and `<notebook>/` are replaced, the folder in one step: `records/` holds what measuring cells left
     and every other JSON file, `artifacts/` figures and tables, `cells/` the cells' sources, and `summary.json` lies in
-    the folder itself. Records and control times that are replaced by others or by none are kept in
-    `history/<when>/`, with the runs of a certificate's trials, by when the newest record of the page before was measured, UTC, and never changed again. Raises
+    the folder itself. Records, control times and trials that are replaced by others or by none are kept in
+    `history/<when>/`, by when the newest record of the page before was measured, UTC, and never changed again. Raises
     `SetupError` where the page has problems or the disk is full: what is published stays as it was.
     """
     if built.problems:

@@ -120,8 +120,8 @@ def _outlying(one: OutlyingProcess) -> str:
     share, side = math.exp(one.log_ratio) - 1, "after" if one.after else "before"
     how = "slower" if share > 0 else "faster"
     return (
-        f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how} than the others of its side, so its "
-        "time is left out: measure it again."
+        f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how} than the others of its side, so "
+        "its time is left out: measure it again."
     )
 
 

@@ -8,7 +8,7 @@ CONFIDENCE = 0.95
 
 
 def upper_bound(count: int, of: int) -> float:
-    """Return the one-sided 95% upper limit of a rate, of `count` cases in `of` independent ones (Clopper, Pearson, 1934).
+    """Return the one-sided 95% upper limit of a rate: `count` cases of `of` independent ones (Clopper, Pearson, 1934).
 
     Of none in n it is 1 - 0.05 ** (1 / n), about 3 / n; of nothing observed it is 1. Raises `ValueError` for a count
     that is negative or more than `of`.

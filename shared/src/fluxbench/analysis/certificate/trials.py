@@ -102,7 +102,7 @@ def read(content: Mapping[str, Any]) -> Trials:
 
 
 def to_json(of: Trials) -> dict[str, Any]:
-    """Return the JSON object of schema 2 that `read` takes, without the places of samples; the fingerprint is in it once."""
+    """Return the JSON object of schema 2 that `read` takes, with the fingerprint once and no places of samples."""
     runs = tuple(
         msgspec.structs.replace(
             run, places=(), records=tuple(msgspec.structs.replace(record, fingerprint={}) for record in run.records)

@@ -95,7 +95,7 @@ def between_runs(runs: Sequence[Run]) -> BetweenRuns:
     of_variant, of_workload = [], []
     for key in keys:
         levels = np.array([run.levels[key] for run in runs])  # [runs, workloads, processes]
-        mean, rest = spread(levels)
+        mean, rest = spread(list(levels))
         processes, workloads = levels.shape[2], levels.shape[1]
         means = levels.mean(axis=2)
         apart = means - means.mean(axis=1, keepdims=True)
