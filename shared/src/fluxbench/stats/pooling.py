@@ -3,9 +3,9 @@
 Three fresh processes a side say little of one variant's spread: four degrees of freedom. A page has tens of variants
 with similar spreads, so each variance is moderated by the others (Smyth, Linear Models and Empirical Bayes Methods,
 Statistical Applications in Genetics and Molecular Biology 3, 2004). The workloads of a variant are not independent:
-what a process has of its own, it has at all of them. So a variance is split in two: of a process's mean over the workloads,
-with the degrees of freedom of one workload, and of the rest. What differs between runs beyond their processes cannot be
-seen in two runs; it is given.
+what a process has of its own, it has at all of them. So a variance is split in two: of a process's mean over the
+workloads, with the degrees of freedom of one workload, and of the rest. What differs between runs beyond their
+processes cannot be seen in two runs; it is given.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ def effects(
     """Return the effects of each variant, after minus before, and the outlying processes, which are left out of them.
 
     Whether such a process is a fault or the kernel's own is not known: the error holds by how much leaving it out moves
-    the effect, so that only a clearly larger change is significant. The two sides of a variant must have the same workloads;
-    `between` has one entry a variant. Effects without degrees of freedom (one process a side) have an infinite error.
+    the effect, so that only a clearly larger change is significant. The two sides of a variant must have the same
+    workloads; `between` has one entry a variant. Effects without degrees of freedom (one process a side) have an
+    infinite error.
     """
     kept, outliers = _without_outliers(variants)
     means, rests = _moderated_spreads([spread(sides) for sides in kept])
@@ -130,8 +131,8 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
     """Return the prior's variance and degrees of freedom; none of one variance, infinite where nothing is in excess.
 
     The degrees of freedom are those of Smyth's section 6.2: the logarithm of a variance of d degrees of freedom has the
-    variance trigamma(d / 2), and the excess over that is trigamma(prior / 2). Here of the excess's upper 95% limit, since
-    a prior that is too sure gives false positives. The prior's variance is the mean of all but the largest
+    variance trigamma(d / 2), and the excess over that is trigamma(prior / 2). Here of the excess's upper 95% limit,
+    since a prior that is too sure gives false positives. The prior's variance is the mean of all but the largest
     twentieth: Smyth's, which fits the mean of the logarithms, is too small for the variants with the widest spread.
     """
     if len(variances) < 2:

@@ -54,15 +54,15 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
 
 def _notes(simulation: Simulation) -> Iterator[str]:
     yield (
-        f"A simulated page: {simulation.variants} variants at {simulation.workloads} workloads, three processes before "
-        "and three after, judged by the code of `fluxbench diff`. A false positive: a significant change in a row that did "
-        "not change. Found: significant at all workloads that changed. Coverage: the share of rows whose 95% interval "
-        "holds the truth."
+        f"A simulated page: {simulation.variants} variants at {simulation.workloads} workloads, three processes a side, "
+        "judged by the code of `fluxbench diff`. A false positive: a significant change in a row that did not change. "
+        "Found: significant at all workloads that changed. Coverage: the share of rows whose 95% interval holds the "
+        "truth."
     )
     yield (
         f"Spreads of processes from {'; '.join(simulation.runs)}, normalized to control: "
-        f"{percent(simulation.process, 3)} common to a variant's workloads, {percent(simulation.workload, 3)} at each (root mean squares; correlation "
-        f"between workloads {simulation.correlation:.2f})."
+        f"{percent(simulation.process, 3)} common to a variant's workloads, {percent(simulation.workload, 3)} at each "
+        f"(root mean squares; correlation between workloads {simulation.correlation:.2f})."
     )
     for name, used in simulation.between.items():
         estimate = simulation.estimated.get(name)
