@@ -54,7 +54,7 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
 
 def _notes(simulation: Simulation) -> Iterator[str]:
     yield (
-        f"A simulated page: {simulation.variants} variants at {simulation.workloads} workloads, three processes a side, "
+        f"A simulated page: {simulation.variants} variants at {simulation.workloads} workloads, 3 processes a side, "
         "judged by the code of `fluxbench diff`. A false positive: a significant change in a row that did not change. "
         "Found: significant at all workloads that changed. Coverage: the share of rows whose 95% interval holds the "
         "truth."
