@@ -32,7 +32,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test seeds check bench setup format screenshots lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test seeds check bench simulate setup format screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ check: .venv/dev  ## check format, lint, types, the import rule and what must ag
 bench: .venv/ready  ## time `make site`, and the command line with nothing to do (after `make report`)
 	@$(BIN)/python shared/benchmarks/site_times.py
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
+
+simulate: .venv/ready  ## print how often the verdicts on a whole page are right, by simulation with the published spreads
+	@$(BIN)/python shared/benchmarks/verdicts.py
 
 setup: .venv/ready  ## install the pinned uv, uvnote and fluxbench into .venv
 

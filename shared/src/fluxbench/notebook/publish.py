@@ -24,7 +24,8 @@ from fluxbench.report import results
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
 _GATHERED = (results.RECORDS, results.EARLIER, results.REST)  # copies of what measuring cells left
 _COMPRESSED = ("trials.json",)  # it holds every sample
-_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES)  # in the history
+_TRIALS = "trials.json.gz"
+_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES, _TRIALS)  # in the history
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:
@@ -32,7 +33,7 @@ def publish(built: Built, reports: Path, target: str) -> Path:
 
     `<notebook>.html` and `<notebook>/` are replaced, the folder in one step: `records/` holds what measuring cells left
     and every other JSON file, `artifacts/` figures and tables, `cells/` the cells' sources, and `summary.json` lies in
-    the folder itself. Records and control times that are replaced by others or by none are kept in
+    the folder itself. Records, control times and trials that are replaced by others or by none are kept in
     `history/<when>/`, by when the newest record of the page before was measured, UTC, and never changed again. Raises
     `SetupError` where the page has problems or the disk is full: what is published stays as it was.
     """
@@ -175,8 +176,10 @@ def _newest(paths: Iterable[Path], texts: Iterable[bytes | None]) -> datetime:
 
 
 def _measured_at(texts: Iterable[bytes]) -> Iterator[datetime]:
-    """Yield the times in the lines that can be read: a file may be damaged, or of another schema."""
-    for line in (line for text in texts for line in text.splitlines()):
-        with contextlib.suppress(ValueError, AttributeError, RecursionError):
-            if time := moment(json.loads(line).get("measured_at")):
-                yield time
+    """Yield the times in the lines that can be read, of a file of trials in its one object; a file may be damaged."""
+    for line in (line for text in texts for line in ([text] if b'"runs": [' in text else text.splitlines())):
+        with contextlib.suppress(ValueError, AttributeError, RecursionError, TypeError, KeyError):
+            content = json.loads(line)
+            for record in [content, *(record for run in content.get("runs", ()) for record in run["records"])]:
+                if time := moment(record.get("measured_at")):
+                    yield time
