@@ -160,7 +160,7 @@ def test_a_kernel_that_cheats_is_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatc
 def test_a_wrong_gradient_is_refused_and_its_right_output_is_not(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     tested = variant("made_up", lambda call: GRADIENTS[name])
     assert wrong(tested) is None
-    check_refused(measured(monkeypatch, tested, BACKWARD), name, rf"^{OF_GRADIENTS[name]}: {OVER_BUDGET}")
+    check_refused(measured(monkeypatch, tested, BACKWARD), name, rf"^{OF_GRADIENTS[name]}: {OVER_BUDGET}", BACKWARD)
 
 
 def test_the_right_kernel_passes(monkeypatch: pytest.MonkeyPatch) -> None:
