@@ -40,7 +40,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test check bench setup format screenshots lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test seeds check bench simulate setup format screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -69,6 +69,9 @@ doctor: .venv/ready  ## list what this machine has and lacks, and which variants
 test: .venv/dev  ## run the tests that need no GPU
 	cd shared && ../$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
 
+seeds: .venv/dev  ## judge right but odd kernels on 200 seeds; takes half an hour
+	cd shared && SEEDS=200 ../$(BIN)/python -m pytest -q -n 2 tests/correctness/test_odd_kernels.py
+
 check: .venv/dev  ## check format, lint, types, the import rule and what must agree across files; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
 	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/environments/test_locks.py
@@ -76,6 +79,9 @@ check: .venv/dev  ## check format, lint, types, the import rule and what must ag
 bench: .venv/ready  ## time `make site`, and the command line with nothing to do (after `make report`)
 	@$(BIN)/python shared/benchmarks/site_times.py
 	@$(BIN)/python shared/benchmarks/command_times.py $(NOTEBOOK)
+
+simulate: .venv/ready  ## print how often the verdicts on a whole page are right, by simulation with the published spreads
+	@$(BIN)/python shared/benchmarks/verdicts.py
 
 setup:  ## install the pinned uv, uvnote and fluxbench into .venv, again where parts of it are missing
 	@[ ! -e .venv/ready ] || { $(BIN)/python -I $(INSTALLED) $(LOCKS)/uv.txt $(LOCKS)/tools.txt && $(BIN)/fluxbench --help > /dev/null; } || mv .venv/ready .venv/broken

@@ -51,13 +51,13 @@ def workload(operation: str = "attention", **changes: Any) -> Workload:
 
 
 def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str | None:
-    """Return why an operation by a variant on the CPU is wrong, or None, on both kinds of inputs."""
+    """Return why an operation by a variant on the CPU is wrong, or None, on the kinds of inputs that count."""
     found = operations.find(operation)
-    for kind in found.input_kinds:
+    for kind in variant.gated_kinds(found.input_kinds):
         case = _case(operation, kind, tuple(changes.items()))
         bound = found.bind(FormedVariant(variant, EAGER), shape(**changes))
         outputs = bound({name: x.clone() for name, x in case.inputs.items()})
-        if reason := judge(outputs, case, variant.quantized_budget_rel_l2)[1]:
+        if reason := judge(outputs, case, variant.quantized_budget_rel_l2, variant.precision_class)[1]:
             return f"{kind}: {reason}"
     return None
 

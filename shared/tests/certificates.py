@@ -18,7 +18,7 @@ from fluxbench.variants import slowed
 BASES = ("torch_flash", "triton_flash")
 WORKLOADS = {"flux1-1024px-t128": 0.4, "flux1-1024px-t256": 0.42, "flux1-1024px-t512": 0.47}  # ms of a call
 PROCESSES, ROUNDS, CALLS = 3, 12, 7
-FINGERPRINT = {"device": "NVIDIA Made Up", "device_kind": "cuda"}
+FINGERPRINT = {"device": "NVIDIA H200", "device_kind": "cuda", "card": "a1"}
 FORMS = {
     f"{base}_{form}": Form(base=base, percent=percent, twin=form.endswith("_twin"))
     for form, percent in slowed.FORMS.items()
@@ -46,7 +46,7 @@ def made_up(
     """
     rng = random.Random(0)
     made = [_run(n, rng, (of_process, of_sample, of_run), works, by_place, by_trial) for n in range(runs)]
-    whole: dict[str, Any] = {"asked": runs, "device": "NVIDIA Made Up", "fingerprint": FINGERPRINT, "variants": FORMS}
+    whole: dict[str, Any] = {"asked": runs, "device": "NVIDIA H200", "fingerprint": FINGERPRINT, "variants": FORMS}
     return Trials(runs=tuple(made), **(whole | fields))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ def timed(
     windows_a_sample: int = 2,
     settled: bool = True,
     ahead_ms: float = 50.0,
-    calls: int = 5,
+    calls: int | None = None,
     control_ms: Sequence[float] = (),
     workloads: Mapping[str, float] | Sequence[str] = (TINY.name,),
     cupti: Mapping[str, tuple[float, float]] | None = None,
@@ -81,7 +82,7 @@ def timed(
         start = began + BLOCK_AFTER_S
         event["block"] = {
             "samples_ms": {name: [factor * sample for sample in block_ms] for name, factor in factors.items()},
-            "calls": dict.fromkeys(factors, calls),
+            "calls": dict.fromkeys(factors, calls or math.ceil(1e3 * WINDOW_S / min(block_ms))),  # a window is full
             "windows": [[start + WINDOW_S * i, start + WINDOW_S * (i + 1)] for i in range(len(block_ms))],
             "warm_up": warm_up,
             "windows_a_sample": windows_a_sample,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ H200 = Device(
 CPU = Device(kind="cpu", name="AMD EPYC 9B14", cores=8)
 LAUNCH_BOUND = Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=3)
 REFERENCE = "torch_flash"
-PROCESSES, SAMPLES = 5, 2  # of each process
+SAMPLES = 2  # of each process: five, whose means have such intervals
 _SUFFIXES = ("_compile_d", "_compile_ma", "_copy")
 _OUTPUTS = {"attention_backward": ("dq", "dk", "dv")}
 
@@ -93,6 +94,7 @@ def record(
                 ratio=ms[regime] / of_reference[regime],
                 ci=shares[regime],
                 converged=(converged or {}).get(regime),
+                statistic="mean" if regime == SUSTAINED else "median",
             )
             for regime in regimes
         }
@@ -144,7 +146,7 @@ def timing(
     found: dict[str, Any] = {
         "median_ms": median_ms,
         "ci95_ms": (median_ms * (1 - ci), median_ms * (1 + ci)),
-        "samples_ms": ((median_ms,) * SAMPLES,) * PROCESSES,
+        "samples_ms": tuple((median_ms * math.exp(ci * share),) * SAMPLES for share in (-1, -0.5, 0, 0.5, 1)),
         "reference_variant": REFERENCE,
         "ratio": middle,
         "ratio_ci95": (middle * (1 - width), middle * (1 + width)),

@@ -18,7 +18,7 @@ from fluxbench.records.status import Status
 PROCESS_SD, SAMPLE_SD, SUSTAINED_SD = 0.0012, 0.005, 0.005  # shares: between processes, within one, of sustained times
 CELLS = {"sdpa": ("torch_flash", "torch_math"), "flex": ("flex", "flex_compile_d"), "triton": ("triton_flash",)}
 WORKLOADS = tuple(workload.name for workload in sets.sets()["flux1-1024px"])
-FINGERPRINT = {"device": "NVIDIA H200", "device_kind": "cuda", "driver": "580", "code.timing": "a"}
+FINGERPRINT = {"device": "NVIDIA H200", "device_kind": "cuda", "card": "a1", "driver": "580", "code.timing": "a"}
 KERNEL = "a fixed matrix product"
 
 Factor = Callable[[str], float]

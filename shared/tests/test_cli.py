@@ -7,24 +7,47 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from notebooks import Capture, Machine, listing
-from sample_records import record
 
 from fluxbench import cli
 from fluxbench.core.files import write_text
+from fluxbench.records import files
+from fluxbench.records.schema import SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind
 
-H200 = {"device": "NVIDIA H200", "device_kind": "cuda", "driver": "580.65.06"}
+NO_ENERGY = Flag(kind=FlagKind.NO_ENERGY, regime=SUSTAINED)
+PUBLISHED = Path(__file__).resolve().parents[2] / "reports" / "h200" / "flux" / "records"
 
 
-def fill(folder: str, ms: float, method_version: int = 6, **facts: str) -> None:
-    """Write a published folder with one record."""
+def fill(folder: str, slower: float, method_version: int | None = None, **facts: str) -> None:
+    """Write a published folder with one cell's records, as they would be of a slower device."""
     path = Path(folder, "flux", "records")
     path.mkdir(parents=True)
-    made = record(
-        "flex", sustained_ms=ms, method_version=method_version, fingerprint={**H200, **facts},
-        measured_at=f"2026-11-2{len(folder) % 10}T00:00:00+00:00",
-    )  # fmt: skip
-    write_text(path / "flex.jsonl", made.to_json() + "\n")
+    made = [_slower(one, slower) for one in files.read(PUBLISHED / "triton.jsonl")]
+    made = [
+        replace(
+            one,
+            method_version=one.method_version if method_version is None else method_version,
+            fingerprint={**one.fingerprint, **facts},
+            versions={**one.versions, "driver": facts.get("driver", one.versions["driver"])},
+        )
+        for one in made
+    ]
+    files.write(path / "triton.jsonl", made)
+
+
+def _slower(of: Record, by: float) -> Record:
+    timings = {
+        regime: replace(
+            timing,
+            median_ms=timing.median_ms * by,
+            ci95_ms=tuple(end * by for end in timing.ci95_ms),
+            samples_ms=tuple(tuple(sample * by for sample in part) for part in timing.samples_ms),
+        )
+        for regime, timing in of.timings.items()
+    }
+    return replace(of, timings=timings, energy_mj=None, energy_ci95_mj=None, flags=(NO_ENERGY, *of.flags))
 
 
 def test_a_build_names_the_page_and_each_problem(machine: Machine, capsys: Capture) -> None:
@@ -60,10 +83,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_two_folders_are_compared_and_what_differs_is_printed(here: Path, capsys: Capture) -> None:
     fill("before", 1.0)
-    fill("afterwards", 2.0, driver="580.159.04")
+    fill("afterwards", 2.0, driver="999.9")
     assert cli.main(["diff", "before", "afterwards"]) == 0
     out = capsys.readouterr().out
-    assert "driver 580.65.06 -> 580.159.04" in out
+    assert " -> 999.9" in out
     assert "slower" in out
     assert cli.main(["diff", "before", "afterwards", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["change"]["verdict"] == "slower"
@@ -73,7 +96,7 @@ def test_two_folders_are_compared_and_what_differs_is_printed(here: Path, capsys
     ("changes", "after", "reason"),
     [
         ({"device": "NVIDIA A100"}, "afterwards", "Nothing was compared: they were measured on different devices: "),
-        ({"method_version": 5}, "afterwards", "Nothing was compared: they were not measured in the same way: "),
+        ({"method_version": 99}, "afterwards", "Nothing was compared: they were not measured in the same way: "),
         ({}, "nowhere", "a report must be a folder"),
         ({}, "before@x", "the revision of 'before' must be in its history, which is empty, or known to git, got 'x'"),
     ],

@@ -16,6 +16,8 @@ import torch
 from fakes import REPOSITORY
 from outside import row_norms
 
+from fluxbench.analysis.verification import cell
+from fluxbench.analysis.verification.verify import verify
 from fluxbench.records import files
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
@@ -37,8 +39,8 @@ MEASURED = ("torch_flash", "torch_math")
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], Record]:
-    """The records of a cell of this operation that has run in three real processes, by variant and x."""
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The records of a cell of this operation that has run in three real processes."""
     folder = tmp_path_factory.mktemp("cell")
     script, empty = folder / "norms.py", folder / "empty"
     script.write_text(CELL, encoding="utf-8")
@@ -55,7 +57,20 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], R
         [sys.executable, str(script)], cwd=empty, env={**inherited, **variables}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    return {(record.variant, record.workload.x): record for record in files.read(empty / "norms.jsonl")}
+    return empty / "norms.jsonl"
+
+
+@pytest.fixture(scope="module")
+def records(file: Path) -> dict[tuple[str, int], Record]:
+    """These records by variant and x."""
+    return {(record.variant, record.workload.x): record for record in files.read(file)}
+
+
+def test_what_was_measured_follows_from_the_samples_beside_it(file: Path) -> None:
+    of_cell = cell.read(file)
+    assert of_cell.samples is not None
+    assert of_cell.control is not None
+    assert verify([of_cell]) == []
 
 
 def test_every_variant_has_a_record_that_says_what_it_is_of(

@@ -24,12 +24,14 @@ Load = Callable[[AttentionCall], Attention]
 # Two rounds of burst; of a block one window of warm-up and two that count, one call of each workload.
 QUICK = Plan(
     max_rounds=2, min_rounds=2, burst_budget_s=0.0, first_rest_s=0.0, min_rest_s=0.0, chunk_s=0.0, warm_up_s=0.0,
-    max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0, stretch_s=0.0, settled_within=1e9, sample_s=0.0,
+    max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0, reference_block_s=0.0,
+    reference_every=5, stretch_s=0.0, settled_within=1e9, sample_s=0.0,
 )  # fmt: skip
 ANYWHERE = Capabilities(
     dtypes=("bfloat16", "float16", "float32"), minimum=(5, 0), cpu=True, causal=YES, gqa=YES, backward=YES,
     separate_head_dims=True,
 )  # fmt: skip
+CHECKED = 5  # calls in which a kernel is checked: four kinds of inputs, and a ragged shape
 honest: Load = variants.find("torch_math").variant.load
 
 
@@ -99,7 +101,7 @@ def wrapped(change: Callable[[Attention, tuple[torch.Tensor, torch.Tensor, torch
 
 
 def raising(error: Exception, from_call: int = 1) -> Load:
-    """Return a load of an honest kernel that raises from a call on, counted from 1; two calls check it."""
+    """Return a load of an honest kernel that raises from a call on, counted from 1; the first `CHECKED` check it."""
     made = 0
 
     def change(attend: Attention, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:

@@ -1,10 +1,11 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: everything that was asked for was done. 1: not everything, and each problem is printed (`status`: something
-is not fresh; `audit`: a time is impossible; `doctor`: something is lacking; `add`: nothing was taken in; `site`: drawn,
-but without some records). 2: it could not begin, and nothing was changed; or the system refused something, such as
-space on a disk, and finished cells and all earlier results are kept. 70: an exception that nobody foresaw; its
-traceback is in the file that the sentence names. 130 or 143: interrupted, and what was there before is still there.
+is not fresh; `audit`: a time is impossible; `doctor`: something is lacking; `site`: drawn, but without some records).
+2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
+something, such as space on a disk, and finished cells and all earlier results are kept. 70: an exception that nobody
+foresaw; its traceback is in the file that the sentence names. 130 or 143: interrupted, and what was there before is
+still there.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ def _add(chosen: argparse.Namespace) -> int:
     intake = add(chosen.path, _reports(chosen), chosen.target)
     _print_problems(intake.problems)
     print(f"fluxbench: {intake.text()}", file=sys.stderr if intake.problems else sys.stdout)
-    return 1 if intake.problems else 0
+    return 2 if intake.problems else 0
 
 
 def _reports(chosen: argparse.Namespace) -> Path:

@@ -23,6 +23,7 @@ from fluxbench.device import detect, nvidia
 from fluxbench.device.describe import describe
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
+from fluxbench.device.targets import target_name
 from fluxbench.environments import cell
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
@@ -68,7 +69,12 @@ def results(study: str = "") -> None:
     gathered = of_cells.gather(_inputs(), study=study, device=device)
     earlier, notes = history.earlier(Settings.load().root, gathered.device, gathered.notebook)
     gathered = dataclasses.replace(
-        gathered, reruns=_reruns(gathered.device), earlier=tuple(earlier), notes=(*gathered.notes, *_missing(), *notes)
+        gathered,
+        reruns=_reruns(gathered.device),
+        simulation=_simulation(gathered.device),
+        earlier_trials=_earlier_trials(gathered),
+        earlier=tuple(earlier),
+        notes=(*gathered.notes, *_missing(), *notes),
     )
     of_cells.write(gathered, Path())
     counts = Counter(record.status.value for record in gathered.records)
@@ -150,6 +156,29 @@ def _reruns(device: Device) -> dict[str, object]:
     summary = rerun_summary.of_notebook(Settings.load().root, device, notebooks[0])
     reruns: dict[str, object] = msgspec.to_builtins(summary)
     return reruns
+
+
+def _earlier_trials(gathered: Results) -> tuple[dict[str, object], ...]:
+    """Return the published trials of earlier sessions that may be added to the present ones."""
+    if not gathered.trials:
+        return ()
+    from fluxbench.analysis.certificate import tables as independent  # as below
+    from fluxbench.analysis.certificate import trials
+
+    folder = Settings.load().root / "reports" / target_name(gathered.device) / gathered.notebook
+    return tuple(trials.to_json(one) for one in independent.earlier(folder, trials.read(gathered.trials)))
+
+
+def _simulation(device: Device) -> dict[str, object]:
+    """Return how often verdicts on pages of the notebook that the running cell reads are right; empty as above."""
+    notebooks = cell.reads_of_current()
+    if not notebooks:
+        return {}
+    from fluxbench.analysis.simulation.of_target import of_target  # as above
+
+    simulation = of_target(Settings.load().root, target_name(device), notebooks[0])
+    simulated: dict[str, object] = msgspec.to_builtins(simulation) if simulation else {}
+    return simulated
 
 
 def _answer(shown: Results) -> list[Block]:

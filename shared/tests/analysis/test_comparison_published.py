@@ -1,4 +1,8 @@
-"""Published runs, compared: every number is the one that `fluxbench diff` gave before the package had rooms."""
+"""Published runs, compared: every number is the one that `fluxbench diff` gave when the verdicts last changed.
+
+That was when a page became one family of variants whose error holds what differs between runs: both pairs are of two
+cards, so changes of less than about 1% that were significant no longer are.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,6 @@ from fluxbench.records.method import METHOD_VERSION
 from fluxbench.stats.significance import Change
 
 CELLS = ("sdpa", "triton", "flex")
-# Taken by `fluxbench diff --json` of version 0.1.0, of the same folders with equal hashes of the timing code.
 KNOWN = json.loads((Path(__file__).parent / "published_changes.json").read_text(encoding="utf-8"))
 PAIRS = {"4 to 5": (4, 5), "1 to 2": (1, 2)}  # method versions: with burst times and without
 

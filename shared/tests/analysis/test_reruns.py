@@ -128,8 +128,8 @@ def test_a_ratio_differs_by_the_largest_over_the_smallest(root: Path) -> None:
     assert found.clocks[0].difference == 0.0
     by_diff = found.compared
     assert (by_diff.pairs, by_diff.rows) == (3, 3 * 2 * len(CELLS))
-    # Without any spread a change of 0.5%, from the first run to the last, is significant, and one of 0.25% is not.
-    assert (by_diff.called, by_diff.undecided, by_diff.called_sustained, by_diff.device_moved) == (len(CELLS), 0, 0, 0)
+    # Without any spread of processes, what differs between cards alone makes 0.5% insignificant.
+    assert (by_diff.called, by_diff.undecided, by_diff.called_sustained, by_diff.device_moved) == (0, 6, 0, 0)
 
 
 def test_changes_between_runs_are_counted(root: Path) -> None:

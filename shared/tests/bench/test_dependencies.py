@@ -84,7 +84,13 @@ MEASURING = {
     **{file: file for file in ("kernels/control.fatbin", "variants/_base.py", "variants/forms.py")},
     **{file: file for file in ("operations/roofline.py", "operations/workload.py", "device/peaks.py")},
 }
-ATTENTION = ["operations/attention.py", "operations/math_attention.py", "operations/qkv.py", "operations/symmetries.py"]
+ATTENTION = [
+    "operations/attention.py",
+    "operations/math_attention.py",
+    "operations/qkv.py",
+    "operations/sampled_rows.py",
+    "operations/magnitudes.py",
+]
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = ["variants/triton_flash.py", "kernels/flash_forward.py"]
 SHOWING = [

@@ -20,6 +20,7 @@ from fluxbench.records.files import parse
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry, Timing
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.stats.intervals import mean, mean_ratio, medians, quotients
 from fluxbench.timing.telemetry import Reading
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
@@ -97,6 +98,18 @@ def test_a_record_holds_both_regimes_with_the_ratio_of_each() -> None:
     burst, sustained = regimes(record(seen(), REFERENCE))
     assert (sustained.ratio, sustained.ratio_ci95, burst.ratio, burst.ratio_ci95) == (1.0, (1.0, 1.0), 1.0, (1.0, 1.0))
     assert sustained.samples_ms == ((1.5,) * 4,) * 3  # two samples of each of the reference's two blocks
+
+
+def test_sustained_times_are_means_and_all_of_a_timing_follows_from_its_samples() -> None:
+    burst, sustained = regimes(record(seen(burst_ms=(1.0, 1.0, 4.0), block_ms=(9.0, 9.0, *[1.0] * 4, 2.0, 3.0))))
+    assert (burst.statistic, burst.median_ms) == ("median", 1.0)
+    assert (sustained.statistic, sustained.median_ms, sustained.samples_ms[0]) == ("mean", 1.5, (1.0, 1.0, 2.5))
+    own, ratio = mean(sustained.samples_ms), mean_ratio(sustained.samples_ms, sustained.reference_ms)
+    assert (sustained.ci95_ms, sustained.ratio, sustained.ratio_ci95) == (
+        (own.low, own.high), ratio.value, (ratio.low, ratio.high),
+    )  # fmt: skip
+    [ratio] = medians([quotients(burst.samples_ms, burst.reference_ms)])
+    assert (burst.ratio, burst.ratio_ci95) == (ratio.value, (ratio.low, ratio.high))
 
 
 def test_a_record_names_what_it_is_of() -> None:
@@ -295,10 +308,9 @@ def test_what_failed_has_no_times_whatever_was_timed_and_says_why() -> None:
     assert (made.status, made.reason, made.timings, made.telemetry) == (Status.INCORRECT, "it is wrong", {}, {})
     assert made.errors["out"].rel_l2 == 0.5
     assert record(of, REFERENCE).status is Status.PASSED
-    of, skips = seen(), Flag(kind=FlagKind.SKIPS_WORK, value=0.5)
-    of.fail("torch_math", "tiny", Status.ERROR, "skips work", skips)  # without errors, those of its check are kept
-    made = record(of)
-    assert (made.errors["out"].rel_l2, made.flags) == (ERRORS["rel_l2"], (skips,))
+    of = seen()
+    of.fail("torch_math", "tiny", Status.ERROR, "it raised")  # without errors, those of its check are kept
+    assert record(of).errors["out"].rel_l2 == ERRORS["rel_l2"]
     made = record(seen([t for p in range(2) for t in of_process(p)]))
     assert (made.status, made.timings, made.flags) == (Status.ERROR, {}, ())
     assert made.reason == "timed in 2 of 3 processes; the reference variant failed in the others"

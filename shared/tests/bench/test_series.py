@@ -109,8 +109,8 @@ def test_hot_windows_are_discarded_unless_half_are(
 def test_several_blocks_are_one_series_that_has_settled_if_each_has(settled: tuple[bool, bool]) -> None:
     """Their warm-ups come first, so that windows of one block are not averaged with those of another's warm-up."""
     trials = [
-        trial(REFERENCE, block_ms=(9.0, 1.0, 2.0), warm_up=1, settled=settled[0]),
-        trial(REFERENCE, began=5.0, burst_ms=None, block_ms=(8.0, 7.0, 3.0, 4.0), settled=settled[1]),
+        trial(REFERENCE, block_ms=(9.0, 1.0, 2.0), warm_up=1, settled=settled[0], calls=5),
+        trial(REFERENCE, began=5.0, burst_ms=None, block_ms=(8.0, 7.0, 3.0, 4.0), settled=settled[1], calls=5),
     ]
     taken = series.sustained(trials, "tiny", SILENT)
     assert (taken.warm_up, taken.ranked(), taken.settled) == (3, [1.5, 3.5], all(settled))

@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
+from fakes import tokens
+from wrong import odd
 
+from fluxbench import operations
 from fluxbench.correctness.case import Case
+from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import judge, verdict
 
-# Two outputs; that of `out` may be off by 2 * 0.01 + 2**-8 / sqrt(6), about 2.16%.
+# Two outputs; that of `out` may be off by 0.02 + 2**-8 / sqrt(6), about 2.16%, and a row of it by 5.3%.
 EXPECTED = {
     "out": torch.tensor([[1.0, 2.0], [2.0, 4.0]], dtype=torch.float64),
     "norms": torch.tensor([3.0], dtype=torch.float64),
 }
-CASE = Case({}, EXPECTED, {"out": 0.01, "norms": 0.0}, torch.bfloat16)
+OPERATION = operations.find("attention")
+EXACT = {"out": Worst(0.02, 0.02, 0.02), "norms": Worst(0.0, 0.0, 0.0)}
+CASE = Case(OPERATION, {}, {}, EXPECTED, torch.bfloat16, {"exact": EXACT})
 NORM = 5.0  # of `out`
 RIGHT = {name: x.bfloat16() for name, x in EXPECTED.items()}
 
 
-def both(outputs: dict[str, Any], **options: float) -> str | None:
+def both(outputs: dict[str, Any], **options: Any) -> str | None:
     """Return the verdict on outputs, which `judge` and `verdict` share."""
     reason = judge(outputs, CASE, **options)[1]
     assert verdict(outputs, CASE, **options) == reason
@@ -35,6 +42,7 @@ def test_right_outputs_have_errors_of_zero_and_others_of_each_element() -> None:
     assert list(errors) == ["out", "norms"]
     out = errors["out"]
     assert (out.rel_l2, out.max_abs, out.mean_abs, out.mse, out.nan_count, out.budget_share) == (0, 0, 0, 0, 0, 0)
+    assert (out.head_budget_share, out.row_budget_share) == (None, 0)
     assert out.cosine == pytest.approx(1)
     assert out.budget_rel_l2 == pytest.approx(0.02 + 2**-8 / math.sqrt(6))
     outputs = {**RIGHT, "out": RIGHT["out"] + torch.tensor([[0.5, 0.0], [-0.25, 0.0]]).bfloat16()}
@@ -100,3 +108,60 @@ OUT = RIGHT["out"]
 def test_an_output_of_another_kind_is_refused_without_errors(outputs: dict[str, Any], reason: str) -> None:
     assert both(outputs) == reason
     assert judge(outputs, CASE)[0] == {}
+
+
+# [batch, tokens, heads, head_dim], about as large as an output of 24 heads: what is wrong of it is little of the whole.
+MANY = torch.randn(2, 4096, 24, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+ROUNDED = MANY.bfloat16()  # by 0.0017 of each row
+OF_MANY = Case(
+    OPERATION, {}, {}, {"out": MANY}, torch.bfloat16, {"exact": {"out": Worst(0.0029, 0.003, 0.0045)}}
+)  # as measured on normal inputs
+
+
+def noisy(out: torch.Tensor) -> None:
+    """Add an error of 1.1% to three heads, as int8 products have it."""
+    out[:, :, ::8] += 0.011 * torch.randn(out[:, :, ::8].shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (
+            lambda out: out[-1, -1, -1].zero_(),
+            r"error 1.64e-02 of head \[1, 23\] is over the budget 4.59e-03 of a head",
+        ),
+        (lambda out: out[0, 7, 1].copy_(out[0, 9, 0]), r"of head \[0, 1\] is over"),
+        (lambda out: out[1, 5, 3, 9].mul_(10), r"of head \[1, 3\] is over"),
+        (lambda out: out[1, 5, 3, 9].mul_(4), r"of row \[1, 5, 3\] is over the budget 1.49e-02 of a row"),
+        (noisy, r"error 1.13e-02 of head \[[01], (0|8|16)\] is over the budget 4.59e-03 of a head"),
+    ],
+)
+def test_what_hides_in_the_error_of_the_whole_shows_by_head_or_row(change: Any, reason: str) -> None:
+    out = ROUNDED.clone()
+    assert judge({"out": out}, OF_MANY)[1] is None
+    change(out)
+    errors, wrong = judge({"out": out}, OF_MANY)
+    assert errors["out"].budget_share < 1
+    assert re.search(reason, str(wrong)), wrong
+    assert verdict({"out": out}, OF_MANY) == wrong
+    assert max(errors["out"].head_budget_share or 0, errors["out"].row_budget_share or 0) > 1
+
+
+def test_a_row_that_cancels_may_err_as_its_head_does() -> None:
+    expected = torch.ones(1, 400, 1, 8, dtype=torch.float64)
+    expected[0, 0] = 1e-6
+    case = Case(OPERATION, {}, {}, {"out": expected}, torch.bfloat16, OF_MANY.yardsticks)
+    out = expected.clone()
+    out[0, 0] += 1e-3
+    assert judge({"out": out.bfloat16()}, case)[1] is None
+    out[0, 0] += 4e-2
+    assert "of row [0, 0, 0] is over" in str(judge({"out": out.bfloat16()}, case, None)[1])
+
+
+def test_a_kernel_that_takes_tf32_is_refused_as_exact_with_the_class_it_is_of() -> None:
+    case = Case.make(tokens("single", 77, dtype="float32"), "normal", 0, torch.device("cpu"))
+    for load in odd.TF32.values():
+        out = load(OPERATION.attention(case.shape))(*case.inputs.values())
+        assert "; it is within that of class tf32" in str(judge({"out": out}, case)[1])
+        assert judge({"out": out}, case, None, "tf32")[1] is None
+    assert "tf32" not in str(judge({"out": 1.1 * case.expected["out"].float()}, case)[1])

@@ -11,7 +11,7 @@ from fakes import CPU, GPU, REPOSITORY
 from fluxbench.core.errors import SetupError
 from fluxbench.device import targets
 from fluxbench.device.model import Device
-from fluxbench.device.targets import Target, target_name
+from fluxbench.device.targets import BetweenRuns, Target, target_name
 
 
 @pytest.mark.parametrize(
@@ -39,27 +39,36 @@ def test_a_slice_is_another_target_than_its_card_and_every_cpu_is_one() -> None:
 
 
 def test_the_targets_of_the_repository() -> None:
-    assert targets.of(GPU, REPOSITORY) == Target(
-        name="made-up", locks=("torch-2.13.0.txt",), exclude=(), required=("torch_native", "torch_math")
-    )
+    made_up = targets.of(GPU, REPOSITORY)
+    assert (made_up.name, made_up.locks, made_up.exclude) == ("made-up", ("torch-2.13.0.txt",), ())
+    assert made_up.required == ("torch_native", "torch_math")
+    assert made_up.runs.source.startswith("an assumption")
     assert targets.of(CPU, REPOSITORY).locks == ("torch-2.13.0+cpu.txt", "torch-2.13.0.txt")
     h200 = targets.of(dataclasses.replace(GPU, name="NVIDIA H200"), REPOSITORY)
     assert (h200.name, h200.exclude) == ("h200", ("torch_math_compile_ma",))
     assert {"torch_cudnn", "flex", "triton_flash"} <= set(h200.required)
+    assert 2 * h200.runs.variant < h200.cards.variant < made_up.cards.variant
+
+
+SPREADS = ("runs", "cards")
+SPREAD = BetweenRuns(variant=0.1, workload=0.2, df=3, source="s")
 
 
 def write(root: Path, text: str) -> None:
     (root / "environment").mkdir()
     any_target = '[any]\nlocks = ["a.txt"]\nexclude = ["x"]\nrequired = ["y"]\n'
+    any_target += "".join(f'{name} = {{ variant = 0.1, workload = 0.2, df = 3, source = "s" }}\n' for name in SPREADS)
     (root / "environment" / "targets.toml").write_text(any_target + text, encoding="utf-8")
 
 
 def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nrequired = ["z"]\n')
-    assert targets.of(GPU, tmp_path) == Target(name="made-up", locks=("a.txt",), exclude=("x",), required=("z",))
+    assert targets.of(GPU, tmp_path) == Target(
+        name="made-up", locks=("a.txt",), exclude=("x",), required=("z",), runs=SPREAD, cards=SPREAD
+    )
 
 
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
-    with pytest.raises(SetupError, match=r"must have only locks, exclude, required, got expects; remove"):
+    with pytest.raises(SetupError, match=r"must have only locks, exclude, required, runs, cards, got expects; remove"):
         targets.of(GPU, tmp_path)

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fakes import GPU
+from fakes import GPU, REPOSITORY
 from notebooks import ALL, Capture, Machine, tree, with_results
 from sample_records import record
 from uvnote.parser import CodeCell, DocumentConfig
 
 from fluxbench.core.errors import SetupError
-from fluxbench.device.targets import Target
+from fluxbench.device import targets
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State
@@ -185,7 +185,7 @@ class Publisher:
             page=self.folder / "site.html",
             document=Document(path=path, text="```python id=sdpa\n1\n```", config=DocumentConfig(), cells=(code,)),
             device=GPU,
-            target=Target(name="made-up", locks=(), exclude=(), required=()),
+            target=targets.of(GPU, REPOSITORY),
             cells={"sdpa": freshness},
             before={},
             problems=(),

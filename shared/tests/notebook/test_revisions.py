@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 from notebooks import Machine, listing
 from sample_records import record
+from sites import believe
 
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_gzip, write_text
-from fluxbench.notebook.revisions import measured
+from fluxbench.notebook import revisions
 from fluxbench.records.files import ControlTimes
 
+measured = functools.partial(revisions.measured, check=believe)
 CONTROL = ControlTimes(kernel="fixed", samples_ms={"flux1-1024px-t512": ((1.0, 1.1), (1.2,))})
 RECORDS = Path("reports/h200/flux/records")
 HISTORY = Path("reports/h200/flux/history")

@@ -1,8 +1,9 @@
-"""Attention, its gradient and decoding: the right answers, costs, exact perturbations, and how kernels are bound."""
+"""Attention, its gradient and decoding: the right answers, costs, rescaled inputs, and how kernels are bound."""
 
 from __future__ import annotations
 
-import itertools
+import math
+import random
 from typing import Any
 
 import pytest
@@ -119,39 +120,78 @@ def test_flux_inputs_have_outlier_channels_in_k_and_a_bias_in_v() -> None:
     assert torch.allclose(means["k"][outliers].abs(), torch.tensor(8.0).double(), atol=0.1)
     assert float(means["q"].abs().max()) < 0.1
     assert float(means["v"].std()) == pytest.approx(0.5, rel=0.2)
-    with pytest.raises(ValueError, match="must be one of normal, flux, got 'uniform'"):
+    with pytest.raises(ValueError, match="must be one of normal, flux, peaked, tailed, got 'uniform'"):
         operations.find("attention").inputs(shape(), "uniform", 0, "cpu")
 
 
+def scores_of(inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return scores, `[batch, heads, queries, keys]`, and values, `[batch, heads, keys, head_dim]`, in float64."""
+    q, k, v = (inputs[name].double().transpose(1, 2) for name in "qkv")
+    return q @ k.mT * q.shape[-1] ** -0.5, v
+
+
+@pytest.mark.parametrize("of", [shape(tokens=512), shape(tokens=333, dim=128, causal=True, dtype="float16")])
+def test_peaked_inputs_have_few_keys_for_each_query_whose_scores_are_beyond_50(of: dict[str, Any]) -> None:
+    inputs = operations.find("attention").inputs(of, "peaked", 0, "cpu")
+    scores, _ = scores_of(inputs)
+    if of["causal"]:
+        scores = scores.masked_fill(torch.ones_like(scores[0, 0]).triu(1).bool(), -math.inf)
+    assert float(scores.amax(-1).min()) > 50  # of every query
+    assert float(scores.max()) < 75
+    keys = 1 / scores.softmax(-1).square().sum(-1)
+    assert 1.5 < float(keys.mean()) < 5
+    assert all(bool(x.half().isfinite().all()) for x in inputs.values())
+
+
+def test_on_tailed_inputs_each_tenth_of_the_keys_contributes_alike() -> None:
+    inputs = operations.find("attention").inputs(shape(tokens=2000, heads=1), "tailed", 0, "cpu")
+    scores, values = scores_of(inputs)
+    order = scores.argsort(-1)
+    weights = scores.softmax(-1)
+    whole = (weights @ values).norm()
+    shares = []
+    for tenth in order.chunk(10, -1):
+        part = torch.zeros_like(weights).scatter(-1, tenth, weights.gather(-1, tenth))
+        shares.append(float((part @ values).norm() / whole))
+    assert min(shares) > 0.15
+    assert max(shares) < 0.6  # all equal: sqrt(1/10) each
+    lowest = torch.zeros_like(weights).scatter(-1, order[..., :20], weights.gather(-1, order[..., :20]))
+    assert 0.05 < float((lowest @ values).norm() / whole) < 0.15
+    assert float(inputs["v"].abs().max()) < 60_000
+
+
 @pytest.mark.parametrize(("name", "of"), CASES)
-def test_perturbed_inputs_have_exactly_the_outputs_that_are_said(name: str, of: dict[str, Any]) -> None:
+def test_rows_at_positions_are_those_of_the_whole_answer(name: str, of: dict[str, Any]) -> None:
     operation = operations.find(name)
     inputs = operation.inputs(of, "flux", 0, "cpu")
-    first = operation.reference(of, inputs, torch.float64)
-    before = inputs
-    perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(0))
-    assert perturbations is not None
-    for perturbation in itertools.islice(perturbations, 6):
-        assert all(x.dtype == inputs[key].dtype for key, x in perturbation.inputs.items())
-        assert perturbation.inputs.keys() == inputs.keys()
-        assert not any(x.equal(before[key]) for key, x in perturbation.inputs.items())
-        exact = operation.reference(of, perturbation.inputs, torch.float64)
-        close(perturbation.expected(first), exact, 1e-12)
-        before = perturbation.inputs
+    whole = operation.reference(of, inputs, torch.float64)
+    positions = {key: torch.tensor(sorted({0, x.shape[1] // 3, x.shape[1] - 1})) for key, x in whole.items()}
+    rows = operation.reference_at(of, inputs, positions)
+    if name == "attention_backward":
+        assert rows is None
+    else:
+        assert rows is not None
+        close(rows, {key: x.index_select(1, positions[key]) for key, x in whole.items()}, 1e-12)
 
 
-def test_a_perturbation_moves_tokens_unless_a_mask_forbids_it() -> None:
-    operation = operations.find("attention")
-    for causal, moves in ((False, True), (True, False)):
-        of = shape(tokens=50, causal=causal)
-        inputs = operation.inputs(of, "normal", 0, "cpu")
-        perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(1))
-        assert perturbations is not None
-        largest = {key: x.abs().amax((2, 3)) for key, x in next(perturbations).inputs.items()}
-        for key, x in inputs.items():
-            own = x.abs().amax((2, 3))
-            ratios = largest[key] / own  # of tokens that stay, one power of two
-            assert (len(ratios.unique()) > 1) == moves, key
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_rescaled_inputs_have_the_answer_and_the_error_of_the_first_times_powers_of_two(
+    name: str, of: dict[str, Any]
+) -> None:
+    """So a budget holds for any of them, and magnitudes that were kept of others are wrong."""
+    operation = operations.find(name)
+    inputs = operation.inputs(of, "normal", 0, "cpu")
+    first = {dtype: operation.reference(of, inputs, dtype) for dtype in (torch.float64, getattr(torch, of["dtype"]))}
+    factors = set()
+    for seed in range(6):
+        scaled = {key: x.clone() for key, x in inputs.items()}
+        operation.rescale(of, scaled, random.Random(seed))
+        factors.add(tuple(float(scaled[key].abs().max() / inputs[key].abs().max()) for key in "qkv"))
+        for dtype, before in first.items():
+            for key, x in operation.reference(of, scaled, dtype).items():
+                factor = 2.0 ** round(math.log2(float(x.double().norm() / before[key].double().norm())))
+                close({key: x / factor}, {key: before[key].double()}, 1e-12 if dtype == torch.float64 else 2e-4)
+    assert len(factors) > 2
 
 
 @pytest.mark.parametrize(
@@ -162,9 +202,9 @@ def test_small_numbers_of_float16_lose_no_bits(dtype: str, scales: set[float]) -
     of = shape(tokens=8, dtype=dtype)
     operation = operations.find("attention")
     inputs = operation.inputs(of, "normal", 0, "cpu")
-    perturbations = operation.perturbations(of, inputs, torch.Generator().manual_seed(0))
-    assert perturbations is not None
-    made = [perturbation.inputs for perturbation in itertools.islice(perturbations, 40)]
+    made = [{key: x.clone() for key, x in inputs.items()} for _ in range(60)]
+    for seed, each in enumerate(made):
+        operation.rescale(of, each, random.Random(seed))
     found = {key: {float(each[key].abs().max() / inputs[key].abs().max()) for each in made} for key in "qv"}
     assert found == {"q": scales, "v": {1.0, 2.0, 4.0, 8.0, 16.0}}
 

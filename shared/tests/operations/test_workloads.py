@@ -38,7 +38,7 @@ def test_operations_are_found_by_name_and_by_module_and_attribute() -> None:
         ("no_such_module:Layer", "operation 'no_such_module:Layer' cannot be loaded: No module named 'no_such_module'"),
         ("fluxbench.operations.decode:Layer", "cannot be loaded: module .* has no attribute"),
         (f"{__name__}:TEXT", "cannot be loaded: 'tuple' object is not callable"),
-        (f"{__name__}:Halved", r"must have input_kinds, parts, differentiates, perturbations; see fluxbench"),
+        (f"{__name__}:Halved", r"must have input_kinds, parts, differentiates, rescale, reference_at; see fluxbench"),
     ],
 )
 def test_an_operation_that_there_is_not_is_one_sentence(name: str, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -45,17 +46,20 @@ class RowNorms:
         """Return q, k and v."""
         return qkv.make(self.attention(shape), kind, qkv.generator("row norms", kind, seed, device))
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Change nothing."""
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = "exact") -> Tensors:
         """Return the norms by unfused operations."""
-        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype).norm(dim=-1)}
+        return {"norms": math_attention.forward(self.attention(shape), inputs, dtype, precision).norm(dim=-1)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return an attention with the norms after it."""
         attend = kernel.attention(self.attention(shape))
         return Bound(lambda tensors: {"norms": attend(*(tensors[name] for name in "qkv")).norm(dim=-1)})
 
-    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> None:
-        """Return None: nothing is known to follow exactly, so other inputs are used, with their own references."""
+    def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
+        """Return None: whole references are cheap at these lengths."""
         return None
 
 

@@ -94,7 +94,7 @@ def test_signs_are_explained_with_whom_they_are_of() -> None:
     capped = record("flex", converged={SUSTAINED: False})
     [note] = legend.notes([record(), capped])
     assert note.startswith("c: not converged, ")
-    assert "(95% intervals within ±0.3% of the ratio and ±0.5% of the median): sustained flex." in note
+    assert "(95% intervals within ±0.3% of the ratio and ±0.5% of the time): sustained flex." in note
     [every] = legend.notes([record(converged=CAPPED), capped])
     assert every.endswith(": sustained every row.")
     assert legend.notes([record()]) == []

@@ -18,7 +18,15 @@ from fluxbench.report.results import Results
 LENGTHS = sets.sets()["flux1-1024px"]
 BACKWARD = sets.sets()["flux1-1024px-backward"]
 DECODE = sets.sets()["llama3-8b-decode"]
-OF_TRIALS = ("agreement", "certificate", "clocks", "detection", "order", "reruns")  # see test_tables_certificate.py
+OF_TRIALS = (
+    "agreement",
+    "certificate",
+    "clocks",
+    "detection",
+    "order",
+    "reruns",
+    "simulation",
+)  # see test_tables_certificate.py
 OF_RECORDS = [name for name in tables.names() if name not in ("rates", "history", *OF_TRIALS)]
 
 

@@ -186,7 +186,7 @@ def test_a_good_harness_meets_every_target() -> None:
     assert rows["Flux again: a sustained ratio differs by"]["answer"] == "not measured"
     assert rows["an event costs"]["answer"] == "1.60 µs"
     text = words(found)
-    assert "NVIDIA Made Up; 6 runs of 3 fresh processes each; " in text
+    assert "NVIDIA H200; 6 runs of 3 fresh processes each; " in text
     assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC." in text
 
 

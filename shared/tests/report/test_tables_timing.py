@@ -46,7 +46,8 @@ def test_both_regimes_and_ratios_have_a_table() -> None:
 
 def test_captions_say_units_regimes_and_conditions() -> None:
     sustained, burst, ratios, _ = (table.caption for table in tables_of(blocks(results(record()))))
-    assert "median time per call in ms, 95% intervals in brackets or half of one after ±, by text tokens; " in sustained
+    assert "mean time per call in ms, 95% intervals in brackets or half of one after ±, by text tokens; " in sustained
+    assert "median time per call in ms, " in burst
     count = "10 samples from 5 fresh processes"
     assert sustained.endswith(f"sustained, which ranks: {count}, SM clock 1,755 MHz, power 640 W")
     assert burst.endswith(f"; burst, from a device at rest: {count}, SM clock 1,980 MHz, power 150 W")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browser import served
 from sample_records import LAUNCH_BOUND
-from sites import H200, HOSTILE, LENGTHS, hostile, of_two_targets, record, write
+from sites import H200, HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, write
 
 from fluxbench.records.fingerprint import not_comparable
 from fluxbench.records.method import METHOD_VERSION, UNKNOWN
@@ -30,7 +30,7 @@ return [...document.querySelectorAll('tbody tr')].map(row => [...row.cells].map(
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a site of two targets."""
     folder = of_two_targets(tmp_path_factory.mktemp("site"))
-    draw(folder)
+    draw(folder, believe)
     with served(folder) as address:
         yield address
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_compared_is_said_as_fluxbench_says_it(browser: Browser, 
         fingerprint = {**H200, **fields}
         write(tmp_path, f"t{number}", record(f"v{number}", fingerprint=fingerprint, method_version=version))
     write(tmp_path, "other", record("v", LENGTHS[0], method_version=UNKNOWN))
-    draw(tmp_path)
+    draw(tmp_path, believe)
     with served(tmp_path) as address:
         browser.open(f"{address}/compare.html#sort=variant&workload={LENGTHS[1]}&base=here/flux/base/{LENGTHS[1]}")
         rows = browser.run(_ROWS)[1:]
@@ -195,7 +195,7 @@ def test_a_baseline_holds_the_others_against_it(browser: Browser, tmp_path: Path
     write(tmp_path, "old", record("a", ms=2.0), record("b", ms=1.0), record("b", LENGTHS[0]))
     newer = record("a", ms=1.0, versions={"torch": "2.9.0", "driver": "590", "cuda": "13.0", "cudnn": "9.12"})
     write(tmp_path, "new", newer, *(record(f"v{number}", status=Status.ERROR, reason="no") for number in range(200)))
-    draw(tmp_path)
+    draw(tmp_path, believe)
     with served(tmp_path) as address:
         browser.open(f"{address}/compare.html#workload=&base=old/flux/a/{LENGTHS[1]}")
         rows = {(row[0].split()[0], row[1], row[2]): row for row in browser.run(_ROWS)}
@@ -221,7 +221,7 @@ def test_signs_and_power_limits_and_an_unknown_target_are_told(browser: Browser,
 
     write(tmp_path, "here", capped("a", limit=700.0, flags=[LAUNCH_BOUND]))
     write(tmp_path, "there", capped("b", limit=500.0, ms=2.0), record("free", ms=3.0))
-    draw(tmp_path)
+    draw(tmp_path, believe)
     notes = "return document.getElementById('notes').innerText"
     with served(tmp_path) as address:
         browser.open(f"{address}/compare.html")
@@ -245,7 +245,7 @@ def test_a_wide_interval_has_both_ends(browser: Browser, site: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_hostile_record_runs_no_script(browser: Browser, tmp_path: Path, page: str) -> None:
-    draw(hostile(tmp_path))
+    draw(hostile(tmp_path), believe)
     with served(tmp_path) as address:
         browser.open(f"{address}/{page}")
         assert browser.requests() == [f"{address}/{page}"]

@@ -8,28 +8,29 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from sample_records import changed, errors, timing
-from sites import H200, record
+from sample_records import changed
 
 from fluxbench.cli import main
 from fluxbench.core.errors import SetupError
 from fluxbench.records import files
-from fluxbench.records.schema import BURST, SUSTAINED, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import Record
 from fluxbench.site.intake import Intake, add
 
 REPORTS = Path(__file__).resolve().parents[3] / "reports"
-CONTROL = '{"schema": 2, "kernel": "control", "samples_ms": {"torch_flash": [[0.1]]}}'
+PUBLISHED = REPORTS / "h200" / "flux" / "records"
 
 
-def folder(tmp_path: Path, *records: Record, where: str = "sent") -> Path:
-    """Return a folder with a file of records."""
+def folder(tmp_path: Path, *changes: Callable[[Record], Record], where: str = "sent") -> Path:
+    """Return a folder with a published cell, its first records changed."""
     home = tmp_path / where
     home.mkdir(parents=True)
-    files.write(home / "sdpa.jsonl", records)
+    for path in PUBLISHED.glob("triton.*"):
+        shutil.copyfile(path, home / path.name)
+    records = files.read(home / "triton.jsonl")
+    found = [change(record) for change, record in zip(changes, records, strict=False)]
+    files.write(home / "triton.jsonl", [*found, *records[len(found) :]])
     return home
 
 
@@ -40,18 +41,18 @@ def reports(tmp_path: Path) -> Path:
     return home
 
 
-def taken(tmp_path: Path, *records: Record) -> Intake:
-    """Return what comes of adding these records."""
-    return add(folder(tmp_path, *records), reports(tmp_path))
+def taken(tmp_path: Path, *changes: Callable[[Record], Record]) -> Intake:
+    """Return what comes of adding a published cell with these changes."""
+    return add(folder(tmp_path, *changes), reports(tmp_path))
 
 
 def test_records_become_a_target_named_by_their_device(tmp_path: Path) -> None:
-    intake = taken(tmp_path, record(), record("flex", status=Status.UNSUPPORTED))
+    intake = taken(tmp_path)
+    there = files.read(tmp_path / "reports" / "h200" / "flux" / "records" / "triton.jsonl")
+    assert there == files.read(PUBLISHED / "triton.jsonl")
     assert intake == Intake(
-        target="h200", folder=tmp_path / "reports" / "h200", records=2, device="NVIDIA H200", problems=()
+        target="h200", folder=tmp_path / "reports" / "h200", records=len(there), device="NVIDIA H200", problems=()
     )
-    there = files.read(tmp_path / "reports" / "h200" / "flux" / "records" / "sdpa.jsonl")
-    assert [one.variant for one in there] == ["torch_flash", "flex"]
 
 
 @pytest.mark.parametrize("target", ["cpu", "h200"])
@@ -61,50 +62,29 @@ def test_what_is_published_can_be_sent(tmp_path: Path, target: str) -> None:
     assert {file.name for file in here.iterdir()} == {file.name for file in there.iterdir()}
 
 
-@pytest.mark.parametrize(
-    ("beside", "rates"),
-    [
-        (("sdpa.samples.json.gz", "sdpa.control.json"), "rates.json"),
-        (("sdpa.samples.json", "sdpa.sentinel.json"), "ceilings.json"),
-    ],
-)
-def test_what_a_build_leaves_is_taken_without_its_page(tmp_path: Path, beside: tuple[str, str], rates: str) -> None:
-    cell = folder(tmp_path, record(), where="site/artifacts/sdpa")
+@pytest.mark.parametrize("rates", ["rates.json", "ceilings.json"])
+def test_what_a_build_leaves_is_taken_without_its_page(tmp_path: Path, rates: str) -> None:
+    cell = folder(tmp_path, where="site/artifacts/triton")
     site = cell.parents[1]
     (site / "flux.html").write_text("<script>alert(1)</script>")
     (cell / "latency.svg").write_text("<svg onload='alert(1)'/>")
     (cell / "another.control.json").write_text("not of these records")
-    samples, control = beside
-    (cell / samples).write_bytes(gzip.compress(b"{}") if samples.endswith(".gz") else b"{}")
-    (cell / control).write_text(CONTROL)
-    (cell / "sdpa.capabilities.json").write_text("{}")
-    for name, file in (("hardware", "device.json"), ("rates", rates)):
+    for name, file, source in (("hardware", "device.json", "device.json"), ("rates", rates, "rates.json")):
         (site / "artifacts" / name).mkdir()
-        (site / "artifacts" / name / file).write_text("{}")
+        shutil.copyfile(PUBLISHED / source, site / "artifacts" / name / file)
     home = reports(tmp_path)
     assert add(site, home).problems == ()
     names = {str(file.relative_to(home)) for file in home.rglob("*") if file.is_file()}
-    expected = ("device.json", rates, "sdpa.jsonl", "sdpa.capabilities.json", samples, control)
+    expected = ("device.json", rates, *(path.name for path in PUBLISHED.glob("triton.*")))
     assert names == {f"h200/flux/records/{name}" for name in expected}
-
-
-def timed(of: Record, regime: str = SUSTAINED, ms: float = 1.0, **fields: Any) -> Record:
-    """Return a record with another time in one regime."""
-    return changed(of, timings={**of.timings, regime: timing(ms, of.variant, **fields)})
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda r: timed(r, SUSTAINED, 0.1), "sustained: faster than the device can be: 0.1 ms measured, but"),
-        (lambda r: timed(r, BURST, 0.1), "burst: faster than the device can be: 0.1 ms measured, but"),
-        (lambda r: timed(r, samples_ms=((2.0,), (2.1, 2.2))), "must lie within the samples, got 1 of 1.998 to"),
-        (lambda r: timed(r, BURST, samples_ms=((0.5,),)), "burst: median_ms must lie within the samples, got 1 of"),
-        (lambda r: changed(r, errors={"out": errors(0.5)}), "PASSED must be within its budget of 0.0061, got 0.5"),
-        (lambda r: changed(r, errors={"dq": errors(), "dk": errors(nan_count=1)}), "got 0.003 in output dk"),
-        (lambda r: changed(r, fingerprint={}), "must have device, device_kind, python, hashes of the measuring code"),
-        (lambda r: changed(r, fingerprint={**H200, "driver": None}), "its fingerprint must have driver"),
-        (lambda r: changed(r, versions={"torch": "2", "driver": "1"}), "must be one, got 1 in versions and 580.10 in"),
+        (lambda r: changed(r, fingerprint={}), "its fingerprint must have device, device_kind, python, hashes of"),
+        (lambda r: changed(r, fingerprint={**r.fingerprint, "driver": None}), "its fingerprint must have driver"),
+        (lambda r: changed(r, versions={**r.versions, "driver": "1"}), "its driver must be one, got 1 in versions and"),
         (lambda r: changed(r, versions={}), "its versions must have torch"),
         (lambda r: changed(r, measured_at="yesterday"), "measured_at must be a time by ISO 8601, got 'yesterday'"),
         (lambda r: changed(r, measured_at="2999-01-01T00:00:00Z"), "measured_at must not be in the future"),
@@ -113,51 +93,46 @@ def timed(of: Record, regime: str = SUSTAINED, ms: float = 1.0, **fields: Any) -
             "its workload must have the shape that fluxbench knows by this name",
         ),
         (lambda r: changed(r, form="folded"), "its form must be one of eager, "),
-        (lambda r: changed(r, kernel="flash_attn_4"), "must be named flash_attn_4, for its kernel and form"),
+        (lambda r: changed(r, kernel="flash_attn_4"), "its variant must be flash_attn_4, got triton_flash"),
+        (lambda r: changed(r, cell="sdpa"), "its cell must be triton, got sdpa"),
     ],
 )  # fmt: skip
-def test_a_record_that_cannot_be_believed_is_refused(
+def test_a_record_that_cannot_be_placed_is_refused(
     tmp_path: Path, change: Callable[[Record], Record], says: str
 ) -> None:
-    intake = taken(tmp_path, record("flex"), change(record()))
+    intake = taken(tmp_path, change)
     assert intake.folder is None
-    assert [says in problem for problem in intake.problems] == [True]
-    assert intake.problems[0].startswith("torch_flash, torch_flash at flux1-1024px-t512: ")
+    assert f"triton, triton_flash at flux1-1024px-t128: {says}" in "\n".join(intake.problems)
     assert list((tmp_path / "reports").iterdir()) == []
 
 
-def test_a_time_that_no_call_takes_is_refused_on_any_device(tmp_path: Path) -> None:
-    intake = taken(tmp_path, timed(record(fingerprint={**H200, "device": "an unknown card"}), ms=1e-7, ci=0.0))
-    assert [problem.partition(": ")[2] for problem in intake.problems] == [
-        "sustained: times must lie within 1e-06 to 1e+09 ms, got 1e-07"
-    ]
-
-
-def test_a_target_is_of_one_device_and_has_one_record_of_each_thing(tmp_path: Path) -> None:
-    other = record("flex", fingerprint={**H200, "device": "unknown"})
-    assert taken(tmp_path, record(), record(), other).problems == (
-        "flex, flex at flux1-1024px-t512: all records of a target must be of one device: NVIDIA H200 -> unknown",
-        "torch_flash at flux1-1024px-t512: there must be one record of it in flux, got 2",
+def test_a_target_is_of_one_device(tmp_path: Path) -> None:
+    problems = taken(
+        tmp_path, lambda r: r, lambda r: changed(r, fingerprint={**r.fingerprint, "device": "unknown"})
+    ).problems
+    assert (
+        "triton, triton_flash at flux1-1024px-t256: all records must be of one device, got NVIDIA H200 and unknown"
+        in (problems)
     )
 
 
 def test_no_file_takes_the_place_of_another(tmp_path: Path) -> None:
-    folder(tmp_path, record(), where="site/artifacts/a")
-    folder(tmp_path, record("flex"), where="site/artifacts/b")
+    folder(tmp_path, where="site/artifacts/a")
+    folder(tmp_path, lambda r: changed(r, compile_s=1.0), where="site/artifacts/b")
     intake = add(tmp_path / "site", reports(tmp_path))
     assert intake.folder is None
-    assert intake.problems == (
-        "artifacts/a/sdpa.jsonl and artifacts/b/sdpa.jsonl: both would become flux/records/sdpa.jsonl; they must have "
-        "different names, or be one file",
-    )
+    assert (
+        "artifacts/a/triton.jsonl and artifacts/b/triton.jsonl: both would become flux/records/triton.jsonl; they must "
+        "have different names, or be one file"
+    ) in intake.problems
 
 
-@pytest.mark.parametrize(("other", "problems"), [('{"device": {}}', 0), ('{"device": {"name": "another"}}', 1)])
-def test_what_lies_beside_records_must_agree(tmp_path: Path, other: str, problems: int) -> None:
-    home = folder(tmp_path, record(), where="site/artifacts/sdpa")
-    (home / "device.json").write_text('{"device": {}}')
+@pytest.mark.parametrize(("end", "problems"), [("", 0), (" ", 1)])
+def test_what_lies_beside_records_must_agree(tmp_path: Path, end: str, problems: int) -> None:
+    home = folder(tmp_path, where="site/artifacts/triton")
+    shutil.copyfile(PUBLISHED / "device.json", home / "device.json")
     (home.parent / "hardware").mkdir()
-    (home.parent / "hardware" / "device.json").write_text(other)
+    (home.parent / "hardware" / "device.json").write_text((PUBLISHED / "device.json").read_text() + end)
     intake = add(tmp_path / "site", reports(tmp_path))
     assert len([problem for problem in intake.problems if "flux/records/device.json" in problem]) == problems
     assert (intake.folder is None) == bool(problems)
@@ -167,18 +142,18 @@ def test_what_lies_beside_records_must_agree(tmp_path: Path, other: str, problem
     ("name", "content", "says"),
     [
         ("device.json", b"<html>", "device.json: it must hold one JSON object"),
-        ("sdpa.samples.json", b"[]", "sdpa.samples.json: it must hold one JSON object"),
-        ("sdpa.samples.json.gz", b"not gzip", "sdpa.samples.json.gz: it cannot be decompressed"),
-        ("sdpa.samples.json.gz", gzip.compress(bytes(257 << 20), 1), "gz: it must hold at most 256 MiB, got more"),
-        ("sdpa.control.json", b'{"schema": 2}', "sdpa.control.json must hold the times of the control kernel"),
-        ("sdpa.sentinel.json", b'{"schema": 9, "kernel": "k", "samples_ms": {}}', "its schema must be 1 or 2, got 9"),
+        ("triton.samples.json.gz", b"not gzip", "triton.samples.json.gz: it cannot be decompressed"),
+        ("triton.samples.json.gz", gzip.compress(b'{"series": [{"process": 0}]}'), "it must hold series: "),
+        ("triton.samples.json.gz", gzip.compress(bytes(257 << 20), 1), "gz: it must hold at most 256 MiB, got more"),
+        ("triton.control.json", b'{"schema": 2}', "triton.control.json must hold the times of the control kernel"),
+        ("triton.control.json", b'{"schema": 9, "kernel": "k", "samples_ms": {}}', "its schema must be 1 or 2, got 9"),
     ],
 )
 def test_what_lies_beside_records_must_be_whole(tmp_path: Path, name: str, content: bytes, says: str) -> None:
-    home = folder(tmp_path, record())
+    home = folder(tmp_path)
     (home / name).write_bytes(content)
     intake = add(home, reports(tmp_path))
-    assert [says in problem for problem in intake.problems] == [True]
+    assert any(problem.startswith("triton: ") and says in problem for problem in intake.problems)
     assert intake.folder is None
 
 
@@ -190,20 +165,20 @@ def test_what_lies_beside_records_must_be_whole(tmp_path: Path, name: str, conte
     ],
 )
 def test_a_line_that_breaks_the_schema_is_named(tmp_path: Path, field: str, value: object, says: str) -> None:
-    home = folder(tmp_path, record())
-    line = {**json.loads((home / "sdpa.jsonl").read_text()), field: value}
-    (home / "sdpa.jsonl").write_text(json.dumps(line) + "\n")
+    home = folder(tmp_path)
+    lines = [{**json.loads(line), field: value} for line in (home / "triton.jsonl").read_text().splitlines()]
+    (home / "triton.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     intake = add(home, reports(tmp_path))
-    assert [problem.startswith("sdpa.jsonl") and says in problem for problem in intake.problems] == [True]
+    assert [problem.startswith("triton.jsonl") and says in problem for problem in intake.problems] == [True]
     assert intake.folder is None
 
 
 def test_a_file_is_of_one_notebook_and_not_empty(tmp_path: Path) -> None:
-    home = folder(tmp_path, record(), record("flex", notebook="other"))
+    home = folder(tmp_path, lambda r: changed(r, notebook="other"))
     (home / "empty.jsonl").write_text("")
     assert add(home, reports(tmp_path)).problems == (
         "empty.jsonl: it holds no record",
-        "sdpa.jsonl: its records must be of one notebook",
+        "triton.jsonl: its records must be of one notebook",
     )
 
 
@@ -216,7 +191,7 @@ def test_a_file_is_of_one_notebook_and_not_empty(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_begun_is_refused(tmp_path: Path, sent: str, name: str | None, says: str) -> None:
-    folder(tmp_path, record())
+    folder(tmp_path)
     home = reports(tmp_path)
     with pytest.raises(SetupError, match=says):
         add(tmp_path / sent, home, name)
@@ -227,9 +202,10 @@ def test_nothing_is_left_where_the_disk_is_full(tmp_path: Path, monkeypatch: pyt
     def full(source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device", str(target))
 
+    sent = folder(tmp_path)
     monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(OSError, match="No space left"):
-        taken(tmp_path, record())
+        add(sent, reports(tmp_path))
     assert list((tmp_path / "reports").iterdir()) == []
 
 
@@ -237,12 +213,12 @@ def test_the_command_says_what_came_of_it_and_never_overwrites(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = reports(tmp_path)
-    arguments = ["add", str(folder(tmp_path, record())), "--reports", str(home)]
+    arguments = ["add", str(folder(tmp_path)), "--reports", str(home)]
     assert main(arguments) == 0
-    assert capsys.readouterr().out.startswith(f"fluxbench: taken in as {home / 'h200'}: NVIDIA H200, records: 1; ")
+    assert capsys.readouterr().out.startswith(f"fluxbench: taken in as {home / 'h200'}: NVIDIA H200, records: 6; ")
     assert main(arguments) == 2
     assert "is there already and is never overwritten; choose another name by --target" in capsys.readouterr().err
-    bad = folder(tmp_path, record(measured_at="never"), where="bad")
-    assert main(["add", str(bad), "--reports", str(home), "--target", "new"]) == 1
+    bad = folder(tmp_path, lambda r: changed(r, measured_at="never"), where="bad")
+    assert main(["add", str(bad), "--reports", str(home), "--target", "new"]) == 2
     assert "measured_at must be a time" in capsys.readouterr().err
     assert not (home / "new").exists()

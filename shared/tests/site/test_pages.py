@@ -8,18 +8,19 @@ import hashlib
 import html.parser
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drawn import lines, texts, tooltips
-from sample_records import LAUNCH_BOUND, changed, timing
-from sites import CPU, HOSTILE, LENGTHS, hostile, of_two_targets, record, several, write
+from sample_records import LAUNCH_BOUND
+from sites import HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, several, write
 
 from fluxbench.analysis.groups import groups
 from fluxbench.cli import main
 from fluxbench.core.files import write_gzip
-from fluxbench.records.schema import BURST, SUSTAINED
+from fluxbench.records.schema import SUSTAINED
 from fluxbench.report.headline import answer
 from fluxbench.site import cards
 from fluxbench.site.draw import draw
@@ -81,7 +82,7 @@ class Page(html.parser.HTMLParser):
 
 def drawn(reports: Path) -> tuple[Page, Page]:
     """Draw the site, and return the index and the comparison."""
-    draw(reports)
+    draw(reports, believe)
     return Page(reports / PAGES[0]), Page(reports / PAGES[1])
 
 
@@ -206,32 +207,12 @@ def test_records_of_another_schema_are_left_out_and_named(tmp_path: Path) -> Non
     file = write(tmp_path, "h200", *several())
     newer = json.dumps({**json.loads(file.read_text().splitlines()[0]), "schema": 7})
     file.write_text(file.read_text() + f"{newer}\n" * 5)
-    site = draw(tmp_path)
+    site = draw(tmp_path, believe)
     words = "h200/flux/records/sdpa.jsonl: line 9 is left out: schema of a record must be 2, got 7"
     assert words in " ".join(site.problems)
-    assert site.problems[-1] == "h200/flux/records/sdpa.jsonl: 3 more lines are left out"
+    assert site.problems[-1] == "h200/flux/records/sdpa.jsonl: 3 more faults"
     assert words in Page(tmp_path / "index.html").text
     assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 8
-
-
-@pytest.mark.parametrize(
-    ("regime", "times"),
-    [
-        (BURST, {"median_ms": 5e-324, "ci95_ms": (5e-324, 5e-324)}),
-        (SUSTAINED, {"median_ms": 1e308, "ci95_ms": (1e308, 1e308)}),
-        (SUSTAINED, {"ci95_ms": (1e-301, 1.5e308)}),
-        (BURST, {"ratio_ci95": (5e-324, 1e9)}),
-    ],
-)
-def test_a_time_that_no_call_takes_costs_its_record_alone(tmp_path: Path, regime: str, times: dict[str, Any]) -> None:
-    good = record("flex")
-    fields: dict[str, Any] = {"median_ms": 1.0, "variant": "flex"} | times
-    wrong = timing(**fields)
-    write(tmp_path, "h200", record(), changed(good, timings={**good.timings, regime: wrong}))
-    (problem,) = draw(tmp_path).problems
-    assert problem.startswith(f"h200/flux/records/sdpa.jsonl: line 2 is left out: {regime}: ")
-    assert "within 1e-06 to 1e+09 ms, got " in problem
-    assert len(Page(tmp_path / "compare.html").data["rows"]["variant"]) == 1
 
 
 def test_a_hostile_text_is_shown_as_it_is_and_what_is_no_unicode_costs_nothing_else(tmp_path: Path) -> None:
@@ -263,13 +244,13 @@ def test_the_policy_allows_the_pages_own_scripts_and_no_other(tmp_path: Path, na
 
 
 def test_both_pages_are_written_or_neither(tmp_path: Path) -> None:
-    draw(of_two_targets(tmp_path))
+    draw(of_two_targets(tmp_path), believe)
     before = (tmp_path / "index.html").read_bytes()
     write(tmp_path, "h200", record())
     (tmp_path / "compare.html").unlink()
     (tmp_path / "compare.html").mkdir()
     with pytest.raises(IsADirectoryError):
-        draw(tmp_path)
+        draw(tmp_path, believe)
     assert (tmp_path / "index.html").read_bytes() == before
     assert {path.name for path in tmp_path.iterdir()} == {"cpu", "h200", *PAGES}
 
@@ -277,13 +258,13 @@ def test_both_pages_are_written_or_neither(tmp_path: Path) -> None:
 def test_the_site_is_a_function_of_the_records_and_gpus_come_before_cpus(tmp_path: Path) -> None:
     pages = []
     for folder in (tmp_path / "a", tmp_path / "b"):
-        assert [target.name for target in draw(of_two_targets(folder)).targets] == ["h200", "cpu"]
+        assert [target.name for target in draw(of_two_targets(folder), believe).targets] == ["h200", "cpu"]
         pages.append([(folder / name).read_bytes() for name in PAGES])
     assert pages[0] == pages[1]
 
 
 def test_the_command_draws_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(tmp_path, "cpu", record(fingerprint=CPU))
+    shutil.copytree(PUBLISHED / "cpu" / "flux" / "records", tmp_path / "cpu" / "flux" / "records")
     assert main(["site", "--reports", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"The site is {tmp_path / 'index.html'}\n"
     (tmp_path / "cpu" / "flux" / "records" / "sdpa.jsonl").write_text("{}\n")

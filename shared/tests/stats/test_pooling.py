@@ -1,65 +1,85 @@
-"""A spread that workloads of one variant share: exact values, and tables whose spreads are not shared."""
+"""The effects of a page: spreads of all variants together, processes that are outlying, and what runs differ by."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from fluxbench.stats.pooling import pool
-from fluxbench.stats.significance import Change, Effect, effect, judge
+from fluxbench.device.targets import BetweenRuns
+from fluxbench.stats.pooling import Levels, Variance, effects, moderated, widened
+from fluxbench.stats.significance import Effect
 
-SPREAD = 0.0015  # between processes, the largest share that was seen of a burst time normalized to control
-VARIANTS, WORKLOADS, PROCESSES = 8, 6, 3
-
-
-def tables(count: int, factor: float = 1.0, apart: Sequence[float] = (1,) * WORKLOADS) -> list[list[Change]]:
-    """Return the verdicts on tables in which the first variant takes `factor` times as long after.
-
-    The spread of each workload is `SPREAD` times its factor in `apart`.
-    """
-    rng = np.random.default_rng(0)
-    scale = SPREAD * np.tile(apart, VARIANTS)[:, None]
-    found = []
-    for _ in range(count):
-        before, after = scale * rng.normal(0, 1, (2, VARIANTS * WORKLOADS, PROCESSES))
-        after[:WORKLOADS] += math.log(factor)
-        effects = [effect(*pair) for pair in zip(before.tolist(), after.tolist(), strict=True)]
-        groups = pool([effects[start : start + WORKLOADS] for start in range(0, len(effects), WORKLOADS)])
-        found.append(judge([one for group in groups for one in group]))
-    return found
+NOTHING = BetweenRuns(variant=0.0, workload=0.0, df=4, source="")
+MEAN = np.array([-0.001, 0.0, 0.001])  # of processes: a variance of 1e-6
+REST = np.array([[0.0005, 0.0, -0.0005], [-0.0005, 0.0, 0.0005]])  # at two workloads
 
 
-def test_a_group_shares_its_spread_and_its_degrees_of_freedom() -> None:
-    [[one, other], [alone]] = pool([[Effect(0.1, 0.03, 4), Effect(-0.1, 0.04, 4)], [Effect(0.0, 0.01, 4)]])
-    assert one.se == other.se == pytest.approx(math.sqrt((0.03**2 + 0.04**2) / 2))
-    assert (one.log_ratio, other.log_ratio, one.df, other.df) == (0.1, -0.1, 8, 8)
-    assert alone == Effect(0.0, 0.01, 4)
-    group = [Effect(0.1, 0.03, 4), Effect(0.1, 0.09, 3), *[Effect(0.1, math.inf, 0)] * 2]
-    assert pool([group, []]) == [group, []]
-    [[one, *_]] = pool([[Effect(0.1, 0.0, 4), Effect(0.1, 0.03, 4), Effect(0.1, 0.03, 4)]])
-    assert one.se == pytest.approx(0.03 * math.sqrt(2 / 3))
-    assert one.df == 12
-    assert pool([[Effect(0.1, 0.0, 4)] * 2]) == [[Effect(0.1, 0.0, 4)] * 2]
+def sides(before: Levels, after: Levels) -> tuple[Levels, Levels]:
+    return MEAN + REST + before, MEAN + REST + after
 
 
-def test_errors_that_differ_beyond_chance_keep_part_of_their_own() -> None:
-    errors = [0.0001, 0.0001, 0.001, 0.001, 0.01, 0.01]
-    [found] = pool([[Effect(0.0, error, 24) for error in errors]])
-    # Smyth's moderated variances: prior degrees of freedom by the trigamma function, the mean variance for the prior.
-    prior, mean = 0.5049934, sum(error**2 for error in errors) / 6
-    assert {one.df for one in found} == {24}
-    assert [one.se for one in found] == pytest.approx(
-        [math.sqrt((prior * mean + 24 * error**2) / (prior + 24)) for error in errors], rel=1e-5
+def test_a_variant_alone_has_the_degrees_of_freedom_of_one_workload() -> None:
+    [[found], outliers] = effects([sides(np.zeros((2, 1)), np.array([[0.01], [0.03]]))], [NOTHING])
+    assert outliers == []
+    assert [one.log_ratio for one in (found.mean, *found.departures, *found.rows)] == pytest.approx(
+        [0.02, -0.01, 0.01, 0.01, 0.03]
     )
+    assert (found.mean.se, found.mean.df) == pytest.approx((math.sqrt(1e-6 * 2 / 3), 4))  # not 8
+    assert found.departures[0].se == pytest.approx(math.sqrt(5e-7 * 2 / 3 / 2))
+    assert found.rows[0].se == pytest.approx(math.hypot(found.mean.se, found.departures[0].se))
 
 
-@pytest.mark.parametrize(
-    ("apart", "most"),
-    [((1,) * 6, 0.06), ((0.5, 0.5, 1, 1, 2, 2), 0.12), ((1, 1, 1, 1, 1, 3), 0.12)],  # pooled outright: 0.35 to 0.5
-)
-def test_unchanged_tables_have_few_false_positives(apart: tuple[float, ...], most: float) -> None:
-    found = tables(150, apart=apart)
-    assert sum(any(one.significant for one in table) for table in found) / 150 <= most
+def test_what_runs_differ_by_is_in_every_error() -> None:
+    runs = BetweenRuns(variant=0.003, workload=0.004, df=7, source="")
+    flat = np.zeros((2, 3))
+    [[found], _] = effects([(flat + MEAN * 1e-6, flat + MEAN * 1e-6)], [runs])
+    assert found.mean.se == pytest.approx(math.sqrt(2 * (0.003**2 + 0.004**2 / 2)), rel=1e-4)
+    assert found.rows[0].se == pytest.approx(math.sqrt(2) * 0.005, rel=1e-4)
+    assert found.mean.df == pytest.approx(7, rel=1e-3)
+    wide = widened(Effect(0.1, 0.003 * math.sqrt(2), 7), runs)
+    assert (wide.log_ratio, wide.se, wide.df) == pytest.approx((0.1, 0.006, 14))
+    assert widened(Effect(0.1, math.inf, 0), runs) == Effect(0.1, math.inf, 0)
+
+
+def test_variances_are_drawn_to_the_mean_of_all_but_the_largest_twentieth() -> None:
+    values = [float(value) for value in np.random.default_rng(0).chisquare(4, 39) / 4]
+    alike = moderated([Variance(value, 4) for value in [*values, 400.0]])
+    weight = 4 / alike[0].df
+    assert [one.value for one in alike[:39]] == pytest.approx(
+        [weight * value + (1 - weight) * np.mean(sorted([*values, 400.0])[:38]) for value in values]
+    )
+    unknown = Variance(0.0, 0)
+    assert moderated([unknown, Variance(1.0, 4)]) == [unknown, Variance(1.0, 4)]
+
+
+def page(variants: int = 20) -> list[tuple[Levels, Levels]]:
+    """Return unchanged variants at six workloads, with a spread of 0.1% between processes and 0.05% at each."""
+    rng = np.random.default_rng(1)
+    levels = 0.001 * rng.normal(size=(2, variants, 1, 3)) + 0.0005 * rng.normal(size=(2, variants, 6, 3))
+    return list(zip(*levels, strict=True))
+
+
+def test_an_outlying_process_is_named_and_left_out() -> None:
+    variants = page()
+    plain, none = effects(variants, [NOTHING] * 20)
+    assert none == []
+    variants[7][1][:, 2] += 0.02
+    found, [outlier] = effects(variants, [NOTHING] * 20)
+    assert (outlier.variant, outlier.side, outlier.process) == (7, 1, 2)
+    assert outlier.log_ratio == pytest.approx(0.02, abs=0.004)
+    assert abs(found[7].mean.log_ratio) < 3 * plain[7].mean.se
+    assert found[7].mean.se == pytest.approx(
+        math.hypot(plain[7].mean.se, 0.02 / 3), rel=0.1
+    )  # a third of what it differs
+    assert found[0].mean.se == pytest.approx(plain[0].mean.se, rel=0.1)
+
+
+def test_of_two_processes_none_is_outlying_and_of_one_nothing_is_known() -> None:
+    variants = [(before[:, :2], after[:, :2]) for before, after in page()]
+    variants[3][0][:, 0] += 0.02
+    assert effects(variants, [NOTHING] * 20)[1] == []
+    [[single], _] = effects([(before[:, :1], after[:, :1]) for before, after in variants[:1]], [NOTHING])
+    assert {(one.se, one.df) for one in (single.mean, *single.departures, *single.rows)} == {(math.inf, 0)}
+    assert effects([], []) == ([], [])

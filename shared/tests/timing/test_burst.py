@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 from fakes import tokens
 
 from fluxbench import operations
-from fluxbench.correctness.perturbing import PerturbedInputs
+from fluxbench.correctness.contents import Content, Contents
 from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.workload import Workload
 from fluxbench.timing.burst import Burst, burst, repeated_over_new
 from fluxbench.timing.stopwatch import Stopwatch
 
@@ -22,9 +25,16 @@ KEYS = [("flex", "small"), ("torch_flash", "small"), ("flex", "smaller"), ("torc
 ALL = [*KEYS, ("control_kernel", "")]
 
 
-def perturbed() -> dict[str, PerturbedInputs]:
-    inputs = operations.find("attention").inputs
-    return {each.name: PerturbedInputs(each, inputs(each.shape, "normal", 0, "cpu"), seed=0) for each in WORKLOADS}
+def content(workload: Workload, seed: int) -> Content:
+    return Content(operations.find("attention").inputs(workload.shape, "normal", seed, "cpu"), {}, {}, {})
+
+
+def contents(count: int = 8) -> dict[str, Contents]:
+    return {each.name: Contents([content(each, seed) for seed in range(count)], 2, 0) for each in WORKLOADS}
+
+
+def ignored(*_: object) -> None:
+    """Keep nothing of what a call returned."""
 
 
 def rounds(
@@ -33,13 +43,14 @@ def rounds(
     """Return what rounds give of calls that take 1, 2, 3 and 4 ms and one without inputs of 5 ms, and what they got."""
     seen: dict[Any, list[Any]] = {key: [] for key in ALL}
     calls = {key: clock.bound(1e-3 * (i + 1), seen[key]) for i, key in enumerate(ALL)}
-    return burst(stopwatch or Stopwatch(ON_CPU), calls, count, perturbed(), random.Random(seed), PLAN), seen
+    taken = burst(stopwatch or Stopwatch(ON_CPU), calls, count, contents(), random.Random(seed), PLAN, ignored)
+    return taken, seen
 
 
 def one(clock: Clock, bound: Bound, *, stopwatch: Stopwatch | None = None, count: int = 3, seed: int = 0) -> Burst:
     """Return what rounds of a single call give."""
     calls = {("a", "small"): bound}
-    return burst(stopwatch or Stopwatch(ON_CPU), calls, count, perturbed(), random.Random(seed), PLAN)
+    return burst(stopwatch or Stopwatch(ON_CPU), calls, count, contents(), random.Random(seed), PLAN, ignored)
 
 
 def all_new(contents: list[Tensors]) -> bool:
@@ -59,19 +70,46 @@ def test_every_callable_is_timed_once_a_round_in_an_order_of_its_own(clock: Cloc
     assert rounds(clock, seed=3)[0].places == rounds(clock, seed=3)[0].places != taken.places
 
 
-def test_the_launch_time_is_the_median_of_the_host(clock: Clock) -> None:
-    taken = one(clock, clock.bound(iter([0.001, 0.009, 0.002, 0.009, 0.001])), count=5)
-    assert taken.launch_ms["a", "small"] == pytest.approx(2.0)
-
-
-def test_no_callable_gets_the_same_contents_twice_and_all_of_a_round_get_the_same(clock: Clock) -> None:
-    taken, seen = rounds(clock)
+def test_no_callable_gets_the_same_contents_twice_and_every_output_is_kept_with_its_contents(clock: Clock) -> None:
+    _, seen = rounds(clock)
     assert all(len(seen[key]) == 6 and all_new(seen[key]) for key in KEYS)
-    for workload in ("small", "smaller"):
-        for mine, reference in zip(seen["flex", workload], seen["torch_flash", workload], strict=True):
-            assert all(torch.equal(mine[name], reference[name]) for name in "qkv")
     assert seen["control_kernel", ""] == [{}] * 6
-    assert taken.outputs["control_kernel", ""].expected is None
+    kept: list[tuple[Any, Any, Any]] = []
+    twice = {("a", "small"): Bound(lambda given: {"out": given["v"].clone()}), ("b", ""): Bound(lambda _: {"out": 0})}
+    took = burst(
+        Stopwatch(ON_CPU), twice, 8, contents(), random.Random(0), PLAN, lambda *given: kept.append(given)
+    )  # fmt: skip
+    assert [len(kept), took.launch_ms["a", "small"]] == [16, [0.0] * 8]
+    for key, outputs, content in kept:
+        if key == ("b", ""):
+            assert (outputs, content) == ({"out": 0}, None)
+        else:
+            assert torch.equal(outputs["out"], content.inputs["v"])
+
+
+def test_work_of_other_threads_is_known_where_it_was_done(clock: Clock) -> None:
+    """One multiplies where contents change; the call itself has processor time of all threads."""
+    aside: list[threading.Thread] = []
+
+    def work() -> None:
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            pass
+
+    class Watched(Contents):
+        def put(self, *given: Any) -> Tensors:
+            aside.append(threading.Thread(target=work))
+            aside[-1].start()
+            aside[-1].join()
+            return super().put(*given)
+
+    watched = {"small": Watched(contents()["small"].pool, 2, 0)}
+    calls = {("a", "small"): Bound(lambda given: work() or {"out": given["q"]})}  # type: ignore[func-returns-value]
+    taken = burst(Stopwatch(ON_CPU), calls, 3, watched, random.Random(0), PLAN, ignored)
+    assert all(ms > 40 for ms in taken.others_ms["a", "small"] + taken.call_cpu_ms["a", "small"])
+    assert all(ms < 20 for ms in taken.resting_ms)
+    quiet = one(clock, clock.bound(0.001))
+    assert max(quiet.others_ms["a", "small"]) < 20
 
 
 def test_there_is_a_rest_before_every_round(clock: Clock) -> None:
@@ -98,28 +136,8 @@ def test_preparing_is_not_timed_and_comes_before_the_cache_is_cleared(clock: Clo
 
     taken = one(clock, Bound(call, prepare), stopwatch=stopwatch)
     assert taken.samples_ms["a", "small"] == pytest.approx([1.0] * 3)
-    assert taken.launch_ms["a", "small"] == pytest.approx(1.0)
+    assert taken.launch_ms["a", "small"] == pytest.approx([1.0] * 3)
     assert stopwatch.done[-3:] == ["prepare", "clear", "call"]
-    inputs, contents = perturbed()["small"], []
-    for _ in range(3):
-        inputs.perturb()
-        contents.append(inputs.inputs["q"] + 1)
-    assert any(torch.equal(taken.outputs["a", "small"].outputs["out"], each) for each in contents)
-
-
-def test_the_output_that_is_kept_cannot_be_foreseen(clock: Clock) -> None:
-    first, shared, kept_rounds = perturbed()["small"].inputs["v"], torch.zeros(1), set()
-    for seed in range(8):
-        shared.zero_()
-        taken = one(clock, Bound(lambda given: {"out": given["v"], "count": shared.add_(1)}), count=4, seed=seed)
-        shared.fill_(-1)
-        kept = taken.outputs["a", "small"]
-        assert kept.expected is not None
-        out, expected = kept.outputs["out"], kept.expected({"out": first})["out"]
-        # The tokens of v are rolled by another number than those of the output; each has its signs and scale.
-        assert sorted(map(float, out.flatten())) == sorted(map(float, expected.flatten()))  # type: ignore[attr-defined]
-        kept_rounds.add(float(kept.outputs["count"]))  # type: ignore[arg-type]
-    assert 1 < len(kept_rounds) <= len({1.0, 2.0, 3.0, 4.0} | kept_rounds) == 4
 
 
 def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_others(clock: Clock) -> None:
@@ -128,14 +146,14 @@ def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_
     assert [len(seen[key]) for key in ALL] == [10, 6, 6, 6, 6]  # two each before the rounds
     assert {len(samples) for samples in taken.samples_ms.values()} == {4}
     assert stopwatch.done == ["wait", ("spin", 10), *["clear"] * 10, *["wait", ("spin", 6), *["clear"] * 6] * 4]
-    assert all(all_new(seen[key][1:]) for key in KEYS[1:])  # the first two are before the rounds
+    assert all(all_new(seen[key][2:]) for key in KEYS[1:])  # the first two are before the rounds
 
 
 def test_on_a_gpu_the_spin_lasts_for_the_shorter_of_two_untimed_rounds(clock: Clock) -> None:
     stopwatch = LikeAGPU()
     durations = itertools.chain([0.09], itertools.repeat(0.02))  # the first call wakes the host up
     calls = {("a", "small"): clock.bound(durations), ("b", "small"): clock.bound(0.03)}
-    burst(stopwatch, calls, 3, perturbed(), random.Random(0), PLAN)
+    burst(stopwatch, calls, 3, contents(), random.Random(0), PLAN, ignored)
     assert stopwatch.spins == [0.0, *[pytest.approx(0.05)] * 3]
 
 
@@ -146,28 +164,41 @@ def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it(clock: Clock) -> No
         assert clock.slept == pytest.approx([PLAN.first_rest_s, rest_s, rest_s])
 
 
-def test_on_repeated_contents_a_call_is_compared_with_that_before_it_on_new_ones(clock: Clock) -> None:
-    """Of five rounds the median counts; the untimed call before the two is on other inputs."""
-    stopwatch, other, seen = LikeAGPU(), {"q": torch.zeros(1)}, list[Any]()
+def test_the_last_of_a_random_number_of_calls_on_the_same_contents_is_compared_with_the_first(clock: Clock) -> None:
+    """Of five rounds the median counts; the untimed call before the first is on other contents."""
+    stopwatch, seen, fresh = LikeAGPU(), list[Any](), itertools.count(100)
+    shares = {"small": iter([0.5, 0.6, 0.4, 2.0, 2.0]), "smaller": itertools.repeat(1.0)}
 
-    def slowly(given: Tensors) -> Tensors:
-        clock.now += 0.003
-        return given
+    def on(workload: str) -> Bound:
+        contents_of = dict[float, float]()
 
-    def repeating(*repeated_s: float) -> Bound:
-        durations = (seconds for last in repeated_s for seconds in (0.01, 0.010, last))
-        return Bound(clock.call(durations, seen), slowly)
+        def call(given: Tensors) -> dict[str, torch.Tensor]:
+            value = float(given["q"].double().sum())
+            clock.now += 0.01 * contents_of.get(value, 1.0)
+            if value not in contents_of:
+                contents_of[value] = next(shares[workload]) if value > 0 else 1.0
+            seen.append((workload, value))
+            return {"out": given["q"]}
 
-    calls = {"small": repeating(0.005, 0.006, 0.004, 0.02, 0.02), "smaller": repeating(*[0.01] * 5)}
-    rotation = {name: [other] for name in calls}
-    quotients = repeated_over_new(stopwatch, calls, perturbed(), rotation, 0.01)
-    assert quotients == {"small": pytest.approx(0.6), "smaller": pytest.approx(1.0)}
-    assert [torch.equal(given["q"], other["q"]) for given in seen] == [True, False, False] * 10
-    assert all(torch.equal(seen[i]["q"], seen[i + 1]["q"]) for i in range(1, 30, 3))
-    assert all_new(seen[1::6])
-    assert stopwatch.done == ["wait", ("spin", 10), *["clear"] * 4] * 5
-    assert stopwatch.spins == pytest.approx([0.03] * 5)
-    for call_s, times in ((0.001, 5), (0.05, 4), (9.0, 3)):  # a call that takes long is repeated less often
-        seen.clear()
-        repeated_over_new(stopwatch, {"small": clock.bound(call_s, seen)}, perturbed(), {"small": [{}]}, call_s)
-        assert len(seen) == 3 * times
+        return Bound(call)
+
+    def new(workload: str) -> Tensors:
+        shape = content(WORKLOADS[workload == "smaller"], 0).inputs
+        return {name: torch.full_like(x, next(fresh)) for name, x in shape.items()}
+
+    def quotients(call_s: float = 0.01, **calls: Bound) -> dict[str, float]:
+        given = contents(1)
+        for each in given.values():
+            each.inputs["q"].fill_(-1)
+        return repeated_over_new(stopwatch, calls, given, new, call_s, random.Random(3))
+
+    assert quotients(small=on("small"), smaller=on("smaller")) == {
+        "small": pytest.approx(0.6), "smaller": pytest.approx(1.0),
+    }  # fmt: skip
+    runs = [len(list(group)) for _, group in itertools.groupby(seen)]
+    assert {runs[0], runs[1] - 1} <= {1, *range(2, 7)}
+    assert len(set(runs)) > 2
+    for call_s, times in ((0.001, 5), (0.05, 3), (9.0, 3)):  # a call that takes long is repeated less often
+        stopwatch.spins.clear()
+        quotients(call_s, small=clock.bound(call_s))
+        assert len(stopwatch.spins) == times

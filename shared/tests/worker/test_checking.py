@@ -16,6 +16,7 @@ import torch
 from clocks import ON_CPU
 from fakes import tokens
 from workers import honest, register, variant, wrapped
+from wrong.right import weighted
 
 from fluxbench.correctness.case import Case
 from fluxbench.operations.protocol import Attention
@@ -25,8 +26,9 @@ from fluxbench.timing import profiler
 from fluxbench.variants import forms
 from fluxbench.variants._base import Variant
 from fluxbench.variants.forms import FormedVariant
-from fluxbench.worker.__main__ import standby
+from fluxbench.worker.__main__ import load_early, standby
 from fluxbench.worker.checking import Checked, Failed, check
+from fluxbench.worker.ragged import ragged_shape
 
 SMALL = tokens("small", 48)
 GPU = torch.device("cuda")
@@ -81,12 +83,59 @@ def test_a_kernel_that_changes_its_inputs_is_wrong_and_they_are_put_back() -> No
     assert torch.equal(cases["normal"].inputs["k"], first)
 
 
+def test_a_quantized_variant_is_judged_on_the_inputs_for_which_its_budget_is_declared() -> None:
+    def capped(attend: Attention, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        q, k, v = inputs
+        return weighted(q, k, v, lambda scores: 30 * (scores / 30).tanh())
+
+    options = {"precision_class": "quantized", "quantized_budget_rel_l2": 0.06, "kinds": "normal flux peaked tailed"}
+    made = {key: options.pop(key) for key in ("precision_class", "quantized_budget_rel_l2")}
+    errors = right(variant("a", wrapped(capped), **made), **options).seen["errors"]["out"]
+    assert errors["rel_l2_by_inputs"]["peaked"] > 0.5
+    assert errors["rel_l2"] < 0.06
+    assert 0 < errors["head_budget_share"] < 1
+    assert 0 < errors["row_budget_share"] < 1
+    failed = found(variant("a", wrapped(capped)), kinds="peaked")
+    assert isinstance(failed, Failed)
+
+
+def test_the_second_shape_has_views_or_contiguous_inputs_and_is_left_out_where_a_variant_does_not_take_it() -> None:
+    seen: list[tuple[tuple[int, ...], bool]] = []
+
+    def load(call: AttentionCall, takes_views: bool) -> Attention:
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            seen.append((tuple(k.shape), k.is_contiguous()))
+            if not (takes_views or k.is_contiguous()):
+                raise ValueError("k must be contiguous")
+            return honest(call)(q, k, v)
+
+        return attend
+
+    for takes_views, expected in ((True, [False]), (False, [False, True])):
+        seen.clear()
+        right(variant("a", functools.partial(load, takes_views=takes_views)))
+        assert [contiguous for tensor, contiguous in seen if tensor == (2, 333, 2, 64)] == expected
+    seen.clear()
+    right(
+        variant(
+            "a",
+            functools.partial(load, takes_views=True),
+            refuses=lambda device, call: "no" if call.batch > 1 else None,
+        )
+    )
+    assert {tensor for tensor, _ in seen} == {(1, 48, 2, 64)}
+    assert ragged_shape({"seq_len_q": 50, "seq_len_k": 99, "heads": 2}) == {
+        **{"batch": 2, "seq_len_q": 50, "seq_len_k": 333, "heads": 2}
+    }
+    assert ragged_shape({"rows": 3}) is None
+
+
 def test_one_warm_call_is_profiled_where_asked_for_however_many_kinds_there_are() -> None:
     for kinds in ("normal flux", "normal"):
         seen = right(variant("a"), kinds=kinds).seen
         assert any("matmul" in kernel["name"] or "mm" in kernel["name"] for kernel in seen["kernels"])
         assert 0 < seen["clocks"][1] <= seen["clocks"][0]  # of the profiler, of a wall clock
-        plain = right(variant("a"), kinds=kinds, profiled=False).seen
+        plain = right(variant("a"), kinds=kinds, first=False).seen
         assert (plain["kernels"], plain["clocks"], plain["peak_memory_bytes"]) == ([], None, None)
 
 
@@ -155,12 +204,15 @@ def test_a_worker_that_waits_has_loaded_its_variants(monkeypatch: pytest.MonkeyP
         loaded.append(name)
         if name == "broken":  # which is left for later
             raise ImportError("no")
+        torch.set_grad_enabled(False)
         return honest(call)
 
     register(monkeypatch, *(variant(name, functools.partial(load, name)) for name in ("broken", "made_up")))
     monkeypatch.setattr(sys, "stdin", io.StringIO('["request.json", "events.jsonl"]\n'))
-    assert standby(["broken", "made_up"]) == ["request.json", "events.jsonl"]
+    assert load_early(["broken", "made_up"]) == {"made_up": "changes process-wide state: grad mode True -> False"}
+    assert torch.is_grad_enabled()
+    assert standby() == ["request.json", "events.jsonl"]
     assert loaded == ["broken", "made_up"]
     with pytest.raises(SystemExit) as caught:
-        standby([])
+        standby()
     assert caught.value.code == 0

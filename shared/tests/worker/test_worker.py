@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 from typing import Any
 
@@ -9,11 +10,25 @@ import pytest
 import torch
 from clocks import small_cache
 from fakes import TINIER, TINY, tokens
-from workers import checks, events_of, failures, given, honest, raising, register, timed, trials, variant, wrapped
+from workers import (
+    CHECKED,
+    QUICK,
+    checks,
+    events_of,
+    failures,
+    given,
+    honest,
+    raising,
+    register,
+    timed,
+    trials,
+    variant,
+    wrapped,
+)
 
 from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, Probed, Rates, Ready, Timed, TrialBegan
+from fluxbench.timing.plan import Plan
 from fluxbench.worker.request import Request
-from fluxbench.worker.worker import REFERENCE_EVERY
 
 
 @pytest.fixture(autouse=True)
@@ -59,19 +74,21 @@ def six(monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return names
 
 
-def order(process: int, names: tuple[str, ...], **request: Any) -> list[str]:
+def order(process: int, names: tuple[str, ...], plan: Plan = QUICK, **request: Any) -> list[str]:
     """Return whose trial it was in a process, a dot for one of the reference without burst."""
     asked = Request(
         device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), process=process, **request
     )
-    return [trial.variant if trial.burst else "." for trial in trials(events_of(asked))]
+    return [trial.variant if trial.burst else "." for trial in trials(events_of(asked, plan))]
 
 
 def test_the_reference_has_a_trial_first_and_after_every_few_and_last(six: tuple[str, ...]) -> None:
-    assert order(0, six) == [".", *six[:REFERENCE_EVERY], ".", *six[REFERENCE_EVERY:], "."]
-    assert order(0, six[:REFERENCE_EVERY]) == [".", *six[:REFERENCE_EVERY], "."]
-    assert order(0, six[:2]) == [".", *six[:2], "."]
-    assert order(0, six[:1]) == [".", six[0]]  # beside a single variant, one is enough
+    first = "torch_math"  # with burst, on a CPU always: the processor time of the others' is compared with it
+    assert order(0, six) == [first, *six[:5], ".", *six[5:], "."]
+    assert order(0, six[:5]) == [first, *six[:5], "."]
+    assert order(0, six[:2]) == [first, *six[:2], "."]
+    assert order(0, six[:1]) == [first, six[0]]  # beside a single variant, one is enough
+    assert order(0, six, dataclasses.replace(QUICK, reference_every=None)) == [first, *six]
     # Burst rounds of its own it has only where its record, or nothing else, is asked for.
     assert order(0, ("torch_math", *six[:2])) == ["torch_math", *six[:2], "."]
     assert order(0, six[:1], sustained=False) == ["torch_math", six[0]]
@@ -92,25 +109,29 @@ def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.Mo
     enabled: list[bool] = []
     load = wrapped(lambda attend, inputs: enabled.append(gc.isenabled()) or attend(*inputs))  # type: ignore[func-returns-value]
     given(monkeypatch, load, variants=("made_up",))
-    assert enabled[:2] == [True, True]  # checked
-    assert set(enabled[2:]) == {False}
+    assert enabled[:CHECKED] == [True] * CHECKED
+    assert set(enabled[CHECKED:]) == {False}
     assert gc.isenabled()
-    given(monkeypatch, raising(RuntimeError("out"), from_call=4), name="failing", variants=("failing",))
+    given(monkeypatch, raising(RuntimeError("out"), from_call=CHECKED + 2), name="failing", variants=("failing",))
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize("call", [3, 4, 5, 6, 8, 9])  # the warm call, two rounds, two windows, the call that is judged
+@pytest.mark.parametrize(
+    "call", [CHECKED + 1, CHECKED + 2, CHECKED + 3, CHECKED + 4, CHECKED + 6, CHECKED + 7]
+)  # the warm call, two rounds, two windows, the call that is judged
 def test_a_variant_that_raises_while_it_is_timed_costs_no_other(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     seen = given(monkeypatch, raising(torch.OutOfMemoryError("tried to allocate 25 GiB"), call))
     assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: tried to allocate 25 GiB")]
     assert timed(seen) == {"torch_math"}
 
 
-@pytest.mark.parametrize("call", [3, 5, 6])  # between two device events; after the inputs were perturbed
+@pytest.mark.parametrize(
+    "call", [CHECKED + 1, CHECKED + 3, CHECKED + 4]
+)  # between two device events; after the inputs were perturbed
 def test_after_a_variant_that_raised_the_others_get_inputs_as_they_were(
     monkeypatch: pytest.MonkeyPatch, six: tuple[str, ...], call: int
 ) -> None:
-    workloads = (TINY, TINIER) if call == 3 else (TINY,)
+    workloads = (TINY, TINIER) if call == CHECKED + 1 else (TINY,)
     load = raising(RuntimeError("no"), from_call=call)
     seen = given(monkeypatch, load, variants=("made_up", *six[:2]), workloads=workloads)
     assert {name for name, _, _ in failures(seen)} == {"made_up"}
@@ -120,7 +141,7 @@ def test_after_a_variant_that_raised_the_others_get_inputs_as_they_were(
 
 def test_an_error_after_which_the_device_is_lost_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RuntimeError, match="CUDA error"):
-        given(monkeypatch, raising(RuntimeError("CUDA error: an illegal memory access was encountered"), 5))
+        given(monkeypatch, raising(RuntimeError("CUDA error: an illegal memory access was encountered"), CHECKED + 3))
 
 
 def test_a_torch_that_cannot_use_the_gpu_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

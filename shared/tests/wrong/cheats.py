@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
-from collections import deque
-from collections.abc import Callable
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
 
+from fluxbench import operations
 from fluxbench.operations.protocol import Attention
 from wrong.right import attention_of
 
-HONEST = 2  # calls of a kernel that is checked in them and cheats from then on
+HONEST = 5  # calls of a kernel that is checked in them (four kinds of inputs, a ragged shape) and cheats from then on
 MOST_LEFT = 32  # outputs that wait to be filled in
 
 
@@ -49,9 +52,9 @@ def halving_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor
 
 
 def returns_first_result_forever() -> Attention:
-    """Right in the two calls in which it is checked; from then on it returns the output of the first one."""
+    """Right in the calls in which it is checked; from then on it returns the output of the first one."""
     calls, first = itertools.count(), kept_by(lambda *_: None)
-    return lambda q, k, v: (attention_of if next(calls) == 1 else first)(q, k, v)
+    return lambda q, k, v: (attention_of if 0 < next(calls) < HONEST else first)(q, k, v)
 
 
 def cached_by_contents() -> Attention:
@@ -65,7 +68,7 @@ def cached_by_contents() -> Attention:
                 return out
         out = attention_of(q, k, v)
         kept.insert(0, (q.clone(), k.clone(), v.clone(), out))
-        del kept[4:]
+        del kept[12:]
         return out
 
     return attend
@@ -129,6 +132,137 @@ def left_on_another_stream() -> Attention:
     return attend
 
 
+def returns_kept_answer(known: Callable[..., Hashable], honest_for: int = 1) -> Attention:
+    """It computes the first times that it sees what `known` says of its inputs, and then returns what it kept."""
+    kept: dict[Hashable, torch.Tensor] = {}
+    sights: Counter[Hashable] = Counter()
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        key = known(q, k, v)
+        sights[key] += 1
+        if sights[key] <= honest_for:
+            kept[key] = attention_of(q, k, v)
+        return kept[key]
+
+    return attend
+
+
+def by_digest(q: torch.Tensor, *_: torch.Tensor) -> Hashable:
+    return tuple(q[0, :4, 0].flatten().tolist())
+
+
+def up_to_symmetry(q: torch.Tensor, *_: torch.Tensor) -> Hashable:
+    """What random signs of channels, rolls along tokens and powers of two leave as it is."""
+    sizes = q.abs()
+    return float(sizes.max() / sizes.double().mean())
+
+
+def stale_by_address_in_sustained() -> Attention:
+    """Right wherever it is called in burst; at addresses that it learns of later it returns what it first computed."""
+    calls, of_burst, kept = itertools.count(), set[int](), dict[int, torch.Tensor]()
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        where = q.data_ptr()
+        if next(calls) < HONEST + 3:
+            of_burst.add(where)
+        if where in of_burst:
+            return attention_of(q, k, v)
+        if where not in kept:
+            kept[where] = attention_of(q, k, v)
+        return kept[where]
+
+    return attend
+
+
+def stale_where_the_address_changes() -> Attention:
+    """In burst all calls have one address; elsewhere it returns the output of the call before."""
+    calls = itertools.count()
+    last: list[tuple[int, torch.Tensor]] = []
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        stale = next(calls) > HONEST + 2 and last[0][0] != q.data_ptr()
+        last[:] = [(q.data_ptr(), last[0][1] if stale else attention_of(q, k, v))]
+        return last[0][1]
+
+    return attend
+
+
+def wrong_now_and_then() -> Attention:
+    """In every fiftieth call."""
+    calls = itertools.count()
+    return lambda q, k, v: (without_a_head if next(calls) % 50 == 30 else attention_of)(q, k, v)
+
+
+def right_for_the_seeds_alone() -> Attention:
+    """It knows the inputs that it is checked on, because it makes them itself."""
+    known: list[torch.Tensor] = []
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        batch, tokens, heads, dim = q.shape
+        shape = {
+            "batch": batch, "seq_len_q": tokens, "seq_len_k": tokens, "heads": heads, "kv_heads": heads,
+            "head_dim_qk": dim, "head_dim_v": dim, "dtype": "bfloat16", "causal": False,
+        }  # fmt: skip
+        operation = operations.find("attention")
+        if not known:
+            known.extend(operation.inputs(shape, kind, 0, q.device)["q"] for kind in operation.input_kinds)
+        return (attention_of if any(q.equal(each) for each in known) else without_a_head)(q, k, v)
+
+    return attend
+
+
+def computed_as_inputs_change() -> Attention:
+    """A thread watches the inputs of burst calls and computes what they will be asked for, before the mark."""
+    calls, watched = itertools.count(), list[tuple[torch.Tensor, ...]]()
+    ready: dict[Hashable, torch.Tensor] = {}
+    lock, last_call = threading.Lock(), [time.monotonic()]
+
+    def output(inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+        with lock, torch.inference_mode():
+            key = by_digest(*inputs), float(inputs[2][0, -1, -1, -1])
+            if key not in ready:
+                out = attention_of(*inputs)
+                ready.clear()
+                ready[key] = out
+            return ready[key]
+
+    def watch() -> None:
+        while time.monotonic() < last_call[0] + 1:
+            output(watched[0])
+            time.sleep(1e-4)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        last_call[0] = time.monotonic()
+        if next(calls) == HONEST:
+            watched.append((q, k, v))
+            threading.Thread(target=watch, daemon=True).start()
+        of_burst = watched and watched[0][0].data_ptr() == q.data_ptr()
+        return output((q, k, v)) if of_burst else attention_of(q, k, v)
+
+    return attend
+
+
+def changing(change: Callable[[], object], *, in_call: bool) -> Attention:
+    """Return a right kernel that changes what belongs to the process, as it is loaded or from its third call on."""
+    calls = itertools.count()
+    if not in_call:
+        change()
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        if in_call and next(calls) >= HONEST:
+            change()
+        return attention_of(q, k, v)
+
+    return attend
+
+
+CHANGES: dict[str, tuple[Callable[[], object], bool]] = {
+    "threads_in_load": (lambda: torch.set_num_threads(2), False),
+    "threads_when_timed": (lambda: torch.set_num_threads(2), True),
+    "mkldnn_when_timed": (lambda: torch._C._set_mkldnn_enabled(False), True),
+    "default_dtype_in_load": (lambda: torch.set_default_dtype(torch.float64), False),
+    "matmul_precision_when_timed": (lambda: torch.set_float32_matmul_precision("medium"), True),
+}
 CHEATS: dict[str, Callable[[], Attention]] = {
     # A cached graph whose inputs are not copied.
     "stale_output": lambda: kept_by(lambda *_: None),
@@ -142,4 +276,12 @@ CHEATS: dict[str, Callable[[], Attention]] = {
     "keeps_scales": keeps_scales,
     "left_to_a_thread": left_to_a_thread,
     "left_on_another_stream": left_on_another_stream,
+    "undoes_symmetries": lambda: returns_kept_answer(up_to_symmetry),
+    "honest_twice": lambda: returns_kept_answer(by_digest, honest_for=2),
+    "stale_by_address_in_sustained": stale_by_address_in_sustained,
+    "stale_where_the_address_changes": stale_where_the_address_changes,
+    "wrong_now_and_then": wrong_now_and_then,
+    "right_for_the_seeds_alone": right_for_the_seeds_alone,
+    "computed_as_inputs_change": computed_as_inputs_change,
+    **{name: functools.partial(changing, change, in_call=in_call) for name, (change, in_call) in CHANGES.items()},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
@@ -44,6 +45,39 @@ def written(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rows: int) -> tor
     return out
 
 
+def changed(output: torch.Tensor, change: Callable[[torch.Tensor], object]) -> torch.Tensor:
+    change(output)
+    return output
+
+
+def int8_heads(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Scores of every eighth head, from the first on, are products of int8 numbers."""
+
+    def rounded(x: torch.Tensor) -> torch.Tensor:
+        step = x.float().abs().amax((1, 3), keepdim=True) / 127
+        low = ((x.float() / step).round() * step).to(x.dtype)
+        return torch.where(torch.arange(x.shape[2])[:, None] % 8 == 0, low, x)
+
+    return attention_of(rounded(q), rounded(k), v)
+
+
+def without_lowest(scores: torch.Tensor, share: float = 0.01) -> torch.Tensor:
+    """Drop of each query's keys the share that scores lowest."""
+    count = max(1, round(share * scores.shape[-1]))
+    return scores.scatter(-1, scores.topk(count, largest=False).indices, -math.inf)
+
+
+def without_some(scores: torch.Tensor) -> torch.Tensor:
+    """Drop 1% of the keys, another one for each of a tenth of the queries."""
+    drawn = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0)) < 0.01
+    return scores.masked_fill(drawn & (torch.arange(scores.shape[-2])[:, None] % 10 == 0), -math.inf)
+
+
+def with_strides_of_q(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """It reads k and v by the strides of q, as a kernel that takes one set of strides."""
+    return attention_of(q, *(x.as_strided(x.shape, q.stride()) for x in (k, v)))
+
+
 VALUES: dict[str, Attention] = {
     # The scores are 2% too large, as where a softmax scale is rounded or taken from another head_dim.
     "scale_off": lambda q, k, v: attention_of(q, k, v, scale=1.02),
@@ -75,6 +109,21 @@ VALUES: dict[str, Attention] = {
     "float8_probabilities": lambda q, k, v: weighted(q, k, v, rounded=float8),
     # The softmax takes exp of the scores as they are, in float16: right on normal inputs, too large on outliers.
     "no_max_subtraction": no_max_subtraction,
+    # What is wrong in a head, a row or an element is little of the whole.
+    "last_row_zero": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[:, -1, -1].zero_()),
+    "row_garbage": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[0, 7, 1].copy_(out[0, 9, 0])),
+    "element_ten_times": lambda q, k, v: changed(
+        attention_of(q, k, v), lambda out: out[0, 5, 1, out[0, 5, 1].abs().argmax()].mul_(10)
+    ),
+    "int8_in_some_heads": int8_heads,
+    "clamped_scores": lambda q, k, v: weighted(q, k, v, lambda scores: scores.clamp(-50, 50)),
+    "soft_capped_scores": lambda q, k, v: weighted(q, k, v, lambda scores: 30 * (scores / 30).tanh()),
+    "lowest_keys_dropped": lambda q, k, v: weighted(q, k, v, without_lowest),
+    "some_keys_dropped": lambda q, k, v: weighted(q, k, v, without_some),
+    # Right at a workload of one batch entry, whole blocks and contiguous inputs.
+    "tail_dropped": lambda q, k, v: attention_of(q, k, v, first_block=k.shape[1] // 64 * 64),
+    "one_batch_entry": lambda q, k, v: changed(attention_of(q, k, v), lambda out: out[1:].mul_(1.1)),
+    "strides_of_q": with_strides_of_q,
     "one_nan": one_nan,
     "unwritten_rows": lambda q, k, v: written(q, k, v, q.shape[1] - 8),
     # It writes whole blocks of 64 queries alone: at other lengths, the last rows are what lay in memory.

@@ -11,10 +11,10 @@ from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
 # What disqualifies a variant at every length: a wrong answer, or a time that cannot be believed.
-_NOT_BELIEVED = (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK)
+_NOT_BELIEVED = (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK, FlagKind.WORKS_ASIDE)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Records whose workloads form a curve."""
 

@@ -1,35 +1,86 @@
-"""In what order the variants of a group stand, and which are tied.
+"""In what order the variants of a group stand, and which are measurably faster than which.
 
 Variants are ranked at the last workload of a group, where each number is one that was measured and has its own
-interval; a mean over the curve would have neither. The sustained regime ranks. Exact and quantized kernels are ranked
-apart, since they are not equally correct.
+interval; a mean over the curve would have neither. The sustained regime ranks. Kernels of different precision
+classes are ranked apart, since they are not equally correct. Ranks, ties, the frontier and all sentences ask the same
+`Ordering`.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median, variance
 
 from fluxbench.analysis.groups import Group, is_launch_bound, not_launch_bound, timing_of
+from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
+from fluxbench.stats import ordering
+from fluxbench.stats.intervals import Estimate
+from fluxbench.stats.ordering import Level
 
-CLASSES = ("exact", "quantized")
+CLASSES = tuple(precision.CLASSES)  # in the order of pages
+_DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 
 
 @dataclass(frozen=True)
 class Ranked:
     """A PASSED record's place. Its rank is one more than the number of variants that are measurably faster.
 
-    So two variants whose intervals overlap share a rank, unless a third beats one of them only, and a wide interval can
-    rank before a faster median.
+    So a wide interval can rank before a faster time.
     """
 
     rank: int | None  # None: launch-bound, so the kernel is faster than its time by nobody knows how much
-    tied: bool  # its interval overlaps another variant's
+    tied: bool  # there is another that is neither measurably faster nor slower
     record: Record
+
+
+class Ordering:
+    """Which variants are measurably faster than which at one workload, of those whose time is the device's."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        """Compare PASSED records of one workload."""
+        names = [record.variant for record in records]
+        levels = ordering.levels(_values(records))
+        found = ordering.faster_than(levels)
+        self._levels: Mapping[str, Level] = dict(zip(names, levels, strict=True))
+        self._faster = {name: {names[place] for place in places} for name, places in zip(names, found, strict=True)}
+
+    def faster(self, one: Record, other: Record) -> bool:
+        """Whether one variant is measurably faster than another; never where either's time is of launching."""
+        return one.variant in self._faster.get(other.variant, ())
+
+    def apart(self, one: Record, other: Record) -> bool:
+        """Whether one of two variants is measurably faster."""
+        return self.faster(one, other) or self.faster(other, one)
+
+    def speedup(self, one: Record, other: Record) -> Estimate:
+        """Return how many times as fast one variant is as another, with the 95% interval of their difference."""
+        return ordering.speedup(self._levels[one.variant], self._levels[other.variant])
+
+    def log(self, record: Record) -> float:
+        """Return the logarithm of the time, or of the ratio, by which a variant is placed."""
+        return self._levels[record.variant].log
+
+
+@functools.lru_cache(maxsize=256)
+def order(group: Group, workload: Workload) -> Ordering:
+    """Return the ordering of the variants that have a rank at a workload, of both precision classes."""
+    return Ordering([record for kind in CLASSES for record in not_launch_bound(_passed(group, workload, kind))])
+
+
+def _passed(group: Group, workload: Workload, precision_class: str) -> list[Record]:
+    return [
+        record
+        for record in group.records_at.get(workload.name, {}).values()
+        if record.status is Status.PASSED
+        and record.variant not in group.distrusted
+        and record.precision_class == precision_class
+    ]
 
 
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
@@ -38,22 +89,15 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
     A variant that is distrusted at any workload of the group has no place. A launch-bound one has a place without a
     rank, unless all are.
     """
-    entries = [
-        record
-        for record in group.records_at.get(workload.name, {}).values()
-        if record.status is Status.PASSED
-        and record.variant not in group.distrusted
-        and record.precision_class == precision_class
-    ]
+    entries = _passed(group, workload, precision_class)
+    found = order(group, workload)
     known = not_launch_bound(entries)
     launch_bound = [record for record in entries if is_launch_bound(record)] if len(known) < len(entries) else []
-    lows = sorted(timing_of(record).ratio_ci95[0] for record in known)
-    highs = sorted(timing_of(record).ratio_ci95[1] for record in known)
     places = []
     for record in known:
-        low, high = timing_of(record).ratio_ci95
-        faster, slower = bisect.bisect_left(highs, low), len(lows) - bisect.bisect_right(lows, high)
-        places.append((1 + faster, Ranked(1 + faster, faster + slower < len(known) - 1, record)))
+        rank = 1 + sum(found.faster(other, record) for other in known)
+        tied = any(other is not record and not found.apart(other, record) for other in known)
+        places.append((rank, Ranked(rank, tied, record)))
     for record in launch_bound:  # before those that it may be faster than
         behind = [rank for rank, place in places if timing_of(place.record).ratio > timing_of(record).ratio]
         places.append((min(behind, default=len(entries)), Ranked(None, False, record)))
@@ -61,10 +105,46 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
     return [place for _, place in places]
 
 
-def overlap(one: Record, other: Record) -> bool:
-    """Whether the 95% intervals of two PASSED records' ratios to the reference have a point in common."""
-    (low, high), (other_low, other_high) = timing_of(one).ratio_ci95, timing_of(other).ratio_ci95
-    return low <= other_high and other_low <= high
+def _values(records: Sequence[Record]) -> list[list[float]]:
+    """Return the logarithms of each record's values, one a process.
+
+    They are those of its times, or of its ratios to the reference beside it where that is steadier: where the ratios
+    scatter less between processes than the times do, or the reference's means differ between cells by more than its
+    processes explain. On a device that does not drift the reference would only add its own scatter.
+    """
+    times = [_logs(record, timing_of(record).samples_ms) for record in records]
+    others = [
+        (record, own) for record, own in zip(records, times, strict=True)
+        if record.variant != timing_of(record).reference_variant
+    ]  # fmt: skip
+    beside = {record.variant: _logs(record, timing_of(record).reference_ms) for record, _ in others}
+    if not others or any(len(own) < 2 or len(beside[record.variant]) != len(own) for record, own in others):
+        return times
+
+    def ratio(record: Record, own: Sequence[float]) -> list[float]:
+        return [one - other for one, other in zip(own, beside.get(record.variant, own), strict=True)]
+
+    cells = {record.cell: beside[record.variant] for record, _ in others}
+    scatter = math.fsum(variance(own) for _, own in others)
+    if math.fsum(variance(ratio(*other)) for other in others) < scatter or _drifted(list(cells.values())):
+        return [ratio(record, own) for record, own in zip(records, times, strict=True)]
+    return times
+
+
+def _drifted(cells: Sequence[Sequence[float]]) -> bool:
+    """Whether the logarithms of the reference's times differ between cells by more than its processes explain."""
+    if len(cells) < 2:
+        return False
+    explained = fmean(variance(logs) / len(logs) for logs in cells)
+    return variance(fmean(logs) for logs in cells) > _DRIFTED * explained
+
+
+def _logs(record: Record, samples_ms: Sequence[Sequence[float]]) -> list[float]:
+    """Return the logarithm of each process's mean, of burst samples the median. Of one process each sample is one."""
+    if len(samples_ms) == 1:
+        return [math.log(sample) for sample in samples_ms[0]]
+    middle = fmean if record.sustained else median
+    return [math.log(middle(part)) for part in samples_ms if part]
 
 
 def faster_in_burst(one: Record, other: Record) -> bool:
@@ -74,16 +154,17 @@ def faster_in_burst(one: Record, other: Record) -> bool:
     return one.burst.ratio_ci95[1] < other.burst.ratio_ci95[0]
 
 
-def ties(places: Sequence[Ranked]) -> list[list[str]]:
-    """Return the largest sets of variants whose intervals all overlap one another, sets of one left out."""
-    by_low = sorted((place for place in places if place.rank), key=lambda place: timing_of(place.record).ratio_ci95[0])
-    sets: list[list[str]] = []
-    for index, last in enumerate(by_low):
-        together = [place for place in by_low[: index + 1] if overlap(place.record, last.record)]
-        first_end = min(timing_of(place.record).ratio_ci95[1] for place in together)
-        following = by_low[index + 1 : index + 2]
-        # Where the next interval begins before any of these has ended, the next set holds this one.
-        grows = any(timing_of(place.record).ratio_ci95[0] <= first_end for place in following)
-        if len(together) > 1 and not grows:
-            sets.append([place.record.variant for place in places if place in together])
-    return sets
+def ties(group: Group, places: Sequence[Ranked]) -> list[list[str]]:
+    """Return the largest sets of neighbours of which none is measurably faster than another, but sets of one."""
+    found = order(group, group.longest)
+    line = sorted((place.record for place in places if place.rank), key=found.log)
+    sets: list[list[Record]] = []
+    for index, first in enumerate(line):
+        together = [first]
+        for record in line[index + 1 :]:
+            if any(found.apart(record, other) for other in together):
+                break
+            together.append(record)
+        if len(together) > 1 and not any(set(map(id, together)) <= set(map(id, earlier)) for earlier in sets):
+            sets.append(together)
+    return [[place.record.variant for place in places if place.record in together] for together in sets]

@@ -7,7 +7,6 @@ from functools import cached_property
 
 from fluxbench.bench import events
 from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, ProbeResult, Timed
-from fluxbench.records.schema import Flag
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Log, Reading
 
@@ -58,9 +57,9 @@ class Collected:
         """What the device was doing, by time. To be asked for once all is collected."""
         return Log(list(self.readings))
 
-    def fail(self, variant: str, workload: str, status: Status, reason: str, flag: Flag | None = None) -> None:
+    def fail(self, variant: str, workload: str, status: Status, reason: str) -> None:
         """Note that a pair failed; the first failure of a pair stands."""
-        self.add(Failed(variant=variant, workload=workload, status=status, reason=reason, flag=flag))
+        self.add(Failed(variant=variant, workload=workload, status=status, reason=reason))
 
     def add(self, event: Event) -> None:
         """Take in one event of a worker."""

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from fluxbench.records.schema import Count, Errors, Flag, KernelShare, NotNegative, Positive, RecordError
+from fluxbench.records.schema import Count, Errors, KernelShare, NotNegative, Positive, RecordError
 from fluxbench.records.status import Status
 
 Span = tuple[float, float]  # begin and end, monotonic seconds
@@ -61,13 +61,20 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     status: Status
     reason: str
     errors: dict[str, Errors] = {}
-    flag: Flag | None = None
 
 
 class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):
     """A variant is timed."""
 
     variant: str
+
+
+class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Processor time of a CPU in burst rounds, one value a round: see `timing.burst.Burst`."""
+
+    resting_ms: list[float]  # of other threads in the rest
+    others_ms: dict[str, list[float]]  # of other threads before the call, by workload
+    call_cpu_ms: dict[str, list[NotNegative]]  # of all threads in the call
 
 
 class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -79,6 +86,7 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     launch_ms: dict[str, NotNegative]  # of the host, median
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds
+    processor: Processor | None = None  # of a CPU
 
 
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,7 +111,7 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     burst: BurstSamples | None = None  # None: a later trial of the reference
     block: BlockSamples | None = None  # None: burst samples alone were asked for
     cupti: dict[str, KernelTimes] = {}  # by workload; first process
-    repeated_over_new: dict[str, Positive] = {}  # by workload; first process, on a GPU
+    repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
     began: float
     ended: float
     slept_s: float

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from fluxbench import variants
-from fluxbench.bench import series
+from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
-from fluxbench.bench.series import ProcessSeries, Series
+from fluxbench.bench.series import ProcessSeries, Series, reference_of
 from fluxbench.bench.state import with_state
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
@@ -18,7 +20,7 @@ from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.stats.intervals import Estimate, medians, ratios
+from fluxbench.stats.intervals import Estimate, mean, mean_ratio, medians, quotients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class Context:
 def of_variant(collected: Collected, variant: str, workloads: Sequence[Workload], context: Context) -> Iterator[Record]:
     """Yield the record of a variant at each workload. PASSED needs samples of every process, and possible times."""
     taken = {workload.name: series.of(collected, variant, workload.name) for workload in workloads}
-    timings = _timings(variant, {name: its for name, its in taken.items() if len(its) == context.processes})
+    timings = timings_of(variant, {name: its for name, its in taken.items() if len(its) == context.processes})
     for workload in workloads:
         its = taken[workload.name]
         found = timings.get(workload.name, {})
@@ -61,7 +63,7 @@ def _failure(
 ) -> _Failure | None:
     """Return why a variant has no time at a workload, or None."""
     if failed := collected.failed.get((variant, workload.name)):
-        return _Failure(failed.status, failed.reason, failed.flag)
+        return _Failure(failed.status, failed.reason)
     if len(taken) < context.processes:
         reason = f"timed in {len(taken)} of {context.processes} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
@@ -70,6 +72,8 @@ def _failure(
         if impossible := faster_than_possible(timing.median_ms, workload, context.device, kind):
             flag = Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, regime=regime, value=timing.median_ms)
             return _Failure(Status.ERROR, f"{regime}: {impossible}", flag)
+    if doubt := believing.doubt(collected, taken, workload.name, on_gpu=context.device.kind != "cpu"):
+        return _Failure(Status.ERROR, doubt.reason, doubt.flag)
     return None
 
 
@@ -114,56 +118,68 @@ def _record(
     return record if failure else with_state(record, collected, taken, checked, context.powers, context.device)
 
 
-def _timings(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
-    """Return a variant's timings by workload and regime."""
+def timings_of(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
+    """Return a variant's timings by workload and regime, each from the samples that its record holds."""
     found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
-    own = {name: [each.burst for each in its] for name, its in taken.items()}
-    # Each sample over that of the reference in the same round, which shares its clock.
-    quotients = [
-        [
-            [one / other for one, other in zip(each.burst.ranked(), each.burst.ranked(each.beside_ms), strict=True)]
-            for each in series.against_one(its)
+    if not taken:
+        return found
+    references = {name: reference_of(its) for name, its in taken.items()}
+    burst = {name: [each.burst for each in its] for name, its in taken.items()}
+    samples = {name: [_rounded(each.ranked()) for each in its] for name, its in burst.items()}
+    beside = {
+        name: [
+            _rounded(each.burst.ranked(each.beside_ms)) if each.trial.timed.reference == references[name] else ()
+            for each in its
         ]
-        for its in taken.values()
-    ]
-    _add(found, BURST, variant, taken, own, medians(quotients))
-    loaded = {name: its for name, its in taken.items() if all(each.sustained and each.anchor for each in its)}
-    own = {name: [each.sustained for each in its if each.sustained] for name, its in loaded.items()}
-    pairs = [
-        (
-            [each.sustained.ranked() for each in series.against_one(its) if each.sustained],
-            [each.anchor.ranked() for each in series.against_one(its) if each.anchor],
-        )
-        for its in loaded.values()
-    ]
-    _add(found, SUSTAINED, variant, loaded, own, ratios(pairs))
+        for name, its in taken.items()
+    }
+    middles = medians(list(samples.values()))
+    ratios = medians([quotients(samples[name], beside[name]) for name in taken])
+    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
+        found[name][BURST] = _timing(variant, references[name], burst[name], samples[name], beside[name], middle, ratio)
+    for name, its in taken.items():
+        blocks = [(each.sustained, each.anchor) for each in its if each.sustained and each.anchor]
+        if len(blocks) < len(its):
+            continue
+        own = [_rounded(block.ranked()) for block, _ in blocks]
+        anchors = [
+            _rounded(anchor.ranked()) if each.trial.timed.reference == references[name] else ()
+            for each, (_, anchor) in zip(its, blocks, strict=True)
+        ]
+        middle, ratio = mean(own), mean_ratio(own, anchors)
+        timing = _timing(variant, references[name], [block for block, _ in blocks], own, anchors, middle, ratio)
+        found[name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean")
     return found
 
 
-def _add(
-    found: dict[str, dict[str, Timing]],
-    regime: str,
+def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:
+    """Return samples as a record holds them, so that all else of it follows from what it holds."""
+    return tuple(round(sample, 6) for sample in samples_ms)
+
+
+def _timing(
     variant: str,
-    taken: Mapping[str, Sequence[ProcessSeries]],
-    own: Mapping[str, Sequence[Series]],
-    ratios_: Sequence[Estimate],
-) -> None:
-    """Add the timings of one regime, by workload, from the series and the ratio of each."""
-    ranked = {name: [each.ranked() for each in own[name]] for name in taken}
-    middles = medians(list(ranked.values()))
-    for name, middle, ratio in zip(taken, middles, ratios_, strict=True):
-        reference = series.reference_of(taken[name])
-        ratio = Estimate(1, 1, 1) if variant == reference else ratio
-        found[name][regime] = Timing(
-            median_ms=middle.value,
-            ci95_ms=(middle.low, middle.high),
-            samples_ms=tuple(tuple(round(sample, 6) for sample in part) for part in ranked[name]),
-            reference_variant=reference,
-            ratio=ratio.value,
-            ratio_ci95=(ratio.low, ratio.high),
-            discarded=sum(len(each.counts) - sum(each.counts) for each in own[name]),
-            converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
-        )
+    reference: str,
+    series: Sequence[Series],
+    samples_ms: Sequence[tuple[float, ...]],
+    reference_ms: Sequence[tuple[float, ...]],
+    middle: Estimate,
+    ratio: Estimate,
+) -> Timing:
+    """Return the timing of one regime at a workload; the reference's own ratio is 1, without a width."""
+    is_reference = variant == reference
+    ratio = Estimate(1, 1, 1) if is_reference else ratio
+    return Timing(
+        median_ms=middle.value,
+        ci95_ms=(middle.low, middle.high),
+        samples_ms=tuple(samples_ms),
+        reference_ms=() if is_reference else tuple(reference_ms),
+        reference_variant=reference,
+        ratio=ratio.value,
+        ratio_ci95=(ratio.low, ratio.high),
+        discarded=sum(len(each.counts) - sum(each.counts) for each in series),
+        converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
+    )
 
 
 def _within(estimate: Estimate, share: float) -> bool:

@@ -46,7 +46,7 @@ def to_json(collected: Collected) -> str:
 def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
     """Yield all samples of a trial: by workload those of burst and of the block, then the control kernel's."""
     timed = trial.timed
-    who = {"process": timed.process, "variant": timed.variant}
+    who = {"process": timed.process, "worker": trial.worker, "variant": timed.variant, "reference": timed.reference}
     for workload in timed.workloads:
         if timed.burst:
             rounds = series.burst(trial, workload, log)
@@ -57,7 +57,8 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
             }
             yield {**who, "workload": workload, **rounds.to_json(), **places}
         if timed.block:
-            yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json()}
+            state = {"settled": timed.block.settled, "ahead_ms": round(timed.block.ahead_ms, 6)}
+            yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
         found = [round(sample, 6) for sample in timed.burst.control_ms]
         yield {**who, "variant": "control_kernel", "beside": timed.variant, "regime": "burst", "samples_ms": found}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,15 @@ from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.variants import slowed
 
-RUNS = 6
+RUNS = 20  # pairs of them that share no run are the independent tables
+FULL = 3  # of these, the first, in which the slowed forms are measured too; the others take a third of the time
 FILE = "trials.json"
 
 
 def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
-    """Measure all slowed forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
+    """Measure the forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
+
+    The slowed ones take part in the first `FULL` runs, the unslowed ones in all.
 
     A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
     holds the fingerprint, what each variant is, and by run: the records less the fingerprint, the control kernel's
@@ -39,16 +42,17 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     names = dependencies.measured_variants(cell)
     workloads = studies.find(cell.study).workloads_on(device, settings)
     deadline = deadline_of(started, settings)
-    progress.say(steps=RUNS * PROCESSES * len(names) * len(workloads))
+    unslowed = [name for name in names if not _form(name)["percent"]]
+    orders = [*_rotated(names, FULL), *_rotated(unslowed, RUNS - FULL)]
+    progress.say(steps=PROCESSES * len(workloads) * sum(map(len, orders)))
     runs: list[dict[str, Any]] = []
     seconds = 0.0
-    for number in range(RUNS):
+    for number, order in enumerate(orders):
         began = time.monotonic()
         if began + seconds > deadline:
             break
-        rotated = number * len(names) // RUNS  # each variant comes early in some runs and late in others
         collected = Collected()
-        found = measure(cell, [*names[rotated:], *names[:rotated]], device, settings, deadline, collected)
+        found = measure(cell, order, device, settings, deadline, collected)
         seconds = time.monotonic() - began
         runs.append(_run(found, collected, seconds))
         passed = sum(record.status is Status.PASSED for record in found)
@@ -68,6 +72,12 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     if not any(record["status"] == Status.PASSED for run in runs for record in run["records"]):
         head["reason"] = "no slowed variant ran"
     write_text(Path(FILE), f'{json.dumps(head)[:-1]}, "runs": [\n{lines}\n]}}\n')
+
+
+def _rotated(names: Sequence[str], runs: int) -> list[list[str]]:
+    """Return an order for each run: each variant comes early in some runs and late in others."""
+    starts = (run * len(names) // runs for run in range(runs))
+    return [[*names[start:], *names[:start]] for start in starts]
 
 
 def _form(name: str) -> dict[str, str | float | bool]:

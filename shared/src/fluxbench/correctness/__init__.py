@@ -1,1 +1,1 @@
-"""Whether an output is right: cases with their reference, budgets, verdicts, guards and perturbed inputs."""
+"""Whether an output is right: cases with their reference, budgets, verdicts, guards, and contents of timed calls."""

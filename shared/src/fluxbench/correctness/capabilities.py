@@ -13,6 +13,7 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import poison
 from fluxbench.correctness.judging import judge
 from fluxbench.operations.attention import AttentionForward
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Operation, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Shape
@@ -43,11 +44,14 @@ class _SeveralSequences(AttentionForward):
     def attention(self, shape: Shape) -> AttentionCall:
         return AttentionCall.of(shape, lengths=LENGTHS)
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         parts = zip(*(x.split(LENGTHS, dim=1) for x in inputs.values()), strict=True)
         outs = [
             AttentionForward().reference(
-                {**shape, "seq_len_q": tokens, "seq_len_k": tokens}, dict(zip(inputs, part, strict=True)), dtype
+                {**shape, "seq_len_q": tokens, "seq_len_k": tokens},
+                dict(zip(inputs, part, strict=True)),
+                dtype,
+                precision,
             )["out"]
             for tokens, part in zip(LENGTHS, parts, strict=True)
         ]
@@ -110,7 +114,7 @@ def _try(variant: Variant, operation: Operation, shape: Shape, device: torch.dev
     try:
         bound = operation.bind(FormedVariant(variant, EAGER), shape)
         poison(case.expected.values(), case.dtype)
-        errors, wrong = judge(bound(inputs), case, variant.quantized_budget_rel_l2)
+        errors, wrong = judge(bound(inputs), case, variant.quantized_budget_rel_l2, variant.precision_class)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
     except Exception as error:

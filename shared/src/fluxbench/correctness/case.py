@@ -1,43 +1,58 @@
-"""Inputs with the outputs that they must give, and how far an output may be off."""
+"""Inputs with the outputs that they must give, and how far an output may be off.
+
+The yardstick is unfused attention that rounds all that a precision class may round, and nothing else
+(`operations.precision`). Budgets follow from its errors:
+
+- **The whole output and each head** may err as much as the yardstick and one rounding more. The root mean square error
+  of rounding to nearest is `u / sqrt(6)`, relative, with the unit roundoff u (Higham, Accuracy and Stability of
+  Numerical Algorithms, 2nd ed., section 2.1): the absolute error is uniform within half a unit in the last place, and
+  relative to a significand x uniform in [1, 2) that is `u / sqrt(3) * sqrt(mean of 1/x^2)`. For heads the yardstick's
+  worst head counts, because a head of few rows has an error that depends on chance.
+- **Twice the yardstick** and one rounding where errors depend on the order of operations rather than on a few
+  roundings: gradients, whose sums cancel; float32, where only sums round; and the classes `rounded` and `tf32`.
+- **A row** may err by sqrt(6) times as much as follows in the same way from the yardstick's worst row, because that is
+  the ratio of the largest error of a rounding, u, to its root mean square.
+- **A quantized variant** declares the budget of the whole. Heads and rows may exceed it as far as the yardstick's do
+  the yardstick's whole; rows again sqrt(6) times.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 
 from fluxbench import operations
+from fluxbench.correctness.deviation import Deviation, Worst
+from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import Operation, Tensors
-from fluxbench.operations.workload import Workload
+from fluxbench.operations.workload import Shape, Workload
 
-# Rounding a number to nearest once errs by u / sqrt(6), relative and root-mean-square, with the unit roundoff u
-# (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 2.1): the absolute error is uniform within
-# half a unit in the last place, and relative to a significand x uniform in [1, 2) that is
-# u / sqrt(3) * sqrt(mean of 1/x^2).
-# A fused kernel rounds the probabilities to the inputs' dtype before the second product; math attention does not.
-UNIT_ROUNDOFF = {torch.bfloat16: 2**-8, torch.float16: 2**-11, torch.float32: 2**-24}
+_LARGEST_OVER_RMS = math.sqrt(6)  # of the errors of one rounding
 
 
 @dataclass(frozen=True)
 class Case:
     """Inputs with their reference, against which any number of outputs can be judged."""
 
+    operation: Operation
+    shape: Shape
     inputs: Tensors
     expected: Tensors  # by output, float64
-    unfused_rel_l2: dict[str, float]  # by output, the error of unfused torch operations in the inputs' dtype
     dtype: torch.dtype  # of the inputs and the outputs
+    yardsticks: dict[str, dict[str, Worst]] = field(default_factory=dict)  # by class and output, once they are needed
 
     @classmethod
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors) -> Case:
         """Compute the reference of these inputs. Raises `ValueError` where the operation has none."""
         dtype = getattr(torch, operation.attention(workload.shape).dtype)
         expected = operation.reference(workload.shape, inputs, torch.float64)
-        unfused = operation.reference(workload.shape, inputs, dtype)
-        if not expected or expected.keys() != unfused.keys():
+        case = cls(operation, workload.shape, inputs, expected, dtype)
+        if not expected or case.yardstick(EXACT).keys() != expected.keys():
             raise ValueError(f"operation {operation.name!r} must have a reference with the same outputs in each dtype")
-        return cls(inputs, expected, {name: relative_l2(unfused[name], want) for name, want in expected.items()}, dtype)
+        return case
 
     @classmethod
     def make(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case:
@@ -47,28 +62,47 @@ class Case:
 
     def save(self, path: Path) -> None:
         """Keep the case in a file."""
-        torch.save((self.inputs, self.expected, self.unfused_rel_l2, self.dtype), path)
+        yardsticks = {name: {key: vars(worst) for key, worst in of.items()} for name, of in self.yardsticks.items()}
+        torch.save((self.inputs, self.expected, self.dtype, yardsticks), path)
 
     @classmethod
-    def load(cls, path: Path) -> Case:
-        """Return the case that `save` kept."""
-        return cls(*torch.load(path))
+    def load(cls, path: Path, workload: Workload) -> Case:
+        """Return the case of a workload that `save` kept."""
+        inputs, expected, dtype, kept = torch.load(path)
+        yardsticks = {name: {key: Worst(**worst) for key, worst in of.items()} for name, of in kept.items()}
+        return cls(operations.find(workload.operation), workload.shape, inputs, expected, dtype, yardsticks)
 
     def expecting(self, expected: Tensors) -> Case:
         """Return the case with other right outputs."""
         return replace(self, expected=expected)
 
-    def budget(self, output: str, quantized_budget: float | None = None) -> float:
-        """Return the relative L2 error that is accepted of an output.
+    def yardstick(self, precision: str) -> dict[str, Worst]:
+        """Return the errors of unfused attention of a precision class, by output."""
+        if precision not in self.yardsticks:
+            more = () if precision == EXACT else (precision,)
+            outputs = self.operation.reference(self.shape, self.inputs, self.dtype, *more)
+            self.yardsticks[precision] = {
+                name: Deviation(out, self.expected[name]).worst
+                for name, out in outputs.items()
+                if name in self.expected
+            }
+        return self.yardsticks[precision]
 
-        An exact kernel may err twice as much as unfused operations of the same precision, plus the rounding of one more
-        step. `quantized_budget` is what a quantized variant declares.
+    def budget(self, output: str, quantized_budget: float | None = None, precision: str = EXACT) -> float:
+        """Return the relative L2 error that is accepted of a whole output."""
+        return self.budgets(output, quantized_budget, precision).rel_l2
+
+    def budgets(self, output: str, quantized_budget: float | None = None, precision: str = EXACT) -> Worst:
+        """Return the relative L2 errors that are accepted of an output, its heads and its rows.
+
+        `quantized_budget` is what a quantized variant declares; `precision` is a variant's class.
         """
+        of = self.yardstick(EXACT if precision == QUANTIZED or quantized_budget is not None else precision)[output]
         if quantized_budget is not None:
-            return quantized_budget
-        return 2 * self.unfused_rel_l2[output] + UNIT_ROUNDOFF[self.dtype] / math.sqrt(6)
-
-
-def relative_l2(out: torch.Tensor, expected: torch.Tensor) -> float:
-    """Return ||out - expected|| / ||expected||."""
-    return float((out.to(expected.dtype) - expected).norm() / expected.norm())
+            uneven = quantized_budget / of.rel_l2 if of.rel_l2 else 0.0
+            head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
+            return Worst(quantized_budget, head, _LARGEST_OVER_RMS * row)
+        once = precision == EXACT and self.dtype != torch.float32 and not self.operation.differentiates
+        rounding = CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
+        whole, head, row = ((1 if once else 2) * error + rounding for error in (of.rel_l2, of.head, of.row))
+        return Worst(whole, head, _LARGEST_OVER_RMS * row)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
-from fluxbench.correctness.case import Case, relative_l2
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.deviation import Deviation, Worst, place_of_worst
+from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,8 @@ class Errors:
     cosine: float | None
     nan_count: int
     budget_rel_l2: float
+    head_budget_share: float | None = None  # of the worst head, over the budget of a head
+    row_budget_share: float | None = None
     rel_l2_by_inputs: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
@@ -30,42 +34,63 @@ class Errors:
         return math.inf if self.rel_l2 is None else self.rel_l2 / self.budget_rel_l2
 
 
+def worse(one: Errors, other: Errors) -> Errors:
+    """Return the errors that take more of their budget, with the larger shares that heads and rows take of theirs."""
+    worst = max(one, other, key=lambda each: each.budget_share)
+    return replace(
+        worst,
+        head_budget_share=_larger(one.head_budget_share, other.head_budget_share),
+        row_budget_share=_larger(one.row_budget_share, other.row_budget_share),
+    )
+
+
+def _larger(one: float | None, other: float | None) -> float | None:
+    return max((share for share in (one, other) if share is not None), default=None)
+
+
 def judge(
-    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None
+    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
 ) -> tuple[dict[str, Errors], str | None]:
     """Return the errors of each output and why the outputs are wrong, or None where they are right.
 
-    There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout.
+    There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout. Where a
+    kernel of float32 inputs is wrong because it uses TF32, the reason names that class.
     """
-    if wrong := _wrong_kind(outputs, case):
+    if wrong := wrong_kind(outputs, case):
         return {}, wrong
     errors: dict[str, Errors] = {}
     wrong = None
     for name, expected in case.expected.items():
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
-        errors[name] = _errors(out, expected, case.budget(name, quantized_budget))
-        reason = _over(errors[name].rel_l2 or 0.0, errors[name].budget_rel_l2)
+        deviation, budgets = Deviation(out, expected), case.budgets(name, quantized_budget, precision)
+        errors[name] = _errors(out, expected, deviation, budgets)
+        reason = _over(deviation, budgets)
         if errors[name].nan_count:
             reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
+        elif reason and quantized_budget is None and precision == EXACT:
+            reason += _right_for_tf32(name, deviation, case)
         wrong = wrong or (reason and _named(name, reason))
     return errors, wrong
 
 
-def verdict(outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None) -> str | None:
+def verdict(
+    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> str | None:
     """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
-    if wrong := _wrong_kind(outputs, case):
+    if wrong := wrong_kind(outputs, case):
         return wrong
     for name, expected in case.expected.items():
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
-        if wrong := _over(relative_l2(out, expected), case.budget(name, quantized_budget)):
+        if wrong := _over(Deviation(out, expected), case.budgets(name, quantized_budget, precision)):
             return _named(name, wrong)
     return None
 
 
-def _errors(out: torch.Tensor, expected: torch.Tensor, budget: float) -> Errors:
+def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst) -> Errors:
     nan_count = int((~torch.isfinite(out)).sum())
+    budget = budgets.rel_l2
     if nan_count:
         return Errors(
             rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None, nan_count=nan_count, budget_rel_l2=budget
@@ -73,23 +98,38 @@ def _errors(out: torch.Tensor, expected: torch.Tensor, budget: float) -> Errors:
     precise = out.to(expected.dtype)
     difference = (precise - expected).abs_()
     norms = float(precise.norm()) * float(expected.norm())
+    worst = deviation.worst
     return Errors(
-        rel_l2=relative_l2(out, expected),
+        rel_l2=worst.rel_l2,
         max_abs=float(difference.max()),
         mean_abs=float(difference.mean()),
         mse=float(difference.square_().mean()),
         cosine=float((precise * expected).sum()) / norms if norms else None,
         nan_count=0,
         budget_rel_l2=budget,
+        head_budget_share=None if deviation.heads is None else worst.head / budgets.head,
+        row_budget_share=worst.row / budgets.row,
     )
 
 
-def _over(rel_l2: float, budget: float) -> str | None:
-    if rel_l2 <= budget:
-        return None
-    if not math.isfinite(rel_l2):
+def _over(deviation: Deviation, budgets: Worst) -> str | None:
+    """Return which budget errors are over, that of the whole output first."""
+    if not math.isfinite(deviation.rel_l2):
         return "elements of the output are NaN or infinite"
-    return f"relative L2 error {rel_l2:.2e} is over the budget {budget:.2e}"
+    if deviation.rel_l2 > budgets.rel_l2:
+        return f"relative L2 error {deviation.rel_l2:.2e} is over the budget {budgets.rel_l2:.2e}"
+    for what, errors, budget in (("head", deviation.heads, budgets.head), ("row", deviation.rows, budgets.row)):
+        if errors is not None and not (worst := float(errors.max())) <= budget:
+            place = place_of_worst(errors)
+            return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {budget:.2e} of a {what}"
+    return None
+
+
+def _right_for_tf32(name: str, deviation: Deviation, case: Case) -> str:
+    """Return that an output would be right in the class `tf32`, as the end of a sentence; empty where it would not."""
+    if case.dtype != torch.float32 or _over(deviation, case.budgets(name, precision=TF32)):
+        return ""
+    return f"; it is within that of class {TF32}, which may round {CLASSES[TF32].rounds}"
 
 
 def _named(output: str, reason: str) -> str:
@@ -97,7 +137,8 @@ def _named(output: str, reason: str) -> str:
     return reason if output == "out" else f"{output}: {reason}"
 
 
-def _wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
+def wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
+    """Return why outputs are not of the names, kind, shape, dtype, device and layout that they must be, or None."""
     if outputs.keys() != case.expected.keys():
         return f"the outputs must be {', '.join(case.expected)}, got {', '.join(outputs) or 'none'}"
     for name, expected in case.expected.items():

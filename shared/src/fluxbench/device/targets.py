@@ -13,7 +13,17 @@ from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
-_FIELDS = ("locks", "exclude", "required")
+_FIELDS = ("locks", "exclude", "required", "runs", "cards")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BetweenRuns:
+    """How far two runs differ beyond their processes: standard deviations of one run's burst times, shares."""
+
+    variant: float  # common to all workloads of a variant
+    workload: float  # of a workload's own
+    df: int  # degrees of freedom of both
+    source: str  # what it was estimated from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +34,8 @@ class Target:
     locks: tuple[str, ...]  # files of environment/locks; the first that this machine can use is taken
     exclude: tuple[str, ...]  # patterns of variants that are measured only where FLUXBENCH_ALL asks for them
     required: tuple[str, ...]  # variants that must be PASSED at every workload, else a report has a problem
+    runs: BetweenRuns  # of one card
+    cards: BetweenRuns  # of two cards of the model
 
     def excluded(self, variant: str) -> str | None:
         """Return that a variant is left out, and how to measure it; None where it is not."""
@@ -37,15 +49,29 @@ def of(device: Device, root: Path) -> Target:
 
     Raises `SetupError` for an unknown field of its table.
     """
+    return named(target_name(device), root)
+
+
+def named(name: str, root: Path) -> Target:
+    """Return the target of a folder name, with the defaults for what `environment/targets.toml` does not say of it.
+
+    Raises `SetupError` for an unknown field of its table.
+    """
     tables = tomllib.loads((root / "environment" / "targets.toml").read_text(encoding="utf-8"))
-    name = target_name(device)
     table = {**tables[FALLBACK], **tables.get(name, {})}
     if unknown := sorted(table.keys() - set(_FIELDS)):
         raise SetupError(
             f"target {name!r} of environment/targets.toml must have only {', '.join(_FIELDS)}, "
             f"got {', '.join(unknown)}; remove or rename it"
         )
-    return Target(name=name, **{field: tuple(table[field]) for field in _FIELDS})
+    return Target(
+        name=name,
+        locks=tuple(table["locks"]),
+        exclude=tuple(table["exclude"]),
+        required=tuple(table["required"]),
+        runs=BetweenRuns(**table["runs"]),
+        cards=BetweenRuns(**table["cards"]),
+    )
 
 
 def target_name(device: Device) -> str:

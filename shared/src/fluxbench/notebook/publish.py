@@ -21,16 +21,16 @@ from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
-_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES)  # in the history
+_KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES, "trials.json.gz")  # in the history
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:
     """Copy a page and what it was drawn from to `reports/<target>/` and return the page's path there.
 
-    `<notebook>.html` and `<notebook>/` (see `page.folder`) are replaced. Records and control times that are replaced by
-    others or by none are kept in `history/<when>/`, by when the newest record of the page before was measured, UTC, and
-    never changed again. Raises `SetupError` where the page has problems, `OSError` where it cannot be copied: what is
-    published stays as it was.
+    `<notebook>.html` and `<notebook>/` (see `page.folder`) are replaced. Records, control times and trials that are
+    replaced by others or by none are kept in `history/<when>/`, by when the newest record of the page before was
+    measured, UTC, and never changed again. Raises `SetupError` where the page has problems, `OSError` where it cannot
+    be copied: what is published stays as it was.
     """
     if built.problems:
         raise SetupError(f"only a page without problems can be published, got: {'; '.join(built.problems)}")
@@ -106,8 +106,10 @@ def _newest(paths: Iterable[Path], texts: Iterable[bytes | None]) -> datetime:
 
 
 def _measured_at(texts: Iterable[bytes]) -> Iterator[datetime]:
-    """Yield the times in the lines that can be read: a file may be damaged, or of another schema."""
-    for line in (line for text in texts for line in text.splitlines()):
-        with contextlib.suppress(ValueError, AttributeError, RecursionError):
-            if time := moment(json.loads(line).get("measured_at")):
-                yield time
+    """Yield the times in the lines that can be read, of a file of trials in its one object; a file may be damaged."""
+    for line in (line for text in texts for line in ([text] if b'"runs": [' in text else text.splitlines())):
+        with contextlib.suppress(ValueError, AttributeError, RecursionError, TypeError, KeyError):
+            content = json.loads(line)
+            for record in [content, *(record for run in content.get("runs", ()) for record in run["records"])]:
+                if time := moment(record.get("measured_at")):
+                    yield time

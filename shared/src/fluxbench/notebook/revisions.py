@@ -10,22 +10,31 @@ import contextlib
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from fluxbench.analysis.comparison.model import CellKey, Measured
+from fluxbench.analysis.verification import cell
+from fluxbench.analysis.verification.cell import Cell
+from fluxbench.analysis.verification.problem import Kind, Problem
+from fluxbench.analysis.verification.verify import verify
 from fluxbench.core.errors import SetupError
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record, RecordError
+from fluxbench.report.problem_words import sentence, whose
+
+Check = Callable[[Sequence[Cell]], Sequence[Problem]]  # such as `verify`
+_BESIDE = (".samples.json.gz", ".capabilities.json", "device.json", *files.CONTROL_SUFFIXES)
 
 
-def measured(spec: str, root: Path) -> Measured:
+def measured(spec: str, root: Path, check: Check = verify) -> Measured:
     """Return the records and control times of `FOLDER` or `FOLDER@REVISION`, a folder relative to `root`.
 
     The folder is a target's, a notebook's, or one that holds records itself. Raises `SetupError` where it does not
-    exist, holds no readable records, or has no such revision. Nothing is changed on disk.
+    exist, holds no readable records or records in which `check` finds a problem, or has no such revision. Nothing is
+    changed on disk.
     """
     name, separator, revision = spec.partition("@")
     if (root / spec).is_dir():
@@ -34,16 +43,16 @@ def measured(spec: str, root: Path) -> Measured:
     if not separator:
         if not folder.is_dir():
             raise SetupError(f"a report must be a folder, got {name!r}, where there is none")
-        return _read(spec, _present(folder))
+        return _read(spec, _present(folder), check)
     if not revision or revision.startswith("-"):
         raise SetupError(f"the revision after @ must be a name that does not begin with -, got {spec!r}")
     history = _history(folder)
     if revision in history:
-        return _read(spec, _as_of(history[revision], revision))
+        return _read(spec, _as_of(history[revision], revision), check)
     known = f"its history ({', '.join(history)})" if history else "its history, which is empty,"
     with tempfile.TemporaryDirectory(prefix="fluxbench-") as copy:
         _from_git(root, name, revision, Path(copy), f"the revision of {name!r} must be in {known} or known to git")
-        return _read(spec, _present(Path(copy)))
+        return _read(spec, _present(Path(copy)), check)
 
 
 def read_cells(paths: Iterable[Path], *, name: str = "", skip_damaged: bool = False) -> Measured:
@@ -67,13 +76,20 @@ def read_cells(paths: Iterable[Path], *, name: str = "", skip_damaged: bool = Fa
     return Measured(name=name, records=tuple(records), controls=controls)
 
 
-def _read(spec: str, paths: Iterable[Path]) -> Measured:
+def _read(spec: str, paths: Iterable[Path], check: Check) -> Measured:
+    paths = list(paths)
     try:
         side = read_cells(paths, name=spec)
+        # A history keeps no samples: its records are checked by themselves.
+        problems = [one for one in check([cell.read(path) for path in paths]) if one.kind is not Kind.NO_SAMPLES]
     except (OSError, RecordError) as error:
         raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
     if not side.records:
         raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
+    if problems:
+        more = f", and {len(problems) - 1:,} more (`fluxbench add` prints all)" if len(problems) > 1 else ""
+        words = f"{whose(problems[0])}: {sentence(problems[0])}{more}"
+        raise SetupError(f"the records of {spec!r} must follow from their samples: {words}")
     return side
 
 
@@ -144,7 +160,7 @@ def _is_present(path: str) -> bool:
     """Whether a path below a folder is one of its present records or control times, and not of its history."""
     folders = PurePosixPath(path).parts[:-1]
     in_place = not folders or (folders[-1] == "records" and len(folders) <= 2)
-    return in_place and path.endswith((*files.SUFFIXES, *files.CONTROL_SUFFIXES))
+    return in_place and path.endswith((*files.SUFFIXES, *_BESIDE))
 
 
 def _git(folder: Path, *arguments: str) -> bytes:

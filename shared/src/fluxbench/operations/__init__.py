@@ -26,9 +26,10 @@ _NEEDED = (
     "cost",
     "attention",
     "inputs",
+    "rescale",
     "reference",
+    "reference_at",
     "bind",
-    "perturbations",
 )
 
 

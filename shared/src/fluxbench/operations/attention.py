@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fluxbench.operations import math_attention, qkv, symmetries
-from fluxbench.operations.protocol import Bound, Kernel, Perturbation, Tensors
+from fluxbench.operations import magnitudes, math_attention, qkv, sampled_rows
+from fluxbench.operations.precision import EXACT
+from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Cost, Shape
 
@@ -39,16 +41,19 @@ class AttentionForward:
         """Return q, k and v, see `qkv.make`."""
         return qkv.make(self.attention(shape), kind, qkv.generator(f"{sorted(shape.items())}", kind, seed, device))
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Rescale q, k and v."""
+        magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return unfused attention in a dtype."""
-        return {"out": math_attention.forward(self.attention(shape), inputs, dtype)}
+        return {"out": math_attention.forward(self.attention(shape), inputs, dtype, precision)}
+
+    def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors:
+        """Return the rows of some queries in float64."""
+        return {"out": sampled_rows.forward(self.attention(shape), inputs, positions["out"])}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of the kernel's attention."""
         attend = kernel.attention(self.attention(shape))
         return Bound(lambda tensors: {"out": attend(tensors["q"], tensors["k"], tensors["v"])})
-
-    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> Iterator[Perturbation]:
-        """Yield exact symmetries of attention."""
-        for symmetry in symmetries.of(self.attention(shape), inputs, rng):
-            yield Perturbation(symmetry.inputs(inputs), symmetry.outputs)

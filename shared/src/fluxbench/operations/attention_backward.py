@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import math_attention, qkv, symmetries
+from fluxbench.operations import magnitudes, math_attention, qkv
 from fluxbench.operations.attention import PARTS
-from fluxbench.operations.protocol import Bound, Kernel, Perturbation, Tensors
+from fluxbench.operations.precision import EXACT
+from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Cost, Shape
 
@@ -19,7 +20,7 @@ class AttentionBackward:
     """The backward pass alone, by autograd. Outputs: `dq`, `dk` and `dv`, of the shapes of q, k and v, contiguous."""
 
     name = "attention_backward"
-    input_kinds = qkv.KINDS
+    input_kinds = qkv.KINDS_OF_GRADIENTS
     parts = PARTS
     differentiates = True
 
@@ -53,9 +54,17 @@ class AttentionBackward:
         tensors["dout"] = torch.randn(of_output, generator=rng, device=rng.device).to(tensors["q"].dtype)
         return tensors
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Rescale q, k and v."""
+        magnitudes.rescale(inputs, self.attention(shape).dtype, rng)
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return the gradients of unfused attention in a dtype."""
-        return math_attention.backward(self.attention(shape), inputs, dtype)
+        return math_attention.backward(self.attention(shape), inputs, dtype, precision)
+
+    def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
+        """Return None: a row of dk or dv needs the softmax of every query."""
+        return None
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a backward pass, whose preparation is the forward pass."""
@@ -78,8 +87,3 @@ class AttentionBackward:
             return {name: gradient.contiguous() for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True)}
 
         return Bound(call, prepare)
-
-    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> Iterator[Perturbation]:
-        """Yield exact symmetries of attention and its gradient."""
-        for symmetry in symmetries.of(self.attention(shape), inputs, rng):
-            yield Perturbation(symmetry.inputs(inputs), symmetry.outputs)

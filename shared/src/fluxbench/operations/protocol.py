@@ -7,10 +7,12 @@ torch inside functions alone: the processes that have no torch ask them for shap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import random
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Cost, Shape
 
 if TYPE_CHECKING:
@@ -20,7 +22,9 @@ if TYPE_CHECKING:
 
 Tensors = dict[str, "torch.Tensor"]
 # attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
-# v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; contiguous, of one dtype.
+# v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; of one dtype. They
+# are contiguous, but for one check in which the strides of k and v differ from those of q: a kernel reads strides or
+# raises.
 Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
@@ -51,14 +55,6 @@ class Bound:
         return self.call(self.prepared(inputs))
 
 
-@dataclass(frozen=True)
-class Perturbation:
-    """Other inputs, whose right outputs follow exactly from those of the first inputs."""
-
-    inputs: Tensors
-    expected: Callable[[Tensors], Tensors]  # reference outputs for the first inputs -> for these
-
-
 class Operation(Protocol):
     """What is measured. `parts` maps what a call's time is split into to a pattern of kernel names (`re.search`).
 
@@ -80,18 +76,25 @@ class Operation(Protocol):
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return the inputs of a call: the same for the same arguments on the same kind of device."""
 
-    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype) -> Tensors:
+    def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:
+        """Multiply inputs by random powers of two, in place, such that outputs lose no precision by it.
+
+        So what a kernel kept of the magnitudes of others is wrong. Nothing, where no such factors are known.
+        """
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return the outputs by plain torch operations computed in a dtype.
 
-        In float64 this is the answer. In the inputs' own dtype it is unfused, and its error against the answer is what
-        this precision costs. Outputs have the dtype, and the names, shapes and layout that a call must return.
+        In float64 this is the answer. In the inputs' own dtype it is unfused and rounds all that a kernel of the
+        precision class may (`precision.CLASSES`), so its error against the answer is what this precision costs.
+        Outputs have the dtype, and the names, shapes and layout that a call must return, at least `[batch, tokens]`.
+        """
+
+    def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors | None:
+        """Return rows of the float64 reference, in a small part of its time; None where all of it would be needed.
+
+        `positions` holds tokens by output, `[count]`, int64; a row is `reference(...)[output].index_select(1, ...)`.
         """
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of this operation by a kernel."""
-
-    def perturbations(self, shape: Shape, inputs: Tensors, rng: torch.Generator) -> Iterator[Perturbation] | None:
-        """Return endless exact perturbations of these inputs, no two in succession alike; None where it knows none.
-
-        Where there is none, timed calls get other inputs with references of their own.
-        """

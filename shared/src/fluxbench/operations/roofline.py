@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import Peak, peak
+from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
 
 _16_BIT = ("bfloat16", "float16")
@@ -67,12 +68,12 @@ def memory_bound(workload: Workload, rates: Peak, memory_mhz: int | None = None)
 def faster_than_possible(time_ms: float, workload: Workload, device: Device, precision_class: str) -> str | None:
     """Return the arithmetic by which a time in milliseconds cannot be; None where it can, or nothing is known.
 
-    `precision_class` is that of a variant: "exact" or "quantized".
+    `precision_class` is that of a variant; only quantized ones compute in fewer than 16 bits.
     """
     rates = peak(device)
     if rates is None:
         return None
-    bound = shortest(workload, rates, "narrow" if precision_class == "quantized" else "16-bit", device=device)
+    bound = shortest(workload, rates, "narrow" if precision_class == QUANTIZED else "16-bit", device=device)
     return too_fast(time_ms, bound)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 6
+METHOD_VERSION = 7
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -18,6 +18,7 @@ VERSIONS = {
     4: "contents of inputs change, rolls and powers of two; one sustained block through all workloads",
     5: "48 burst rounds, rests of half a round; workers wait while others measure",
     6: "rests of a quarter of a round, the spin by the card's own highest clock",
+    7: "fresh contents in timed rounds, sustained means",
 }
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 

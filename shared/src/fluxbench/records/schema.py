@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from fluxbench import operations
+from fluxbench.operations.precision import CLASSES
 from fluxbench.operations.workload import Cost, Workload
 from fluxbench.records.status import FlagKind, Status
 
@@ -58,6 +59,8 @@ class Errors(_Strict, frozen=True, kw_only=True):
     cosine: float | None
     nan_count: Count  # elements that are NaN or infinite
     budget_rel_l2: NotNegative  # the largest rel_l2 that is accepted
+    head_budget_share: NotNegative | None = None  # relative L2 error of the worst head, over what a head may err
+    row_budget_share: NotNegative | None = None  # of the worst row, likewise
     rel_l2_by_inputs: dict[str, NotNegative | None] = {}  # by kind of inputs; None where the output is not finite
 
 
@@ -65,12 +68,18 @@ class Timing(_Strict, frozen=True, kw_only=True):
     """Time of a call in one regime.
 
     A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean of calls
-    over 0.1 s (0.02 s on a CPU), back to back, in the state that this very kernel brings the device to.
+    over 0.1 s (0.02 s on a CPU), back to back, in the state that this very kernel brings the device to. Times, ratios
+    and intervals follow from the samples by `fluxbench.stats.intervals`: by `medians` or by `mean`, as `statistic`
+    says. Before method 7 sustained times were medians too, and `median_ms` has kept its name.
     """
 
-    median_ms: Positive
+    median_ms: Positive  # or the mean
+    statistic: Literal["median", "mean"] = "median"
     ci95_ms: Interval
     samples_ms: tuple[tuple[Positive, ...], ...]  # those that are ranked, a sequence for each fresh process
+    # Of the reference beside them, by the same processes: burst in the same rounds, sustained of its blocks. A sequence
+    # is empty where a process had another reference; there is none in the reference's own record and before method 7.
+    reference_ms: tuple[tuple[Positive, ...], ...] = ()
     reference_variant: str
     ratio: Positive  # over the reference's time: under 1 is faster
     ratio_ci95: Interval
@@ -81,6 +90,9 @@ class Timing(_Strict, frozen=True, kw_only=True):
         """Raise `RecordError` where samples are missing or an interval does not hold its estimate."""
         if not self.samples_ms or not all(self.samples_ms):
             raise RecordError("samples_ms must hold a sample of each process, and of at least one")
+        if self.reference_ms and len(self.reference_ms) != len(self.samples_ms):
+            processes = f"{len(self.reference_ms)} for {len(self.samples_ms)} processes"
+            raise RecordError(f"reference_ms must hold a sequence for each of samples_ms, got {processes}")
         for name, middle, (low, high) in (
             ("ci95_ms", self.median_ms, self.ci95_ms),
             ("ratio_ci95", self.ratio, self.ratio_ci95),
@@ -144,7 +156,7 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     variant: str  # kernel and form: "flex_compile_d"
     kernel: str  # "flex"
     form: str  # "eager", "copy", "compile_d", "compile_ma"
-    precision_class: str  # "exact" or "quantized"
+    precision_class: str  # of `operations.precision.CLASSES`
     workload: Workload
     status: Status
     reason: str | None
@@ -181,8 +193,10 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
             raise RecordError(f"{who}: a PASSED record must say how its outputs were checked; errors are empty")
         if unknown := self.timings.keys() - {BURST, SUSTAINED}:
             raise RecordError(f"{who}: timings must be of burst and sustained, got {', '.join(sorted(unknown))}")
-        if self.precision_class not in ("exact", "quantized"):
-            raise RecordError(f"{who}: precision_class must be exact or quantized, got {self.precision_class!r}")
+        if self.precision_class not in CLASSES:
+            raise RecordError(
+                f"{who}: precision_class must be one of {', '.join(CLASSES)}, got {self.precision_class!r}"
+            )
 
     @property
     def burst(self) -> Timing | None:

@@ -34,3 +34,4 @@ class FlagKind(enum.StrEnum):
     SHARED_DEVICE = "shared_device"  # detail: the other processes
     FASTER_THAN_ROOFLINE = "faster_than_roofline"  # value: ms; the record is an ERROR
     SKIPS_WORK = "skips_work"  # value: time on repeated inputs over that on new ones; the record is an ERROR
+    WORKS_ASIDE = "works_aside"  # value: how long outside of calls, over the time in them; the record is an ERROR

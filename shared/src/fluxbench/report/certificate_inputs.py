@@ -18,6 +18,11 @@ def trials_of(results: Results) -> Trials | None:
     return trials.read(results.trials) if results.trials else None
 
 
+def earlier_trials_of(results: Results) -> list[Trials]:
+    """Return the trials of earlier sessions, the oldest first. Raises `RecordError` where they are damaged."""
+    return [trials.read(one) for one in results.earlier_trials]
+
+
 def reruns_of(results: Results) -> Reruns | None:
     """Return how far fresh runs differ; None where that was not gathered. Raises `RecordError` where it is damaged."""
     return reruns.read(results.reruns) if results.reruns else None

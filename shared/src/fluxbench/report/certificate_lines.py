@@ -14,6 +14,7 @@ from fluxbench.stats.significance import Verdict
 # The targets, of an H200, as shares; and the numbers of comparisons below which a rate says too little.
 _FALSE_AT_MOST, _UNDECIDED_AT_MOST, _COMPARISONS = 0.01, 0.10, 200
 DETECTED_AT_LEAST, _INJECTED = {1.0: 0.95, 2.0: 1.0}, 100
+_TABLES, _TABLES_FALSE = 20, 0.05
 _POSITION_AT_MOST = 0.002
 _RERUN_AT_MOST, _RERUNS = 0.003, 3
 _NOT_MEASURED = "not measured"
@@ -54,6 +55,25 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
 
 
 def _agreement(certificate: Certificate) -> Iterator[Line]:
+    found = certificate.independent
+    several = len(found.sessions) > 1
+    for which, tables in (("one session", found.within), ("two sessions", found.between)):
+        of_one = tables is found.within
+        yield Line(
+            question=f"A/A: tables of {which} with a false positive",
+            answer=f"{tables.called} of {tables.of}; at most {percent(tables.upper_bound)}"
+            if tables.of
+            else _NOT_MEASURED,
+            of=f"disjoint pairs of runs, {len(found.sessions)} sessions; 95% upper limit",
+            target=f"<= {_TABLES_FALSE:.0%} called of >= {_TABLES}, 2 sessions" if of_one else "-",
+            met=_met(
+                tables.called / tables.of if tables.of else None,
+                lambda rate: rate <= _TABLES_FALSE,
+                enough=several and tables.of >= _TABLES,
+            )
+            if of_one
+            else "-",
+        )
     same = certificate.same
     enough, of = same.count >= _COMPARISONS, f"{same.count:,} comparisons"
     wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)

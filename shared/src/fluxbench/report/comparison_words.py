@@ -6,7 +6,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fluxbench.analysis.comparison.model import CellKey, Comparison, Mixture, NoControl, Note, NoteKind, Row
+from fluxbench.analysis.comparison.model import (
+    CellKey,
+    Comparison,
+    Mixture,
+    NoControl,
+    Note,
+    NoteKind,
+    OutlyingProcess,
+    Row,
+)
 from fluxbench.core.formatting import interval
 from fluxbench.stats.significance import Change, Verdict
 
@@ -24,12 +33,15 @@ def summary(comparison: Comparison) -> list[str]:
     if ended:
         counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
         sentences.append(f"Status changed: {counted}.")
+    sentences += map(_outlying, comparison.outlying[:_NAMED])
     if comparison.mixtures and comparison.compared:
         phrases = {cell: [_mixed(mixture)] for cell, mixture in comparison.mixtures.items()}
         mixtures = "; ".join(_by_cells(phrases, comparison))
         sentences.append(f"A time depends on what runs between its samples, and that changed: {mixtures}.")
     kinds = Counter(row.judged.verdict if row.judged else "not compared" for row in rows)
     counts = [f"{kinds[kind]} {kind}" for kind in (*Verdict, "not compared") if kinds[kind]]
+    if comparison.compared:
+        sentences.append(f"Without a change, {_between(comparison)}.")
     return [*sentences, f"{_plural(len(rows), 'row')}: {', '.join(counts) or 'none'}."]
 
 
@@ -102,6 +114,25 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         rows = [(r, r.sustained) for r in comparison.sustained_only if r.sustained and r.sustained.verdict is verdict]
         if rows:
             yield f"These are {verdict} under sustained load only (power or clocks): {_named(comparison, rows)}."
+
+
+def _outlying(one: OutlyingProcess) -> str:
+    share, side = math.exp(one.log_ratio) - 1, "after" if one.after else "before"
+    how = "slower" if share > 0 else "faster"
+    return (
+        f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how} than the others of its side, so "
+        "its time is left out: measure it again."
+    )
+
+
+def _between(comparison: Comparison) -> str:
+    """Return how far unchanged runs may differ, of the compared cells; empty of none."""
+    cells = comparison.compared_cells
+    several = {comparison.between[cell]: None for cell in cells}
+    return "; ".join(
+        f"runs may differ by {one.variant:.2%} beyond their processes (standard deviation, {one.source})"
+        for one in several
+    )
 
 
 def _named(comparison: Comparison, changed: Iterable[tuple[Row, Change | None]]) -> str:

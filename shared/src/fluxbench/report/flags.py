@@ -24,9 +24,15 @@ _WORDS = {
     FlagKind.NO_ENERGY: "energy is unknown: the driver counts none, or too coarsely",
     FlagKind.SHARED_DEVICE: "another process used the device: {detail}",
     FlagKind.FASTER_THAN_ROOFLINE: "{value} is faster than the device can be",
+    FlagKind.WORKS_ASIDE: "the kernel works outside of its calls, by {value} of their time",
     FlagKind.SKIPS_WORK: "the kernel skips work: on repeated inputs it takes {value} of the time on new ones",
 }  # fmt: skip
-_UNKNOWN = {FlagKind.DISCARDED: "some", FlagKind.KEPT_OUT_OF_REGIME: "some", FlagKind.SKIPS_WORK: "part"}
+_UNKNOWN = {
+    FlagKind.DISCARDED: "some",
+    FlagKind.KEPT_OUT_OF_REGIME: "some",
+    FlagKind.SKIPS_WORK: "part",
+    FlagKind.WORKS_ASIDE: "part",
+}
 
 
 def words(flag: Flag, processes: int) -> str:
@@ -66,6 +72,6 @@ def _value(kind: FlagKind, value: float | None, processes: int) -> str:
         return _UNKNOWN.get(kind, "an unknown time")
     if kind is FlagKind.CUPTI_DIFFERS:
         return f"{100 * value:+.1f}%"
-    if kind in (FlagKind.DISCARDED, FlagKind.KEPT_OUT_OF_REGIME, FlagKind.SKIPS_WORK):
+    if kind in (FlagKind.DISCARDED, FlagKind.KEPT_OUT_OF_REGIME, FlagKind.SKIPS_WORK, FlagKind.WORKS_ASIDE):
         return f"{value:.1%}"
     return f"{value:.1f} s" if kind is FlagKind.SLEPT else f"{number(value)} ms"

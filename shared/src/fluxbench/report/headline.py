@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fluxbench.analysis.failures import Failure, failures
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
-from fluxbench.analysis.ranking import Ranked, faster_in_burst, overlap, ranked
+from fluxbench.analysis.ranking import Ranked, faster_in_burst, order, ranked
 from fluxbench.core.formatting import interval
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report.sentences import leaders, shape
@@ -149,8 +149,8 @@ def _fastest_quantized(group: Group, unbeaten: _Unbeaten, best: Record, names: _
     errors = {record.variant: _error(record) for record in unbeaten.named}
     name = names.one(first, _error(first))
     against = f"no measurable difference to {best.variant}"
-    if not overlap(first, best):
-        against = f"{_speedup(first, best)} as fast as {best.variant}"
+    if order(group, group.longest).apart(first, best):
+        against = f"{_speedup(group, first, best)} as fast as {best.variant}"
     times = f"{_ms(first)}, {against}{_elsewhere(group, unbeaten, names)}"
     anywhere = f", unbeaten at all {_points(group)}" if _everywhere(group, unbeaten) else ""
     apart = "Apart from these, at looser error budgets,"
@@ -159,7 +159,7 @@ def _fastest_quantized(group: Group, unbeaten: _Unbeaten, best: Record, names: _
             f"{apart} there is no measurable difference between {names.several(unbeaten.named, errors)}, the fastest "
             f"quantized kernels{which}{anywhere}: {first.variant} takes {times}"
         )
-    if timing_of(first).ratio_ci95[1] < timing_of(best).ratio_ci95[0]:
+    if order(group, group.longest).faster(first, best):
         return f"{apart} the quantized {name} is faster still{anywhere}: {times}"
     if unbeaten.here and unbeaten.everywhere:
         at_any = f"at any {_points(group).removesuffix('s')}"
@@ -191,14 +191,14 @@ def _fastest(group: Group, unbeaten: _Unbeaten, names: _Names) -> str:
         text = f"{name} is the fastest {kind} kernel{which} {load} (no measurable difference between {forms}): "
     else:
         text = f"{name} is the fastest {kind} kernel{which} {load}: "
-    compared = [_ms(first), *_against_others(unbeaten, leading, reference, names)]
+    compared = [_ms(first), *_against_others(group, unbeaten, leading, names)]
     last = (" and " if len(compared) > 2 else ", ") + compared[-1]
     return text + ", ".join(compared[:-1]) + last + _elsewhere(group, unbeaten, names)
 
 
-def _against_others(unbeaten: _Unbeaten, leading: Sequence[Record], reference: str | None, names: _Names) -> list[str]:
+def _against_others(group: Group, unbeaten: _Unbeaten, leading: Sequence[Record], names: _Names) -> list[str]:
     """Return how the first compares with the reference and with the fastest kernel that is measurably slower."""
-    first = unbeaten.first
+    first, reference, found = unbeaten.first, reference_variant(group.records), order(group, group.longest)
     compared = []
     if reference in {record.variant for record in leading} and first.variant != reference:
         compared.append(f"no measurable difference to the reference {reference}")
@@ -208,15 +208,15 @@ def _against_others(unbeaten: _Unbeaten, leading: Sequence[Record], reference: s
         compared.append(f"{speedup} as fast as {reference}")
     kernels = {record.kernel for record in leading}
     others = [place.record for place in unbeaten.places if place.record.kernel not in kernels]
-    slower = [record for record in others if not overlap(record, first)]
+    slower = [record for record in others if found.faster(first, record)]
     if not slower:
         return [*compared, f"no other kernel is {'measurably slower' if others else 'ranked'}"]
-    runner_up = min(slower, key=lambda record: (timing_of(record).ratio, record.variant))
+    runner_up = min(slower, key=lambda record: (found.log(record), record.variant))
     if runner_up.variant == reference:
         return [*compared[:-1], f"{compared[-1]}, the runner-up"]
-    level = {record.kernel for record in others if overlap(record, runner_up)} - {runner_up.kernel}
+    level = {record.kernel for record in others if not found.apart(record, runner_up)} - {runner_up.kernel}
     tie = f", level with {names.of_kernels(sorted(level))}" if level else ""
-    return [*compared, f"{_speedup(first, runner_up)} as fast as the runner-up {names.one(runner_up)}{tie}"]
+    return [*compared, f"{_speedup(group, first, runner_up)} as fast as the runner-up {names.one(runner_up)}{tie}"]
 
 
 def _everywhere(group: Group, unbeaten: _Unbeaten) -> str:
@@ -268,11 +268,10 @@ def _ms(record: Record) -> str:
     return interval(timing.median_ms, timing.ci95_ms, unit=" ms") + rested
 
 
-def _speedup(faster: Record, slower: Record) -> str:
-    """Return how many times as fast one record is: the quotient of the ratios, from end to end of their intervals."""
-    fast, slow = timing_of(faster), timing_of(slower)
-    ends = (slow.ratio_ci95[0] / fast.ratio_ci95[1], slow.ratio_ci95[1] / fast.ratio_ci95[0])
-    return interval(slow.ratio / fast.ratio, ends, unit="×")
+def _speedup(group: Group, faster: Record, slower: Record) -> str:
+    """Return how many times as fast one record is, with the interval of the difference."""
+    found = order(group, group.longest).speedup(faster, slower)
+    return interval(found.value, (found.low, found.high), unit="×")
 
 
 def _why(group: Group) -> str:

@@ -40,7 +40,9 @@ class Results:
     rates: Mapping[str, Any] = field(default_factory=dict)  # the device's own, see `timing.device_rates`; or a reason
     capabilities: Probes = field(default_factory=dict)  # what came of trying them
     trials: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.trials`
+    earlier_trials: tuple[Mapping[str, Any], ...] = ()  # of earlier sessions, as `trials`
     reruns: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.certificate.reruns`
+    simulation: Mapping[str, Any] = field(default_factory=dict)  # see `analysis.simulation.pages`
     earlier: tuple[Record, ...] = ()  # published ones and earlier local ones, of any device
     notes: tuple[str, ...] = ()  # a sentence for each thing that could not be read
     study: str = ""  # of the notebook, where its name is another
@@ -79,7 +81,9 @@ class _Rest(msgspec.Struct, frozen=True, kw_only=True):
     rates: dict[str, Any]
     capabilities: dict[str, dict[str, ProbeResult]]
     trials: dict[str, Any]
+    earlier_trials: tuple[dict[str, Any], ...]
     reruns: dict[str, Any]
+    simulation: dict[str, Any]
     notes: tuple[str, ...]
 
 

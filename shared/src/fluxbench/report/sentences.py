@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from fluxbench.analysis.groups import Group, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
@@ -12,7 +12,8 @@ from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAIN
 from fluxbench.records.status import Status
 from fluxbench.variants.forms import simplicity
 
-PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the median"
+PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the time"
+MEASURABLY = "by t tests of differences, corrected for the number of rivals at 5%"
 INTERVALS = "95% intervals in brackets or half of one after ±"
 
 
@@ -121,12 +122,23 @@ def method(records: Iterable[Record]) -> list[str]:
     versions = "; versions: " + ", ".join(_versions(passed)) if any(record.versions for record in passed) else ""
     return [
         *paragraphs,
-        "Times are medians, with 95% intervals in brackets, or half of one after ±: the bootstrap's variance of the "
-        "logarithm, its part between processes shared by all workloads of a variant, widened with Student's t. Ratios "
-        f"are over {reference_variant(passed)}'s time, so under 1 is faster; an interval between two other variants "
-        "runs from end to end of both of theirs, so it is wider than 95%.",
+        f"{' '.join(_statistics(passed))} 95% intervals are in brackets, or half of one after ±. Ratios are over "
+        f"{reference_variant(passed)}'s time, so under 1 is faster. An interval between two other variants is that of "
+        "their difference.",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} (UTC){versions}.",
     ]
+
+
+def statistic(records: Iterable[Record], regime: str) -> str:
+    """Return what times of a regime are: "mean", "median", or "mean or median" where records of both ages stand."""
+    return " or ".join(sorted({record.timings[regime].statistic for record in records if regime in record.timings}))
+
+
+def _statistics(records: Sequence[Record]) -> Iterator[str]:
+    """Yield what the times of each regime are."""
+    for regime in (SUSTAINED, BURST):
+        if kind := statistic(records, regime):
+            yield f"{capitalized(regime)} times are {kind}s."
 
 
 def versions_of(records: Iterable[Record]) -> dict[str, str]:

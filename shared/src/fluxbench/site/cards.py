@@ -16,7 +16,7 @@ from fluxbench.analysis.groups import (
     reference_variant,
     timing_of,
 )
-from fluxbench.analysis.ranking import CLASSES, overlap, ranked
+from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
 from fluxbench.core.formatting import number, plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.layout import axes, write_at
@@ -57,14 +57,15 @@ def in_order(group: Group) -> list[Record]:
     for kind in CLASSES:
         for place in ranked(group, group.longest, kind):
             kernels.setdefault(place.record.kernel, []).append(place.record)
-    shown = (_shown(forms, reference) for forms in kernels.values())
+    shown = (_shown(forms, reference, order(group, group.longest)) for forms in kernels.values())
     return sorted(shown, key=lambda record: (is_launch_bound(record), timing_of(record).median_ms))
 
 
-def _shown(forms: Sequence[Record], reference: str | None) -> Record:
+def _shown(forms: Sequence[Record], reference: str | None, ordering: Ordering) -> Record:
     known = not_launch_bound(forms)
     best = known[0]  # they come as they are ranked
-    unbeaten = min((record for record in known if overlap(record, best)), key=lambda record: simplicity(record.form))
+    level = (record for record in known if not ordering.faster(best, record))
+    unbeaten = min(level, key=lambda record: simplicity(record.form))
     return next((record for record in forms if record.variant == reference), unbeaten)
 
 
@@ -112,7 +113,7 @@ def _rows(shown: Sequence[Record], reference: str | None, regime: str) -> Strip:
         plot.xaxis.set_minor_locator(NullLocator())
         plot.yaxis.set_major_locator(NullLocator())
         plot.grid(visible=False)
-        plot.set_xlabel(f"ms a call, {regime}{' (logarithmic)' * logarithmic}; median, 95% interval", fontsize=_TEXT_PT)
+        plot.set_xlabel(f"ms a call, {regime}{' (logarithmic)' * logarithmic}; 95% interval", fontsize=_TEXT_PT)
         for index, record in enumerate(shown):
             _draw_record(plot, record, _ROW_PT * index + 21, ticks, interval=record in known)
             baseline = top + _ROW_PT * index + 12

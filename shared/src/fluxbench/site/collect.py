@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from fluxbench.analysis.groups import Group, groups
-from fluxbench.device.model import Device
+from fluxbench.analysis.verification import cell
+from fluxbench.analysis.verification.cell import Cell
+from fluxbench.analysis.verification.origin import device_of
+from fluxbench.analysis.verification.problem import Problem
 from fluxbench.device.peaks import peak
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
+from fluxbench.report.problem_words import sentence
 
-_TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven days
+Check = Callable[[Sequence[Cell], Sequence[Cell]], Sequence[Problem]]  # such as `analysis.verification.verify`
 _NAMED = 3  # lines of one file whose faults are named before the rest is counted
 
 
@@ -23,7 +28,8 @@ class Notebook:
 
     name: str
     page: str | None
-    records: tuple[Record, ...]
+    cells: tuple[Cell, ...]
+    records: tuple[Record, ...]  # of all cells, less those that are left out
     files: tuple[str, ...]  # of records
     tables: tuple[str, ...]  # CSV
     problems: tuple[str, ...]
@@ -57,12 +63,16 @@ class Target:
         return [problem for notebook in self.notebooks for problem in notebook.problems]
 
 
-def collect(reports: Path) -> list[Target]:
-    """Return the targets, CPUs last; a folder without pages and records is none."""
+def collect(reports: Path, check: Check) -> list[Target]:
+    """Return the targets, CPUs last; a folder without pages and records is none.
+
+    Records in which `check` finds a problem are left out; beside a target's cells it gets those of all others.
+    """
     if not reports.is_dir():
         return []
     folders = sorted(path for path in reports.iterdir() if path.is_dir() and not path.name.startswith("."))
-    targets = [Target(name=folder.name, notebooks=_notebooks(folder)) for folder in folders]
+    read = [Target(name=folder.name, notebooks=_notebooks(folder)) for folder in folders]
+    targets = [_checked(target, [other for other in read if other is not target], reports, check) for target in read]
     return sorted((target for target in targets if target.notebooks), key=lambda target: target.is_cpu)
 
 
@@ -75,21 +85,66 @@ def _notebooks(home: Path) -> tuple[Notebook, ...]:
 
 def _notebook(home: Path, name: str, page: Path | None) -> Notebook:
     reports = home.parent
-    records: list[Record] = []
+    cells: list[Cell] = []
     problems: list[str] = []
     paths = files.paths(home / name / "records")
     for path in paths:
         good, bad = _read(path)
-        records += good
-        problems += [f"{path.relative_to(reports)}: {fault}" for fault in bad]
+        cells.append(cell.read(path, good))
+        problems += _first(path, bad, reports)
     return Notebook(
         name=name,
         page=str(page.relative_to(reports)) if page else None,
-        records=tuple(records),
+        cells=tuple(cells),
+        records=tuple(record for one in cells for record in one.records),
         files=tuple(str(path.relative_to(reports)) for path in paths),
         tables=tuple(str(path.relative_to(reports)) for path in sorted((home / name).glob("artifacts/*/*.csv"))),
         problems=tuple(problems),
     )
+
+
+def _checked(target: Target, others: Sequence[Target], reports: Path, check: Check) -> Target:
+    """Return a target without the records that do not verify, and with a sentence for each of them."""
+    known = [one for other in others for notebook in other.notebooks for one in notebook.cells]
+    found: dict[Path, list[Problem]] = {}
+    for problem in check([one for notebook in target.notebooks for one in notebook.cells], known):
+        found.setdefault(problem.path, []).append(problem)
+    notebooks = [
+        dataclasses.replace(
+            notebook,
+            records=tuple(
+                record
+                for one in notebook.cells
+                for record in one.records
+                if not any(problem.is_of(record) for problem in found.get(one.path, ()))
+            ),
+            problems=(
+                *notebook.problems,
+                *(words for one in notebook.cells for words in _first(one.path, _left_out(found, one), reports)),
+            ),
+        )
+        for notebook in target.notebooks
+    ]
+    return dataclasses.replace(target, notebooks=tuple(notebooks))
+
+
+def _left_out(found: Mapping[Path, Sequence[Problem]], of: Cell) -> list[str]:
+    """Return a sentence for each problem of a cell, those of the whole cell first."""
+    problems = sorted(found.get(of.path, ()), key=lambda problem: problem.variant is not None)
+    return list(
+        dict.fromkeys(
+            f"{f'{one.variant} at {one.workload} is' if one.variant else 'all records are'} left out: {sentence(one)}"
+            for one in problems
+        )
+    )
+
+
+def _first(path: Path, bad: Sequence[str], reports: Path) -> list[str]:
+    """Return the first faults of a file with its path, and how many more there are."""
+    shown = list(bad)
+    if len(shown) > _NAMED:
+        shown[_NAMED - 1 :] = [f"{len(shown) - _NAMED + 1:,} more faults"]
+    return [f"{path.relative_to(reports)}: {fault}" for fault in shown]
 
 
 def _read(path: Path) -> tuple[list[Record], list[str]]:
@@ -104,36 +159,10 @@ def _read(path: Path) -> tuple[list[Record], list[str]]:
         return [], [str(error)]
     for number, line in enumerate(lines, start=1):
         try:
-            record = files.parse(line)
+            good.append(files.parse(line))
         except RecordError as error:
             bad.append(f"line {number} is left out: {error}")
-            continue
-        if wrong := out_of_range(record):
-            bad.append(f"line {number} is left out: {wrong}")
-        else:
-            good.append(record)
-    if len(bad) > _NAMED:
-        bad[_NAMED - 1 :] = [f"{len(bad) - _NAMED + 1:,} more lines are left out"]
     return good, bad
-
-
-def out_of_range(record: Record) -> str | None:
-    """Say that a time of a record, or an end of its interval, is none that a call can take; None where all are."""
-    least, most = _TIMES_MS
-    for regime, timing in record.timings.items():
-        for ms in (timing.median_ms, *timing.ci95_ms):
-            if not least <= ms <= most:
-                return f"{regime}: times must lie within {least:g} to {most:g} ms, got {ms:g}"
-        for ratio in (timing.ratio, *timing.ratio_ci95):
-            if not least / most <= ratio <= most / least:
-                return f"{regime}: ratios must be those of times within {least:g} to {most:g} ms, got {ratio:g}"
-    return None
-
-
-def device_of(record: Record) -> Device:
-    """Return the device that a record names, without clocks: its data sheet's limits count."""
-    named = record.fingerprint
-    return Device(kind=str(named.get("device_kind")), name=str(named.get("device")), mig=bool(named.get("mig")))
 
 
 def peak_tflops(record: Record) -> float | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fluxbench.analysis.groups import is_launch_bound
 from fluxbench.core.formatting import reason
+from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload, describe
 from fluxbench.records import method
 from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
@@ -89,7 +90,7 @@ class _Columns:
         variants.
         """
         workload, tables = record.workload, self.tables
-        exact_in_16_bit = BYTES_PER_ELEMENT.get(workload.dtype) == 2 and record.precision_class == "exact"
+        in_16_bit = BYTES_PER_ELEMENT.get(workload.dtype) == 2 and record.precision_class != QUANTIZED
         notebook = {"name": record.notebook, "page": pages.get(record.notebook)}
         cells: dict[str, Any] = {
             "target": tables["target"].place(target, lambda: {"name": target, "longest": []}),
@@ -102,8 +103,8 @@ class _Columns:
             "reason": None if record.reason is None else tables["reason"].place(reason(record.reason)),
             "source": tables["source"].place(_source_key(record), lambda: _source(record)),
             "when": tables["when"].place(record.measured_at),
-            "peak": peak_tflops(record) if exact_in_16_bit else None,
-            "quantized": int(record.precision_class != "exact"),
+            "peak": peak_tflops(record) if in_16_bit else None,
+            "quantized": int(record.precision_class == QUANTIZED),
             "launch_bound": int(is_launch_bound(record)),
             "rel_l2": _rounded(record.rel_l2),
             "energy": _rounded(record.energy_mj),

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench import variants
+from fluxbench.analysis.verification.verify import verify
 from fluxbench.core.errors import SetupError
 from fluxbench.site import compare, index
-from fluxbench.site.collect import Target, collect
+from fluxbench.site.collect import Check, Target, collect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,15 @@ class Site:
         return [problem for target in self.targets for problem in target.problems]
 
 
-def draw(reports: Path) -> Site:
+def draw(reports: Path, check: Check = verify) -> Site:
     """Draw `index.html` and `compare.html` from the records below a folder.
 
-    Raises `SetupError` where it is no folder, `OSError` where they cannot be written; the pages before stay then.
+    Records in which `check` finds a problem are left out. Raises `SetupError` where it is no folder, `OSError` where
+    the pages cannot be written; those before stay then.
     """
     if not reports.is_dir():
         raise SetupError(f"the reports must be a folder, got {reports}")
-    targets = tuple(collect(reports))
+    targets = tuple(collect(reports, check))
     _replace(reports, {"index.html": index.draw(targets, variants.notes()), "compare.html": compare.draw(targets)})
     return Site(index=reports / "index.html", targets=targets)
 

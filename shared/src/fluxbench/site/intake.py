@@ -5,28 +5,30 @@ Nothing but records and what belongs to them is taken: a page that somebody send
 
 from __future__ import annotations
 
-import gzip
+import contextlib
 import itertools
-import json
+import re
 import shutil
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxbench.analysis.verification import cell
+from fluxbench.analysis.verification.cell import Cell
+from fluxbench.analysis.verification.origin import device_of
+from fluxbench.analysis.verification.verify import verify
 from fluxbench.core.errors import SetupError
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
 from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
-from fluxbench.site import refusals
-from fluxbench.site.collect import device_of
+from fluxbench.report.problem_words import sentence, whose
 
 # Of a cell, and taken with its records; the third as schema 1 called it.
 _BESIDE = (".samples.json.gz", ".capabilities.json", ".samples.json", *files.CONTROL_SUFFIXES)
 _OF_ALL = ("device.json", "rates.json", "ceilings.json")  # the last as schema 1 called it
 _LAYOUTS = ("artifacts/*/", "*/records/", "records/", "")  # of a build, a target, a notebook, and records alone
-_MOST_BYTES = 256 << 20  # of a file, decompressed
+_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as a part of a path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +58,14 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     paths = _files(path)
     if not paths:
         raise SetupError(f"{path} must hold records, *.jsonl, by itself or in artifacts/ or records/; there are none")
-    by_file, problems = _read(path, paths)
-    records = [record for of_file in by_file.values() for record in of_file]
-    if records:
-        problems += [*refusals.of_all(records), *_lost(path, by_file)]
+    cells, problems = _read(path, paths)
+    by_file = {of_file.path: of_file.records for of_file in cells}
+    records = [record for of_file in cells for record in of_file.records]
+    found = verify(cells, _published(reports))
+    problems += [*dict.fromkeys(f"{whose(one)}: {sentence(one)}" for one in found), *_lost(path, by_file)]
     device = device_of(records[0]) if records else Device(kind="", name="an unnamed device")
     name = target or target_name(device)
-    if not refusals.is_safe_name(name):
+    if not _SAFE.fullmatch(name):
         raise SetupError(f"a target's name must be letters, digits, '.', '_' and '-', got {name!r}; use --target")
     home = reports / name
     if home.exists():
@@ -88,66 +91,49 @@ def _files(path: Path) -> list[Path]:
     return next((of_layout for of_layout in of_layouts if of_layout), [])
 
 
-def _read(path: Path, paths: Iterable[Path]) -> tuple[dict[Path, list[Record]], list[str]]:
-    """Return the records by their file, and a sentence for each file that does not hold what it must."""
-    by_file: dict[Path, list[Record]] = {}
+def _read(path: Path, paths: Iterable[Path]) -> tuple[list[Cell], list[str]]:
+    """Return the cells, and a sentence for each file of records that does not hold what it must."""
+    cells: list[Cell] = []
     problems: list[str] = []
     for file in paths:
         where = file.relative_to(path)
         try:
-            _content(file)
-            records = files.read(file)
+            cell.content(file)
+            found = cell.read(file, homes=_homes(file))
         except (RecordError, OSError) as error:
             problems.append(f"{where}: {error}")
             continue
+        records = found.records
         if not records:
             problems.append(f"{where}: it holds no record")
         elif len({record.notebook for record in records}) > 1:
             problems.append(f"{where}: its records must be of one notebook")
-        elif not refusals.is_safe_name(records[0].notebook) or not refusals.is_safe_name(file.name):
+        elif not _SAFE.fullmatch(records[0].notebook) or not _SAFE.fullmatch(file.name):
             problems.append(f"{where}: the names of notebook and file must be safe as paths")
         else:
-            by_file[file] = records
-        problems += _damaged(path, file)
-    return by_file, problems
+            cells.append(found)
+    return cells, problems
 
 
-def _content(file: Path) -> bytes:
-    """Return what a file holds, decompressed. Raises `OSError`, and `RecordError` where that is too much."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-        try:
-            content = opened.read(_MOST_BYTES + 1)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise RecordError(f"it cannot be decompressed: {error}") from error
-    if len(content) > _MOST_BYTES:
-        raise RecordError(f"it must hold at most {_MOST_BYTES >> 20} MiB, got more")
-    return content
+def _published(reports: Path) -> list[Cell]:
+    """Return the cells of all targets, as far as they can be read."""
+    found = []
+    for file in (file for home in sorted(reports.glob("[!.]*/*/records")) for file in files.paths(home)):
+        with contextlib.suppress(RecordError, OSError):
+            found.append(cell.read(file))
+    return found
+
+
+def _homes(file: Path) -> list[Path]:
+    """Return where else than beside a file its device's files are: the folders of a build's other cells."""
+    return sorted(file.parent.parent.glob("*")) if file.parent.parent.name == "artifacts" else []
 
 
 def _beside(file: Path) -> list[Path]:
     """Return what else of a cell is taken: its samples, the control kernel's times, and what the device is."""
     near = [file.with_name(files.cell_of(file) + end) for end in _BESIDE]
-    homes = [file.parent, *(file.parent.parent.glob("*") if file.parent.parent.name == "artifacts" else ())]
-    near += [home / name for home in homes for name in _OF_ALL]
+    near += [home / name for home in (file.parent, *_homes(file)) for name in _OF_ALL]
     return [beside for beside in near if beside.is_file()]
-
-
-def _damaged(path: Path, file: Path) -> list[str]:
-    problems = []
-    for beside in _beside(file):
-        where = beside.relative_to(path)
-        try:
-            if not isinstance(json.loads(_content(beside)), dict):
-                raise ValueError("another kind of value")
-        except RecordError as error:
-            problems.append(f"{where}: {error}")
-        except (ValueError, OSError, RecursionError):
-            problems.append(f"{where}: it must hold one JSON object")
-    try:
-        files.read_control(file.parent, files.cell_of(file))
-    except (RecordError, OSError) as error:
-        problems.append(f"{file.parent.relative_to(path)}: {error}")
-    return list(dict.fromkeys(problems))
 
 
 def _places(file: Path, records: Sequence[Record]) -> Iterator[tuple[Path, Path]]:

@@ -19,10 +19,10 @@ import numpy as np
 from fluxbench.stats.intervals import CONFIDENCE, Samples
 from fluxbench.stats.student import chance, critical
 
-FALSE_DISCOVERY_RATE = 0.05  # the expected share of false positives among the significant changes of one family
+LEVEL = 0.05  # the chance of any false positive in a family
 SAME_WITHIN = 0.01  # an equivalence margin: a change for which no reader would choose another kernel
-# How far two fresh runs of the same kernel can differ beyond their intervals: own measurements on an H200.
-SYSTEMATIC = 0.003
+_MANY = 200  # degrees of freedom from which on a p-value no longer depends on them
+_OF_MEAN = 0.8  # the share of a variant's level for its mean change; the rest is for departures from that
 
 
 class Verdict(enum.StrEnum):
@@ -59,7 +59,19 @@ class Effect:
 
     log_ratio: float
     se: float
-    df: int
+    df: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantEffects:
+    """What changed of one variant: its mean change, what each workload departs from that, and each workload's change.
+
+    One workload alone has no departure.
+    """
+
+    mean: Effect
+    departures: tuple[Effect, ...]
+    rows: tuple[Effect, ...]
 
 
 def levels(*parts: Samples) -> list[float]:
@@ -123,37 +135,69 @@ def mean_effect(effects: Sequence[Effect]) -> Effect:
     )
 
 
-def judge(effects: Sequence[Effect], *, least: float = SYSTEMATIC) -> list[Change]:
-    """Return the change and the verdict of each effect of one family, judged together.
+def judge(variants: Sequence[VariantEffects], *, least: float = 0.0) -> list[list[Change]]:
+    """Return the change and the verdict of each row of a page, by variant: few pages have any false positive.
 
-    Two-sided t tests with Benjamini and Hochberg's procedure (Controlling the False Discovery Rate, 1995) at
-    `FALSE_DISCOVERY_RATE`: of the significant changes at most one in twenty is expected to be a false positive, and
-    where nothing changed the chance of any is 5%. A change is significant only if it is also larger than `least`, a
-    share. The minimum detectable change is at the level at which one more would pass, and not under `least`. An effect
-    without degrees of freedom is undecided and no member of the family.
+    The family is that of the variants, each with one p-value: of its mean change, and of the departure of the workload
+    that departs most, which finds a change at one length (Bonferroni, four fifths of the level for the first).
+    Holm's procedure (A Simple Sequentially Rejective Multiple Test Procedure, Scandinavian Journal of Statistics 6,
+    1979) at `LEVEL` says which variants changed, whatever the others did. A row of these is significant if its own
+    change is, at `LEVEL` over the number of the variant's workloads, and larger than `least`, a share. The minimum
+    detectable change is one of the whole variant, at the level at which one more variant would pass, and not under
+    `least`. A variant without degrees of freedom is undecided and no member of the family.
     """
-    chances = [_chance(one) for one in effects if one.df]
-    steps = enumerate(sorted(chances), start=1)
-    limit = max((p for rank, p in steps if p <= FALSE_DISCOVERY_RATE * rank / len(chances)), default=-1.0)
-    passed = sum(p <= limit for p in chances)
-    level = FALSE_DISCOVERY_RATE * min(1.0, (passed + 1) / max(1, len(chances)))
-    return [_change(one, sure=bool(one.df) and _chance(one) <= limit, level=level, least=least) for one in effects]
+    known = [one for one in variants if one.mean.df]
+    chances = {id(one): _chance_of_variant(one) for one in known}
+    passed = holm(list(chances.values()))
+    limit = sorted(chances.values())[passed - 1] if passed else -1.0
+    level = LEVEL / max(1, len(known) - passed)
+    return [_judged(one, called=chances.get(id(one), 2.0) <= limit, level=level, least=least) for one in variants]
 
 
-def _chance(one: Effect) -> float:
-    """Return the two-sided p-value of an effect."""
-    if not one.log_ratio:
+def holm(chances: Sequence[float]) -> int:
+    """Return how many of these p-values, the smallest, are significant at `LEVEL` by Holm's procedure."""
+    steps = (p <= LEVEL / (len(chances) - rank) for rank, p in enumerate(sorted(chances)))
+    return next((rank for rank, passes in enumerate(steps) if not passes), len(chances))
+
+
+def chance_of(one: Effect) -> float:
+    """Return the two-sided p-value of an effect; 1 of no degree of freedom. Broken ones are rounded down."""
+    if not one.log_ratio or not one.df:
         return 1.0
-    return chance(one.log_ratio / one.se if one.se else math.inf, one.df)
+    return chance(one.log_ratio / one.se if one.se else math.inf, max(1, min(math.floor(one.df), _MANY)))
 
 
-def _change(one: Effect, *, sure: bool, level: float, least: float) -> Change:
+def _chance_of_variant(one: VariantEffects) -> float:
+    if not one.departures:
+        return chance_of(one.mean)
+    departing = len(one.departures) * min(map(chance_of, one.departures))
+    return min(chance_of(one.mean) / _OF_MEAN, departing / (1 - _OF_MEAN))
+
+
+def _judged(variant: VariantEffects, *, called: bool, level: float, least: float) -> list[Change]:
+    own, of_mean = LEVEL / len(variant.rows), level * (_OF_MEAN if variant.departures else 1.0)
+    detectable = max(least, _least(variant.mean, of_mean))
+    return [
+        _change(
+            row,
+            significant=called and chance_of(row) <= own and _exp(abs(row.log_ratio)) - 1 > least,
+            detectable=max(detectable, _least(row, own)),
+        )
+        for row in variant.rows
+    ]
+
+
+def _least(one: Effect, level: float) -> float:
+    """Return the smallest change that is significant at a level, a share; infinite without degrees of freedom."""
+    return _exp(critical(level, one.df) * one.se) - 1 if one.df else math.inf
+
+
+def _change(one: Effect, *, significant: bool, detectable: float) -> Change:
     if not one.df:
         return Change(_exp(one.log_ratio), 0.0, math.inf, Verdict.UNDECIDED, None)
     half = critical(1 - CONFIDENCE, one.df) * one.se
     low, high = _exp(one.log_ratio - half), _exp(one.log_ratio + half)
-    detectable = max(least, _exp(critical(level, one.df) * one.se) - 1)
-    if sure and _exp(abs(one.log_ratio)) - 1 > least:
+    if significant:
         verdict = Verdict.SLOWER if one.log_ratio > 0 else Verdict.FASTER
     else:
         same = low >= 1 / (1 + SAME_WITHIN) and high <= 1 + SAME_WITHIN

@@ -1,7 +1,7 @@
 """Burst: single calls between two device events on a rested device.
 
-The last-level cache is cleared before each call, calls of all callables are interleaved in random order, and the device
-rests between rounds.
+Each call gets contents that it has not seen, copied to the same addresses right before it; the last-level cache is
+cleared after that. Calls of all callables are interleaved in random order, and the device rests between rounds.
 """
 
 from __future__ import annotations
@@ -9,105 +9,111 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
-from fluxbench.correctness.perturbing import Expected, PerturbedInputs
+from fluxbench.correctness.contents import Content, Contents
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.timing.plan import Plan
+from fluxbench.timing.processor import all_ms, others_ms
 from fluxbench.timing.stopwatch import Stopwatch
 
 Key = tuple[str, str]  # variant, workload
+Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a call returned, for which content
 
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
-_MAX_REPEATS, _MIN_REPEATS = 5, 3  # rounds in which a call is repeated on the same contents
+_MAX_REPEATED, _MIN_REPEATED = 5, 3  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun, beyond the fewest
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kept:
-    """Outputs of a timed call, and what they must be: a function of the right outputs for the first contents."""
-
-    outputs: Mapping[str, object]
-    expected: Expected | None
+REPEATS = (2, 6)  # fewest and most calls on the same contents
 
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """The samples of some rounds: each callable's, one a round."""
+    """The samples of some rounds: each callable's, one a round.
 
-    samples_ms: Mapping[Key, list[float]]
-    places: Mapping[Key, list[int]]  # of each sample in the order of its round, from 0
-    times: list[tuple[float, float]]  # begin and end of each round, monotonic seconds
-    launch_ms: Mapping[Key, float]  # median time of the host in a call, while the device is busy
-    outputs: Mapping[Key, Kept]  # of one call each
+    Processor times are of a CPU and of callables with a workload. `others_ms` is what other threads took from the
+    change of contents to the call; `resting_ms` what they took in the rest before a round.
+    """
+
+    samples_ms: dict[Key, list[float]]
+    places: dict[Key, list[int]]  # of each sample in the order of its round, from 0
+    times: list[tuple[float, float]] = field(default_factory=list)  # begin and end of each round, monotonic seconds
+    launch_ms: dict[Key, list[float]]  # time of the host in a call, while the device is busy
+    others_ms: dict[Key, list[float]]
+    call_cpu_ms: dict[Key, list[float]]  # of all threads in a call
+    resting_ms: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, keys: Iterable[Key]) -> Burst:
+        """Return one without a round yet."""
+        names = ("samples_ms", "places", "launch_ms", "others_ms", "call_cpu_ms")
+        by_key: dict[str, Any] = {name: {key: [] for key in keys} for name in names}
+        return cls(**by_key)
 
 
 def burst(
     stopwatch: Stopwatch,
     calls: Mapping[Key, Bound],
     rounds: int,
-    perturbed: Mapping[str, PerturbedInputs],
-    order: random.Random,
+    contents: Mapping[str, Contents],
+    rng: random.Random,
     plan: Plan,
+    keep: Keep,
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
 
-    A key is a variant and the workload whose inputs in `perturbed` it gets; a callable of no workload gets none. Their
-    contents change before each round, so no callable sees what it has seen before; but the first one is called,
-    untimed, at the begin of a round on a GPU. A rest is at least `min_rest_s`, and on a GPU a quarter of the round
-    before. Which round's output is kept is random. The host's time for a round, by which it must be ahead of the
-    device, is that of one before the first.
+    A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
+    no workload gets none. The first one is called, untimed, at the begin of a round on a GPU, on contents of the round
+    before. `keep` gets what each timed call returned, before another one runs. A rest is at least `min_rest_s`, and on
+    a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
+    of one before the first.
     """
-    launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, perturbed)
-    kept_round = {key: order.randrange(rounds) for key in calls}
-    samples: dict[Key, list[float]] = {key: [] for key in calls}
-    places: dict[Key, list[int]] = {key: [] for key in calls}
-    launches: dict[Key, list[float]] = {key: [] for key in calls}
-    outputs: dict[Key, Kept] = {}
-    times = []
+    taken = Burst.of(calls)
+    drawn = {key: contents[key[1]].draw(rounds, rng) if key[1] in contents else [] for key in calls}
+    launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, contents)
     rest = plan.first_rest_s
     schedule = list(calls)
     first = schedule[0]
     for index in range(rounds):
-        order.shuffle(schedule)
-        for inputs in perturbed.values():
-            inputs.perturb()
+        rng.shuffle(schedule)
         stopwatch.wait()
+        before_ms = others_ms()
         time.sleep(rest)
+        taken.resting_ms.append(others_ms() - before_ms)
         began = time.monotonic()
         stopwatch.spin(launch_s, len(schedule) + 1)
         if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
             stopwatch.clear_cache()
-            calls[first](perturbed[first[1]].inputs)
+            calls[first](contents[first[1]].inputs)
         for key in schedule:
-            changed = perturbed.get(key[1])
-            prepared = calls[key].prepared(changed.inputs if changed else {})
+            content = drawn[key][index] if drawn[key] else None
+            before_ms = others_ms()
+            inputs = contents[key[1]].put(content) if content else {}
+            changing_ms = others_ms() - before_ms
+            prepared = calls[key].prepared(inputs)
+            before_ms = others_ms()
             stopwatch.clear_cache()
+            taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
+            before_ms = all_ms()
             stopwatch.record()
             started = time.perf_counter()
             out = calls[key].call(prepared)
-            launches[key].append(1e3 * (time.perf_counter() - started))
+            taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
             stopwatch.record()
-            if kept_round[key] == index:
-                outputs[key] = Kept(outputs=copies(out), expected=changed.expected if changed else None)
+            taken.call_cpu_ms[key].append(all_ms() - before_ms)
+            keep(key, out, content)
             del out, prepared
         for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
-            samples[key].append(sample)
-            places[key].append(place)
-        times.append((began, time.monotonic()))
-        of_round = times[-1][1] - began
+            taken.samples_ms[key].append(sample)
+            taken.places[key].append(place)
+        taken.times.append((began, time.monotonic()))
+        of_round = taken.times[-1][1] - began
         rest = plan.min_rest_s if stopwatch.on_cpu else max(plan.min_rest_s, min(_MAX_REST_S, _REST * of_round))
-    return Burst(
-        samples_ms=samples,
-        places=places,
-        times=times,
-        launch_ms={key: statistics.median(times_ms) for key, times_ms in launches.items()},
-        outputs=outputs,
-    )
+    return taken
 
 
 def copies(outputs: Mapping[str, object]) -> dict[str, object]:
@@ -115,7 +121,7 @@ def copies(outputs: Mapping[str, object]) -> dict[str, object]:
     return {name: out.clone() if isinstance(out, torch.Tensor) else out for name, out in outputs.items()}
 
 
-def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], perturbed: Mapping[str, PerturbedInputs]) -> float:
+def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents]) -> float:
     """Return how long the host takes to launch a round."""
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
@@ -123,8 +129,8 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], perturbed: Mappi
     for _ in range(2):  # the first one may have to wake the host up
         began = time.perf_counter()
         for (_, workload), bound in calls.items():
-            changed = perturbed.get(workload)
-            prepared = bound.prepared(changed.inputs if changed else {})
+            given = contents.get(workload)
+            prepared = bound.prepared(given.put(given.present) if given else {})
             stopwatch.clear_cache()
             stopwatch.record()
             bound.call(prepared)
@@ -137,34 +143,38 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], perturbed: Mappi
 def repeated_over_new(
     stopwatch: Stopwatch,
     calls: Mapping[str, Bound],
-    perturbed: Mapping[str, PerturbedInputs],
-    rotation: Mapping[str, Sequence[Tensors]],
+    contents: Mapping[str, Contents],
+    fresh: Callable[[str], Tensors],
     launch_s: float,
+    rng: random.Random,
 ) -> dict[str, float]:
-    """Return, by workload, the time of a call on what the call before got over that of one on new contents.
+    """Return, by workload, the time of the last of 2 to 6 calls on the same contents over that of the first.
 
-    The median of five rounds, fewer where they take long; the cache is cleared before both calls, and a warm one on
-    other inputs that is not timed precedes them. So nothing but what a kernel kept of the earlier call can make the
-    second one shorter. `launch_s` is the time that the host takes for one call of each.
+    The median of five rounds, fewer where they take long; how often contents repeat is random in each. The cache is
+    cleared before each of these calls, and a warm one on other contents that is not timed precedes them. So nothing but
+    what a kernel kept of the earlier calls can make the last one shorter. `fresh` gives contents that no kernel has
+    seen. `launch_s` is the time that the host takes for one call of each.
     """
     quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()
-    for done in range(_MAX_REPEATS):
-        if done >= _MIN_REPEATS and time.monotonic() - began > _REPEAT_S:
+    for done in range(_MAX_REPEATED):
+        if done >= _MIN_REPEATED and time.monotonic() - began > _REPEAT_S:
             break
-        for inputs in perturbed.values():
-            inputs.perturb()
-        stopwatch.wait()
-        stopwatch.spin(3 * launch_s, 5 * len(calls))
+        repeats = rng.randint(*REPEATS)
         for name, bound in calls.items():
-            bound(rotation[name][0])
-            for _ in range(2):
-                prepared = bound.prepared(perturbed[name].inputs)
+            inputs = contents[name].inputs
+            new = fresh(name)
+            stopwatch.wait()
+            stopwatch.spin((1 + repeats) * launch_s / len(calls), 1 + 2 * repeats)
+            bound(inputs)
+            for tensor, values in new.items():
+                inputs[tensor].copy_(values)
+            for _ in range(repeats):
+                prepared = bound.prepared(inputs)
                 stopwatch.clear_cache()
                 stopwatch.record()
                 bound.call(prepared)
                 stopwatch.record()
-        times = stopwatch.between_ms()
-        for index, name in enumerate(calls):
-            quotients[name].append(times[4 * index + 2] / times[4 * index])
+            times = stopwatch.between_ms()[::2]
+            quotients[name].append(times[-1] / times[0])
     return {name: statistics.median(values) for name, values in quotients.items()}

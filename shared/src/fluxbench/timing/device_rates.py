@@ -40,6 +40,16 @@ def measure_rates(device: torch.device, stopwatch: Stopwatch) -> dict[str, float
     }
 
 
+class _Nothing:
+    """What calls get that need nothing, see `sustained.Given`."""
+
+    def turn(self, calls: int) -> list[None]:
+        return [None] * calls
+
+    def keep(self, outputs: object) -> None:
+        pass
+
+
 def _event_us(stopwatch: Stopwatch) -> float:
     stopwatch.spin(0.0, _SPIN)
     for _ in range(EVENTS):
@@ -57,5 +67,5 @@ def _median_ms(stopwatch: Stopwatch, call: Callable[[], torch.Tensor]) -> float:
     call()
     stopwatch.record()
     call_s = min(first_ms, *stopwatch.between_ms()) / 1e3
-    block = sustain(stopwatch, {"": lambda _: call()}, {"": call_s}, {"": [None]}, Plan.on(stopwatch.device))
+    block = sustain(stopwatch, {"": lambda _: call()}, {"": call_s}, {"": _Nothing()}, Plan.on(stopwatch.device))
     return statistics.median(block.samples_ms[""][block.warm_up :])

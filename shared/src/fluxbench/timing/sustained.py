@@ -7,14 +7,23 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fluxbench.stats.student import critical
-from fluxbench.timing.burst import copies
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+
+
+class Given(Protocol):
+    """What the calls of a block get, as `timing.rotation.Rotation` gives it."""
+
+    def turn(self, calls: int) -> Sequence[Any]:
+        """Return what the next calls get, in order."""
+
+    def keep(self, outputs: Any) -> None:
+        """Take what the last call of a turn returned, before another call may overwrite it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,19 +47,17 @@ def sustain(
     stopwatch: Stopwatch,
     calls: Mapping[str, Callable[[Any], Any]],
     call_s: Mapping[str, float],
-    rotation: Mapping[str, Sequence[Any]],
+    given: Mapping[str, Given],
     plan: Plan,
     max_s: float | None = None,
-    outputs: dict[str, Mapping[str, object]] | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
-    stretches in succession whose means agree within `settled_within`. What is called with rotates; together it exceeds
-    the cache. `outputs` is given, by workload, what a timed call returned for the last of its rotation. All durations
+    stretches in succession whose means agree within `settled_within`. `given` says what is called with. All durations
     are those that were measured.
     """
-    counts = {workload: max(1, round(plan.chunk_s / call_s[workload])) for workload in calls}
+    counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
     names = list(calls)
     cap_s = max_s or plan.max_block_s
     warm_up = 0
@@ -58,23 +65,19 @@ def sustain(
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
     ahead_s: list[float] = []
-    done = dict.fromkeys(calls, 0)
     while True:
+        turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
         began = time.monotonic()
         chosen = names[len(windows) % len(names)]
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
-            calls[chosen](rotation[chosen][-1])
+            calls[chosen](turns[chosen][0])
         for workload, call in calls.items():
-            inputs = rotation[workload]
+            turn = turns[workload][1:]
             stopwatch.record()
-            for _ in range(counts[workload]):
-                place = done[workload] % len(inputs)
-                out = call(inputs[place])
-                done[workload] += 1
+            for inputs in turn:
+                out = call(inputs)
             stopwatch.record()
-            # Copied before another call may overwrite it. A short block has one turn of each workload.
-            if outputs is not None and place == len(inputs) - 1 and (workload == chosen or workload not in outputs):
-                outputs[workload] = copies(out)
+            given[workload].keep(out)
             del out
         launched = time.monotonic()
         totals_ms = stopwatch.between_ms()[::2]
@@ -107,6 +110,11 @@ def sustain(
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else 1e3 * statistics.median(ahead_s[warm_up:]),
     )
+
+
+def calls_in_a_window(call_s: float, plan: Plan) -> int:
+    """Return how many calls of so many seconds a window has at one workload."""
+    return max(1, round(plan.chunk_s / call_s))
 
 
 def _windows(seconds: float, means: Sequence[float]) -> int:

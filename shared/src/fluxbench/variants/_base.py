@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fluxbench.device.model import Device
+from fluxbench.operations.precision import CLASSES, EXACT
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants.forms import EAGER, Form
@@ -64,7 +65,7 @@ class Variant:
     capabilities: Capabilities
     refuses: Callable[[Device, AttentionCall], str | None] = lambda device, call: None
     forms: tuple[Form, ...] = (EAGER,)
-    precision_class: str = "exact"
+    precision_class: str = EXACT  # of `operations.precision.CLASSES`
     quantized_budget_rel_l2: float | None = None  # of a quantized variant alone
     kernel_pattern: str | None = None
     backward_kernel_pattern: str | None = None
@@ -86,6 +87,10 @@ class Variant:
     def supports(self, device: Device, call: AttentionCall) -> str | None:
         """Return why it cannot run such calls on a device, or None. Needs no torch."""
         return _of_device(self.capabilities, device, call) or _of_call(self, call) or self.refuses(device, call)
+
+    def gated_kinds(self, kinds: Sequence[str]) -> list[str]:
+        """Return those of these kinds of inputs on which its error budget holds."""
+        return [kind for kind in kinds if kind not in CLASSES[self.precision_class].ungated]
 
     def pattern(self, call: AttentionCall) -> str | None:
         """Return the pattern of the kernels that such a call must run."""

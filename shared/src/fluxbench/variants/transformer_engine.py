@@ -1,9 +1,9 @@
 """Transformer Engine's DotProductAttention, once with each of its backends.
 
-Exact. `te_fused` is cuDNN's attention, `te_flash` the flash-attn 2 that is installed beside it, `te_unfused` two matrix
-products with its own softmax between them, which holds all scores. NVTE variables name the backend, so that each runs
-in a process of its own; with the others turned off, the library refuses where it would have taken another.
-Runs on compute capability 8.0 or newer.
+`te_fused` is cuDNN's attention and `te_flash` the flash-attn 2 that is installed beside it: exact. `te_unfused` is two
+matrix products with its own softmax between them; it holds all scores, rounded to the inputs' dtype, so its class is
+`rounded`. NVTE variables name the backend, so that each runs in a process of its own; with the others turned off, the
+library refuses where it would have taken another. Runs on compute capability 8.0 or newer.
 """
 
 import contextlib
@@ -180,6 +180,7 @@ FLASH = _base.Variant(
 _UNFUSED_KERNELS = r"(?i)softmax|gemm|nvjet|xmma"  # its softmax, or torch's at ragged lengths, and matrix products
 UNFUSED = _base.Variant(
     name="te_unfused",
+    precision_class="rounded",
     load=lambda call: load(call, "UNFUSED"),
     capabilities=_CAPABILITIES,
     kernel_pattern=_UNFUSED_KERNELS,

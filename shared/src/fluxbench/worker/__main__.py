@@ -1,6 +1,6 @@
 """Start a worker: `PYTHONPATH=shared/src python -m fluxbench.worker request.json events.jsonl`.
 
-With `-` and names of variants, separated by commas, in place of the paths: see `standby`.
+With `-` and names of variants, separated by commas, in place of the paths: see `load_early` and `standby`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from fluxbench import variants
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.worker.request import Request
+from fluxbench.worker.state import ProcessState
 from fluxbench.worker.worker import Worker
 
 _ANY_CALL = AttentionCall(seq_len_q=1, seq_len_k=1, heads=1, kv_heads=1, head_dim_qk=64, head_dim_v=64)
@@ -25,27 +26,40 @@ _ANY_CALL = AttentionCall(seq_len_q=1, seq_len_k=1, heads=1, kv_heads=1, head_di
 def main(request_path: str, events_path: str) -> int:
     """Carry out the request of one file and append events to the other."""
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    changed: dict[str, str] = {}
     if request_path == "-":
-        request_path, events_path = standby(events_path.split(",") if events_path else ())
+        changed = load_early(events_path.split(",") if events_path else ())
+        request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events:
-        Worker(request, events).run()
+        Worker(request, events, changed).run()
     return 0
 
 
-def standby(names: Sequence[str]) -> list[str]:
-    """Import what takes seconds, then wait for a line with the paths of request and events; they end the process.
+def load_early(names: Sequence[str]) -> dict[str, str]:
+    """Import what takes seconds; return, by variant, what it changed of the process, which is put back.
 
-    So the processes of a cell start together, and only one at a time runs anything on the device. What some of `names`
-    cannot import shows at their trial.
+    What some of `names` cannot import shows at their trial.
     """
     import torch.profiler
 
     if any(variants.find(name).compiles for name in names):
-        import torch._inductor.compile_fx  # noqa: F401
+        import torch._inductor.compile_fx
+    state = ProcessState(torch.device("cpu"))  # of a GPU nothing is known yet
+    changes = {}
     for name in names:
         with contextlib.suppress(Exception, SystemExit):
             variants.find(name).variant.load(_ANY_CALL)
+        if changed := state.restore():
+            changes[name] = changed
+    return changes
+
+
+def standby() -> list[str]:
+    """Wait for a line with the paths of request and events; they end the process.
+
+    So the processes of a cell start together, and only one at a time runs anything on the device.
+    """
     line = sys.stdin.readline()
     if not line:  # whoever started it needs it no more
         sys.exit(0)

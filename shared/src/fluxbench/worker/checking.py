@@ -16,13 +16,14 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import poison, restore
-from fluxbench.correctness.judging import Errors, judge
+from fluxbench.correctness.judging import Errors, judge, worse
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.profiler import Profile, compile_counters, peak_memory_of, profile_call
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.variants.forms import FormedVariant
+from fluxbench.worker.ragged import check_ragged
 
 _LEAST_COMPILE_S = 0.05  # by which a first call is longer where a library compiled a kernel in it
 
@@ -45,11 +46,12 @@ class Failed:
 
 
 def check(
-    formed: FormedVariant, workload: Workload, device: torch.device, cases: Mapping[str, Case], profiled: bool = True
+    formed: FormedVariant, workload: Workload, device: torch.device, cases: Mapping[str, Case], first: bool = True
 ) -> Checked | Failed:
-    """Build a variant and check it on each case, by kind of inputs; `profiled`: also look at one warm call's kernels.
+    """Build a variant and check it on each case, by kind of inputs.
 
-    What it raises gets through.
+    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape. What it raises gets
+    through.
     """
     variant, operation = formed.variant, operations.find(workload.operation)
     asked = operation.attention(workload.shape)
@@ -59,44 +61,45 @@ def check(
     worst: dict[str, Errors] = {}
     by_inputs: dict[str, dict[str, float | None]] = {}
     profile: Profile | None = None
-    first = next(iter(cases.values()))
+    timed = next(iter(cases.values()))
     durations = []
     for kind, case in cases.items():
         kept = {name: x.clone() for name, x in case.inputs.items()}
         poison(case.expected.values(), case.dtype)
         started = time.perf_counter()
-        if profiled and case is not first:
+        if first and profile is None and case is not timed:
             out, profile = profile_call(bound, case.inputs, device, parts)
         else:
             out = _finished(bound, case.inputs, device)
         durations.append(time.perf_counter() - started)
         changed = restore(case.inputs, kept)
-        errors, wrong = judge(out, case, variant.quantized_budget_rel_l2)
+        errors, wrong = judge(out, case, variant.quantized_budget_rel_l2, variant.precision_class)
         for name, found in errors.items():
             by_inputs.setdefault(name, {})[kind] = found.rel_l2
+        if errors and not variant.gated_kinds([kind]):
+            errors, wrong = {}, None
         if wrong := wrong or changed:
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
-        worst = {
-            name: max(found, worst.get(name, found), key=lambda each: each.budget_share)
-            for name, found in errors.items()
-        }
+        worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
-    if profiled and profile is None:  # of an operation with one kind of inputs
+    if first and profile is None:  # of an operation with one kind of inputs
         started = time.perf_counter()
-        _, profile = profile_call(bound, first.inputs, device, parts)
+        _, profile = profile_call(bound, timed.inputs, device, parts)
         durations.append(time.perf_counter() - started)
     if device.type == "cuda":  # the profiler's own start would count as the call's
         started = time.perf_counter()
-        _finished(bound, first.inputs, device)
+        _finished(bound, timed.inputs, device)
         durations.append(time.perf_counter() - started)
     compiled = compile_counters() - before
     if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
+    if first and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
+        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
         "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
-        "peak_memory_bytes": peak_memory_of(bound, first.inputs, device),
+        "peak_memory_bytes": peak_memory_of(bound, timed.inputs, device),
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
         "detail": _detail(variant),

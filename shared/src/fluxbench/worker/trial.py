@@ -1,56 +1,54 @@
 """One variant through both regimes in one process, beside the reference and the control kernel: its trial.
 
-Nothing is gained by returning an earlier result, by skipping work on inputs seen before, by leaving work on another
-stream or thread, or by computing later: burst calls get contents that are new at the same addresses, outputs from both
-regimes are copied in the order of the stream and checked, and calls on repeated inputs may not be shorter than those on
-new ones.
+Nothing is gained by returning an earlier result, by leaving work on another stream or thread, or by computing later:
+each burst call gets contents that are new at the same addresses, and rows of the outputs of all burst calls and of a
+call of each sustained window are copied in the order of the stream and judged. Whether times are believed is decided by
+whoever reads them (`bench.believing`).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import random
 import statistics
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from fluxbench import operations
-from fluxbench.operations.protocol import Bound
-from fluxbench.records.status import FlagKind, Status
-from fluxbench.timing.burst import Kept, Key, burst, copies, repeated_over_new
+from fluxbench.correctness.contents import Content, changed_inputs, fresh_inputs
+from fluxbench.correctness.judging import verdict
+from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.records.status import Status
+from fluxbench.timing.burst import Key, burst, copies, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import KernelTimes, kernel_times
+from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import sustain
+from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.prepared import PreparedWorkload
 
-# A call on repeated inputs over one on new ones, under which the kernel kept something. Side by side, on a GPU, the two
-# are of one length; between the regimes clocks and noise differ, so there it is a share of what the reference's are.
-_REPEATED_FROM = 0.95
-_SKIPS_BELOW = 0.25
-_CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
-_REFERENCE_S = 0.6  # of a block of the reference, of which there are several beside several variants
 _NO_WORKLOAD = ""  # that of the control kernel
 
 
-class Wrong:
-    """What disqualifies a variant at a workload: a status, a reason, and its flag where it has one."""
+class Wrong(NamedTuple):
+    """What disqualifies a variant at a workload."""
 
-    def __init__(self, status: Status, reason: str, flag: FlagKind | None = None, value: float | None = None) -> None:
-        self.status = status
-        self.reason = reason
-        self.flag = {"kind": flag, "value": value} if flag else None
+    status: Status
+    reason: str
 
 
 class Trial:
     """What a process measures of one variant at the workloads where it was found right.
 
-    `calls` and `reference` hold bound kernels by workload; for the reference itself the two are the same. `anchor` is
-    its trial before this one, None for itself: a call of microseconds is far shorter on repeated inputs for that too.
+    `calls` and `reference` hold bound kernels by workload; for the reference itself the two are the same.
     """
 
     def __init__(
@@ -63,8 +61,7 @@ class Trial:
         control: ControlKernel | None,
         stopwatch: Stopwatch,
         plan: Plan,
-        order: random.Random,
-        anchor: Trial | None = None,
+        rng: random.Random,
     ) -> None:
         self.name = name
         self.variant = variant
@@ -74,69 +71,76 @@ class Trial:
         self.control = control
         self.stopwatch = stopwatch
         self.plan = plan
-        self.order = order
-        self.anchor = anchor
+        self.rng = rng
         self.wrong: dict[str, Wrong] = {}  # by workload
-        self._outputs: list[tuple[str, Kept]] = []
+        self._contents = {workload: workloads[workload].contents for workload in calls}
+        self._sampled: dict[str, list[Sampled]] = {}
+        self._whole: dict[str, list[tuple[Mapping[str, object], Tensors]]] = {}  # outputs and what they must be
+        self._whole_seen: dict[str, int] = {}
+        self._changed: dict[str, str] = {}
+        self._control_out: torch.Tensor | None = None
+        self._control_seen = 0
         self._call_s: dict[str, float] = {}
         self._launch_s = 0.0  # of the host, for a call at each workload
-        self._new_ms: dict[str, float] = {}
-        self._reference_new_ms: dict[str, float] = {}
-        self._repeated_ms: dict[str, float] = {}
-        self._repeated_over_new: dict[str, float] = {}  # side by side
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
-        # The first key is also called untimed in each round, on contents that are then not new to it: the reference's.
+        # The first key is also called untimed in each round: the reference's.
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
         calls |= {(self.name, workload): bound for workload, bound in self.calls.items()}
-        perturbed = {workload: self.workloads[workload].perturbed for workload in self.calls}
         if self.control:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         longest = max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
-        taken = burst(self.stopwatch, calls, self.plan.rounds(self._warm_s(longest)), perturbed, self.order, self.plan)
+        rounds = self.plan.rounds(self._warm_s(longest))
+        taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep)
         samples = dict(taken.samples_ms)
-        if self.control and not self.control.is_right(taken.outputs[CONTROL, _NO_WORKLOAD].outputs["out"]):
+        if self.control and not (self._control_out is not None and self.control.is_right(self._control_out)):
             del samples[CONTROL, _NO_WORKLOAD]
-        self._outputs += [
-            (workload, kept) for (name, workload), kept in taken.outputs.items() if name == self.name and workload
-        ]
-        self._launch_s = sum(taken.launch_ms[self.name, workload] for workload in self.calls) / 1e3
-        self._call_s = {workload: statistics.median(samples[self.name, workload]) / 1e3 for workload in self.calls}
-        self._new_ms = {workload: min(samples[self.name, workload]) for workload in self.calls}
-        self._reference_new_ms = {workload: min(samples[self.reference, workload]) for workload in self.calls}
+        self._control_out = None
+        own = {workload: (self.name, workload) for workload in self.calls}
+        launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
+        self._launch_s = sum(launch_ms.values()) / 1e3
+        self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
+        processor = {
+            "resting_ms": taken.resting_ms,
+            "others_ms": {workload: taken.others_ms[key] for workload, key in own.items()},
+            "call_cpu_ms": {workload: taken.call_cpu_ms[key] for workload, key in own.items()},
+        }
         return {
-            "samples_ms": {workload: samples[self.name, workload] for workload in self.calls},
+            "samples_ms": {workload: samples[key] for workload, key in own.items()},
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []),
-            "launch_ms": {workload: taken.launch_ms[self.name, workload] for workload in self.calls},
-            "places": {workload: taken.places[self.name, workload] for workload in self.calls},
+            "launch_ms": launch_ms,
+            "places": {workload: taken.places[key] for workload, key in own.items()},
             "times": taken.times,
+            "processor": processor if self.stopwatch.on_cpu else None,
         }
 
     def sustain(self) -> dict[str, Any]:
-        """Take a block, as `bench.events.BlockSamples` has it, and outputs of a call on new contents after it."""
-        rotation = {
-            workload: [bound.prepared(inputs) for inputs in self.workloads[workload].rotation]
-            for workload, bound in self.calls.items()
-        }
-        max_s = _REFERENCE_S if self.name == self.reference and not self.stopwatch.on_cpu else None
+        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it."""
+        max_s = self.plan.reference_block_s if self.name == self.reference else None
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
-        expected = {workload: self.workloads[workload].perturbed.expected for workload in self.calls}
-        outputs: dict[str, Mapping[str, object]] = {}
+        window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
+        windows = math.ceil((self.plan.max_warm_up_s + (max_s or self.plan.max_block_s)) / window_s)
+        rotation = {
+            workload: Rotation(
+                bound, self._contents[workload], self.workloads[workload].case,
+                windows * (1 + calls_in_a_window(self._call_s[workload], self.plan)), self.rng,
+            )
+            for workload, bound in self.calls.items()
+        }  # fmt: skip
         timed = {workload: bound.call for workload, bound in self.calls.items()}
-        block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, max_s, outputs)
-        self._outputs += [
-            (workload, Kept(outputs=out, expected=expected[workload])) for workload, out in outputs.items()
-        ]
+        block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, max_s)
         for workload, bound in self.calls.items():
-            perturbed = self.workloads[workload].perturbed
-            perturbed.perturb()
-            self._outputs.append((workload, Kept(outputs=copies(bound(perturbed.inputs)), expected=perturbed.expected)))
-        self._repeated_ms = {
-            workload: statistics.median(found[block.warm_up :]) for workload, found in block.samples_ms.items()
-        }
+            contents, given = self._contents[workload], rotation[workload]
+            content = contents.whole(self.rng)
+            outputs = copies(bound(contents.put(content)))
+            assert content.expected is not None
+            self._whole.setdefault(workload, []).append((outputs, content.expected))
+            self._sampled.setdefault(workload, []).extend(given.sampled)
+            if changed := given.changed() or changed_inputs(contents.inputs, content):
+                self._changed[workload] = changed
         return vars(block)
 
     def repeat(self) -> dict[str, float]:
@@ -144,18 +148,20 @@ class Trial:
 
         Nothing on a CPU, whose calls are long.
         """
-        if not self.stopwatch.on_cpu:
-            perturbed = {workload: self.workloads[workload].perturbed for workload in self.calls}
-            rotation = {workload: self.workloads[workload].rotation for workload in self.calls}
-            self._repeated_over_new = repeated_over_new(self.stopwatch, self.calls, perturbed, rotation, self._launch_s)
-        return self._repeated_over_new
+        if self.stopwatch.on_cpu:
+            return {}
+
+        def fresh(workload: str) -> Tensors:
+            return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
+
+        return repeated_over_new(self.stopwatch, self.calls, self._contents, fresh, self._launch_s, self.rng)
 
     def cupti(self) -> dict[str, KernelTimes]:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
         calls = {
-            name: functools.partial(bound.call, bound.prepared(self.workloads[name].perturbed.inputs))
+            name: functools.partial(bound.call, bound.prepared(self._contents[name].inputs))
             for name, bound in self.calls.items()
         }
         workload = self.workloads[next(iter(calls))].workload
@@ -165,38 +171,39 @@ class Trial:
         return kernel_times(calls, self.stopwatch.clear_cache, parts)
 
     def check(self) -> None:
-        """Judge the kept outputs of timed calls, the inputs, and whether all work was done; put the inputs back."""
-        timed = "right when checked, wrong when timed"
-        for workload, kept in self._outputs:
-            if wrong := self.workloads[workload].judge(kept, self.variant.quantized_budget_rel_l2):
-                self.wrong.setdefault(workload, Wrong(Status.INCORRECT, f"{timed}: {wrong}"))
-        self._outputs = []
+        """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
         for workload in self.calls:
-            if wrong := self.workloads[workload].restore():
-                self.wrong.setdefault(workload, Wrong(Status.INCORRECT, f"{timed}: {wrong}"))
-            if skips := self._skips(workload):
-                self.wrong.setdefault(workload, skips)
+            if wrong := self._wrong_when_timed(workload):
+                reason = f"right when checked, wrong when timed: {wrong}"
+                self.wrong.setdefault(workload, Wrong(Status.INCORRECT, reason))
+        self._sampled, self._whole, self._changed = {}, {}, {}
 
-    def _skips(self, workload: str) -> Wrong | None:
-        """Return by how much calls on repeated inputs are shorter than calls on new ones, where that is too much."""
-        skips = "skips work on inputs that it has seen"
-        side_by_side = self._repeated_over_new.get(workload, 1.0)
-        if side_by_side < _REPEATED_FROM:
-            reason = f"{skips}: a call on repeated inputs takes {side_by_side:.0%} of one on new inputs"
-            return Wrong(Status.ERROR, reason, FlagKind.SKIPS_WORK, side_by_side)
-        new_ms, repeated_ms = self._new_ms.get(workload), self._repeated_ms.get(workload)
-        if not (self.anchor and new_ms and repeated_ms) or (self.stopwatch.on_cpu and new_ms < _CPU_FROM_MS):
-            return None
-        reference_ms = self.anchor._repeated_ms.get(workload)
-        usual = min(1.0, reference_ms / self._reference_new_ms[workload]) if reference_ms else 1.0
-        if repeated_ms < _SKIPS_BELOW * usual * new_ms:
-            reason = f"{skips}: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on new ones"
-            return Wrong(Status.ERROR, reason, FlagKind.SKIPS_WORK, repeated_ms / new_ms)
-        return None
+    def _wrong_when_timed(self, workload: str) -> str | None:
+        case = self.workloads[workload].case
+        allowed = self.variant.quantized_budget_rel_l2, self.variant.precision_class
+        for outputs, expected in self._whole.get(workload, []):
+            if wrong := verdict(outputs, case.expecting(expected), *allowed):
+                return wrong
+        return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
+
+    def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:
+        """Keep rows of each output of the variant, and of a random round a whole one; likewise the control kernel's."""
+        name, workload = key
+        if content is None:
+            self._control_seen += 1
+            if not self.rng.randrange(self._control_seen):
+                self._control_out = outputs["out"].clone()  # type: ignore[attr-defined]
+        elif name == self.name:
+            self._sampled.setdefault(workload, []).append(Sampled.of(outputs, content, self.workloads[workload].case))
+            if content.expected is not None:
+                self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
+                if not self.rng.randrange(seen):
+                    self._whole[workload] = [(copies(outputs), content.expected)]
 
     def _warm_s(self, workload: str) -> float:
         """Return how long a warm call takes."""
-        prepared = self.calls[workload].prepared(self.workloads[workload].rotation[0])
+        inputs = fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)  # others are new in burst
+        prepared = self.calls[workload].prepared(inputs)
         self.stopwatch.wait()
         self.stopwatch.spin(0.0, 5)
         self.stopwatch.record()

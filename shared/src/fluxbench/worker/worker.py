@@ -7,7 +7,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "control_kernel", "description": ...}                       or "reason": why there is none
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
-    {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, "flag": ...}
+    {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}}
     {"event": "trial", "variant": ...}                                    before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "cupti": {...}, ...}
     {"event": "probing"}                                                  all is measured; what dies now costs nothing
@@ -26,7 +26,6 @@ import dataclasses
 import gc
 import importlib.metadata
 import json
-import random
 import sys
 import time
 import traceback
@@ -37,8 +36,10 @@ import torch
 
 from fluxbench import operations, variants
 from fluxbench.correctness import capabilities
+from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.operations.protocol import Bound
+from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
@@ -48,20 +49,23 @@ from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.request import Request
+from fluxbench.worker.state import ProcessState
 from fluxbench.worker.trial import Trial, Wrong, slept_s
 
-REFERENCE_EVERY = 5  # variants between two trials of the reference
+REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
 
 
 class Worker:
     """The state of one process: its device, its stopwatch and its event file."""
 
-    def __init__(self, request: Request, events: TextIO) -> None:
+    def __init__(self, request: Request, events: TextIO, changed: Mapping[str, str] | None = None) -> None:
+        """`changed`: by variant, what it changed of the process when it was loaded early."""
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
         self.plan = Plan.on(self.device)
         self.control: control_kernel.ControlKernel | None = None
+        self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
 
     def emit(self, event: str, **fields: Any) -> None:
@@ -98,12 +102,14 @@ class Worker:
             self.emit("control_kernel", reason=first_sentence(error))
 
     def _measure(self, stopwatch: Stopwatch) -> None:
-        """Give every variant its trial, and the reference one before the first, after every few and after the last."""
+        """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
         workloads = {}
         for workload in self.request.workloads:
             self.emit("begin", variant=None, workload=workload.name)
-            workloads[workload.name] = PreparedWorkload.make(workload, self.device, self.request.process)
-        order = random.Random(self.request.process)
+            workloads[workload.name] = PreparedWorkload.make(
+                workload, self.device, self.request.process, most=self.plan.max_rounds,
+                share=1 / len(self.request.workloads),
+            )  # fmt: skip
         found = self._reference(workloads)
         if found is None:
             return
@@ -114,28 +120,30 @@ class Worker:
         if self.request.process % 2:
             names.reverse()
 
-        def trial(name: str, calls: Mapping[str, Bound], anchor: Trial | None = None) -> Trial:
+        def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
                 name, variants.find(name).variant, calls, (reference, reference_calls), workloads, self.control,
-                stopwatch, self.plan, order, anchor,
+                stopwatch, self.plan, unforeseen(),
             )  # fmt: skip
 
         anchor = trial(reference, reference_calls)
-        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well.
-        usable = self._take(anchor, burst=reference in self.request.variants or not self.request.sustained)
+        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well. On a CPU the
+        # others' processor time is compared with its.
+        needed = reference in self.request.variants or not self.request.sustained or stopwatch.on_cpu
+        usable = self._take(anchor, burst=needed)
         measured = since = 0
         for name in names:
             calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
-            if calls and self._take(trial(name, calls, anchor), burst=True):
+            if calls and self._take(trial(name, calls), burst=True):
                 measured += 1
                 since += 1
-            if since == REFERENCE_EVERY:
+            if since == self.plan.reference_every:
                 self._take(anchor, burst=False)
                 since = 0
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-        if since and measured > 1:  # beside a single one, the block before it is enough
+        if self.plan.reference_every and since and measured > 1:  # beside a single one, the block before it is enough
             self._take(anchor, burst=False)
 
     def _probe(self) -> None:
@@ -175,18 +183,18 @@ class Worker:
     def _take(self, trial: Trial, *, burst: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
         self.emit("trial", variant=trial.name)
-        asleep, began = slept_s(), time.monotonic()
+        asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
         taken: dict[str, Any] = {}
-        broken = False
         trial.stopwatch.discard()
         gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
             if burst:
                 taken["burst"] = trial.burst()
+            if burst and self.request.process < REPEATED_IN:
+                taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
                 taken["cupti"] = trial.cupti()
-                taken["repeated_over_new"] = trial.repeat()
             if self.request.sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
@@ -198,12 +206,10 @@ class Worker:
             status, reason = classify(error)
             for workload in trial.calls:
                 trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
-            broken = True
         finally:
             gc.enable()
-        if broken:  # it left the inputs as they were in the midst of it, which the next variant is checked on
-            for workload in trial.calls:
-                trial.workloads[workload].restore()
+        if changed := state.restore():
+            trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
         for workload, wrong in trial.wrong.items():
             self._fail(trial.name, workload, wrong)
         left = [workload for workload in trial.calls if workload not in trial.wrong]
@@ -225,8 +231,12 @@ class Worker:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         workload = prepared.workload
         self.emit("begin", variant=name, workload=workload.name)
+        state = ProcessState(self.device)
         try:
             found = check(variants.find(name), workload, self.device, prepared.cases, not self.request.process)
+            if changed := state.restore() or self.changed.get(name):
+                self._fail(name, workload.name, Wrong(Status.ERROR, changed))
+                return None
             if isinstance(found, Checked):
                 self.emit("checked", variant=name, workload=workload.name, **found.seen)
                 return found.bound
@@ -234,6 +244,7 @@ class Worker:
             return None
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
+            state.restore()
             self._fail(name, workload.name, Wrong(*classify(error)))
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -247,7 +258,6 @@ class Worker:
             status=wrong.status,
             reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
-            flag=wrong.flag,
         )
 
 

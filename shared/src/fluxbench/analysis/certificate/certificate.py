@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from fluxbench.analysis.certificate import judging, position
 from fluxbench.analysis.certificate.judging import PERCENT, Detected, Tally
 from fluxbench.analysis.certificate.position import Effect
 from fluxbench.analysis.certificate.reruns import Reruns
+from fluxbench.analysis.certificate.tables import Independent, independent
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.records.schema import BURST, SUSTAINED
 
@@ -38,6 +39,7 @@ class Certificate:
     """All that the certificate is made of. Rates and differences are shares; None is what could not be measured."""
 
     trials: Trials | None
+    independent: Independent  # A/A: tables that share no run, of this and earlier sessions
     same: Tally  # A/A: each run against each later one
     pairs_of_runs: int
     device_significant: int  # of these pairs, those in which the control kernel's change was significant
@@ -91,11 +93,17 @@ class Certificate:
         return max((record.measured_at for record in self.trials.records), default=None) if self.trials else None
 
 
-def certify(trials: Trials | None, reruns: Reruns | None, rates: Mapping[str, Any]) -> Certificate:
-    """Return the certificate of what was measured; `rates` are the device's own, or a `reason`."""
+def certify(
+    trials: Trials | None, reruns: Reruns | None, rates: Mapping[str, Any], earlier: Sequence[Trials] = ()
+) -> Certificate:
+    """Return the certificate of what was measured; `rates` are the device's own, or a `reason`.
+
+    `earlier` are trials of earlier sessions, the oldest first: they count in the independent tables alone.
+    """
     compared = judging.a_a(trials) if trials else []
     certificate = Certificate(
         trials=trials,
+        independent=independent([*earlier, *([trials] if trials else [])]),
         same=judging.tally(row for comparison in compared for row in comparison.rows),
         pairs_of_runs=len(compared),
         device_significant=sum(bool(one.device and one.device.significant) for one in compared),

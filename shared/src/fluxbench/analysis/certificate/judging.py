@@ -129,7 +129,7 @@ class Detected:
 
 
 def detected(trials: Trials, percent: float) -> Detected:
-    """Return the verdicts on one slowdown, in comparisons of each run with each other one.
+    """Return the verdicts on one slowdown, in comparisons of each run in which it was measured with each other one.
 
     Before is any run, after any other in which one variant of the table is slower and all others are as they were.
     """
@@ -138,10 +138,16 @@ def detected(trials: Trials, percent: float) -> Detected:
     by_base: dict[str, list[Row]] = {}
     for base in trials.bases:
         plain = trials.variant(base, 0.0)
-        slowed = [as_measured(trials, number, {plain: trials.variant(base, percent)}) for number in numbers]
+        slower = trials.variant(base, percent)
+        slowed = {
+            number: as_measured(trials, number, {plain: slower})
+            for number in numbers
+            if any(record.variant == slower for record in trials.runs[number].records)
+        }
         by_base[base] = [
             row
-            for before, after in itertools.permutations(numbers, 2)
+            for before, after in itertools.product(numbers, slowed)
+            if before != after
             for row in compare(plain_sides[before], slowed[after]).rows
             if row.variant == plain
         ]

@@ -11,6 +11,7 @@ import msgspec
 
 from fluxbench.analysis.certificate.certificate import Certificate
 from fluxbench.analysis.certificate.judging import PERCENT, Detected
+from fluxbench.analysis.certificate.tables import Tables
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.significance import Verdict
 
@@ -23,6 +24,11 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
     trials, same = certificate.trials, certificate.same
     levels = {f"{percent:g}": one for percent, one in zip(PERCENT, certificate.detection, strict=True)}
     return {
+        "tables": {
+            "within_sessions": _tables(certificate.independent.within),
+            "between_sessions": _tables(certificate.independent.between),
+            "sessions": [dataclasses.asdict(session) for session in certificate.independent.sessions],
+        },
         "a_a": {
             "comparisons": same.count,
             "false_verdict_rate": same.rate(Verdict.FASTER, Verdict.SLOWER),
@@ -41,6 +47,11 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
         "fingerprint": dict(trials.fingerprint) if trials else {},
         "beside": _beside(certificate, levels),
     }
+
+
+def _tables(tables: Tables) -> dict[str, Any]:
+    """Return the independent tables, with the one-sided 95% upper limit of the rate of those with a false positive."""
+    return {"of": tables.of, "with_false_positive": tables.called, "upper_bound": tables.upper_bound}
 
 
 def _beside(certificate: Certificate, levels: Mapping[str, Detected | None]) -> dict[str, Any]:

@@ -99,3 +99,15 @@ def read(content: Mapping[str, Any]) -> Trials:
         return msgspec.structs.replace(trials, runs=runs)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise RecordError(f"trials.json must hold the runs of trials, got {error!r}; run its cell again") from error
+
+
+def to_json(of: Trials) -> dict[str, Any]:
+    """Return the JSON object of schema 2 that `read` takes, with the fingerprint once and no places of samples."""
+    runs = tuple(
+        msgspec.structs.replace(
+            run, places=(), records=tuple(msgspec.structs.replace(record, fingerprint={}) for record in run.records)
+        )
+        for run in of.runs
+    )
+    content: dict[str, Any] = msgspec.to_builtins(msgspec.structs.replace(of, runs=runs))
+    return {"schema": SCHEMA, **content}

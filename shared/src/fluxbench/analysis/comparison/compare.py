@@ -11,15 +11,15 @@ import math
 from collections.abc import Mapping
 from statistics import fmean
 
-from fluxbench.analysis.comparison.control import Pairs, control_pairs, device_effect, first_timing, normalized_effect
+from fluxbench.analysis.comparison.between import between_runs
+from fluxbench.analysis.comparison.control import control_pairs, device_effect, first_timing, normalized
 from fluxbench.analysis.comparison.levels import levels
 from fluxbench.analysis.comparison.model import CellKey, Comparison, Measured, Mixture, NoControl, Row, RowKey
 from fluxbench.analysis.comparison.notes import note_of
+from fluxbench.analysis.comparison.page import Sides, changes
 from fluxbench.records import fingerprint
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
-from fluxbench.stats.pooling import pool
-from fluxbench.stats.significance import SYSTEMATIC, Change, Effect, effect, judge
 
 _SUSTAINED_LEAST = 0.01  # smaller sustained changes are not significant: fresh runs of one kernel differ by 0.7%
 
@@ -36,8 +36,12 @@ def compare(before: Measured, after: Measured) -> Comparison:
     compared = {key: (old[key], new[key]) for key, note in notes.items() if note is None}
     controls = {cell: control_pairs(before, after, cell) for cell in dict.fromkeys(key[:2] for key in compared)}
     pairs = {cell: control for cell, control in controls.items() if not isinstance(control, NoControl)}
-    changes, device = _changes(compared, pairs)
-    sustained = _sustained(compared)
+    between = {cell: between_runs(old_cells[cell].fingerprint, new_cells[cell].fingerprint) for cell in controls}
+    times = {key: _levels(*pair) for key, pair in compared.items()}
+    beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
+    judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
+    alone, _, _ = changes(times, between)
+    sustained, _, _ = changes(_sustained(compared), between, least=_SUSTAINED_LEAST)
     rows = [
         Row(
             notebook=key[0],
@@ -48,8 +52,8 @@ def compare(before: Measured, after: Measured) -> Comparison:
             before_ms=_middle_ms(old.get(key)),
             after=_status(new.get(key)),
             after_ms=_middle_ms(new.get(key)),
-            change=changes[key][0] if key in changes else None,
-            normalized=changes[key][1] if key in changes else None,
+            change=None if key not in judged else alone[key] if key in beside else judged[key],
+            normalized=judged[key] if key in beside else None,
             sustained=sustained.get(key),
             note=note,
         )
@@ -67,64 +71,21 @@ def compare(before: Measured, after: Measured) -> Comparison:
             for cell in both
         },
         mixtures={cell: mixture for cell, mixture in mixtures.items() if mixture},
+        outlying=outlying,
+        between=between,
     )
 
 
-def _changes(
-    compared: Mapping[RowKey, tuple[Record, Record]], controls: Mapping[CellKey, Pairs]
-) -> tuple[dict[RowKey, tuple[Change, Change | None]], Change | None]:
-    """Return the change of each row and its normalized one, and that of the device, judged with the first family.
-
-    Times that are not burst keep the rules by which they were first judged: no least change, and a spread of its own
-    for each row.
-    """
-    device = device_effect(controls.values())
-    raw = {key: effect(*(levels(first_timing(record).samples_ms) for record in pair)) for key, pair in compared.items()}
-    normalized = {
-        key: one for key, pair in compared.items() if (one := normalized_effect(*pair, controls.get(key[:2], {})))
-    }
-    changes: dict[RowKey, tuple[Change, Change | None]] = {}
-    device_change = None
-    for burst in (True, False):
-        family = {key: raw[key] for key, (old, _) in compared.items() if bool(old.burst) is burst}
-        if not family:
-            continue
-        beside = {key: normalized[key] for key in family if key in normalized}
-        least = SYSTEMATIC if burst else 0.0
-        if burst:
-            family, beside = _pooled(family), _pooled(beside)
-        effects = [beside.get(key, one) for key, one in family.items()]
-        of_device = [device] if device and not changes else []
-        judged = judge([*effects, *of_device], least=least)
-        by_itself = judge(list(family.values()), least=least)
-        for key, change, alone in zip(family, judged, by_itself, strict=False):
-            changes[key] = (alone, change) if key in beside else (change, None)
-        device_change = judged[-1] if of_device else device_change
-    return changes, device_change
+def _levels(old: Record, new: Record) -> Sides:
+    return levels(first_timing(old).samples_ms), levels(first_timing(new).samples_ms)
 
 
-def _pooled(effects: Mapping[RowKey, Effect]) -> dict[RowKey, Effect]:
-    """Return the effects with the spread that a variant of a cell has at all its workloads together."""
-    groups: dict[tuple[str, str, str], list[RowKey]] = {}
-    for key in effects:
-        groups.setdefault(key[:3], []).append(key)
-    pooled = pool([[effects[key] for key in keys] for keys in groups.values()])
-    by_key = {
-        key: one
-        for keys, group in zip(groups.values(), pooled, strict=True)
-        for key, one in zip(keys, group, strict=True)
-    }
-    return {key: by_key[key] for key in effects}
-
-
-def _sustained(compared: Mapping[RowKey, tuple[Record, Record]]) -> dict[RowKey, Change]:
-    """Return the changes of sustained times. They are not pooled: the workloads of a block share its clocks."""
-    effects = {
-        key: effect(levels(old.sustained.samples_ms), levels(new.sustained.samples_ms))
+def _sustained(compared: Mapping[RowKey, tuple[Record, Record]]) -> dict[RowKey, Sides]:
+    return {
+        key: (levels(old.sustained.samples_ms), levels(new.sustained.samples_ms))
         for key, (old, new) in compared.items()
         if old.burst and old.sustained and new.sustained
     }
-    return dict(zip(effects, judge(list(effects.values()), least=_SUSTAINED_LEAST), strict=True))
 
 
 def _mixture(old: _Records, new: _Records, cell: CellKey) -> Mixture | None:

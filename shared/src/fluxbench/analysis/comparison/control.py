@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from fluxbench.analysis.comparison.levels import Samples, mean_levels, normalized_levels
 from fluxbench.analysis.comparison.model import CellKey, Measured, NoControl
+from fluxbench.analysis.comparison.page import Sides
+from fluxbench.device.targets import BetweenRuns
 from fluxbench.records.schema import Record, Timing
+from fluxbench.stats.pooling import widened
 from fluxbench.stats.significance import Effect, effect, mean_effect
 
 Pairs = Mapping[str, tuple[Samples, Samples]]  # by variant, before and after; method version 2: by workload
@@ -30,27 +33,25 @@ def control_pairs(before: Measured, after: Measured, cell: CellKey) -> Pairs | N
     return whole or NoControl()
 
 
-def device_effect(cells: Iterable[Pairs]) -> Effect | None:
+def device_effect(cells: Mapping[CellKey, Pairs], between: Mapping[CellKey, BetweenRuns]) -> Effect | None:
     """Return how the control kernel's time changed: the mean over the cells; None of none.
 
-    A level that a cell has on both sides drops out.
+    A level that a cell has on both sides drops out. Its error holds what differs between unchanged runs.
     """
-    effects = [effect(*map(mean_levels, zip(*pairs.values(), strict=True))) for pairs in cells]
-    return mean_effect(effects) if effects else None
+    effects = [effect(*map(mean_levels, zip(*pairs.values(), strict=True))) for pairs in cells.values()]
+    return widened(mean_effect(effects), next(between[cell] for cell in cells)) if effects else None
 
 
-def normalized_effect(old: Record, new: Record, pairs: Pairs) -> Effect | None:
-    """Return how a time changed over the control kernel's in the same process; None where a process has none."""
+def normalized(old: Record, new: Record, pairs: Pairs) -> Sides | None:
+    """Return the levels of a time over the control kernel's in the same process; None where a process has none."""
     control = pairs.get(old.variant) or pairs.get(old.workload.name)
     if control is None:
         return None
-    sides = []
-    for record, beside in zip((old, new), control, strict=True):
-        samples = first_timing(record).samples_ms
-        if len(samples) != len(beside):
-            return None
-        sides.append(normalized_levels(samples, beside))
-    return effect(*sides)
+    samples = [first_timing(record).samples_ms for record in (old, new)]
+    if [len(own) for own in samples] != [len(beside) for beside in control]:
+        return None
+    before, after = map(normalized_levels, samples, control)
+    return before, after
 
 
 def first_timing(record: Record) -> Timing:

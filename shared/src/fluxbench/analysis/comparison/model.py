@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from fluxbench.device.targets import BetweenRuns
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.fingerprint import Difference, Incomparable
 from fluxbench.records.schema import Record
@@ -86,6 +87,21 @@ class Row:
         return None if self.change and self.change.verdict is sustained.verdict else sustained
 
 
+@dataclass(frozen=True, kw_only=True)
+class OutlyingProcess:
+    """A process that differs from the others of its variant and side by more than the page's spread explains.
+
+    It is left out of the changes.
+    """
+
+    notebook: str
+    cell: str
+    variant: str
+    after: bool  # the side
+    process: int  # from 1
+    log_ratio: float  # of its times to those of the others, over the workloads
+
+
 @dataclass(frozen=True)
 class NoControl:
     """Why a cell has no control kernel. Exactly one field is set, or none: no variant has its times on both sides."""
@@ -125,6 +141,8 @@ class Comparison:
     no_control: Mapping[CellKey, NoControl]  # the compared cells without one
     differs: Mapping[CellKey, tuple[Difference, ...]]  # the fingerprints of each cell that both sides have
     mixtures: Mapping[CellKey, Mixture]
+    outlying: tuple[OutlyingProcess, ...]  # the most extreme first
+    between: Mapping[CellKey, BetweenRuns]  # how far unchanged runs of the compared cells may differ
 
     @property
     def compared(self) -> tuple[Row, ...]:

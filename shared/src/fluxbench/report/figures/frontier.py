@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, timing_of
-from fluxbench.analysis.ranking import overlap
+from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows
@@ -45,29 +45,26 @@ def draw(results: Results) -> Drawing | None:
     return draw_groups(results, name="frontier", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
 
 
-def frontier(records: Sequence[Record]) -> list[Record]:
+def frontier(records: Sequence[Record], ordering: Ordering) -> list[Record]:
     """Return the PASSED records that no other beats, fastest first.
 
     One beats another if it errs less and is not measurably slower, or errs about as much and is measurably faster.
     A launch-bound record beats none, and is none of these.
     """
     kernels = [record for record in records if not is_launch_bound(record)]
-    unbeaten = [record for record in kernels if not any(_beats(other, record) for other in kernels)]
+    unbeaten = [record for record in kernels if not any(_beats(other, record, ordering) for other in kernels)]
     return sorted(unbeaten, key=lambda record: timing_of(record).median_ms)
 
 
-def _beats(one: Record, other: Record) -> bool:
-    apart = not overlap(one, other)
-    slower = apart and timing_of(one).ratio > timing_of(other).ratio
-    faster = apart and timing_of(one).ratio < timing_of(other).ratio
+def _beats(one: Record, other: Record, ordering: Ordering) -> bool:
     if _error(one) * _ALIKE < _error(other):
-        return not slower
-    return faster and _error(one) <= _error(other) * _ALIKE
+        return not ordering.faster(other, one)
+    return ordering.faster(one, other) and _error(one) <= _error(other) * _ALIKE
 
 
 def _rows(group: Group) -> Rows:
     records = _with_error(group)
-    best = {record.variant for record in frontier(records)}
+    best = {record.variant for record in frontier(records, order(group, group.longest))}
     return [
         (
             *(group.longest.name, record.variant, record.precision_class, ranking_regime([record])),
@@ -89,16 +86,15 @@ def _strips(group: Group) -> list[Strip]:
     regime = ranking_regime(shown)
     of_outputs = " and of the output nearest to its budget" if any(len(record.errors) > 1 for record in shown) else ""
     note = (
-        "Low and left is better. One mark per kernel, in its fastest form: its median time and 95% interval, and its "
+        "Low and left is better. One mark per kernel, in its fastest form: its time and 95% interval, and its "
         f"error against the float64 reference, of the worse of two kinds of inputs{of_outputs}. In bold, and joined by "
         "the line, is what no other kernel beats: all that err less are measurably slower, and none that errs about as "
-        f"much (within {_ALIKE - 1:.0%}) is measurably faster. Measurably: the intervals of the {regime} ratio do not "
-        f"overlap. {capitalized(regime)}: {conditions(shown, regime)}."
+        f"much (within {_ALIKE - 1:.0%}) is measurably faster. {capitalized(regime)}: {conditions(shown, regime)}."
     )
     if explained := launch_bound_note(shown):
         note += f" {explained} Such times beat nothing, have no interval here, and are of kernels with h in all forms."
     heading = f"Error against {regime} time: {place(group)}"
-    return [prose(note, heading=heading, gap=18), _errors_over_times(shown, regime)]
+    return [prose(note, heading=heading, gap=18), _errors_over_times(group, shown, regime)]
 
 
 def _with_error(group: Group) -> list[Record]:
@@ -124,7 +120,7 @@ def _common_budgets(shown: list[Record]) -> dict[str, float]:
     return {kind: values[0] for kind, values in budgets.items() if max(values) <= 1.05 * min(values)}
 
 
-def _errors_over_times(shown: list[Record], regime: str) -> Strip:
+def _errors_over_times(group: Group, shown: list[Record], regime: str) -> Strip:
     height = max(_LEAST_PT, (len(shown) + 1) * _KEY_LINE_PT + 8)
 
     def draw(figure: Any, top: float) -> None:
@@ -136,7 +132,7 @@ def _errors_over_times(shown: list[Record], regime: str) -> Strip:
             across = {"transform": plot.get_yaxis_transform()}
             plot.plot([0, 1], [budget] * 2, color=INK, linewidth=0.8, dashes=(4, 3), **across)
             plot.text(0.99, budget * 1.04, f"budget, {kind}", fontsize=SMALL_PT, ha="right", **across)
-        best = frontier(shown)
+        best = frontier(shown, order(group, group.longest))
         _draw_frontier(plot, best)
         _write_names(plot, best, shown)
         write_at(figure, WIDTH_PT - 56, top + 8, "ms", ha="right", fontweight="bold")

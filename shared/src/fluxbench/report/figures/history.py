@@ -65,7 +65,7 @@ def _strips(timeline: Timeline) -> list[Strip]:
     if len(timeline.revisions) < 2 or not timeline.points:
         return [prose("There are no two revisions with a time to draw.", heading=heading)]
     shown = _one_per_kernel(timeline)
-    note = f"{regime}: medians and 95% intervals; numbers are ms at the last point."
+    note = f"{regime}: times and 95% intervals; numbers are ms at the last point."
     if len(shown) < len(timeline.points):
         note += " One line per kernel, in its simplest form; the table and history.csv have them all."
     if timeline.breaks:

@@ -20,7 +20,7 @@ from fluxbench.analysis.groups import (
     reference_variant,
     timing_of,
 )
-from fluxbench.analysis.ranking import overlap
+from fluxbench.analysis.ranking import order
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, curves
@@ -29,7 +29,7 @@ from fluxbench.report.figures.style import look_of
 from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
 from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.sentences import capitalized, conditions, statistic
 from fluxbench.report.sentences import title as title_of
 from fluxbench.variants.forms import simplicity
 
@@ -74,13 +74,13 @@ def _strips(group: Group) -> list[Strip]:
     if not kernels:
         return []
     reference = reference_variant(group.records)
-    shown = [_curve_of_kernel(forms, reference) for forms in kernels.values()]
+    shown = [_curve_of_kernel(group, forms, reference) for forms in kernels.values()]
     passed = [record for forms in kernels.values() for curve in forms for record in curve]
     regime = ranking_regime(passed)
     note = (
-        f"{capitalized(regime)}: medians and 95% intervals; {conditions(passed, regime)}. Numbers are ms at the last "
-        "point. One line per kernel: the reference itself, of the others the simplest form that none of their other "
-        "forms beats."
+        f"{capitalized(regime)}: {statistic(passed, regime)}s and 95% intervals; {conditions(passed, regime)}. "
+        "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form "
+        "that none of their other forms beats."
     )
     if explained := launch_bound_note(passed):
         note += (
@@ -104,7 +104,7 @@ def _strips(group: Group) -> list[Strip]:
     return strips
 
 
-def _curve_of_kernel(forms: list[Curve], reference: str | None) -> Curve:
+def _curve_of_kernel(group: Group, forms: list[Curve], reference: str | None) -> Curve:
     """Return a kernel's curve for the overview: the reference itself, or else the simplest form that is not beaten.
 
     Launch-bound times count only where all forms have them.
@@ -116,7 +116,9 @@ def _curve_of_kernel(forms: list[Curve], reference: str | None) -> Curve:
     longest = {curve[-1].variant: curve for curve in forms if curve[-1].workload.x == reach}
     known = not_launch_bound([curve[-1] for curve in longest.values()])
     best = min(known, key=lambda record: timing_of(record).ratio)
-    chosen = min((record for record in known if overlap(record, best)), key=lambda record: simplicity(record.form))
+    found = order(group, best.workload)
+    level = (record for record in known if not found.faster(best, record))
+    chosen = min(level, key=lambda record: simplicity(record.form))
     return longest[chosen.variant]
 
 

@@ -34,6 +34,8 @@ HEADER = (
 )
 _CLASSES = {
     "exact": "exact kernels",
+    "rounded": "kernels that round scores to 16 bits: looser error budgets, so ranked apart",
+    "tf32": "kernels that take TF32: looser error budgets, so ranked apart",
     "quantized": "quantized kernels: looser error budgets, each its own, so ranked apart",
 }
 _BURST_MARK = {"color": INK, "fillstyle": "none", "markersize": 4.5, "clip_on": False}
@@ -66,7 +68,7 @@ def _strips(group: Group) -> list[Strip]:
     beside = any(_burst_beside(record) for record in records)
     note = [
         f"Left of the line is faster. Bars and their marks are {regime}, which ranks: "
-        f"95% intervals; {conditions(records, regime)}. = says that one overlaps another's.",
+        f"95% intervals; {conditions(records, regime)}. = says that there is no measurable difference to another.",
     ]
     if beside:
         note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, BURST)}.")

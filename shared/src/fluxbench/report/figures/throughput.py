@@ -11,6 +11,7 @@ from matplotlib.ticker import MaxNLocator
 
 from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, throughput, timing_of
 from fluxbench.core.formatting import interval, number
+from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import Record
 from fluxbench.report.figures import Drawing, Rows, rows
 from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
@@ -18,7 +19,7 @@ from fluxbench.report.figures.style import INK
 from fluxbench.report.figures.svg import CHARACTER_PT, Strip
 from fluxbench.report.legend import launch_bound_note, named
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.sentences import capitalized, conditions, statistic
 
 _LINE_PT = 14.0  # height of a device rate's name above the rows
 _COUNTED = {
@@ -89,7 +90,7 @@ def _fastest_first(group: Group) -> list[Record]:
 
 
 def _rates(record: Record, unit: str) -> tuple[float, float, float]:
-    """Return the rate at the median time, and its least and its largest at the ends of that time's interval."""
+    """Return the rate at the time, and its least and its largest at the ends of that time's interval."""
     timing, rate = timing_of(record), throughput(record, unit)
     shortest_ms, longest_ms = timing.ci95_ms
     return rate, rate * timing.median_ms / longest_ms, rate * timing.median_ms / shortest_ms
@@ -98,7 +99,7 @@ def _rates(record: Record, unit: str) -> tuple[float, float, float]:
 def _share_of_peak(record: Record, results: Results) -> float | None:
     """Return the share of the peak; None where it is unknown, or of another precision than the kernel's."""
     peak = results.peak_rate(record.workload)
-    if not peak or (record.precision_class != "exact" and results.rate != "GB/s"):
+    if not peak or (record.precision_class == QUANTIZED and results.rate != "GB/s"):
         return None
     return throughput(record, results.rate) / peak
 
@@ -119,8 +120,8 @@ def _strips(group: Group, results: Results, device: _DeviceRates) -> list[Strip]
         return []
     regime = ranking_regime(records)
     note = (
-        f"{capitalized(regime)}: medians and 95% intervals; {conditions(records, regime)}. {_COUNTED[results.rate]} "
-        f"On this device: {device.words(results.rate)}."
+        f"{capitalized(regime)}: {statistic(records, regime)}s and 95% intervals; {conditions(records, regime)}. "
+        f"{_COUNTED[results.rate]} On this device: {device.words(results.rate)}."
     )
     if explained := launch_bound_note(records):
         note += f" {explained} Such rows have no interval here."
@@ -149,7 +150,7 @@ def _plot(records: list[Record], results: Results, device: _DeviceRates) -> Stri
             write_at(figure, rows.TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share_of_peak(record, results)
             of_peak = "" if share is None else f"{share:.1%} of peak"
-            other_class = "" if record.precision_class == "exact" else record.precision_class
+            other_class = "" if record.precision_class == EXACT else record.precision_class
             write_at(figure, rows.TEXT_PT + 13 * CHARACTER_PT, baseline, of_peak or other_class)
 
     return Strip(above + len(records) * rows.ROW_PT + rows.SCALE_PT, draw)

@@ -12,9 +12,22 @@ from fluxbench.report.tables import Rows
 _WHO = ("notebook", "cell", "variant", "kernel", "form", "precision_class")
 _WORKLOAD = ("operation", "group", "x", "x_unit", "ranks")
 _OUTCOME = ("status", "reason", "measured_at", "method_version")
-_ERRORS = ("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2")
+_ERRORS = (
+    *("rel_l2", "max_abs", "mean_abs", "mse", "cosine", "nan_count", "budget_rel_l2"),
+    *("head_budget_share", "row_budget_share"),
+)
 _TIMING = (
-    *("processes", "samples", "median_ms", "ci95_low_ms", "ci95_high_ms", "ratio", "ratio_low", "ratio_high"),
+    *(
+        "processes",
+        "samples",
+        "statistic",
+        "median_ms",
+        "ci95_low_ms",
+        "ci95_high_ms",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+    ),
     *("discarded", "converged", "sm_clock_mhz", "power_w", "temperature_c", "throttle_reasons"),
 )
 _COST = ("energy_mj", "launch_ms", "device_s", "peak_memory_bytes", "compile_s", "graph_breaks")
@@ -72,6 +85,7 @@ def _of_regime(record: Record, regime: str) -> dict[str, object]:
         row = {
             "processes": timing.processes,
             "samples": timing.count,
+            "statistic": timing.statistic,
             "median_ms": timing.median_ms,
             "ci95_low_ms": timing.ci95_ms[0],
             "ci95_high_ms": timing.ci95_ms[1],

@@ -10,7 +10,7 @@ from fluxbench.analysis.certificate.judging import PERCENT
 from fluxbench.analysis.certificate.summary_json import to_json
 from fluxbench.core.formatting import utc
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
-from fluxbench.report.certificate_inputs import reruns_of, trials_of
+from fluxbench.report.certificate_inputs import earlier_trials_of, reruns_of, trials_of
 from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
 from fluxbench.report.results import Results
 from fluxbench.stats.significance import Verdict
@@ -18,7 +18,7 @@ from fluxbench.stats.significance import Verdict
 
 def blocks(results: Results) -> list[Block]:
     """Return the verdict, the questions with their answers, the conditions, and why a number is missing."""
-    certificate = certify(trials_of(results), reruns_of(results), results.rates)
+    certificate = certify(trials_of(results), reruns_of(results), results.rates, earlier_trials_of(results))
     lines = list(lines_of(certificate))
     heads = (("question", True), ("answer", False), ("of", True), ("target, H200", True), ("met", True))
     shown: list[Block] = [
@@ -36,18 +36,18 @@ def blocks(results: Results) -> list[Block]:
 
 def files(results: Results) -> dict[str, str]:
     """Return what is published beside the page: `summary.json`."""
-    certificate = certify(trials_of(results), reruns_of(results), results.rates)
+    certificate = certify(trials_of(results), reruns_of(results), results.rates, earlier_trials_of(results))
     return {"summary.json": json.dumps(to_json(certificate), indent=1, allow_nan=False) + "\n"}
 
 
 def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
     """Return the certificate in a few sentences: what A/A and slowdowns gave, and which targets are not met."""
-    same = certificate.same
+    same, tables = certificate.same, certificate.independent.within
     if not same.count:
         return f"The harness could not be tested: {certificate.missing.get('a_a', 'nothing was compared')}."
-    wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
-    several = f"{same.significant:,} false positives ({rate_text(wrong)})"
-    positives = {0: "no false positive", 1: "one false positive"}.get(same.significant, several)
+    undecided = same.rate(Verdict.UNDECIDED)
+    sessions = len(certificate.independent.sessions)
+    alone = ", a rate of at most" if not tables.called else "; the rate is at most"
     slowdowns = [
         f"one of {level:g}% was detected in {_most(slowdown.rate)} of {slowdown.total.count:,} comparisons"
         for level, slowdown in zip(PERCENT, certificate.detection, strict=True)
@@ -57,8 +57,10 @@ def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
     few = sum(line.met == "too few" for line in lines)
     unmeasured = sum(line.target != "-" and line.met == "-" for line in lines)
     sentences = [
-        f"{same.count:,} comparisons of a kernel with itself gave {positives} and left "
-        f"{rate_text(undecided) if undecided else 'none'} undecided.",
+        f"Of {tables.of} tables of unchanged kernels that share no run ({sessions} session{'s' * (sessions != 1)}), "
+        f"{tables.called or 'none'} had a false positive{alone} {rate_text(tables.upper_bound)} (95% upper limit).",
+        f"{same.count:,} comparisons of a kernel with itself, which share runs, gave {same.significant or 'no'} false "
+        f"positive{'s' * (same.significant > 1)} and left {rate_text(undecided) if undecided else 'none'} undecided.",
         f"Of injected slowdowns, {' and '.join(slowdowns)}.",
         f"Not met: {'; '.join(missed)}." if missed else "No target is missed.",
         f"{few} would need more trials." if few else "",

@@ -13,12 +13,19 @@ from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.all_fields import all_fields
 
-_INPUTS = {"normal": "normal", "flux": "Flux-like"}  # what kinds of inputs are called
+_INPUTS = {
+    "normal": "normal",
+    "flux": "Flux-like",
+    "peaked": "peaked",
+    "tailed": "tailed",
+}  # what kinds of inputs are called
 _SHOWN = ("max_abs", "mean_abs", "mse")
 _WORDS = (
-    "Errors against the float64 reference (no unit). rel L2 stands for each kind of inputs, such as normal noise and "
-    "Flux-like ones; worse: the one of the kind on which it takes more of its budget. All other numbers of a row are "
-    "of that kind: the budget, error / budget, abs max, mean abs, MSE, cosine and NaN.",
+    "Errors against the float64 reference (no unit). rel L2 stands for each kind of inputs: normal noise, and others "
+    "that make low precision hard (docs/methodology.md); worse: the one of the kind on which it takes more of its "
+    "budget. All other numbers of a row are of that kind: the budget, error / budget, abs max, mean abs, MSE, cosine "
+    "and NaN. Heads and rows have budgets of their own; their shares are the largest over all kinds. Quantized "
+    "kernels have no budget on peaked and tailed inputs.",
     "So abs max, mean abs and MSE compare only between rows of the same kind; exact kernels with the same budget at "
     "the same workload are. A kind with - is not recorded; older records hold the worse one alone.",
 )
@@ -31,7 +38,18 @@ def blocks(results: Results) -> list[Block]:
     kinds = _kinds(results.records)
     several = any(record.errors.keys() - {"out"} for record in results.records)
     heads = [f"rel L2\n{_INPUTS.get(kind, kind)}" for kind in kinds]
-    heads += ["rel L2\nworse", "budget", "error /\nbudget", "abs max", "mean abs", "MSE", "cosine", "NaN"]
+    heads += [
+        "rel L2\nworse",
+        "budget",
+        "error /\nbudget",
+        "worst head\n/ budget",
+        "worst row\n/ budget",
+        "abs max",
+        "mean abs",
+        "MSE",
+        "cosine",
+        "NaN",
+    ]
     rows: list[Row | Heading] = []
     for group in groups(results.records):
         for variant in group.variants:
@@ -68,7 +86,7 @@ def _rows(record: Record, kinds: Sequence[str], several: bool) -> Iterator[Row]:
     failed = record.status is not Status.PASSED
     for output, errors in record.errors.items() or [("-", None)]:
         first = (f"  {record.workload.name}", *([output] if several else []))
-        cells = _cells(errors, kinds) if errors else ("-",) * (len(kinds) + 8)
+        cells = _cells(errors, kinds) if errors else ("-",) * (len(kinds) + 10)
         yield Row((*first, *cells, verdict), failed)
 
 
@@ -79,6 +97,7 @@ def _cells(errors: Errors, kinds: Sequence[str]) -> Sequence[str]:
     return (
         *(_rel_l2_on(kind, errors) for kind in kinds),
         *(_error(errors.rel_l2), _error(errors.budget_rel_l2), of_budget),
+        *("-" if share is None else f"{share:.0%}" for share in (errors.head_budget_share, errors.row_budget_share)),
         *(_error(getattr(errors, name)) for name in _SHOWN),
         "-" if errors.cosine is None else f"{errors.cosine:.7f}",
         f"{errors.nan_count}",

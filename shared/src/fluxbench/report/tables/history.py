@@ -46,7 +46,7 @@ def _table(timeline: Timeline, notes: list[str]) -> Table:
     return Table(
         columns=[Column(names, left=True), *map(Column, heads)],
         rows=[Row((variant, *map(_cell, timeline.records[variant]))) for variant in timeline.points],
-        caption=f"{timeline.where}: median sustained ms per call, 95% intervals in brackets or half of one after ±. "
+        caption=f"{timeline.where}: sustained ms per call, 95% intervals in brackets or half of one after ±. "
         "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its "
         "newest record (UTC); -: not measured.",
         notes=notes,

@@ -7,15 +7,16 @@ from collections.abc import Collection, Iterator
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
 from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import BURST, Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, burst_order, method, shape
+from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, method, shape
 from fluxbench.report.tables.not_passed import not_passed
 
-_NO_DIFFERENCE = "No measurable difference (=: 95% intervals of the {regime} ratio overlap): {sets}."
-_MANY_TIES = "=: no measurable difference to others of these, 95% intervals of the {regime} ratio overlap."
+_NO_DIFFERENCE = "No measurable difference (=): {sets}."
+_MANY_TIES = "=: no measurable difference to another of these."
 
 
 def blocks(results: Results) -> list[Block]:
@@ -42,15 +43,15 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     heads += ["burst\nms", "burst\nratio"] if regime != BURST else []
     rows: list[Row | Heading] = []
     for kind, entries in places.items():
-        if entries and kind == "quantized":
-            rows.append(Heading("quantized: looser error budgets, so ranked apart"))
-        share_of = peak if kind == "exact" or results.rate == "GB/s" else None  # narrow formats have another peak
+        if entries and kind != EXACT:
+            rows.append(Heading(f"{kind}: looser error budgets, so ranked apart"))
+        share_of = peak if kind != QUANTIZED or results.rate == "GB/s" else None  # narrow formats have another peak
         rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
     yield Table(
         columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
         rows=rows,
         caption=f"{caption} Ratio: time over {reference_variant(group.records)}'s, under 1 is faster; {INTERVALS}.",
-        notes=list(_notes(places, records, regime)),
+        notes=list(_notes(group, places, records, regime)),
     )
     yield from not_passed(group)
 
@@ -77,19 +78,19 @@ def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Col
     return Row(tuple(cells))
 
 
-def _notes(places: dict[str, list[Ranked]], records: list[Record], regime: str) -> Iterator[str]:
+def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record], regime: str) -> Iterator[str]:
     yield (
-        f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster, so a "
-        "wide interval can rank before a faster median."
-        + (" Each quantized kernel has an error budget of its own." if places["quantized"] else "")
+        f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster: "
+        f"{MEASURABLY}. So a wide interval can rank before a faster time."
+        + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
-    sets = [names for entries in places.values() for names in ties(entries)]
+    sets = [names for entries in places.values() for names in ties(group, entries)]
     if not sets:
-        yield "All differences are measurable: no two intervals overlap."
+        yield "All differences are measurable."
     elif sum(map(len, sets)) > legend.MANY:
-        yield _MANY_TIES.format(regime=regime)
+        yield _MANY_TIES
     else:
-        yield _NO_DIFFERENCE.format(regime=regime, sets="; ".join(" = ".join(names) for names in sets))
+        yield _NO_DIFFERENCE.format(sets="; ".join(" = ".join(names) for names in sets))
     if regime != BURST:
         yield from filter(None, map(burst_order, places.values()))
     yield from legend.notes(records)

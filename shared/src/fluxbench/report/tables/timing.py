@@ -12,7 +12,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.kernel_names import short_name
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, conditions, title
+from fluxbench.report.sentences import INTERVALS, conditions, statistic, title
 from fluxbench.report.tables.not_passed import not_passed
 
 _WORDS = {SUSTAINED: "sustained", BURST: "burst, from a device at rest"}
@@ -47,7 +47,8 @@ def _of_group(group: Group) -> Iterator[Block]:
         taken = conditions(timed, regime)
         if taken or (regime == ranks and not timed):
             words = _WORDS[regime] + (", which ranks" if regime == ranks else "")
-            caption = f"{name}: median time per call in ms, {INTERVALS}, by {group.axis}; {words}"
+            kind = f"{statistic(timed, regime)} " if timed else ""
+            caption = f"{name}: {kind}time per call in ms, {INTERVALS}, by {group.axis}; {words}"
             yield _by_workload(group, f"{caption}: {taken}" if taken else caption, time_in(regime))
     if timed:
         over = (

@@ -28,7 +28,7 @@ const COLUMNS = [
     ? element("a", { href: row.page.split("/").map(encodeURIComponent).join("/"), textContent: row.target }) : row.target },
   { key: "workload", title: "workload", value: row => row.workload },
   { key: "status", title: "status", value: row => row.status },
-  { key: "ms", title: "median, ms", number: true, value: row => time(row)?.ms,
+  { key: "ms", title: "time, ms", number: true, value: row => time(row)?.ms,
     draw: row => fixed(time(row).ms, places(time(row).ms, time(row).low, time(row).high)) },
   { key: "interval", title: "95% interval, ms", number: true, value: row => time(row) && time(row).high / time(row).low,
     draw: row => [brackets(time(row).ms, time(row).low, time(row).high), symbols(row)].filter(Boolean).join(" ") },

@@ -1,0 +1,112 @@
+"""Tables of unchanged kernels that share no run: the independent unit of the certificate's A/A."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fluxbench.analysis.certificate import trials
+from fluxbench.analysis.certificate.judging import as_measured
+from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.compare import compare
+from fluxbench.analysis.comparison.model import Comparison
+from fluxbench.records import files
+from fluxbench.records.fingerprint import PACKAGE
+from fluxbench.records.schema import RecordError
+from fluxbench.stats.proportions import upper_bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One measurement of the trials: its newest record's time (UTC), its card, and how many runs it has."""
+
+    measured_at: str
+    card: str | None
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tables:
+    """How many tables were compared that share no run, and how many of them have a significant change in any row."""
+
+    of: int
+    called: int
+
+    @property
+    def upper_bound(self) -> float:
+        """The one-sided 95% upper limit of the rate."""
+        return upper_bound(self.called, self.of)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Independent:
+    """The tables of pairs of runs within a session, and those of pairs between sessions, which are counted apart."""
+
+    sessions: tuple[Session, ...]
+    within: Tables
+    between: Tables
+
+
+def independent(sessions: Sequence[Trials]) -> Independent:
+    """Return the verdicts on disjoint pairs of runs: all runs count, and none is replaced."""
+    return Independent(
+        sessions=tuple(
+            Session(
+                measured_at=max((record.measured_at for record in one.records), default=""),
+                card=str(card) if (card := one.fingerprint.get("card")) else None,
+                runs=len(one.runs),
+            )
+            for one in sessions
+        ),
+        within=_tables(pair for one in sessions for pair in _within(one)),
+        between=_tables(pair for two in zip(sessions[::2], sessions[1::2], strict=False) for pair in _between(*two)),
+    )
+
+
+def earlier(folder: Path, present: Trials) -> list[Trials]:
+    """Return the published trials of a target's certificate that may be added to the present ones, the oldest first.
+
+    `folder` is `reports/<target>/certificate`. They must be of the same model of device, method version, driver and
+    packages; damaged ones are left out.
+    """
+    found: dict[tuple[object, ...], Trials] = {}
+    for path in (*sorted(folder.glob("history/*/trials.json.gz")), folder / "records" / "trials.json.gz"):
+        try:
+            content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
+            one = trials.read(content)
+        except (OSError, msgspec.DecodeError, RecordError):
+            continue
+        if _conditions(one) == _conditions(present) and _times(one) != _times(present):
+            found[_times(one)] = one
+    return list(found.values())
+
+
+def _times(of: Trials) -> tuple[object, ...]:
+    return tuple(record.measured_at for run in of.runs for record in run.records[:1])
+
+
+def _conditions(of: Trials) -> dict[str, object]:
+    """Return what must be equal for times to be of one kind."""
+    kept = ("device", "device_kind", "compute_capability", "mig", "driver")
+    fingerprint = {key: value for key, value in of.fingerprint.items() if key in kept or key.startswith(PACKAGE)}
+    return {**fingerprint, "method_version": of.records[0].method_version if of.records else None}
+
+
+def _within(session: Trials) -> Iterator[Comparison]:
+    for number in range(0, len(session.runs) - 1, 2):
+        yield compare(as_measured(session, number), as_measured(session, number + 1))
+
+
+def _between(before: Trials, after: Trials) -> Iterator[Comparison]:
+    for number in range(min(len(before.runs), len(after.runs))):
+        yield compare(as_measured(before, number), as_measured(after, number))
+
+
+def _tables(comparisons: Iterable[Comparison]) -> Tables:
+    compared = [one for one in comparisons if one.compared]
+    called = [one for one in compared if any(row.judged and row.judged.significant for row in one.rows)]
+    return Tables(of=len(compared), called=len(called))

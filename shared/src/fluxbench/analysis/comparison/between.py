@@ -1,0 +1,31 @@
+"""How far two runs may differ though nothing changed: what `environment/targets.toml` says of their target."""
+
+from __future__ import annotations
+
+import functools
+
+from fluxbench.core.settings import Settings
+from fluxbench.device import targets
+from fluxbench.device.model import Device
+from fluxbench.device.targets import BetweenRuns, Target
+from fluxbench.records.fingerprint import Fingerprint
+
+
+def between_runs(before: Fingerprint, after: Fingerprint) -> BetweenRuns:
+    """Return how far runs under two fingerprints differ beyond their processes, of one model of device.
+
+    Where a GPU's card is unknown, it is taken for another one. Raises `SetupError` outside of the repository.
+    """
+    target = _target(str(after.get("device_kind")), str(after.get("device")), bool(after.get("mig")))
+    return target.runs if same_card(before, after) else target.cards
+
+
+def same_card(before: Fingerprint, after: Fingerprint) -> bool:
+    """Whether both are of one card, or of a CPU, which has none."""
+    card = after.get("card")
+    return after.get("device_kind") == "cpu" or (card is not None and card == before.get("card"))
+
+
+@functools.cache
+def _target(kind: str, name: str, mig: bool) -> Target:
+    return targets.named(targets.target_name(Device(kind=kind, name=name, mig=mig)), Settings.load().root)

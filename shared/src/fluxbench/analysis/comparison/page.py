@@ -1,0 +1,55 @@
+"""All rows of a page -> the change of each, judged together, and the processes that are outlying."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from fluxbench.analysis.comparison.model import CellKey, OutlyingProcess, RowKey
+from fluxbench.device.targets import BetweenRuns
+from fluxbench.stats.pooling import effects
+from fluxbench.stats.significance import Change, Effect, VariantEffects, judge
+
+Sides = tuple[tuple[float, ...], tuple[float, ...]]  # the levels of a row before and after, one a process
+
+
+def changes(
+    rows: Mapping[RowKey, Sides],
+    between: Mapping[CellKey, BetweenRuns],
+    device: Effect | None = None,
+    *,
+    least: float = 0.0,
+) -> tuple[dict[RowKey, Change], Change | None, tuple[OutlyingProcess, ...]]:
+    """Return the change of each row, that of the device, which is one more variant of the page, and what is outlying.
+
+    Rows of a variant in a cell belong together where they have equally many processes. No change is significant up to
+    `least`, a share.
+    """
+    groups: dict[tuple[str, str, str, int, int], list[RowKey]] = {}
+    for key, (before, after) in rows.items():
+        groups.setdefault((*key[:3], len(before), len(after)), []).append(key)
+    found, outliers = effects(
+        [tuple(np.array([rows[key][side] for key in keys]) for side in (0, 1)) for keys in groups.values()],  # type: ignore[misc]
+        [between[which[:2]] for which in groups],
+    )
+    of_device = [VariantEffects(mean=device, departures=(), rows=(device,))] if device else []
+    judged = judge([*found, *of_device], least=least)
+    by_key = {
+        key: change
+        for keys, of_variant in zip(groups.values(), judged, strict=False)
+        for key, change in zip(keys, of_variant, strict=True)
+    }
+    names = list(groups)
+    outlying = tuple(
+        OutlyingProcess(
+            notebook=names[one.variant][0],
+            cell=names[one.variant][1],
+            variant=names[one.variant][2],
+            after=bool(one.side),
+            process=one.process + 1,
+            log_ratio=one.log_ratio,
+        )
+        for one in outliers
+    )
+    return {key: by_key[key] for key in rows}, judged[-1][0] if device else None, outlying

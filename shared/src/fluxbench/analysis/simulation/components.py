@@ -1,0 +1,176 @@
+"""The spreads of burst times, normalized to control, estimated from published runs: the components of variance.
+
+The logarithm of a process's time is the sum of the variant's at a workload, what a run adds to a variant, what it adds
+to one workload of it, what a process adds to the variant, and what it adds to one workload. Method of moments (Searle,
+Casella and McCulloch, Variance Components, 1992, chapter 3).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from fluxbench.analysis.certificate import trials
+from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.levels import normalized_levels
+from fluxbench.device.targets import BetweenRuns
+from fluxbench.records import files
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import Record, RecordError
+from fluxbench.stats.pooling import Levels, moderated, spread
+
+VariantKey = tuple[str, str]  # cell, variant
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One run: the levels of each variant, its workloads in order of their names, and where it was taken."""
+
+    name: str
+    card: str | None
+    method_version: int
+    levels: Mapping[VariantKey, Levels]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Components:
+    """Standard deviations, shares: those of processes by variant, moderated; and of runs, None where unknown."""
+
+    runs: tuple[str, ...]  # of the notebook, from which the processes' part comes
+    workloads: int
+    process: tuple[float, ...]  # common to a variant's workloads
+    workload: tuple[float, ...]  # one workload's own
+    same_card: BetweenRuns | None
+    other_card: BetweenRuns | None
+
+    @property
+    def correlation(self) -> float:
+        """The correlation between two workloads of a variant within a process, over all variants."""
+        common, own = (math.fsum(one**2 for one in part) for part in (self.process, self.workload))
+        return common / (common + own)
+
+
+def published(root: Path, target: str, notebook: str) -> Components | None:
+    """Return the components of a target's newest published method version; None where no page has burst times."""
+    reports = root / "reports" / target
+    folders = [reports / notebook / "records", *sorted((reports / notebook / "history").glob("*"), reverse=True)]
+    pages = [page for folder in folders if (page := _page(folder)) and page.levels]
+    if not pages:
+        return None
+    alike = [page for page in pages if page.method_version == pages[0].method_version]
+    measured = [_trials(path, target) for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))]
+    return components(alike, [runs for runs in measured if runs])
+
+
+def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Components:
+    """Return the components of pages of one method version, and of sessions: runs on one card each."""
+    common = [key for key in pages[0].levels if all(_alike(page, pages[0], key) for page in pages)]
+    parts = [spread([page.levels[key] for page in pages]) for key in common]
+    means, rests = (moderated(part) for part in zip(*parts, strict=True))
+    count = max(len(pages[0].levels[key]) for key in common)
+    return Components(
+        runs=tuple(page.name for page in pages),
+        workloads=count,
+        process=tuple(
+            math.sqrt(max(0.0, mean.value - rest.value / count)) for mean, rest in zip(means, rests, strict=True)
+        ),
+        workload=tuple(math.sqrt(rest.value) for rest in rests),
+        same_card=between_runs(max(sessions, key=len)) if sessions else None,
+        other_card=between_runs(pages) if len({page.card for page in pages}) == len(pages) > 1 else None,
+    )
+
+
+def between_runs(runs: Sequence[Run]) -> BetweenRuns:
+    """Return how far runs differ beyond their processes, over the variants that all have.
+
+    Variants of one cell share libraries and kernels: each cell counts once in the degrees of freedom.
+    """
+    keys = [key for key in runs[0].levels if all(_alike(run, runs[0], key) for run in runs)]
+    of_variant, of_workload = [], []
+    for key in keys:
+        levels = np.array([run.levels[key] for run in runs])  # [runs, workloads, processes]
+        mean, rest = spread(list(levels))
+        processes, workloads = levels.shape[2], levels.shape[1]
+        means = levels.mean(axis=2)
+        apart = means - means.mean(axis=1, keepdims=True)
+        own = 0.0
+        if workloads > 1:
+            free = (len(runs) - 1) * (workloads - 1)
+            own = float(((apart - apart.mean(axis=0)) ** 2).sum()) / free - rest.value / processes
+        of_workload.append(own)
+        of_variant.append(float(means.mean(axis=1).var(ddof=1)) - mean.value / processes - own / workloads)
+    return BetweenRuns(
+        variant=math.sqrt(max(0.0, float(np.mean(of_variant)))),
+        workload=math.sqrt(max(0.0, float(np.mean(of_workload)))),
+        df=(len(runs) - 1) * len({cell for cell, _ in keys}),
+        source=", ".join(run.name for run in runs),
+    )
+
+
+def of_trials(measured: Trials, target: str) -> list[Run]:
+    """Return the runs of the certificate's trials; each base kernel is a cell of its forms."""
+    found = []
+    for number, run in enumerate(measured.runs, start=1):
+        by_base = [msgspec.structs.replace(r, cell=measured.variants[r.variant].base) for r in run.records]
+        controls = {record.cell: run.control for record in by_base if run.control}
+        if levels := _levels(by_base, controls):
+            card = str(measured.fingerprint.get("card"))
+            name = f"{target} certificate, run {number}"
+            found.append(Run(name=name, card=card, method_version=by_base[0].method_version, levels=levels))
+    return found
+
+
+def _trials(path: Path, target: str) -> list[Run]:
+    try:
+        content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
+        return of_trials(trials.read(content), target)
+    except (OSError, msgspec.DecodeError, RecordError):
+        return []
+
+
+def _page(folder: Path) -> Run | None:
+    """Return the run that a folder holds, None of none; damaged files are left out."""
+    records: list[Record] = []
+    controls: dict[str, ControlTimes] = {}
+    for path in files.paths(folder):
+        try:
+            records += files.read(path)
+            if control := files.read_control(folder, files.cell_of(path)):
+                controls[files.cell_of(path)] = control
+        except (OSError, RecordError):
+            continue
+    if not records:
+        return None
+    first = records[0]
+    card = first.fingerprint.get("card")
+    return Run(
+        name=f"{max(record.measured_at for record in records)[:10]}, card {card}",
+        card=str(card) if card else None,
+        method_version=first.method_version,
+        levels=_levels(records, controls),
+    )
+
+
+def _levels(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> dict[VariantKey, Levels]:
+    """Return the levels of each variant that has burst times of several processes at its workloads."""
+    found: dict[VariantKey, dict[str, tuple[float, ...]]] = {}
+    for record in records:
+        beside = controls[record.cell].samples_ms.get(record.variant) if record.cell in controls else None
+        if record.burst and beside and 1 < len(beside) == len(record.burst.samples_ms) and all(beside):
+            levels = normalized_levels(record.burst.samples_ms, beside)
+            found.setdefault((record.cell, record.variant), {})[record.workload.name] = levels
+    return {
+        key: np.array([by_workload[name] for name in sorted(by_workload)])
+        for key, by_workload in found.items()
+        if len({len(levels) for levels in by_workload.values()}) == 1
+    }
+
+
+def _alike(run: Run, other: Run, key: VariantKey) -> bool:
+    return key in run.levels and run.levels[key].shape == other.levels[key].shape

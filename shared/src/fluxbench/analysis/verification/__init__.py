@@ -1,0 +1,1 @@
+"""Whether records follow from the samples published beside them."""

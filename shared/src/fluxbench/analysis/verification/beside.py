@@ -1,0 +1,182 @@
+"""Whether what lies beside records is of the same device, and can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from fluxbench import variants
+from fluxbench.analysis.verification.cell import CONTROL, Cell
+from fluxbench.analysis.verification.origin import device_of
+from fluxbench.analysis.verification.problem import Finding, Findings, Kind, finding
+from fluxbench.device.model import Device
+from fluxbench.device.peaks import peak
+from fluxbench.records import fingerprint
+from fluxbench.records.schema import BURST, Record
+from fluxbench.variants._base import YES, Variant
+
+_SAME_CYCLES = 0.03  # by which the control kernel's cycles differ between cells of one model of device
+_LEAST_CELLS = 3  # of which the middle is known to be none's own
+_EQUAL_MS = 2e-6
+_VARY = ("workloads", "shapes", "references", "cell", "left_out", "regimes", "other_results", "lock", "library_lock")
+
+
+def of_cell(cell: Cell) -> Findings:
+    """Yield what is wrong with a cell as a whole."""
+    yield from cell.damaged
+    of_prints: dict[str, set[str]] = {}
+    for record in cell.records:
+        named = {**record.fingerprint, "measured_at": record.measured_at, "method_version": record.method_version}
+        named |= {f"version of {name}": value for name, value in record.versions.items()}
+        for key, value in named.items():
+            of_prints.setdefault(key, set()).add(str(value))
+    for key, values in of_prints.items():
+        if len(values) > 1:
+            yield finding(Kind.SEVERAL, what=key, got=" and ".join(sorted(values)))
+    first = next((record for record in cell.records if record.fingerprint.get("device")), None)
+    if first is None:
+        return
+    if cell.device is not None:
+        yield from _device_file(cell.device, first)
+    if cell.rates is not None:
+        yield from _rates(cell.rates, first)
+    for name, found in (cell.capabilities or {}).items():
+        yield from _capabilities(name, found)
+    yield from _control(cell)
+
+
+def _device_file(file: Mapping[str, Any], record: Record) -> Findings:
+    named = file.get("device")
+    if not isinstance(named, dict) or not named:
+        yield finding(Kind.DEVICE_FILE, name="device", rule="name a device", got=named)
+        return
+    capability = named.get("compute_capability")
+    keys = {"name": "device", "kind": "device_kind", "driver": "driver", "cuda": "cuda_driver", "card": "card"}
+    keys |= {"power_limit_w": "power_limit_w", "mig": "mig", "ecc": "ecc", "compute_mode": "compute_mode"}
+    pairs = [(key, named.get(key), record.fingerprint[of]) for key, of in keys.items() if of in record.fingerprint]
+    dotted = ".".join(map(str, capability)) if isinstance(capability, list) else None
+    pairs += [("compute_capability", dotted, record.fingerprint.get("compute_capability"))]
+    for key, here, there in pairs:
+        if here != there:
+            yield finding(Kind.OTHER_DEVICE_FILE, name=key, expected=there, got=here)
+    limits = {"memory_bytes": 2**45, "sm_clock_max_mhz": 10_000}
+    if rates := peak(device_of(record)):
+        limits["sm_clock_max_mhz"] = rates.limits.sm_clock_mhz
+        full = Device(kind="cuda", name=str(named.get("name")), memory_bytes=named.get("memory_bytes"))
+        if peak(full) is None:
+            yield finding(
+                Kind.DEVICE_FILE, name="memory_bytes", rule="be that of the card", got=named.get("memory_bytes")
+            )
+    for key, most in limits.items():
+        value = named.get(key)
+        if isinstance(value, int | float) and not 0 < value <= most:
+            yield finding(Kind.DEVICE_FILE, name=key, rule=f"be at most {most:,}", got=value)
+
+
+def _rates(file: Mapping[str, Any], record: Record) -> Findings:
+    own = file.get("fingerprint")
+    if isinstance(own, dict) and own.get("device") and (other := fingerprint.another_device(record.fingerprint, own)):
+        yield finding(Kind.RATES, name="fingerprint", rule=f"be of {other[0]}", got=other[1])
+    rates = peak(device_of(record))
+    if rates is None:
+        return
+    for key, most in (("matmul_tflops", rates.limits.tflops()), ("copy_gb_s", rates.limits.gb_s())):
+        value = file.get(key)
+        if isinstance(value, int | float) and not 0 < value <= most:
+            yield finding(Kind.RATES, name=key, rule=f"be at most {most:,.0f}, the device's limit", got=value)
+
+
+def _capabilities(name: str, found: Mapping[str, Any]) -> Findings:
+    try:
+        variant = variants.find(name).variant
+    except ValueError:
+        yield finding(Kind.UNKNOWN_VARIANT, variant=name)
+        return
+    declared = _declared(variant)
+    for key, result in found.items():
+        status, reason = (
+            (result.get("status"), result.get("reason"))
+            if isinstance(result, dict)
+            else str(result).partition(": ")[::2]  # as schema 1 kept them
+        )
+        if key not in declared:
+            yield finding(Kind.CAPABILITY, variant=name, key=key, rule="be one that it declares", got=status)
+        elif status not in ("yes", "no", "wrong"):
+            yield finding(Kind.CAPABILITY, variant=name, key=key, rule="be yes, no or wrong", got=status)
+        elif (status == "yes") == bool(reason):
+            yield finding(Kind.CAPABILITY, variant=name, key=key, rule="have a reason unless it is yes", got=status)
+
+
+def _declared(variant: Variant) -> set[str]:
+    """Return the capabilities that are tried of a variant at most."""
+    declared = variant.capabilities
+    keys = {*declared.dtypes, *declared.computes_in, *(f"head_dim {head_dim}" for head_dim in declared.head_dims)}
+    return keys | {key for key in ("causal", "gqa", "backward", "varlen") if getattr(declared, key) is YES}
+
+
+def _control(cell: Cell) -> Findings:
+    """Yield in what the control kernel's times are not those of the samples."""
+    series = [one for one in cell.samples or () if one.variant in CONTROL]
+    if cell.samples is None or (cell.control is None and not series):
+        return
+    if cell.control is None:
+        yield finding(Kind.CONTROL, beside="all", expected=f"{len(series)} series", got="none")
+        return
+    expected: dict[str, dict[int, list[float]]] = {}
+    for one in series:
+        ranked = next(
+            (
+                other.series().ranked(one.samples_ms)
+                for other in cell.samples
+                if (other.variant, other.process, other.regime) == (one.beside, one.process, BURST)
+                and len(other.samples_ms) == len(one.samples_ms)
+            ),
+            None,
+        )
+        if one.beside and ranked is not None:
+            expected.setdefault(one.beside, {})[one.process] = ranked
+    for name in expected.keys() | cell.control.samples_ms.keys():
+        of_samples = list(expected.get(name, {}).values())
+        of_file = [part for part in cell.control.samples_ms.get(name, ()) if part]
+        flat = [[sample for part in parts for sample in part] for parts in (of_samples, of_file)]
+        if len(flat[0]) != len(flat[1]) or any(
+            abs(a - b) > _EQUAL_MS * max(1.0, b) for a, b in zip(*flat, strict=True)
+        ):
+            middles = [f"{len(times)} times, median {median(times):.6g} ms" if times else "none" for times in flat]
+            yield finding(Kind.CONTROL, beside=name, expected=middles[0], got=middles[1])
+
+
+def controls(cells: Sequence[Cell]) -> list[tuple[Cell, Finding]]:
+    """Return the cells in which the control kernel took other cycles than in most cells of that model of device.
+
+    It is machine code, so that its cycles depend on the chip alone; a CPU's depend on much else.
+    """
+    cycles: dict[tuple[str, str], list[tuple[Cell, float]]] = {}
+    for cell in cells:
+        device = next((device_of(record) for record in cell.records if record.fingerprint.get("device")), None)
+        if cell.control and device and device.kind == "cuda" and (found := _cycles(cell)):
+            cycles.setdefault((device.name, cell.control.kernel), []).append((cell, found))
+    wrong = []
+    for those in cycles.values():
+        middle = median(found for _, found in those)
+        if len(those) >= _LEAST_CELLS:
+            wrong += [
+                (cell, finding(Kind.CONTROL_CYCLES, expected=middle, got=found))
+                for cell, found in those
+                if abs(found / middle - 1) > _SAME_CYCLES
+            ]
+    return wrong
+
+
+def _cycles(cell: Cell) -> float | None:
+    """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of its rounds, median."""
+    clocks = [
+        clock
+        for one in cell.samples or ()
+        if one.regime == BURST and one.workload
+        for clock in one.sm_clock_mhz
+        if clock
+    ]
+    times = [sample for one in cell.samples or () if one.variant in CONTROL for sample in one.samples_ms]
+    return median(times) * median(clocks) * 1e3 if times and clocks else None

@@ -1,0 +1,181 @@
+"""The files of one cell as they are published: its records and all that lies beside them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from fluxbench.analysis.verification.problem import Finding, Kind, finding
+from fluxbench.bench.series import Series
+from fluxbench.records import files
+from fluxbench.records.files import ControlTimes
+from fluxbench.records.schema import BURST, NotNegative, Positive, Record, RecordError
+
+CONTROL = ("control_kernel", "sentinel")  # the second of schema 1
+_SAMPLES = (".samples.json.gz", ".samples.json")
+_RATES = ("rates.json", "ceilings.json")
+_MOST_BYTES = 256 << 20  # of a file, decompressed
+
+
+class Sampled(Struct, frozen=True, kw_only=True):
+    """One series of `<cell>.samples.json.gz`, see `bench.samples`."""
+
+    process: int
+    variant: str
+    regime: str
+    samples_ms: tuple[Positive, ...]
+    workload: str | None = None  # None: the control kernel's
+    beside: str | None = None  # whose rounds the control kernel's samples are of
+    calls_per_sample: int = 1
+    ranked_over: Annotated[int, Meta(ge=1)] = 1
+    ranked: tuple[int, ...] = ()
+    sm_clock_mhz: tuple[NotNegative | None, ...] = ()
+    power_w: tuple[NotNegative | None, ...] = ()
+    temperature_c: tuple[float | None, ...] = ()
+    throttle_reasons: tuple[tuple[str, ...] | None, ...] = ()
+    reference_ms: tuple[Positive, ...] = ()
+    worker: int | None = None  # since method version 7, as the three below: in which of all workers
+    reference: str | None = None
+    settled: bool | None = None  # of a block
+    ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` where lists are not of the samples, or none is ranked."""
+        lists = [self.ranked, self.sm_clock_mhz, self.power_w, self.temperature_c, self.throttle_reasons]
+        lists += [self.reference_ms] * (self.regime == BURST)
+        if not self.samples_ms or (self.workload and any(len(one) != len(self.samples_ms) for one in lists)):
+            raise ValueError(f"a series of {self.variant} must say as much of each sample, and have some")
+        if self.workload and not any(self.ranked):
+            raise ValueError(f"a series of {self.variant} must have a sample that is ranked")
+
+    @property
+    def warm_up(self) -> int:
+        """How many samples come before the first one that is ranked; none in burst."""
+        return 0 if self.regime == BURST else next((i for i, one in enumerate(self.ranked) if one), len(self.ranked))
+
+    @property
+    def off(self) -> list[bool]:
+        """By sample, whether it was taken out after the warm-up."""
+        begin = self.warm_up
+        return [not one and index >= begin for index, one in enumerate(self.ranked)]
+
+    def series(self) -> Series:
+        """Return it as the series that it was written from."""
+        return merged([self])
+
+
+def merged(blocks: Sequence[Sampled]) -> Series:
+    """Return several series of one variant in a process as one, warm-ups first, as `bench.series.sustained` does."""
+    parts = []
+    for warm in (True, False):
+        for block in blocks:
+            part = slice(0, block.warm_up) if warm else slice(block.warm_up, None)
+            parts += list(zip(block.samples_ms[part], block.off[part], strict=True))
+    return Series(
+        regime=blocks[0].regime,
+        samples_ms=[sample for sample, _ in parts],
+        spans=[(0.0, 0.0)] * len(parts),
+        states=[None] * len(parts),
+        off=[off for _, off in parts],
+        reasons=frozenset(),
+        warm_up=sum(block.warm_up for block in blocks),
+        calls=blocks[0].calls_per_sample,
+        windows=blocks[0].ranked_over,
+    )
+
+
+class _Samples(Struct):
+    series: tuple[Sampled, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """What is published of a cell; None where there is no such file."""
+
+    path: Path  # of its records
+    records: Sequence[Record]
+    samples: Sequence[Sampled] | None = None
+    control: ControlTimes | None = None
+    capabilities: dict[str, dict[str, Any]] | None = None
+    device: dict[str, Any] | None = None
+    rates: dict[str, Any] | None = None
+    damaged: Sequence[Finding] = field(default_factory=tuple)
+
+    @cached_property
+    def by_pair(self) -> dict[tuple[str, str | None], list[Sampled]]:
+        """The series of each variant and workload, as they were taken."""
+        found: dict[tuple[str, str | None], list[Sampled]] = {}
+        for one in self.samples or ():
+            found.setdefault((one.variant, one.workload), []).append(one)
+        return found
+
+
+def read(path: Path, records: Sequence[Record] | None = None, homes: Sequence[Path] = ()) -> Cell:
+    """Return the cell of a record file, with what lies beside it; `records` are those that could be read.
+
+    The device's files may be in one of `homes` too, the folders of a build's other cells. Raises `OSError`, and
+    `RecordError` where the records themselves cannot be read. Other damage is in `damaged`.
+    """
+    damaged: list[Finding] = []
+
+    def beside(*names: str, homes: Sequence[Path] = ()) -> dict[str, Any] | None:
+        for near in (home / name for home in (path.parent, *homes) for name in names):
+            if near.is_file():
+                try:
+                    found = json.loads(content(near))
+                    if not isinstance(found, dict):
+                        raise ValueError("another kind of value")
+                    return found
+                except RecordError as error:
+                    damaged.append(finding(Kind.DAMAGED, file=near.name, why=str(error)))
+                except (ValueError, OSError, RecursionError):
+                    damaged.append(finding(Kind.DAMAGED, file=near.name, why="it must hold one JSON object"))
+        return None
+
+    name = files.cell_of(path)
+    samples = beside(*(name + suffix for suffix in _SAMPLES))
+    series = capabilities = control = None
+    try:
+        series = msgspec.convert(samples, _Samples).series if samples is not None else None
+    except (msgspec.ValidationError, RecursionError) as error:
+        damaged.append(finding(Kind.DAMAGED, file=name + _SAMPLES[0], why=f"it must hold series: {error}"))
+    if found := beside(f"{name}.capabilities.json"):
+        try:
+            capabilities = msgspec.convert(found.get("variants", {}), dict[str, dict[str, Any]])
+        except msgspec.ValidationError as error:
+            damaged.append(finding(Kind.DAMAGED, file=f"{name}.capabilities.json", why=str(error)))
+    try:
+        control = files.read_control(path.parent, name)
+    except (RecordError, OSError) as error:
+        damaged.append(finding(Kind.DAMAGED, file="", why=str(error)))
+    return Cell(
+        path=path,
+        records=files.read(path) if records is None else records,
+        samples=series,
+        control=control,
+        capabilities=capabilities,
+        device=beside("device.json", homes=homes),
+        rates=beside(*_RATES, homes=homes),
+        damaged=tuple(damaged),
+    )
+
+
+def content(file: Path) -> bytes:
+    """Return what a file holds, decompressed. Raises `OSError`, and `RecordError` where that is too much."""
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+        try:
+            found = opened.read(_MOST_BYTES + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise RecordError(f"it cannot be decompressed: {error}") from error
+    if len(found) > _MOST_BYTES:
+        raise RecordError(f"it must hold at most {_MOST_BYTES >> 20} MiB, got more")
+    return found

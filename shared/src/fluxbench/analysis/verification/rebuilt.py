@@ -1,0 +1,202 @@
+"""A variant's timings, computed again from its cell's series."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median, mode
+
+from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled, merged
+from fluxbench.bench import recording
+from fluxbench.bench.collected import Trial
+from fluxbench.bench.events import Timed
+from fluxbench.bench.series import ProcessSeries, against_one
+from fluxbench.records.schema import BURST, SUSTAINED, Timing
+
+ESTIMATED_FROM = 7  # the method version from which on `bench.recording` computes timings as it does now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What a timing must be; before `ESTIMATED_FROM` without its intervals, whose estimator is gone."""
+
+    samples_ms: Sequence[Sequence[float]]
+    discarded: int
+    reference_variant: str
+    median_ms: float
+    ratio: float
+    quotients: Sequence[Sequence[float]]  # by process, samples over the reference's
+    timing: Timing | None = None  # all of it, from `ESTIMATED_FROM` on
+
+
+@dataclass(eq=False)
+class _Taken:
+    """The series of one trial, and the worker that it was taken in."""
+
+    process: int
+    variant: str
+    worker: int = 0
+    reference: str | None = None  # where its series name it
+    series: dict[tuple[str, str], Sampled] = field(default_factory=dict)  # by workload and regime
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether it is a reference's: its burst samples are those beside it, or it has a block alone."""
+        return all(one.samples_ms == one.reference_ms for (_, regime), one in self.series.items() if regime == BURST)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether a worker began with it: a reference has burst samples once."""
+        return self.is_reference and any(regime == BURST for _, regime in self.series)
+
+
+class Rebuilt:
+    """The trials of a cell, from the order of its series.
+
+    Where these do not name their worker, one begins with a process or with burst samples of the reference.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        self._trials = _trials(cell.samples or ())
+        self._references = {
+            trial.worker: trial.reference or trial.variant
+            for trial in self._trials
+            if trial.reference or trial.is_reference
+        }
+
+    @property
+    def references(self) -> set[str]:
+        """The variants that were a reference."""
+        return set(self._references.values())
+
+    def timings(self, variant: str, method_version: int) -> Mapping[str, Mapping[str, Expected]]:
+        """Return the timings of a variant by workload and regime."""
+        workloads = dict.fromkeys(
+            workload for trial in self._trials if trial.variant == variant for workload, _ in trial.series
+        )
+        taken = {workload: self._taken(variant, workload) for workload in workloads}
+        processes = max(map(len, taken.values()), default=0)
+        taken = {workload: its for workload, its in taken.items() if its and len(its) == processes}
+        found = {workload: _plain(variant, its) for workload, its in taken.items()}
+        if method_version < ESTIMATED_FROM:
+            return found
+        exact = recording.timings_of(variant, taken)
+        return {
+            workload: {
+                regime: dataclasses.replace(found[workload][regime], timing=timing)
+                for regime, timing in by_regime.items()
+            }
+            for workload, by_regime in exact.items()
+        }
+
+    def _taken(self, variant: str, workload: str) -> list[ProcessSeries]:
+        """Return what each process took of a variant at a workload, as `bench.series.of` does."""
+        by_process = {
+            trial.process: trial
+            for trial in self._trials
+            if trial.variant == variant and (workload, BURST) in trial.series
+        }
+        return [self._of_process(by_process[process], workload) for process in sorted(by_process)]
+
+    def _of_process(self, trial: _Taken, workload: str) -> ProcessSeries:
+        beside = self._beside(trial, workload)
+        reference = self._references.get(trial.worker, "")
+        own = beside if trial.variant == reference and beside else [trial]
+        blocks = [one.series[workload, SUSTAINED] for one in own if (workload, SUSTAINED) in one.series]
+        anchors = [one.series[workload, SUSTAINED] for one in beside]
+        burst = trial.series[workload, BURST]
+        timed = Timed(
+            variant=trial.variant,
+            reference=reference,
+            process=trial.process,
+            workloads=(workload,),
+            began=0.0,
+            ended=0.0,
+            slept_s=0.0,
+        )
+        return ProcessSeries(
+            trial=Trial(timed, trial.worker),
+            own=[],
+            burst=burst.series(),
+            beside_ms=burst.reference_ms,
+            sustained=merged(blocks) if blocks else None,
+            anchor=merged(anchors) if anchors else None,
+        )
+
+    def _beside(self, trial: _Taken, workload: str) -> list[_Taken]:
+        """Return the reference's trials just before and after one in its worker; of its own, all of them."""
+        name = self._references.get(trial.worker)
+        of_worker = [one for one in self._trials if one.worker == trial.worker]
+        references = [one for one in of_worker if one.variant == name and (workload, SUSTAINED) in one.series]
+        if trial.variant == name:
+            return references
+        place = of_worker.index(trial)
+        before = [one for one in references if of_worker.index(one) < place]
+        after = [one for one in references if of_worker.index(one) > place]
+        return [*before[-1:], *after[:1]]
+
+
+def _trials(series: Sequence[Sampled]) -> list[_Taken]:
+    trials: list[_Taken] = []
+    ended = True
+    for one in series:
+        if one.variant in CONTROL or one.workload is None:
+            ended = True
+            continue
+        key = (one.workload, one.regime)
+        last = trials[-1] if trials else None
+        if ended or last is None or (last.process, last.variant) != (one.process, one.variant) or key in last.series:
+            last = _Taken(one.process, one.variant, one.worker or 0, one.reference)
+            trials.append(last)
+        last.series[key] = one
+        ended = False
+    worker, process = 0, None
+    for trial in trials if not all(one.worker for one in trials) else ():
+        worker += trial.is_first or trial.process != process
+        trial.worker, process = worker, trial.process
+    return trials
+
+
+def _plain(variant: str, taken: Sequence[ProcessSeries]) -> dict[str, Expected]:
+    """Return timings by medians, as before `ESTIMATED_FROM`, without intervals."""
+    reference = mode(one.trial.timed.reference for one in taken)
+    against = against_one(taken)
+    found = {
+        BURST: _expected(
+            variant,
+            reference,
+            [(one.burst.ranked(), one.burst.counts) for one in taken],
+            [
+                [a / b for a, b in zip(one.burst.ranked(), one.burst.ranked(one.beside_ms), strict=True)]
+                for one in against
+            ],
+        )
+    }
+    if all(one.sustained and one.anchor for one in taken):
+        loaded = [one.sustained for one in taken if one.sustained]
+        middle = median(sample for one in against if one.anchor for sample in one.anchor.ranked())
+        found[SUSTAINED] = _expected(
+            variant,
+            reference,
+            [(one.ranked(), one.counts) for one in loaded],
+            [[sample / middle for sample in one.sustained.ranked()] for one in against if one.sustained],
+        )
+    return found
+
+
+def _expected(
+    variant: str,
+    reference: str,
+    ranked: Sequence[tuple[Sequence[float], Sequence[bool]]],
+    quotients: Sequence[Sequence[float]],
+) -> Expected:
+    samples_ms = [samples for samples, _ in ranked]
+    return Expected(
+        samples_ms=samples_ms,
+        discarded=sum(len(counts) - sum(counts) for _, counts in ranked),
+        reference_variant=reference,
+        median_ms=median(sample for part in samples_ms for sample in part),
+        ratio=1.0 if variant == reference else median(quotient for part in quotients for quotient in part),
+        quotients=quotients,
+    )

@@ -1,0 +1,128 @@
+"""Whether times can be believed: decided here, from what workers report, and only where two processes agree.
+
+A process shares a busy machine with others, so one alone that looks odd decides nothing, unless it is the only one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from statistics import median
+
+from fluxbench.bench.collected import Collected, Trial
+from fluxbench.bench.events import BlockSamples
+from fluxbench.bench.series import ProcessSeries
+from fluxbench.records.schema import BURST, SUSTAINED, Flag
+from fluxbench.records.status import FlagKind
+
+_AGREE = 2  # processes
+_REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, side by side on a GPU
+# A sustained call over a burst one, where the reference's is no less. Sustained clocks are lower, never higher: the
+# least of 246 published on the H200 is 0.990. Two events (up to 2.9 us) and a code that is not in the instruction cache
+# are in the burst time alone: of 0.1 ms a few percent. So what is under 0.8 has left out at least a tenth of its work.
+_SUSTAINED_FROM = 0.8
+_GPU_FROM_MS = 0.1
+_CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
+_CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
+_BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
+_ASIDE = 0.5  # of a call's processor time
+_ASIDE_FROM_MS = 10.0  # OpenMP's threads spin for some milliseconds after each parallel part: up to 8 were seen
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Why the times of a variant at a workload are not believed."""
+
+    reason: str
+    flag: Flag
+
+
+def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *, on_gpu: bool) -> Doubt | None:
+    """Return why these processes' times of a variant at a workload are not believed, or None."""
+    rules = (_repeated(each, workload) for each in taken), (_sustained(each, workload, on_gpu) for each in taken)
+    windows = (_windows(each, on_gpu) for each in taken)
+    threads = (_threads(each, collected, workload) for each in taken)
+    for found in (*rules, windows, threads):
+        told = [each for each in found if each is not None]
+        doubts = [each for each in told if isinstance(each, Doubt)]
+        if doubts and len(doubts) >= min(_AGREE, len(told)):
+            return doubts[0]
+    return None
+
+
+# Each of these returns a doubt, False where there is none, or None where a process tells nothing.
+_Found = Doubt | bool | None
+
+
+def _repeated(each: ProcessSeries, workload: str) -> _Found:
+    share = each.trial.timed.repeated_over_new.get(workload)
+    if share is None:
+        return None
+    said = f"skips work on inputs that it has seen: a call on repeated inputs takes {share:.0%} of one on new inputs"
+    return share < _REPEATED_FROM and Doubt(said, Flag(kind=FlagKind.SKIPS_WORK, regime=BURST, value=share))
+
+
+def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
+    if each.sustained is None or each.anchor is None:
+        return None
+    shortest = median if on_gpu else min  # other programs only make a call longer
+    new_ms, beside_ms = shortest(each.burst.samples_ms), shortest(each.beside_ms)
+    if new_ms < (_GPU_FROM_MS if on_gpu else _CPU_FROM_MS):
+        return None
+    repeated_ms, reference_ms = median(each.sustained.ranked()), median(each.anchor.ranked())
+    usual = min(1.0, reference_ms / beside_ms)  # over 1 where clocks fall, or where its launch takes longer than it
+    if repeated_ms >= (_SUSTAINED_FROM if on_gpu else _CPU_SUSTAINED_FROM) * usual * new_ms:
+        return False
+    said = f"skips work on inputs that it has seen: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on"
+    flag = Flag(kind=FlagKind.SKIPS_WORK, regime=SUSTAINED, value=repeated_ms / new_ms)
+    return Doubt(f"{said} new ones; of the reference {reference_ms:.4g} and {beside_ms:.4g} ms", flag)
+
+
+def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
+    if not (blocks := each.trial.blocks):
+        return None
+    in_calls_s = sum(map(sum, (_in_calls_s(block, on_gpu) for block in blocks)))
+    wall_s = sum(end - begin for block in blocks for begin, end in block.windows)
+    if in_calls_s >= _BUSY_FROM * wall_s:
+        return False
+    said = f"works outside of its calls: {in_calls_s:.3g} s in calls of windows that lasted {wall_s:.3g} s"
+    aside = Flag(kind=FlagKind.WORKS_ASIDE, regime=SUSTAINED, value=wall_s / max(in_calls_s, 1e-9) - 1)
+    return Doubt(said, aside)
+
+
+def _in_calls_s(block: BlockSamples, on_gpu: bool) -> Iterator[float]:
+    """Yield the seconds of each window's calls: the timed ones, and on a GPU the one before them."""
+    samples, counts = block.samples_ms, block.calls
+    for index, first in zip(range(len(block.windows)), cycle(samples), strict=False):
+        timed_ms = sum(counts[workload] * samples[workload][index] for workload in samples)
+        yield (timed_ms + on_gpu * samples[first][index]) / 1e3
+
+
+def _threads(each: ProcessSeries, collected: Collected, workload: str) -> _Found:
+    reference = _reference(each.trial, collected, workload)
+    if reference is None or each.trial.is_reference:
+        return None
+    call_ms = median(reference.rounds.processor.call_cpu_ms[workload])  # type: ignore[union-attr]
+    own_ms, usual_ms = (_aside_ms(trial, workload) for trial in (each.trial, reference))
+    if own_ms - usual_ms <= max(_ASIDE_FROM_MS, _ASIDE * call_ms):
+        return False
+    said = f"works outside of its calls: other threads took {own_ms:.4g} ms before a call, {usual_ms:.4g} ms beside"
+    flag = Flag(kind=FlagKind.WORKS_ASIDE, regime=BURST, value=(own_ms - usual_ms) / call_ms)
+    return Doubt(f"{said} the reference, whose call takes {call_ms:.4g} ms of all threads", flag)
+
+
+def _reference(trial: Trial, collected: Collected, workload: str) -> Trial | None:
+    """Return the reference's own burst trial in the same worker, where processor time is known."""
+    for other in collected.trials:
+        rounds = other.timed.burst
+        if other.worker == trial.worker and other.is_reference and rounds and rounds.processor:
+            return other if workload in rounds.samples_ms and trial.rounds.processor else None
+    return None
+
+
+def _aside_ms(trial: Trial, workload: str) -> float:
+    """Return the processor time of other threads in a rest and before a call."""
+    processor = trial.rounds.processor
+    assert processor is not None
+    return median(processor.resting_ms) + median(processor.others_ms[workload])

@@ -1,0 +1,158 @@
+"""What timed calls get: contents that nobody can know before the process makes them, with what their outputs must be.
+
+Seeds and positions come from the system's own source of randomness. Of each content a few rows of the right outputs are
+known in float64, of at least one all. Contents are copied into tensors whose addresses stay; a kernel never gets the
+originals.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fluxbench import operations
+from fluxbench.correctness.case import Case
+from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.workload import Workload
+
+POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
+_WHOLE_POOL = 4  # contents of an operation that knows no single rows
+_CPU_POOL, _CPU_WHOLE_POOL = 6, 2
+_MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Inputs of a call, and rows of its right outputs at some tokens."""
+
+    inputs: Tensors
+    positions: Tensors  # by output, [count], int64, ascending
+    rows: Tensors  # by output, [batch, count, ...], float64
+    expected: Tensors | None  # the whole outputs, float64, where they are known
+
+    @classmethod
+    def make(cls, workload: Workload, like: Tensors, device: torch.device, *, whole: bool) -> Content:
+        """Return a new content. `like` has the shapes of the outputs; `whole`: with the whole outputs."""
+        operation, shape = operations.find(workload.operation), workload.shape
+        inputs = fresh_inputs(workload, device)
+        positions = {name: _positions(x.shape[1], x.device) for name, x in like.items()}
+        rows = None if whole else operation.reference_at(shape, inputs, positions)
+        if rows is not None:
+            return cls(inputs, positions, rows, None)
+        expected = operation.reference(shape, inputs, torch.float64)
+        rows = {name: x.index_select(1, positions[name]) for name, x in expected.items()}
+        return cls(inputs, positions, rows, expected)
+
+
+class Contents:
+    """The contents of a workload in one process, shared by its variants, and the tensors that calls get.
+
+    `inputs` are of single calls. `slots` are of calls in succession: `rotation` of them exceed twice the cache.
+    """
+
+    def __init__(self, pool: Sequence[Content], rotation: int, slots: int) -> None:
+        self.pool = pool
+        self.rotation = rotation
+        first = pool[0].inputs
+        self.inputs, *self.slots = ({name: x.clone() for name, x in first.items()} for _ in range(1 + slots))
+        self.present = pool[0]  # in `inputs`
+        self._whole = [content for content in pool if content.expected is not None]
+
+    @classmethod
+    def make(
+        cls, workload: Workload, case: Case, device: torch.device, *, rotation: int, most: int, share: float
+    ) -> Contents:
+        """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
+
+        On a CPU, where a whole reference takes seconds, contents that have it are those of the cell's first process.
+        """
+        on_cpu = device.type == "cpu"
+        first = _whole(workload, 0, case, device)
+        fitting = 2 * _CPU_POOL if on_cpu else _fitting(first, device, share)
+        slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3))
+        by_rows = operations.find(workload.operation).reference_at(workload.shape, first.inputs, first.positions)
+        if by_rows is None:
+            count = _CPU_WHOLE_POOL if on_cpu else _WHOLE_POOL
+            return cls([first, *(_whole(workload, index, case, device) for index in range(1, count))], rotation, slots)
+        count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots))
+        others = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
+        return cls([first, *others], rotation, slots)
+
+    def put(self, content: Content, into: Tensors | None = None) -> Tensors:
+        """Copy a content into `inputs`, or into a slot, in the order of the stream; return that."""
+        if into is None:
+            into, self.present = self.inputs, content
+        for name, x in into.items():
+            x.copy_(content.inputs[name])
+        return into
+
+    def draw(self, count: int, rng: random.Random) -> list[Content]:
+        """Return contents in random order, no two in succession the same, at least one with its whole outputs.
+
+        None twice unless there are fewer; then all before any comes again.
+        """
+        drawn: list[Content] = []
+        while len(drawn) < count:
+            pool = rng.sample(self.pool, len(self.pool))
+            if drawn and drawn[-1] is pool[0]:
+                pool.append(pool.pop(0))
+            drawn += pool
+        if all(content.expected is None for content in drawn[:count]):
+            drawn[rng.randrange(count)] = self.whole(rng)
+        return drawn[:count]
+
+    def other(self, than: Content, rng: random.Random) -> Content:
+        """Return a random content that is not this one."""
+        return rng.choice([content for content in self.pool if content is not than])
+
+    def whole(self, rng: random.Random) -> Content:
+        """Return a random content whose whole outputs are known."""
+        return rng.choice(self._whole)
+
+
+def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:
+    """Return inputs of a workload's first kind that nobody can have seen before, of a random magnitude."""
+    operation = operations.find(workload.operation)
+    seed = int.from_bytes(os.urandom(6), "little")
+    inputs = operation.inputs(workload.shape, operation.input_kinds[0], seed, device)
+    operation.rescale(workload.shape, inputs, unforeseen())
+    return inputs
+
+
+def unforeseen() -> random.Random:
+    """Return a generator that nobody can foresee."""
+    return random.Random(os.urandom(16))
+
+
+def changed_inputs(inputs: Tensors, content: Content) -> str | None:
+    """Return which inputs a kernel changed that was given a content, or None."""
+    changed = [name for name, x in inputs.items() if not x.equal(content.inputs[name])]
+    return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+
+
+def _positions(tokens: int, device: torch.device) -> torch.Tensor:
+    chosen = random.SystemRandom().sample(range(tokens), min(POSITIONS, tokens))
+    return torch.tensor(sorted(chosen), dtype=torch.int64, device=device)
+
+
+def _whole(workload: Workload, number: int, case: Case, device: torch.device) -> Content:
+    """Return a content with its whole outputs; on a CPU that of the cell's first process."""
+    kept = Path(f"content-{workload.name}-{number}.pt")
+    if device.type == "cpu" and kept.is_file():
+        return Content(*torch.load(kept))
+    content = Content.make(workload, case.expected, device, whole=True)
+    if device.type == "cpu":
+        torch.save((content.inputs, content.positions, content.rows, content.expected), kept)
+    return content
+
+
+def _fitting(content: Content, device: torch.device, share: float) -> int:
+    """Return how many contents the free memory of a GPU may hold."""
+    free, _ = torch.cuda.mem_get_info(device)
+    each = sum(x.nbytes for tensors in (content.inputs, content.rows) for x in tensors.values())
+    return int(_MEMORY_SHARE * share * free / each)

@@ -1,0 +1,66 @@
+"""How far an output is from the answer: as a whole, by head, and by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The largest relative L2 errors of an output, or the largest that are accepted."""
+
+    rel_l2: float  # of the whole output
+    head: float  # of one head of one batch entry; of an output without heads that of the whole
+    row: float
+
+
+class Deviation:
+    """Relative L2 errors of an output against the answer, of the same shape and device.
+
+    The last dimension is a row. An output `[batch, tokens, heads, head_dim]` also has heads. A row's error is relative
+    to its own norm, or to the root mean square norm of its head's rows where that is larger: what cancels to a small
+    norm keeps the rounding errors of what it is made of.
+    """
+
+    def __init__(self, out: torch.Tensor, expected: torch.Tensor) -> None:
+        self._error = torch.linalg.vector_norm(out.to(expected.dtype) - expected, dim=-1)  # of rows
+        self._norm = torch.linalg.vector_norm(expected, dim=-1)
+        self._heads_dim = 1 if expected.ndim == 4 else None  # the tokens, over which a head's error is summed
+
+    @cached_property
+    def rel_l2(self) -> float:
+        """||out - expected|| / ||expected||."""
+        return float(_share(self._error.norm(), self._norm.norm()))
+
+    @cached_property
+    def heads(self) -> torch.Tensor | None:
+        """The error of each head, `[batch, heads]`; None where the output has none."""
+        if self._heads_dim is None:
+            return None
+        return _share(self._error.norm(dim=self._heads_dim), self._norm.norm(dim=self._heads_dim))
+
+    @cached_property
+    def rows(self) -> torch.Tensor:
+        """The error of each row, of the output's shape without its last dimension."""
+        squares = self._norm.square()
+        usual = squares.mean() if self._heads_dim is None else squares.mean(self._heads_dim, keepdim=True)
+        return _share(self._error, torch.maximum(self._norm, usual.sqrt()))
+
+    @property
+    def worst(self) -> Worst:
+        """The errors of the whole, of the worst head and of the worst row."""
+        head = self.rel_l2 if self.heads is None else float(self.heads.max())
+        return Worst(self.rel_l2, head, float(self.rows.max()))
+
+
+def place_of_worst(errors: torch.Tensor) -> list[int]:
+    """Return the index of the largest error, or of the first that is not a number."""
+    return [int(index) for index in torch.unravel_index(errors.argmax(), errors.shape)]
+
+
+def _share(error: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+    """Return error / norm, 0 where both are."""
+    return torch.where(error == 0, error, error / norm)

@@ -1,0 +1,80 @@
+"""Outputs of timed calls, judged by a few rows each, so that every call can be judged: all of a trial together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.contents import Content
+from fluxbench.correctness.judging import wrong_kind
+from fluxbench.operations.precision import EXACT
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Rows of what a call returned for a content, `[batch, count, ...]` by output, or what is wrong with its kind."""
+
+    content: Content
+    rows: Mapping[str, torch.Tensor]
+    wrong: str | None = None
+
+    @classmethod
+    def of(cls, outputs: Mapping[str, object], content: Content, case: Case) -> Sampled:
+        """Copy the rows, in the order of the stream."""
+        if wrong := wrong_kind(outputs, case):
+            return cls(content, {}, wrong)
+        rows = {
+            name: out.index_select(1, content.positions[name])
+            for name, out in outputs.items()
+            if isinstance(out, torch.Tensor)
+        }
+        return cls(content, rows)
+
+
+def judge_rows(
+    sampled: Sequence[Sampled], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> str | None:
+    """Return why some of these calls are wrong, or None.
+
+    The relative L2 error of each call over all heads, and of each head over all calls, must be within the budget of a
+    head, and that of each row within the budget of a row (`Case.budgets`). A head that is wrong in one call shows in
+    all three.
+    """
+    if wrong := next((each.wrong for each in sampled if each.wrong), None):
+        return wrong
+    for name in case.expected if sampled else ():
+        expected = torch.stack([each.content.rows[name] for each in sampled])
+        error = (torch.stack([each.rows[name] for each in sampled]).double() - expected).square()
+        squares = torch.stack([_by_call_head_and_row(error), _by_call_head_and_row(expected.square())])
+        budgets = case.budgets(name, quantized_budget, precision)
+        usual = squares[1].mean(dim=1, keepdim=True)  # of its head: a row of tiny norm has the errors of usual ones
+        rows = squares[0] / torch.maximum(squares[1], usual.expand_as(squares[1]))
+        for what, shares, budget in (
+            ("calls", _share(squares.sum(dim=(2, 3))), budgets.head),
+            ("heads", _share(squares.sum(dim=(1, 2))), budgets.head),
+            ("rows", rows.sqrt().flatten(), budgets.row),
+        ):
+            if over := int((~(shares <= budget)).sum()):  # also where it is not a number
+                return f"{_worst(float(shares.max()), budget)} in {over} of {shares.numel()} {what}"
+    return None
+
+
+def _share(squares: torch.Tensor) -> torch.Tensor:
+    """Return relative L2 errors from sums of squares, of the error and of what is expected."""
+    return (squares[0] / squares[1]).sqrt()
+
+
+def _by_call_head_and_row(squares: torch.Tensor) -> torch.Tensor:
+    """Return the sums over rows of `[calls, batch, count, heads, ...]`, as `[calls, batch * count, heads]`."""
+    calls, batch, count, *rest = squares.shape
+    return squares.reshape(calls, batch * count, rest[0] if rest else 1, -1).sum(dim=-1)
+
+
+def _worst(rel_l2: float, budget: float) -> str:
+    if not math.isfinite(rel_l2):
+        return "rows of the output are NaN or infinite"
+    return f"relative L2 error {rel_l2:.2e} of sampled rows is over the budget {budget:.2e}"

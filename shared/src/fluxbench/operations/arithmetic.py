@@ -1,0 +1,77 @@
+"""How unfused attention of each precision class rounds: the operands of its matrix products, and what lies between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fluxbench.operations.precision import EXACT, ROUNDED, TF32
+
+if TYPE_CHECKING:
+    import torch
+
+    Change = Callable[[torch.Tensor], torch.Tensor]
+    Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+_SUMMED_AT_ONCE = 4  # products that a matrix instruction adds to a float16 accumulator, at least (PTX ISA, mma.m8n8k4)
+_TF32_DROPS = 0x1FFF  # the 13 bits of a float32 significand that TF32 lacks
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Arithmetic in float32 (float64 for float64), in which some values are rounded further."""
+
+    operand: Change  # of a matrix product
+    intermediate: Change  # every other value
+    product: Product
+    scores_too: bool = False  # are rounded, and so is the rest of the softmax
+
+
+def of(dtype: torch.dtype, precision: str) -> Arithmetic:
+    """Return the arithmetic of a precision class on inputs of a dtype; float64 rounds nothing.
+
+    TF32 operands are truncated: tensor cores ignore the low bits of what is not rounded before, which errs more than
+    rounding. float16 partial sums are rounded after each 4 products; no tensor core has bfloat16 accumulators.
+    """
+    import torch
+
+    def to_dtype(x: torch.Tensor) -> torch.Tensor:
+        return x.to(dtype).to(x.dtype)
+
+    if precision == EXACT:
+        return Arithmetic(to_dtype, _same, _summed_in_turn if dtype == torch.float32 else torch.matmul)
+    if precision == ROUNDED:
+        return Arithmetic(to_dtype, to_dtype, _summed_in_float16 if dtype == torch.float16 else torch.matmul, True)
+    if precision == TF32:
+        return Arithmetic(_truncated, _same, torch.matmul)
+    raise ValueError(f"precision class must be exact, rounded or tf32, got {precision!r}")
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _truncated(x: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return (x.view(torch.int32) & ~_TF32_DROPS).view(torch.float32)
+
+
+def _summed_in_float16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float16, device=a.device)
+    for start in range(0, a.shape[1], _SUMMED_AT_ONCE):
+        part = slice(start, start + _SUMMED_AT_ONCE)
+        total = (total.float() + a[:, part] @ b[part]).half()
+    return total.float()
+
+
+def _summed_in_turn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    total = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
+    for index in range(a.shape[1]):
+        total.addcmul_(a[:, index, None], b[index])
+    return total

@@ -1,0 +1,101 @@
+"""Which of several variants are measurably faster than which: all pairs of one page, judged together.
+
+A variant's times come from a few fresh processes; each process gives one value. Nothing here takes part in measuring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+
+from fluxbench.stats.intervals import CONFIDENCE, Estimate
+from fluxbench.stats.student import chance, critical
+
+LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
+_SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
+
+
+@dataclass(frozen=True)
+class Level:
+    """The logarithm of a variant's time, with the variance of this estimate and its degrees of freedom."""
+
+    log: float
+    variance: float
+    df: float
+
+
+def levels(several: Sequence[Sequence[float]]) -> list[Level]:
+    """Return the level of each variant, from the logarithms of its processes' values.
+
+    Two degrees of freedom say little of a spread, so variants share what they have in common: P, the median of their
+    variances between processes over that of chi-square, with half the degrees of freedom of them all (a median tells
+    half as much as a mean, and is not moved by a few unsteady variants). What a variant has beyond that is its own: as
+    in `intervals.mean`, its variance is P + max(0, B - P), with Satterthwaite's degrees of freedom. So a variant whose
+    processes differ (one that is tuned anew in each) keeps its wide interval. Of a single value the
+    variance is infinite.
+    """
+    own = [(variance(logs), len(logs) - 1) for logs in several if len(logs) > 1]
+    # The median of chi-square by Wilson and Hilferty, The Distribution of Chi-square, 1931.
+    common = median(each / (1 - 2 / (9 * df)) ** 3 for each, df in own) if own else math.inf
+    shared_df = max(1.0, sum(df for _, df in own) / 2)
+    return [_level(logs, common, shared_df) for logs in several]
+
+
+def _level(logs: Sequence[float], common: float, shared_df: float) -> Level:
+    if len(logs) < 2:
+        return Level(fmean(logs), math.inf, 1.0)
+    beyond = max(0.0, variance(logs) - common)
+    whole = common + beyond
+    freedom = whole**2 / (common**2 / shared_df + beyond**2 / (len(logs) - 1)) if whole else math.inf
+    return Level(fmean(logs), whole / len(logs), max(1.0, freedom))
+
+
+def difference(one: Level, other: Level) -> tuple[float, float, float]:
+    """Return the logarithm of one time over another's, its standard error, and its degrees of freedom."""
+    whole = one.variance + other.variance
+    parts = one.variance**2 / one.df + other.variance**2 / other.df
+    freedom = whole**2 / parts if 0 < parts < math.inf else 1.0
+    return one.log - other.log, math.sqrt(whole), max(1.0, freedom)
+
+
+def speedup(one: Level, other: Level) -> Estimate:
+    """Return how many times as fast one variant is as another, with its 95% interval, uncorrected."""
+    log, error, freedom = difference(other, one)
+    half = critical(1 - CONFIDENCE, freedom) * error if error else 0.0
+    return Estimate(math.exp(log), math.exp(log - half), math.exp(log + half))
+
+
+def faster_than(every: Sequence[Level]) -> list[frozenset[int]]:
+    """Return for each variant the places of those that are measurably faster.
+
+    For each variant one-sided t tests against its rivals, with Holm's correction (1979) for their number at `LEVEL`.
+    One that is clearly slower is no rival: so far behind that a first test at a tenth of that level, over all variants,
+    says so (Romano, Shaikh and Wolf, A Practical Two-Step Method for Testing Moment Inequalities, Econometrica, 2014).
+    As just one variant can be the fastest, the set of those that nothing beats holds it with 95% (multiple comparisons
+    with the best: Hsu, Annals of Statistics, 1984).
+    """
+    return [_rivals_faster(place, every) for place in range(len(every))]
+
+
+def _rivals_faster(place: int, every: Sequence[Level]) -> frozenset[int]:
+    chances = {other: _chance_slower(every[place], level) for other, level in enumerate(every) if other != place}
+    rivals = sorted((p, other) for other, p in chances.items() if 1 - p > _SLOWER / len(chances))
+    found = set()
+    for step, (p, other) in enumerate(rivals):
+        if p > (LEVEL - _SLOWER) / (len(rivals) - step):
+            break
+        found.add(other)
+    return frozenset(found)
+
+
+def _chance_slower(one: Level, other: Level) -> float:
+    """Return the one-sided p-value of one being slower than another: small where it is."""
+    log, error, freedom = difference(one, other)
+    if not log or math.isinf(error):
+        return 0.5
+    if not error:
+        return float(log < 0)
+    two_sided = chance(log / error, int(min(freedom, 1000)))
+    return two_sided / 2 if log > 0 else 1 - two_sided / 2

@@ -1,0 +1,74 @@
+"""What the calls of a sustained block get: contents in a random order that nobody can foresee, which changes in it.
+
+Slots are tensors at fixed addresses. As many as exceed twice the cache are in rotation; each stays for 2 to 6 calls,
+and then another takes its place. Before each window the slot of its last call gets other contents; rows of what that
+call returns are kept. So whoever keeps an output, by address or otherwise, returns it for contents that it is not of.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.contents import Contents, changed_inputs
+from fluxbench.correctness.sampling import Sampled
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing.burst import REPEATS
+
+
+class Rotation:
+    """What calls of one variant at one workload get in a block, and what its judged calls returned.
+
+    `calls` numbers are drawn before the block, so that its windows do not wait for them; then they come again.
+    """
+
+    def __init__(self, bound: Bound, contents: Contents, case: Case, calls: int, rng: random.Random) -> None:
+        self._bound, self._contents, self._case, self._rng = bound, contents, case, rng
+        drawn = itertools.islice(_order(len(contents.slots), contents.rotation, rng), max(calls, len(contents.slots)))
+        self._order = itertools.cycle(list(drawn))
+        self._held = contents.draw(len(contents.slots), rng)
+        self._prepared: list[Any] = [
+            bound.prepared(contents.put(content, slot))
+            for content, slot in zip(self._held, contents.slots, strict=True)
+        ]
+        self._last = 0
+        self.sampled: list[Sampled] = []
+
+    def turn(self, calls: int) -> list[Any]:
+        """Return what so many calls get, in order, the last of them contents that its slot did not hold before."""
+        order = list(itertools.islice(self._order, calls))
+        self._last = order[-1]
+        slot, content = self._contents.slots[self._last], self._contents.other(self._held[self._last], self._rng)
+        self._held[self._last] = content
+        self._prepared[self._last] = self._bound.prepared(self._contents.put(content, slot))
+        return [self._prepared[place] for place in order]
+
+    def keep(self, outputs: Mapping[str, object]) -> None:
+        """Keep rows of what the last call of a turn returned, in the order of the stream."""
+        self.sampled.append(Sampled.of(outputs, self._held[self._last], self._case))
+
+    def changed(self) -> str | None:
+        """Return why a kernel is wrong that changed what it got, or None."""
+        found = (changed_inputs(slot, held) for slot, held in zip(self._contents.slots, self._held, strict=True))
+        return next((changed for changed in found if changed), None)
+
+
+def _order(slots: int, rotation: int, rng: random.Random) -> Iterator[int]:
+    """Yield slots: `rotation` in turn, of which each stays for a random number of calls until another takes its place.
+
+    The one that has waited longest comes next, so that a slot's calls stay `rotation` apart.
+    """
+    waiting = deque(rng.sample(range(slots), slots))
+    places = [(waiting.popleft(), rng.randint(*REPEATS)) for _ in range(rotation)]
+    while True:
+        for index, (slot, left) in enumerate(places):
+            yield slot
+            if left > 1:
+                places[index] = slot, left - 1
+                continue
+            waiting.append(slot)
+            places[index] = waiting.popleft(), rng.randint(*REPEATS)

@@ -1,0 +1,95 @@
+"""Simulated pages: what the verdicts promise of a whole page, and how the spreads of one are estimated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from published import REPORTS
+
+from fluxbench.analysis.simulation.components import Components, Run, components, published
+from fluxbench.analysis.simulation.of_target import of_target
+from fluxbench.analysis.simulation.pages import SCENARIOS, Scenario, outcome
+from fluxbench.device.targets import BetweenRuns
+
+VARIANTS, WORKLOADS, PAGES = 20, 6, 100
+SAME = BetweenRuns(variant=0.0005, workload=0.0, df=15, source="")
+# Spreads of processes from 0.04 to 0.24%, as on an H200's page; a correlation of 0.72 between lengths.
+SPREADS = np.geomspace(0.0004, 0.0024, VARIANTS)
+PAGE = Components(
+    runs=(),
+    workloads=WORKLOADS,
+    process=tuple(SPREADS * 0.72**0.5),
+    workload=tuple(SPREADS * 0.28**0.5),
+    same_card=None,
+    other_card=None,
+)
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+
+
+@pytest.mark.parametrize("name", ["nothing changed", "nothing changed, correlation 0.8"])
+def test_few_unchanged_pages_have_a_false_positive_and_intervals_hold_the_truth(name: str) -> None:
+    """By degrees of freedom that were added as if lengths were independent, 10 to 50% of such pages had one."""
+    found = outcome(BY_NAME[name], PAGE, SAME, PAGES)
+    assert found.false_pages <= 8  # 5% are promised
+    assert 0.935 <= found.covered / found.rows <= 0.965
+    assert found.outlying <= 8
+
+
+@pytest.mark.parametrize("at_one", [False, True])
+def test_a_change_of_one_percent_is_found_at_all_lengths_and_at_one(at_one: bool) -> None:
+    found = outcome(Scenario(name="", change=0.01, at_one=at_one), PAGE, SAME, PAGES)
+    assert found.changed == PAGES
+    assert found.found >= 90
+    assert found.false_pages <= 8
+
+
+def test_an_outlying_process_is_found_and_neither_hides_a_large_change_nor_makes_one() -> None:
+    unchanged = outcome(Scenario(name="", outlying=0.02), PAGE, SAME, 40)
+    assert unchanged.outlying >= 32
+    assert unchanged.false_pages <= 4
+    changed = outcome(Scenario(name="", change=0.05, outlying=0.02, of_changed=True), PAGE, SAME, 40)
+    assert changed.found >= 32
+
+
+def made_up(rng: np.random.Generator, runs: int, of_variant: float = 0.0, of_workload: float = 0.0) -> list[Run]:
+    """Return runs of 200 variants, ten a cell, whose processes differ by 0.1% at all workloads and 0.05% at each."""
+    levels = (
+        of_variant * rng.normal(size=(runs, 200, 1, 1))
+        + of_workload * rng.normal(size=(runs, 200, WORKLOADS, 1))
+        + 0.001 * rng.normal(size=(runs, 200, 1, 3))
+        + 0.0005 * rng.normal(size=(runs, 200, WORKLOADS, 3))
+    )
+    return [
+        Run(
+            name=f"run {number}",
+            card=f"card {number}",
+            method_version=6,
+            levels={(f"{variant // 10}", f"{variant}"): levels[number, variant] for variant in range(200)},
+        )
+        for number in range(runs)
+    ]
+
+
+def test_the_components_of_made_up_runs_are_found() -> None:
+    rng = np.random.default_rng(1)
+    found = components(made_up(rng, 2, 0.002, 0.001), [made_up(rng, 6, 0.0005)])
+    assert np.mean(found.process) == pytest.approx(0.001, rel=0.1)
+    assert np.mean(found.workload) == pytest.approx(0.0005, rel=0.05)
+    assert found.correlation == pytest.approx(0.8, abs=0.03)
+    assert found.same_card
+    assert found.same_card.variant == pytest.approx(0.0005, rel=0.15)
+    assert found.same_card.df == 5 * 20
+    assert found.other_card
+    assert found.other_card.variant == pytest.approx(0.002, rel=0.15)
+    assert found.other_card.workload == pytest.approx(0.001, rel=0.1)
+
+
+def test_the_published_pages_of_a_target_are_simulated() -> None:
+    found = published(REPORTS.parent, "h200", "flux")
+    assert found
+    assert len(found.process) > 30
+    assert 0.6 <= found.correlation <= 0.9
+    simulation = of_target(REPORTS.parent, "h200", "flux", pages=1)
+    assert simulation
+    assert [one.scenario for one in simulation.outcomes] == list(BY_NAME)
+    assert of_target(REPORTS.parent, "made-up", "flux") is None

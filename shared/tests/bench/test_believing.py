@@ -1,0 +1,114 @@
+"""Which times are believed: a rule needs two processes that agree, or the only one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from fakes import CPU, GPU, TINY
+from sample_events import READY, checked, collected, timed
+
+from fluxbench.bench import recording
+from fluxbench.bench.recording import Context
+from fluxbench.environments.cell import Cell
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import FlagKind, Status
+
+CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+Process = dict[str, Any]
+HONEST: Process = {}
+
+
+def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "flex") -> Record:
+    """Return the record of a variant of which each process took what is given, else 10 ms in both regimes."""
+    seen: list[Any] = [checked(name)]
+    for number, given in enumerate(processes):
+        begin, of = 1000.0 * number, {"burst_ms": (10.0,) * 4, "block_ms": (10.0,) * 6, **given}
+        ours = {key: of.pop(key) for key in ("repeated", "processor", "wall_s") if key in of}
+        reference = of.pop("reference", {"burst_ms": (10.0,) * 4, "block_ms": (10.0,) * 6})
+        usual = timed("torch_flash", number, began=begin, **reference)
+        own = timed(name, number, began=begin + 100, beside_ms=reference["burst_ms"], **of)
+        if "repeated" in ours:
+            own["repeated_over_new"] = {TINY.name: ours["repeated"]}
+        if "processor" in ours:
+            own["burst"]["processor"] = processor(*ours["processor"])
+            usual["burst"]["processor"] = processor(0.5, 0.1, 20.0)
+        if "wall_s" in ours:
+            own["block"]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["block"]["windows"]]
+        seen += [READY, usual, own]
+    context = Context(
+        cell=CELL, device=GPU if on_gpu else CPU, processes=len(processes), fingerprint={}, measured_at="", powers={}
+    )
+    [made] = recording.of_variant(collected(seen), name, [TINY], context)
+    return made
+
+
+def processor(others_ms: float, resting_ms: float, call_cpu_ms: float) -> dict[str, Any]:
+    return {
+        "resting_ms": [resting_ms] * 4, "others_ms": {TINY.name: [others_ms] * 4},
+        "call_cpu_ms": {TINY.name: [call_cpu_ms] * 4},
+    }  # fmt: skip
+
+
+SKIPS: Process = {"block_ms": (1.9,) * 6}
+REPEATS: Process = {"repeated": 0.94}
+ASIDE: Process = {"wall_s": 0.16}
+THREADS: Process = {"processor": (11.0, 0.1, 0.5)}  # the reference 0.6 ms, a call of it 20 ms
+OF: dict[
+    str, tuple[Process, Process, bool, str]
+] = {  # by rule: a process that it finds, one that it does not, on which device, and what is said
+    "side by side": (REPEATS, {"repeated": 0.96}, True, "a call on repeated inputs takes 94% of one on new inputs"),
+    "between regimes": (
+        {"block_ms": (7.9,) * 6},
+        {"block_ms": (8.1,) * 6},
+        True,
+        "7.9 ms a call on repeated inputs, 10",
+    ),
+    "between regimes of a CPU": (SKIPS, {"block_ms": (2.6,) * 6}, False, "1.9 ms a call on repeated inputs, 10 ms on"),
+    "windows": (ASIDE, {"wall_s": 0.14}, False, "0.6 s in calls of windows that lasted 0.96 s"),
+    "threads": (THREADS, {"processor": (10.0, 0.1, 0.5)}, False, "took 11.1 ms before a call, 0.6 ms beside the"),
+}
+
+
+@pytest.mark.parametrize("rule", OF)
+def test_two_processes_that_agree_decide_or_the_only_one(rule: str) -> None:
+    found, not_found, on_gpu, said = OF[rule]
+    for processes in ([found, not_found, found], [found], [found, found, HONEST]):
+        made = record(processes, on_gpu=on_gpu)
+        assert (made.status, made.timings) == (Status.ERROR, {})
+        assert said in str(made.reason)
+        [flag] = made.flags
+        kind, regime = (
+            (FlagKind.WORKS_ASIDE if rule in ("windows", "threads") else FlagKind.SKIPS_WORK),
+            BURST if rule in ("side by side", "threads") else SUSTAINED,
+        )
+        assert (flag.kind, flag.regime) == (kind, regime)
+    busy = [found, not_found, not_found]  # a machine that was busy in one of them
+    assert record(busy, on_gpu=on_gpu).status is Status.PASSED
+    assert record([not_found] * 3, on_gpu=on_gpu).status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("given", "on_gpu", "status"),
+    [
+        # The reference is as much shorter on repeated inputs, or longer: its launch is, or its clock falls.
+        ({"block_ms": (6.0,) * 6, "reference": {"burst_ms": (10.0,) * 4, "block_ms": (7.0,) * 6}}, True, "PASSED"),
+        ({"block_ms": (9.0,) * 6, "reference": {"burst_ms": (10.0,) * 4, "block_ms": (30.0,) * 6}}, True, "PASSED"),
+        # So short that what lies between two events, or other programs on a CPU, are what is seen.
+        ({"burst_ms": (0.09,) * 4, "block_ms": (0.05,) * 6}, True, "PASSED"),
+        ({"burst_ms": (0.11,) * 4, "block_ms": (0.05,) * 6}, True, "ERROR"),
+        ({"burst_ms": (4.9,) * 4, "block_ms": (0.1,) * 6}, False, "PASSED"),
+        ({"burst_ms": (5.1,) * 4, "block_ms": (0.1,) * 6}, False, "ERROR"),
+        ({"burst_ms": (5.0, 20.0, 60.0, 90.0), "block_ms": (2.0,) * 6}, False, "PASSED"),  # by the shortest of a CPU
+        ({"block_ms": None}, True, "PASSED"),  # burst samples alone were asked for
+    ],
+)
+def test_what_differs_for_other_reasons_is_believed(given: Process, on_gpu: bool, status: str) -> None:
+    assert record([given] * 3, on_gpu=on_gpu).status == status
+
+
+def test_the_untimed_first_call_of_a_gpu_s_window_counts_as_one() -> None:
+    long_calls: Process = {"burst_ms": (60.0,) * 4, "block_ms": (60.0,) * 6, "calls": 1, "wall_s": 0.12}
+    assert record([long_calls] * 3, on_gpu=True).status is Status.PASSED
+    assert record([long_calls] * 3, on_gpu=False).status is Status.ERROR

@@ -1,0 +1,134 @@
+"""Contents of timed calls: nobody can know them, their rows are those of the reference, and they judge every call."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes import tokens
+
+from fluxbench import operations
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.contents import Content, Contents, changed_inputs
+from fluxbench.correctness.guards import poison, restore
+from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.workload import Workload
+
+CPU = torch.device("cpu")
+GROUPED: dict[str, Any] = {"heads": 6, "kv_heads": 2, "head_dim_qk": 32, "head_dim_v": 16}
+SMALL = tokens("small", 40, **GROUPED)
+BACKWARD = tokens("backward", 24, "attention_backward", **GROUPED)
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def made(workload: Workload = SMALL, most: int = 48) -> tuple[Contents, Case]:
+    case = Case.make(workload, "normal", 0, CPU)
+    return Contents.make(workload, case, CPU, rotation=2, most=most, share=1.0), case
+
+
+def right(workload: Workload, content: Content) -> Tensors:
+    """Return outputs of the inputs' precision."""
+    return operations.find(workload.operation).reference(workload.shape, content.inputs, torch.bfloat16)
+
+
+@pytest.mark.parametrize("workload", [SMALL, BACKWARD], ids=lambda workload: workload.name)
+def test_no_two_contents_are_alike_in_no_two_processes_and_rows_are_of_the_reference(workload: Workload) -> None:
+    (mine, case), (others, _) = made(workload), made(workload)
+    first, *own = mine.pool
+    assert [content.expected is None for content in mine.pool] == [False, *[workload is SMALL] * len(own)]
+    assert first.inputs["q"].equal(others.pool[0].inputs["q"])  # a whole reference takes seconds on a CPU
+    fresh = [case.inputs["q"], first.inputs["q"], *(each.inputs["q"] for each in own if each.expected is None)]
+    fresh += [each.inputs["q"] for each in others.pool if each.expected is None]
+    assert len({float(q.double().sum()) for q in fresh}) == len(fresh)
+    assert len({tuple(each.positions[name].tolist()) for each in mine.pool for name in each.positions}) > 1
+    for content in mine.pool:
+        whole = operations.find(workload.operation).reference(workload.shape, content.inputs, torch.float64)
+        for name, rows in content.rows.items():
+            assert rows.shape[:3] == (1, 8, whole[name].shape[2])
+            torch.testing.assert_close(rows, whole[name].index_select(1, content.positions[name]))
+
+
+def test_contents_are_drawn_in_random_order_and_all_before_one_again() -> None:
+    contents, _ = made()
+    for seed in range(5):
+        drawn = contents.draw(15, random.Random(seed))
+        assert len(drawn) == 15
+        assert all(one is not after for one, after in itertools.pairwise(drawn))
+        assert {id(each) for each in drawn[:6]} == {id(each) for each in contents.pool}
+        assert any(each.expected for each in contents.draw(2, random.Random(seed)))
+    assert contents.draw(6, random.Random(0)) != contents.draw(6, random.Random(1))
+    kept = [x.data_ptr() for x in contents.inputs.values()]
+    given = contents.put(contents.pool[3])
+    assert [x.data_ptr() for x in given.values()] == kept
+    assert changed_inputs(given, contents.pool[3]) is None
+    given["k"].view(-1)[-1] += 1
+    assert changed_inputs(given, contents.pool[3]) == "the kernel changes its inputs: k"
+    assert not given["k"].equal(contents.pool[3].inputs["k"])  # a kernel never gets the original
+
+
+@pytest.mark.parametrize("workload", [SMALL, BACKWARD], ids=lambda workload: workload.name)
+def test_rows_of_right_calls_are_right_and_of_one_wrong_call_or_head_are_not(workload: Workload) -> None:
+    contents, case = made(workload)
+    drawn = contents.draw(40, random.Random(0))
+    name = next(iter(case.expected))
+
+    def judged(wrong_call: int | None, change: Any) -> str | None:
+        sampled = []
+        for call, content in enumerate(drawn):
+            outputs = right(workload, content)
+            if call == wrong_call:
+                outputs[name] = change(outputs[name])
+            sampled.append(Sampled.of(outputs, content, case))
+        return judge_rows(sampled, case)
+
+    def without_a_head(out: torch.Tensor) -> torch.Tensor:
+        return torch.cat([out[:, :, :-1], torch.zeros_like(out[:, :, -1:])], dim=2)
+
+    assert judged(None, None) is None
+    over = "relative L2 error 1.00e+00 of sampled rows is over the budget"
+    assert str(judged(7, torch.zeros_like)).startswith(over)
+    assert str(judged(7, torch.zeros_like)).endswith(" in 1 of 40 calls")
+    assert str(judged(39, without_a_head)).endswith(" in 1 of 40 calls")
+    assert judged(3, lambda out: out * torch.nan) == "rows of the output are NaN or infinite in 1 of 40 calls"
+    assert "must have shape" in str(judged(3, lambda out: out[:, 1:]))
+    assert judge_rows([], case) is None
+
+
+def test_a_head_that_is_a_little_wrong_in_every_call_shows_over_all_calls() -> None:
+    contents, case = made()
+    sampled = []
+    for content in contents.draw(30, random.Random(0)):
+        out = right(SMALL, content)["out"]
+        out[:, :, 2] *= 1 + 1.5 * case.budget("out")
+        sampled.append(Sampled.of({"out": out}, content, case))
+    assert str(judge_rows(sampled, case)).endswith(" in 1 of 6 heads")
+
+
+def test_changed_inputs_are_put_back_and_memory_is_poisoned_as_outputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = made()[1].inputs
+    kept = {name: x.clone() for name, x in inputs.items()}
+    assert restore(inputs, kept) is None
+    inputs["q"].view(-1)[0] += 1
+    inputs["v"].view(-1)[-1] += 1
+    assert restore(inputs, kept) == "the kernel changes its inputs: q, v"
+    assert all(x.equal(kept[name]) for name, x in inputs.items())
+    filled: list[torch.Tensor] = []
+    full = torch.full
+
+    def recorded(*given: Any, **options: Any) -> torch.Tensor:
+        filled.append(full(*given, **options))
+        return filled[-1]
+
+    monkeypatch.setattr(torch, "full", recorded)
+    poison([torch.zeros(2, 3), torch.zeros(4)], torch.bfloat16)
+    assert {(tuple(x.shape), x.dtype) for x in filled} == {((2, 3), torch.bfloat16), ((4,), torch.bfloat16)}
+    assert all(bool(x.isnan().all()) for x in filled)
