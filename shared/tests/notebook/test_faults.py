@@ -187,13 +187,21 @@ def test_an_end_leaves_no_process(
     assert (laboratory.store.numbers("steady"), laboratory.store.numbers("faulty")) == ([2, 1], [1])  # one had finished
 
 
-def test_a_kill_while_artifacts_are_copied_leaves_a_folder_only_until_the_next_build(laboratory: Laboratory) -> None:
-    laboratory.fault("open('left.txt', 'w').truncate(1 << 30); sys.exit()")
+KILL_ALL = """
+parents = [os.getppid()]
+for _ in range(2):
+    parents.append(int(pathlib.Path(f"/proc/{parents[-1]}/stat").read_text().rpartition(")")[2].split()[1]))
+for pid in parents[1:]:
+    os.kill(pid, 9)
+raise SystemExit
+"""
+
+
+def test_a_kill_of_supervisor_and_build_leaves_a_folder_only_until_the_next_build(laboratory: Laboratory) -> None:
+    laboratory.fault(KILL_ALL)
     process = laboratory.start("faulty")
-    cache = laboratory.folder / "notebooks" / ".uvnote" / "cache"
-    assert until(lambda: [*cache.glob(".*.part")] != [])
-    process.kill()
     process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL
     assert laboratory.half_done() != []
     laboratory.works()
 
@@ -207,7 +215,7 @@ def test_a_disk_that_is_full_leaves_the_page_whole_and_the_next_build_works(
     laboratory: Laboratory, most_bytes: int, runs: int
 ) -> None:
     before = contents(laboratory.page.parent)
-    laboratory.fault("open('left.txt', 'w').write('other'); print('new'); sys.exit()")
+    laboratory.fault("open('left.txt', 'w').write('other'); print('new'); raise SystemExit")
     process = laboratory.start("steady", "faulty", most_bytes=most_bytes)
     process.communicate(timeout=60)
     assert process.returncode in (1, 2)
