@@ -141,7 +141,7 @@ def check_refused(
 def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     workload = LONGER if name in BY_TIME else EVEN if name in ONLY_AT_EVEN else RAGGED
     if name == "computed_as_inputs_change":  # clearing a cache of real size takes long enough for it
-        small_cache(monkeypatch, 256 << 20)
+        small_cache(monkeypatch, 512 << 20)
         workload = LONGEST
     rounds = 50 if name == "wrong_now_and_then" else 5
     events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)

@@ -227,7 +227,7 @@ def computed_as_inputs_change() -> Attention:
             return ready[key]
 
     def watch() -> None:
-        while time.monotonic() < last_call[0] + 1:
+        while time.monotonic() < last_call[0] + 5:
             output(watched[0])
             time.sleep(1e-4)
 

@@ -27,7 +27,7 @@ _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and n
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
 _ASIDE = 0.5  # of a call's processor time
-_ASIDE_FROM_MS = 10.0  # OpenMP's threads spin for some milliseconds after each parallel part: up to 8 were seen
+_ASIDE_FROM_MS = 25.0  # OpenMP's threads spin for a while after each parallel part: up to 19 ms on a busy machine
 
 
 @dataclass(frozen=True)
