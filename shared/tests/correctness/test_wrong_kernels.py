@@ -114,7 +114,7 @@ def measured(
         sustained=sustained,
     )
     # Windows enough that one which the machine disturbs is no matter, where times are what is judged.
-    block_s = 0.5 if workload is LONGER else 0.0
+    block_s = 0.5 if workload is LONGER or device == "cuda" else 0.0
     plan = dataclasses.replace(QUICK, min_rounds=rounds, max_rounds=rounds, max_block_s=block_s)
     return workers.events_of(request, plan)
 

@@ -247,7 +247,7 @@ def test_the_block_of_the_reference_has_a_length_of_its_own(clock: Clock) -> Non
 def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first() -> None:
     """On a CPU, where a reference takes seconds."""
     made = [PreparedWorkload.make(SMALL, ON_CPU, process) for process in (0, 2)]
-    assert [list(each.cases) for each in made] == [["normal", "flux"], ["normal"]]
+    assert [list(each.cases) for each in made] == [["normal", "flux", "peaked", "tailed"], ["normal"]]
     assert torch.equal(made[0].case.expected["out"], made[1].case.expected["out"])
     assert torch.equal(made[0].contents.pool[0].inputs["q"], made[1].contents.pool[0].inputs["q"])
     assert not torch.equal(made[0].contents.pool[1].inputs["q"], made[1].contents.pool[1].inputs["q"])

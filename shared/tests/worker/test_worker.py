@@ -96,7 +96,7 @@ def test_the_reference_has_a_trial_first_and_after_every_few_and_last(six: tuple
     assert places == [[0, 1, 2], [0, 2, 1], [2, 0, 1]]  # no variant has the same place in every process
 
 
-@pytest.mark.parametrize(("process", "kinds"), [(0, ["normal", "flux"]), (1, ["normal"])])
+@pytest.mark.parametrize(("process", "kinds"), [(0, ["normal", "flux", "peaked", "tailed"]), (1, ["normal"])])
 def test_only_the_first_process_checks_all(monkeypatch: pytest.MonkeyPatch, process: int, kinds: list[str]) -> None:
     for event in checks(given(monkeypatch, honest, process=process)).values():
         errors = event.errors["out"]

@@ -62,6 +62,7 @@ def check(
     by_inputs: dict[str, dict[str, float | None]] = {}
     profile: Profile | None = None
     timed = next(iter(cases.values()))
+    unchanged = {name: x.clone() for name, x in timed.inputs.items()}
     durations = []
     for kind, case in cases.items():
         kept = {name: x.clone() for name, x in case.inputs.items()}
@@ -95,11 +96,14 @@ def check(
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if first and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
+    memory = peak_memory_of(bound, timed.inputs, device)
+    if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged
+        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
         "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
-        "peak_memory_bytes": peak_memory_of(bound, timed.inputs, device),
+        "peak_memory_bytes": memory,
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
         "detail": _detail(variant),
