@@ -39,7 +39,7 @@ class Plan:
             )  # fmt: skip
         return cls(
             max_rounds=48, min_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
-            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=0.4, max_block_s=0.6, reference_block_s=1.2,
+            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0, reference_block_s=2.0,
             reference_every=None, stretch_s=0.2, settled_within=0.02, sample_s=0.1,
         )  # fmt: skip
 

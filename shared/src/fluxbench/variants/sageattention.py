@@ -5,7 +5,8 @@ product is of float16 (`sage_int8_fp16_*`) or of float8 e4m3 weights and values 
 kernels are Triton's, is the published package; the CUDA kernels of 2.x are built from its source.
 
 The kernel of 1.0.6 does not mask the keys that fill up its last block of 64: where the length is no multiple of 64,
-they count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at more).
+they count among the weights, and the output is too small (by 5% at 353 tokens of normal inputs, by less at more). It
+refuses such lengths.
 """
 
 from typing import Any
@@ -16,6 +17,7 @@ from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 96, 128)
+KEYS_OF_A_BLOCK = 64
 _PUBLISHED = "install sageattention==1.0.6"
 _BUILT = "SageAttention 2.x is not published as a package, build it from its source"
 
@@ -25,6 +27,13 @@ def refuses(device: Device, call: AttentionCall) -> str | None:
     if call.head_dim_qk not in HEAD_DIMS:
         return f"SageAttention takes head_dim 64, 96 and 128, got {call.head_dim_qk}"
     return None
+
+
+def refuses_triton(device: Device, call: AttentionCall) -> str | None:
+    """Return the same of the Triton kernel, which is wrong where the last block of keys is not whole."""
+    if call.seq_len_k % KEYS_OF_A_BLOCK and not call.lengths:
+        return f"SageAttention 1.0.6 is right for multiples of {KEYS_OF_A_BLOCK} keys alone, got {call.seq_len_k}"
+    return refuses(device, call)
 
 
 def refuses_cuda(device: Device, call: AttentionCall) -> str | None:
@@ -97,7 +106,7 @@ VARIANT = _base.Variant(
     name="sage_int8_fp16_triton",
     load=load_triton,
     capabilities=_capabilities(varlen=_base.YES),
-    refuses=refuses,
+    refuses=refuses_triton,
     precision_class="quantized",
     quantized_budget_rel_l2=0.027,
     kernel_pattern=r"^_attn_fwd$",

@@ -20,36 +20,38 @@ from fluxbench.operations.workload import Shape, Workload
 from fluxbench.variants.forms import FormedVariant
 
 TOKENS = 333  # no multiple of 2; 13 more than whole blocks of 64
+WHOLE = 320  # for a library that takes whole blocks alone
 _MOST_QUERIES = 200  # where there are not as many queries as keys
 _BATCH = 2
 _MORE_TOKENS = {"k": 7, "v": 19}  # that lie between two batch entries
 
 
-def ragged_shape(shape: Shape) -> Shape | None:
-    """Return the shape of the check; None of an operation that has no keys. Decoding keeps its one query."""
+def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
+    """Return the shape of the check at so many keys; None of an operation that has no keys. Decoding keeps its one query."""
     if "seq_len_k" not in shape:
         return None
     queries = shape.get("seq_len_q", 1)
-    queries = TOKENS if queries == shape["seq_len_k"] else min(int(queries), _MOST_QUERIES)
-    return {**shape, "batch": _BATCH, "seq_len_q": queries, "seq_len_k": TOKENS}
+    queries = tokens if queries == shape["seq_len_k"] else min(int(queries), _MOST_QUERIES)
+    return {**shape, "batch": _BATCH, "seq_len_q": queries, "seq_len_k": tokens}
 
 
 def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> str | None:
     """Return why a variant is wrong at the ragged shape, or None.
 
     k and v are views with strides of their own, in memory where other values lie between their tokens. A library may
-    refuse such views; it then gets contiguous tensors. One that does not take the shape is not checked, nor is a
-    compiled form: its eager form runs the same kernel, and another shape would compile for up to a minute.
+    refuse such views; it then gets contiguous tensors. One that refuses the length gets whole blocks of 64 keys. One
+    that does not take these either is not checked, nor is a compiled form: its eager form runs the same kernel, and
+    another shape would compile for up to a minute.
     """
-    shape = ragged_shape(of.shape)
+    variant, operation = formed.variant, find(of.operation)
+    shapes = [shape for tokens in (TOKENS, WHOLE) if (shape := ragged_shape(of.shape, tokens))]
+    model = _model(device)
+    shape = next((each for each in shapes if not variant.supports(model, operation.attention(each))), None)
     if shape is None or formed.form.compile_mode is not None:
         return None
-    variant, operation = formed.variant, find(of.operation)
-    if variant.supports(_model(device), operation.attention(shape)):
-        return None
     case = _case(of.operation, tuple(sorted(shape.items())), device)
-    words = f"{_BATCH} batch entries of {TOKENS} keys"
-    reasons = []
+    words = f"{_BATCH} batch entries of {shape['seq_len_k']} keys"
+    reasons: list[str] = []
     for make, how in ((_strided, f"{words}, strides unequal"), (_contiguous, f"{words}, contiguous")):
         inputs = make(case.inputs)  # of its own: a kernel that changes them spoils no other's
         kept = {name: x.clone() for name, x in inputs.items()}
