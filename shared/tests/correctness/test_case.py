@@ -60,7 +60,8 @@ def test_budgets_are_the_errors_of_the_yardstick_and_one_rounding(
     of, rounding = case.yardstick(precision)[output], 2**-digits / math.sqrt(6)
     budgets = case.budgets(output, precision=precision)
     assert case.budget(output, precision=precision) == budgets.rel_l2 == pytest.approx(times * of.rel_l2 + rounding)
-    assert budgets.head == pytest.approx(times * of.head + rounding)
+    few = math.sqrt(1 + 5 / case.expected[output].shape[1])  # rows of a head
+    assert budgets.head == pytest.approx(few * (times * of.head + rounding))
     assert budgets.row == pytest.approx(math.sqrt(6) * (times * of.row + rounding))
 
 
@@ -85,7 +86,8 @@ def test_a_declared_budget_may_be_uneven_as_the_yardstick_is() -> None:
     case = Case.make(tokens("small", 40), "normal", 0, CPU)
     of, budgets = case.yardstick("exact")["out"], case.budgets("out", 0.06, "quantized")
     assert case.budget("out", 0.06) == budgets.rel_l2 == 0.06
-    assert budgets.head == pytest.approx(0.06 * of.head / of.rel_l2)
+    few = math.sqrt(1 + 5 / case.expected["out"].shape[1])
+    assert budgets.head == pytest.approx(few * 0.06 * of.head / of.rel_l2)
     assert budgets.row == pytest.approx(0.06 * math.sqrt(6) * of.row / of.rel_l2)
 
 
