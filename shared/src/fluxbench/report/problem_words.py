@@ -40,6 +40,7 @@ _WORDS = {
         "its budget must be that of the other exact kernels there, {expected:.3g}, got {got:.3g} in output {output}"
     ),
     Kind.OVER_BUDGET: "PASSED must be within its budget of {budget:g}, got {got} in output {output}",
+    Kind.OVER_SHARE: "PASSED must be within what a {part} may err, got {got:.4g} times that in output {output}",
     Kind.ERRORS: "errors of output {output}: {rule}",
     Kind.RANGE: "{regime}: {what} within {least:g} to {most:g} ms, got {got:g}",
     Kind.ROOFLINE: "{regime}: {arithmetic}",

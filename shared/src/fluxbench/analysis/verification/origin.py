@@ -9,12 +9,14 @@ from fluxbench import operations, variants
 from fluxbench.analysis.verification.problem import Findings, Kind, finding
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
+from fluxbench.operations.precision import EXACT, ROUNDED
 from fluxbench.records import fingerprint
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.variants.forms import EVERY_FORM, FormedVariant
 
 _AHEAD = timedelta(days=1)  # by which another machine's clock may be wrong
+_ROUNDED_FROM = 7  # the method version from which on there is the class: until then such variants counted as exact
 _SUFFIXES = {form.name: form.suffix for form in EVERY_FORM}
 
 
@@ -72,8 +74,10 @@ def names(record: Record) -> Findings:
     if formed is None:
         yield finding(Kind.UNKNOWN_VARIANT, variant=record.variant)
         return
-    if record.precision_class != formed.variant.precision_class and record.errors:
-        yield finding(Kind.CLASS, expected=formed.variant.precision_class, got=record.precision_class)
+    declared = formed.variant.precision_class
+    was_exact = declared == ROUNDED and record.method_version < _ROUNDED_FROM and record.precision_class == EXACT
+    if record.errors and record.precision_class != declared and not was_exact:
+        yield finding(Kind.CLASS, expected=declared, got=record.precision_class)
     yield from _kernels(record, formed)
 
 

@@ -39,6 +39,7 @@ class Kind(StrEnum):
     EXACT_BUDGET = auto()
     OTHER_BUDGET = auto()
     OVER_BUDGET = auto()
+    OVER_SHARE = auto()
     ERRORS = auto()
     # of its times
     RANGE = auto()
