@@ -6,7 +6,7 @@ from fluxbench.analysis.verification.problem import Kind, Problem
 from fluxbench.records.files import cell_of
 
 _WORDS = {
-    Kind.DAMAGED: "{file}: {why}",
+    Kind.DAMAGED: "{why}",
     Kind.NO_SAMPLES: "its times must follow from its samples, {cell}.samples.json.gz; there is no such file",
     Kind.TWICE: "there must be one record of it in {notebook}, got {count}",
     Kind.SEVERAL: "all records must be of one {what}, got {got}",

@@ -15,6 +15,7 @@ from fluxbench.analysis.verification.origin import device_of
 from fluxbench.analysis.verification.problem import Problem
 from fluxbench.device.peaks import peak
 from fluxbench.records import files
+from fluxbench.records.line import parse
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.report.problem_words import sentence
 
@@ -159,7 +160,7 @@ def _read(path: Path) -> tuple[list[Record], list[str]]:
         return [], [str(error)]
     for number, line in enumerate(lines, start=1):
         try:
-            good.append(files.parse(line))
+            good.append(parse(line))
         except RecordError as error:
             bad.append(f"line {number} is left out: {error}")
     return good, bad
