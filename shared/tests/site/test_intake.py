@@ -167,7 +167,9 @@ UNFIT = {
         lambda home: (home / "triton.control.json").write_text('{"schema": 2, "kernel": 1, "samples_ms": []}'),
         "triton.control.json must hold the times of the control kernel: Expected `str`, got `int`",
     ),
-    "a deep device.json": (lambda home: (home / "device.json").write_text('{"a":' + "[" * 100_000), "at most 64 levels deep"),
+    "a deep device.json": (
+        lambda home: (home / "device.json").write_text('{"a":' + "[" * 100_000), "at most 64 levels deep"
+    ),
     "rates of 400 digits": (
         lambda home: (home / "rates.json").write_text(f'{{"copy_gb_s": {DIGITS[:400]}}}'), "must fit in 64 bits"
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fluxbench.analysis.verification.problem import Kind, Problem
 from fluxbench.records.files import cell_of
 
+_LONGEST = 600  # characters
 _WORDS = {
     Kind.DAMAGED: "{why}",
     Kind.NO_SAMPLES: "its times must follow from its samples, {cell}.samples.json.gz; there is no such file",
@@ -63,7 +64,8 @@ _WORDS = {
 
 def sentence(problem: Problem) -> str:
     """Return a problem as a clause that does not name the record."""
-    return _WORDS[problem.kind].format(**{"cell": cell_of(problem.path), **problem.values})
+    words = _WORDS[problem.kind].format(**{"cell": cell_of(problem.path), **problem.values})
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def whose(problem: Problem) -> str:

@@ -113,12 +113,7 @@ def _checked(target: Target, others: Sequence[Target], reports: Path, check: Che
     notebooks = [
         dataclasses.replace(
             notebook,
-            records=tuple(
-                record
-                for one in notebook.cells
-                for record in one.records
-                if not any(problem.is_of(record) for problem in found.get(one.path, ()))
-            ),
+            records=tuple(record for one in notebook.cells for record in _believed(one, found.get(one.path, ()))),
             problems=(
                 *notebook.problems,
                 *(words for one in notebook.cells for words in _first(one.path, _left_out(found, one), reports)),
@@ -127,6 +122,14 @@ def _checked(target: Target, others: Sequence[Target], reports: Path, check: Che
         for notebook in target.notebooks
     ]
     return dataclasses.replace(target, notebooks=tuple(notebooks))
+
+
+def _believed(of: Cell, problems: Sequence[Problem]) -> list[Record]:
+    """Return the records of a cell that have no problem, none where the cell itself has one."""
+    wrong = {(problem.variant, problem.workload) for problem in problems}
+    if (None, None) in wrong:
+        return []
+    return [record for record in of.records if (record.variant, record.workload.name) not in wrong]
 
 
 def _left_out(found: Mapping[Path, Sequence[Problem]], of: Cell) -> list[str]:

@@ -27,7 +27,7 @@ _SLACK = 1e-3  # relative, for float64 sums in another order
 
 def of_one(record: Record) -> Findings:
     """Yield what errors and budgets of a record cannot be."""
-    formed = registered(record)
+    formed = registered().get(record.variant)
     declared = formed.variant.quantized_budget_rel_l2 if formed else None
     passed = record.status is Status.PASSED
     for output, errors in record.errors.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from fluxbench import operations, variants
@@ -26,12 +28,11 @@ def device_of(record: Record) -> Device:
     return Device(kind=str(named.get("device_kind")), name=str(named.get("device")), mig=bool(named.get("mig")))
 
 
-def registered(record: Record) -> FormedVariant | None:
-    """Return the variant that a record names; None where there is none."""
-    try:
-        return variants.find(record.variant)
-    except ValueError:
-        return None
+@functools.cache
+def registered() -> Mapping[str, FormedVariant]:
+    """Return every variant by its name."""
+    every = (*variants.REGISTRY, *variants.CERTIFICATE)
+    return {variant.name + form.suffix: FormedVariant(variant, form) for variant in every for form in variant.forms}
 
 
 def provenance(record: Record) -> Findings:
@@ -70,7 +71,7 @@ def names(record: Record) -> Findings:
         yield finding(Kind.NAME, field="form", expected=f"one of {', '.join(_SUFFIXES)}", got=record.form)
     elif record.variant != record.kernel + suffix:
         yield finding(Kind.NAME, field="variant", expected=record.kernel + suffix, got=record.variant)
-    formed = registered(record)
+    formed = registered().get(record.variant)
     if formed is None:
         yield finding(Kind.UNKNOWN_VARIANT, variant=record.variant)
         return
