@@ -278,5 +278,5 @@ def test_the_command_draws_and_says_where(tmp_path: Path, capsys: pytest.Capture
 def test_many_variants_take_seconds(tmp_path: Path) -> None:
     write(tmp_path, "h200", *(record(f"v{number}", ms=1 + number / 1e4) for number in range(4000)))
     began = time.process_time()
-    assert "v1 at flux1-1024px-t512 is left out" not in str(draw(tmp_path).problems)  # the first ones stand for all
+    assert len(draw(tmp_path).problems) == 3  # the first ones, and how many more there are
     assert time.process_time() - began < 10
