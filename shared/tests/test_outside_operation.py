@@ -19,6 +19,7 @@ from outside import row_norms
 from fluxbench.analysis.verification import cell
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.records import files
+from fluxbench.records.line import parse
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
 
@@ -90,7 +91,7 @@ def test_every_variant_has_a_record_that_says_what_it_is_of(
         "ambient", torch.__version__, "row-norms-33 row-norms-96", "burst sustained",
     )  # fmt: skip
     assert {"code.outside.row_norms", "code.timing", "code.variants/torch_flash.py"} <= depends.keys()
-    assert files.parse(record.to_json()) == record
+    assert parse(record.to_json()) == record
 
 
 def test_it_is_timed_in_three_processes_and_checked(records: dict[tuple[str, int], Record]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,16 @@ def test_a_narrow_format_has_a_rate_of_its_own(tmp_path: Path, implementation: s
         ("H200,x,forward,bfloat16,1,4608,24,24,,0.1,ms", "head_dim is not stated"),
         ("H200,x,,bfloat16,1,4608,24,24,128,0.1,ms", "the pass is not stated"),
         ("H200,x,sideways,bfloat16,1,4608,24,24,128,0.1,ms", "the pass is 'sideways'"),
+        (
+            "H200,x,forward,bfloat16,1e300,4608,24,24,128,0.1,ms",
+            "batch is not a whole number up to 1,000,000,000,000: 1e",
+        ),
+        (
+            "H200,x,forward,bfloat16,1.5,4608,24,24,128,0.1,ms",
+            "batch is not a whole number up to 1,000,000,000,000: 1.5",
+        ),
+        ("H200,x,forward,bfloat16,-1,4608,24,24,128,0.1,ms", "the value is not a positive number: -1"),
+        (f"{ROW},{'a' * 9999},ms", "the value is not a positive number: aaa"),
         (f"{ROW},OOM,ms", "the value is not a positive number: OOM"),
         (f"{ROW},0,ms", "the value is not a positive number: 0"),
         (f"{ROW},inf,ms", "the value is not a positive number: inf"),
@@ -214,11 +225,29 @@ def test_the_command_prints_the_rows_and_exits_1_where_one_is_impossible(
     assert cli.main(["audit", path, "--gpu", "H200", "--causal"]) == 0
 
 
-@pytest.mark.parametrize("content", [None, b"\xff\xfe\x00"])
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "times.csv must be there"),
+        (b"\xff\xfe\x00", "times.csv must be a CSV: "),
+        (b"", "its first line must name the columns, got none"),
+        (
+            b"H200,x,forward,bfloat16,1,4608,24,24,128,0.4,ms\n",
+            "its first line must name the columns, got H200,x,forward",
+        ),
+        (b"gpu,median_ms\n" + b"a" * 200_000, "must be a CSV: field larger than field limit"),
+    ],
+)
 def test_a_table_that_cannot_be_read_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, says: str
 ) -> None:
     if content is not None:
         (tmp_path / "times.csv").write_bytes(content)
     assert cli.main(["audit", str(tmp_path / "times.csv")]) == 2
-    assert "must be a CSV" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "times.csv")
+    assert cli.main(["audit", str(tmp_path / "times.csv")]) == 2
+    assert "got a FIFO where a regular file must be" in capsys.readouterr().err

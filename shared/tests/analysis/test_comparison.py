@@ -255,8 +255,8 @@ def test_control_times_that_have_nothing_in_common_are_none(samples: dict[str, t
     ("fields", "why", "before", "now"),
     [
         ({"fingerprint": {**FINGERPRINT, "device": "NVIDIA B200"}}, "device", "NVIDIA H200", "NVIDIA B200"),
-        ({"method_version": 5}, "method", "6 (", "5 ("),
-        ({"method_version": 0}, "method", "6 (", "unknown"),
+        ({"method_version": 5}, "method", "7 (", "5 ("),
+        ({"method_version": 0}, "method", "7 (", "unknown"),
     ],
 )
 def test_what_holds_for_a_cell_refuses_all_its_rows(fields: dict[str, Any], why: str, before: str, now: str) -> None:

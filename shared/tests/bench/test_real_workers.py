@@ -21,7 +21,7 @@ from fluxbench.bench.pool import run_worker
 from fluxbench.bench.recording import Context
 from fluxbench.environments.cell import Cell
 from fluxbench.environments.prepare import Environment
-from fluxbench.records.files import parse
+from fluxbench.records.line import parse
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Request

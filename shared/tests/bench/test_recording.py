@@ -16,7 +16,7 @@ from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
 from fluxbench.operations.workload import Workload
-from fluxbench.records.files import parse
+from fluxbench.records.line import parse
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry, Timing
 from fluxbench.records.status import FlagKind, Status

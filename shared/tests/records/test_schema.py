@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sample_records import LAUNCH_BOUND, changed, errors, record, timing
 
-from fluxbench.records.files import parse
+from fluxbench.records.line import parse
 from fluxbench.records.schema import Cupti, Flag, Record, RecordError
 from fluxbench.records.status import FlagKind, Status
 

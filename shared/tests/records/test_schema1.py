@@ -12,6 +12,7 @@ from published import BY_METHOD, REPORTS, schema1
 
 from fluxbench.operations import sets
 from fluxbench.records import files
+from fluxbench.records.line import parse
 from fluxbench.records.schema import Flag, RecordError
 from fluxbench.records.status import FlagKind
 
@@ -21,7 +22,7 @@ OLD = schema1()
 
 def read(**fields: Any) -> Any:
     """Return the record that a published one of schema 1 would be with other fields."""
-    return files.parse(json.dumps({**copy.deepcopy(OLD), **fields}))
+    return parse(json.dumps({**copy.deepcopy(OLD), **fields}))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-5]}-{path.parts[-2]}-{path.stem}")
@@ -31,7 +32,7 @@ def test_every_published_record_is_read_and_comes_back_from_schema_2(path: Path)
     assert len(found) == len(lines)
     for line, record in zip(lines, found, strict=True):
         old = json.loads(line)
-        assert files.parse(record.to_json()) == record
+        assert parse(record.to_json()) == record
         assert (record.variant, record.status, record.reason) == (old["variant"], old["status"], old["reason"])
         assert record.workload == sets.by_name()[old["workload"]["name"]]
         noted = [flag for flag in record.flags if flag.kind not in (FlagKind.FASTER_THAN_ROOFLINE, FlagKind.SKIPS_WORK)]
@@ -118,7 +119,7 @@ def test_an_error_that_cannot_be_believed_has_a_flag() -> None:
 
 def test_a_record_from_before_there_were_two_regimes_is_read() -> None:
     old = schema1(method=1)
-    new = files.parse(json.dumps(old))
+    new = parse(json.dumps(old))
     assert (new.burst, new.timing, new.cupti, new.flags) == (None, new.sustained, None, ())
     processes = old["timing"]["processes"]
     lengths = [len(old["timing"]["samples_ms"]) // processes] * processes

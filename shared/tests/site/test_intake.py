@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
+import re
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from fluxbench.cli import main
 from fluxbench.core.errors import SetupError
 from fluxbench.records import files
 from fluxbench.records.schema import Record
+from fluxbench.site.draw import draw
 from fluxbench.site.intake import Intake, add
 
 REPORTS = Path(__file__).resolve().parents[3] / "reports"
@@ -106,6 +110,138 @@ def test_a_record_that_cannot_be_placed_is_refused(
     assert list((tmp_path / "reports").iterdir()) == []
 
 
+def text_of(change: Callable[[str], str]) -> Callable[[Path], object]:
+    """Return the change of the first line of a file of records."""
+
+    def changed_text(home: Path) -> None:
+        first, rest = (home / "triton.jsonl").read_text().split("\n", 1)
+        assert change(first) != first
+        (home / "triton.jsonl").write_text(f"{change(first)}\n{rest}")
+
+    return changed_text
+
+
+def replaced(pattern: str, value: str) -> Callable[[Path], object]:
+    return text_of(lambda line: re.sub(pattern, lambda found: found[1] + value, line, count=1))
+
+
+def fifo(name: str) -> Callable[[Path], object]:
+    def change(home: Path) -> None:
+        (home / name).unlink(missing_ok=True)
+        os.mkfifo(home / name)
+
+    return change
+
+
+def link(name: str) -> Callable[[Path], object]:
+    """Return the change that puts a link to the same content in a file's place."""
+
+    def change(home: Path) -> None:
+        (home / name).unlink(missing_ok=True)
+        (home / name).symlink_to(PUBLISHED / name)
+
+    return change
+
+
+DIGITS, LONG = "9" * 5000, "a" * 1_000_000
+UNFIT = {
+    "5,000 digits": (replaced('("peak_memory_bytes":)[0-9]+', DIGITS), "a record does not fit schema 2: "),
+    "a schema of 5,000 digits": (replaced('("schema":)2', DIGITS), "a record must be one JSON object a line"),
+    "seq_len 10^400": (replaced('("seq_len_q":)[0-9]+', "1" + "0" * 400), "an integer must fit in 64 bits"),
+    "x 10^400": (replaced('("x":)[0-9]+', "1" + "0" * 400), "an integer must fit in 64 bits"),
+    "a power limit of 10^400 W": (replaced('("power_limit_w":)[0-9.]+', "1" + "0" * 400), "must fit in 64 bits"),
+    "an operation that is code": (
+        text_of(lambda line: re.sub('"operation":"attention"', '"operation":"os:abort"', line)), "must have the shape"
+    ),
+    "a negative error": (replaced('("max_abs":)[0-9.e-]+', "-1"), "`float` >= 0.0 - at `$.errors[...].max_abs`"),
+    "negative memory": (replaced('("peak_memory_bytes":)[0-9]+', "-1"), "`int` >= 0 - at `$.peak_memory_bytes`"),
+    "negative energy": (replaced('("energy_mj":)[0-9.]+', "-1"), "`float` > 0.0 - at `$.energy_mj`"),
+    "a variant of 1 MB": (replaced('("variant":")[a-z_]+', LONG), "of length <= 256 - at `$.variant`"),
+    "a workload of 1 MB": (replaced('("name":")[a-z0-9-]+', LONG), "at most 256 characters long"),
+    "a detail of 1 MB": (text_of(lambda line: line[:-1] + f',"detail":"{LONG}"}}'), "of length <= 65536"),
+    "a name of control times of 1 MB": (
+        lambda home: (home / "triton.control.json").write_text(f'{{"kernel": "k", "samples_ms": {{"{LONG}": []}}}}'),
+        "triton.control.json must hold the times of the control kernel: Expected `str` of length <= 256",
+    ),
+    "control times of other types": (
+        lambda home: (home / "triton.control.json").write_text('{"schema": 2, "kernel": 1, "samples_ms": []}'),
+        "triton.control.json must hold the times of the control kernel: Expected `str`, got `int`",
+    ),
+    "a deep device.json": (
+        lambda home: (home / "device.json").write_text('{"a":' + "[" * 100_000), "at most 64 levels deep"
+    ),
+    "rates of 400 digits": (
+        lambda home: (home / "rates.json").write_text(f'{{"copy_gb_s": {DIGITS[:400]}}}'), "must fit in 64 bits"
+    ),
+    **{f"a FIFO: {name}": (fifo(name), "a FIFO where a regular file must be") for name in (
+        "more.jsonl", "triton.jsonl", "triton.control.json", "triton.samples.json.gz", "triton.capabilities.json",
+        "device.json", "rates.json",
+    )},
+    **{f"a link: {name}": (link(name), "a link where a regular file must be") for name in (
+        "triton.jsonl", "triton.control.json", "triton.samples.json.gz", "triton.capabilities.json", "device.json",
+    )},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_is_unfit_is_one_sentence_here_and_on_the_site_and_nothing_is_taken(tmp_path: Path, name: str) -> None:
+    change, says = UNFIT[name]
+    home = folder(tmp_path, where="site/flux/records")
+    change(home)
+    intake = add(tmp_path / "site", reports(tmp_path))
+    assert says in str(intake.problems)
+    assert max(map(len, intake.problems)) < 1000
+    assert (intake.folder, list((tmp_path / "reports").iterdir())) == (None, [])
+    (tmp_path / "published").mkdir()
+    (tmp_path / "site").rename(tmp_path / "published" / "theirs")
+    assert says in str(draw(tmp_path / "published").problems)
+
+
+def test_a_folder_of_records_must_not_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "site" / "flux").mkdir(parents=True)
+    (tmp_path / "site" / "flux" / "records").symlink_to(PUBLISHED)
+    intake = add(tmp_path / "site", reports(tmp_path))
+    assert "flux/records/triton.jsonl: it must be reached without a link" in intake.problems
+    assert intake.folder is None
+
+
+def test_stale_cells_are_refused(tmp_path: Path) -> None:
+    home = folder(tmp_path, where="site/flux/records")
+    for path in PUBLISHED.glob("te.*"):
+        shutil.copyfile(path, home / path.name)
+    newer = [
+        changed(
+            r, measured_at="2026-11-22T09:00:00+00:00", versions={**r.versions, "driver": "999.1"},
+            fingerprint={**r.fingerprint, "driver": "999.1", "code.timing": "aaa"},
+        )
+        for r in files.read(home / "te.jsonl")
+    ]  # fmt: skip
+    files.write(home / "te.jsonl", newer)
+    stale = [problem for problem in add(tmp_path / "site", reports(tmp_path)).problems if "stale" in problem]
+    assert stale == [
+        "triton: it is stale, as cell te shows: driver 580.159.04 -> 999.1, timing changed; build the page again first"
+    ]
+
+
+def test_what_another_layout_left_beside_a_built_page_is_not_taken(tmp_path: Path) -> None:
+    folder(tmp_path, where="site/flux/records")
+    folder(tmp_path, where="site/artifacts/old")
+    home = reports(tmp_path)
+    assert add(tmp_path / "site", home).problems == ()
+    assert {path.name for path in (home / "h200" / "flux").iterdir()} == {"records"}
+
+
+def test_a_thousand_cell_folders_are_read_once(tmp_path: Path) -> None:
+    line = (PUBLISHED / "triton.jsonl").read_text().splitlines()[0]
+    for number in range(1000):
+        cell = tmp_path / "site" / "artifacts" / f"c{number}"
+        cell.mkdir(parents=True)
+        (cell / f"c{number}.jsonl").write_text(line + "\n")
+    began = time.process_time()
+    assert add(tmp_path / "site", reports(tmp_path)).records == 1000
+    assert time.process_time() - began < 6
+
+
 def test_a_target_is_of_one_device(tmp_path: Path) -> None:
     problems = taken(
         tmp_path, lambda r: r, lambda r: changed(r, fingerprint={**r.fingerprint, "device": "unknown"})
@@ -130,9 +266,12 @@ def test_no_file_takes_the_place_of_another(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("end", "problems"), [("", 0), (" ", 1)])
 def test_what_lies_beside_records_must_agree(tmp_path: Path, end: str, problems: int) -> None:
     home = folder(tmp_path, where="site/artifacts/triton")
-    shutil.copyfile(PUBLISHED / "device.json", home / "device.json")
-    (home.parent / "hardware").mkdir()
-    (home.parent / "hardware" / "device.json").write_text((PUBLISHED / "device.json").read_text() + end)
+    (home.parent / "te").mkdir()
+    for path in PUBLISHED.glob("te.*"):
+        shutil.copyfile(path, home.parent / "te" / path.name)
+    device = (PUBLISHED / "device.json").read_text()
+    (home / "device.json").write_text(device)
+    (home.parent / "te" / "device.json").write_text(device + end)
     intake = add(tmp_path / "site", reports(tmp_path))
     assert len([problem for problem in intake.problems if "flux/records/device.json" in problem]) == problems
     assert (intake.folder is None) == bool(problems)
@@ -141,10 +280,14 @@ def test_what_lies_beside_records_must_agree(tmp_path: Path, end: str, problems:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("device.json", b"<html>", "device.json: it must hold one JSON object"),
-        ("triton.samples.json.gz", b"not gzip", "triton.samples.json.gz: it cannot be decompressed"),
-        ("triton.samples.json.gz", gzip.compress(b'{"series": [{"process": 0}]}'), "it must hold series: "),
-        ("triton.samples.json.gz", gzip.compress(bytes(257 << 20), 1), "gz: it must hold at most 256 MiB, got more"),
+        ("device.json", b"<html>", "device.json must hold one JSON object"),
+        ("triton.samples.json.gz", b"not gzip", "triton.samples.json.gz cannot be decompressed"),
+        (
+            "triton.samples.json.gz",
+            gzip.compress(b'{"series": [{"process": 0}]}'),
+            "triton.samples.json.gz must hold series: ",
+        ),
+        ("triton.samples.json.gz", gzip.compress(bytes(257 << 20), 1), "gz must hold at most 256 MiB, got more"),
         ("triton.control.json", b'{"schema": 2}', "triton.control.json must hold the times of the control kernel"),
         ("triton.control.json", b'{"schema": 9, "kernel": "k", "samples_ms": {}}', "its schema must be 1 or 2, got 9"),
     ],
@@ -185,7 +328,10 @@ def test_a_file_is_of_one_notebook_and_not_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sent", "name", "says"),
     [
-        *(("sent", name, "a target's name must be") for name in ("../up", ".hidden", "a/b", "a" * 65)),
+        *(
+            ("sent", name, "a target's name must be")
+            for name in ("../up", ".hidden", "a/b", "a" * 65, "index.html", "a.html")
+        ),
         ("reports", None, r"must hold records, \*\.jsonl"),
         ("nowhere", None, "must be given as a folder"),
     ],
@@ -199,11 +345,11 @@ def test_what_cannot_be_begun_is_refused(tmp_path: Path, sent: str, name: str | 
 
 
 def test_nothing_is_left_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(source: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device", str(target))
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
 
     sent = folder(tmp_path)
-    monkeypatch.setattr(shutil, "copyfile", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space left"):
         add(sent, reports(tmp_path))
     assert list((tmp_path / "reports").iterdir()) == []

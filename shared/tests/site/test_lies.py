@@ -235,6 +235,13 @@ LIES: dict[str, tuple[Lie, str]] = {
     ),
     "an error over its budget": (of_first(put(*ERRORS, "rel_l2", 0.9)), "PASSED must be within its budget"),
     "NaN in PASSED": (of_first(put(*ERRORS, "nan_count", 3)), "3 elements that are not finite"),
+    "a head over what it may err": (
+        of_first(put(*ERRORS, "head_budget_share", 1.5)), "must be within what a head may err, got 1.5 times"
+    ),
+    "a row over what it may err": (of_first(put(*ERRORS, "row_budget_share", 1.01)), "what a row may err, got 1.01"),
+    "rounded relabelled": (
+        of_first(put("precision_class", "rounded")), "precision class must be exact"
+    ),
     "a smaller error": (of_first(scale(*ERRORS, "rel_l2", by=0.8)), "errors of output out: rel_l2 must be that of"),
     "smaller errors": (
         of_first(both(scale(*ERRORS, "rel_l2", by=0.3), scale(*ERRORS, "rel_l2_by_inputs", "normal", by=0.3))),
@@ -325,3 +332,11 @@ def test_the_commands_refuse_a_lie(sent: Path, tmp_path: Path, capsys: pytest.Ca
     assert "is left out: the budget of an exact kernel must be at most" in capsys.readouterr().err
     assert main(["diff", str(sent), str(sent)]) == 2
     assert "must follow from their samples: triton, triton_flash at flux1" in capsys.readouterr().err
+
+
+def test_rounded_kernels_counted_as_exact_before_there_was_their_class(sent: Path, tmp_path: Path) -> None:
+    for path in (REPORTS / "h200" / "flux" / "records").glob("te.*"):
+        shutil.copyfile(path, sent / path.name)
+    assert problems_of(sent, tmp_path) == ([], [])
+    edited("te.jsonl", lambda records: [one.update(method_version=7) for one in records])(sent)
+    assert "class must be rounded, as the variant declares, got exact" in str(add(sent, tmp_path / "again").problems)

@@ -9,6 +9,7 @@ import html.parser
 import json
 import re
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -272,3 +273,10 @@ def test_the_command_draws_and_says_where(tmp_path: Path, capsys: pytest.Capture
     assert "line 1 is left out" in capsys.readouterr().err
     assert main(["site", "--reports", str(tmp_path / "nowhere")]) == 2
     assert "the reports must be a folder" in capsys.readouterr().err
+
+
+def test_many_variants_take_seconds(tmp_path: Path) -> None:
+    write(tmp_path, "h200", *(record(f"v{number}", ms=1 + number / 1e4) for number in range(4000)))
+    began = time.process_time()
+    assert len(draw(tmp_path).problems) == 3  # the first ones, and how many more there are
+    assert time.process_time() - began < 10

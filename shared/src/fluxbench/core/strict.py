@@ -1,4 +1,4 @@
-"""Small JSON that others wrote, read strictly: a regular file, bounded in size and depth, of one type."""
+"""JSON that others wrote, read strictly: a regular file, bounded in size, depth, numbers and names, of one type."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ T = TypeVar("T")
 MOST_BYTES = 16 << 20
 _DEEPEST = 64
 _LARGEST = 2**63  # of an integer
+_LONGEST_KEY = 1024  # characters
 
 
 class MalformedError(ValueError):
@@ -25,24 +26,23 @@ def read(path: Path, type_: type[T], most_bytes: int = MOST_BYTES) -> T:
     return decode(files.read_regular(path, most_bytes), type_)
 
 
-def decode(content: bytes, type_: type[T]) -> T:
+def decode(content: bytes | str, type_: type[T]) -> T:
     """Return the value of a JSON text. Raises `MalformedError` where it does not fit the type or the bounds.
 
     msgspec refuses wrong types, numbers that no float holds, and text that is not Unicode.
     """
     try:
         value = msgspec.json.decode(content, type=type_)
-        _check_bounds(msgspec.to_builtins(value))
     except RecursionError as error:
         raise MalformedError(f"it must be at most {_DEEPEST} levels deep") from error
-    except MalformedError:
-        raise
     except ValueError as error:  # msgspec's own, and Python's of a number with thousands of digits
         raise MalformedError(str(error)) from error
+    check_bounds(msgspec.to_builtins(value))
     return value
 
 
-def _check_bounds(value: Any) -> None:
+def check_bounds(value: Any, *, longest_text: int | None = None) -> None:
+    """Raise `MalformedError` where dicts and lists are too deep, or hold too long an integer, key or text."""
     level, ahead = 0, [value]
     while ahead:
         level += 1
@@ -51,9 +51,17 @@ def _check_bounds(value: Any) -> None:
         below: list[Any] = []
         for each in ahead:
             if isinstance(each, dict):
+                _check_length(max(each, key=len, default=""), _LONGEST_KEY)
                 below += each.values()
-            elif isinstance(each, list):
+            elif isinstance(each, list | tuple):
                 below += each
             elif isinstance(each, int) and not -_LARGEST <= each < _LARGEST:
                 raise MalformedError("an integer must fit in 64 bits")
+            elif isinstance(each, str) and longest_text is not None:
+                _check_length(each, longest_text)
         ahead = below
+
+
+def _check_length(text: str, most: int) -> None:
+    if len(text) > most:
+        raise MalformedError(f"a name must be at most {most:,} characters long, got {text[:40]!r}...")

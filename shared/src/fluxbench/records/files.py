@@ -1,21 +1,31 @@
-"""Files of records: JSON Lines, compressed or not, and the control kernel's times beside them."""
+"""Files of records: JSON Lines, compressed or not, and what lies beside them: JSON, such as the control kernel's times.
+
+Anyone may have written them: no link is followed, no special file opened, and sizes are bounded.
+"""
 
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from fluxbench.core.files import write_text
-from fluxbench.records import schema, schema1
-from fluxbench.records.schema import SCHEMA, Positive, Record, RecordError
+from fluxbench.core import strict
+from fluxbench.core.files import read_regular, write_text
+from fluxbench.records.line import parse
+from fluxbench.records.schema import SCHEMA, Name, Positive, Record, RecordError, Text
+
+T = TypeVar("T")
 
 SUFFIXES = (".jsonl", ".jsonl.gz")
 CONTROL_SUFFIXES = (".control.json", ".sentinel.json")  # the second of schema 1
+CONTROL_TIMES = "the times of the control kernel"
+_MOST_BYTES = 256 << 20  # of a file, decompressed
 
 
 def paths(folder: Path) -> list[Path]:
@@ -26,11 +36,6 @@ def paths(folder: Path) -> list[Path]:
 def cell_of(path: Path) -> str:
     """Return the cell whose records a file holds."""
     return path.name.partition(".")[0]
-
-
-def parse(line: str | bytes) -> Record:
-    """Return the record that a line of JSON holds, of schema 1 or 2. Raises `RecordError` where it does not fit."""
-    return schema1.from_json(line) if schema.schema_of(line) == 1 else schema.from_json(line)
 
 
 def read(path: Path) -> list[Record]:
@@ -45,14 +50,29 @@ def read(path: Path) -> list[Record]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return what a file holds, decompressed. Raises `OSError`, and `RecordError` where it cannot be decompressed."""
-    content = path.read_bytes()
+    """Return what a regular file holds, decompressed.
+
+    Raises `OSError`, and `RecordError` where it is too much or cannot be decompressed.
+    """
+    content = read_regular(path, _MOST_BYTES)
     if path.suffix != ".gz":
         return content
     try:
-        return gzip.decompress(content)
+        with gzip.GzipFile(fileobj=io.BytesIO(content)) as opened:
+            content = opened.read(_MOST_BYTES + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise RecordError(f"{path.name} cannot be decompressed: {error}") from error
+    if len(content) > _MOST_BYTES:
+        raise RecordError(f"{path.name} must hold at most {_MOST_BYTES >> 20} MiB, got more")
+    return content
+
+
+def read_json(path: Path, type_: type[T], what: str) -> T:
+    """Return the JSON that a file holds. Raises `OSError`, and `RecordError` where it is not `what` it must be."""
+    try:
+        return strict.decode(read_bytes(path), type_)
+    except strict.MalformedError as error:
+        raise RecordError(f"{path.name} must hold {what}: {error}") from error
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
@@ -64,8 +84,13 @@ class ControlTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Burst times of the control kernel that was measured beside a cell's variants: `<cell>.control.json`."""
 
     schema: int = SCHEMA
-    kernel: str  # what it is; only times of the same one can be compared
-    samples_ms: dict[str, tuple[tuple[Positive, ...], ...]]  # by variant beside it, a sequence for each process
+    kernel: Text  # what it is; only times of the same one can be compared
+    samples_ms: dict[Name, tuple[tuple[Positive, ...], ...]]  # by variant beside it, a sequence for each process
+
+    def __post_init__(self) -> None:
+        """Raise `RecordError` where it is of another schema."""
+        if self.schema not in (1, SCHEMA):
+            raise RecordError(f"its schema must be 1 or {SCHEMA}, got {self.schema}; update fluxbench")
 
     def to_json(self) -> str:
         """Return the times as JSON."""
@@ -75,16 +100,11 @@ class ControlTimes(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def read_control(folder: Path, cell: str) -> ControlTimes | None:
     """Return the control kernel's times of a cell; None where there are none.
 
-    Schema 1 called the file `<cell>.sentinel.json`. Raises `RecordError` where it is damaged.
+    Schema 1 called the file `<cell>.sentinel.json`. Raises `OSError`, and `RecordError` where it is damaged.
     """
     for path in (folder / f"{cell}{suffix}" for suffix in CONTROL_SUFFIXES):
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=ControlTimes)
+            return read_json(path, ControlTimes, CONTROL_TIMES)
         except FileNotFoundError:
             continue
-        except (msgspec.DecodeError, RecursionError, ValueError) as error:
-            raise RecordError(f"{path.name} must hold the times of the control kernel: {error}") from error
-        if found.schema not in (1, SCHEMA):
-            raise RecordError(f"{path.name}: its schema must be 1 or {SCHEMA}, got {found.schema}; update fluxbench")
-        return found
     return None

@@ -1,35 +1,37 @@
 """The record: what was measured of one variant at one workload. Schema 2.
 
 One JSON object a line in `<cell>.jsonl`. Times are in milliseconds, memory in bytes, energy in millijoules; the unit
-ends the name. msgspec refuses unknown fields, numbers that are not finite, and booleans for numbers.
+ends the name. msgspec refuses unknown fields, numbers that are not finite, and booleans for numbers. `records.line`
+reads it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import math
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
-from fluxbench import operations
 from fluxbench.operations.precision import CLASSES
-from fluxbench.operations.workload import Cost, Workload
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import FlagKind, Status
 
 SCHEMA = 2
 BURST, SUSTAINED = "burst", "sustained"
 CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler, as a share, at which they agree
 RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a timing that has converged, as shares
-_WORKLOAD_FIELDS = {field.name for field in dataclasses.fields(Workload)}
-_COST_FIELDS = {field.name for field in dataclasses.fields(Cost)}
+LONGEST_NAME = 256  # characters
 
-Positive = Annotated[float, Meta(gt=0)]
+Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
+Text = Annotated[str, Meta(max_length=1 << 16)]
+Positive = Annotated[float, Meta(gt=0, le=1e15)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 Interval = tuple[Positive, Positive]  # ends of a 95% interval
+
+
+_ENCODER = msgspec.json.Encoder()
 
 
 class RecordError(ValueError):
@@ -44,9 +46,9 @@ class Flag(_Strict, frozen=True, kw_only=True):
     """Something that was not as it should be, or could not be known. What value and detail are: see `FlagKind`."""
 
     kind: FlagKind
-    regime: str | None = None
+    regime: Name | None = None
     value: float | None = None
-    detail: str | None = None
+    detail: Text | None = None
 
 
 class Errors(_Strict, frozen=True, kw_only=True):
@@ -61,7 +63,7 @@ class Errors(_Strict, frozen=True, kw_only=True):
     budget_rel_l2: NotNegative  # the largest rel_l2 that is accepted
     head_budget_share: NotNegative | None = None  # relative L2 error of the worst head, over what a head may err
     row_budget_share: NotNegative | None = None  # of the worst row, likewise
-    rel_l2_by_inputs: dict[str, NotNegative | None] = {}  # by kind of inputs; None where the output is not finite
+    rel_l2_by_inputs: dict[Name, NotNegative | None] = {}  # by kind of inputs; None where the output is not finite
 
 
 class Timing(_Strict, frozen=True, kw_only=True):
@@ -80,7 +82,7 @@ class Timing(_Strict, frozen=True, kw_only=True):
     # Of the reference beside them, by the same processes: burst in the same rounds, sustained of its blocks. A sequence
     # is empty where a process had another reference; there is none in the reference's own record and before method 7.
     reference_ms: tuple[tuple[Positive, ...], ...] = ()
-    reference_variant: str
+    reference_variant: Name
     ratio: Positive  # over the reference's time: under 1 is faster
     ratio_ci95: Interval
     discarded: Count = 0  # samples that are not ranked: from the warm-up, or out of the regime
@@ -121,7 +123,7 @@ class Cupti(_Strict, frozen=True, kw_only=True):
     events_ms: Positive
     kernels_ms: Positive
     span_ms: Positive
-    parts_ms: dict[str, NotNegative] = {}  # of kernels_ms, by what they do: the operation's parts
+    parts_ms: dict[Name, NotNegative] = {}  # of kernels_ms, by what they do: the operation's parts
 
     @property
     def difference(self) -> float:
@@ -137,34 +139,34 @@ class Telemetry(_Strict, frozen=True, kw_only=True):
     sm_clock_mhz: NotNegative | None
     power_w: NotNegative | None
     temperature_c: float | None
-    throttle_reasons: tuple[str, ...] = ()
+    throttle_reasons: tuple[Name, ...] = ()
 
 
 class KernelShare(_Strict, frozen=True, kw_only=True):
     """One kernel of a profiled call, and its share of the call's device time (0 to 1)."""
 
-    name: str
+    name: Text
     share: Annotated[float, Meta(ge=0, le=1)]
-    part: str | None = None  # of the operation's parts; None where it is not known, as on a CPU
+    part: Name | None = None  # of the operation's parts; None where it is not known, as on a CPU
 
 
 class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA):
     """One variant at one workload."""
 
-    notebook: str
-    cell: str
-    variant: str  # kernel and form: "flex_compile_d"
-    kernel: str  # "flex"
-    form: str  # "eager", "copy", "compile_d", "compile_ma"
-    precision_class: str  # of `operations.precision.CLASSES`
+    notebook: Name
+    cell: Name
+    variant: Name  # kernel and form: "flex_compile_d"
+    kernel: Name  # "flex"
+    form: Name  # "eager", "copy", "compile_d", "compile_ma"
+    precision_class: Name  # of `operations.precision.CLASSES`
     workload: Workload
     status: Status
-    reason: str | None
-    measured_at: str  # UTC, ISO 8601
+    reason: Text | None
+    measured_at: Name  # UTC, ISO 8601
     method_version: Count  # times of another version must not be compared, see `records.method`
-    errors: dict[str, Errors] = {}  # by output
-    timings: dict[str, Timing] = {}  # by regime
-    telemetry: dict[str, Telemetry] = {}  # by regime
+    errors: dict[Name, Errors] = {}  # by output
+    timings: dict[Name, Timing] = {}  # by regime
+    telemetry: dict[Name, Telemetry] = {}  # by regime
     flags: tuple[Flag, ...] = ()
     energy_mj: Positive | None = None  # of a call, sustained
     energy_ci95_mj: tuple[NotNegative, NotNegative] | None = None
@@ -175,9 +177,9 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     compile_s: NotNegative | None = None  # first call less a warm one, empty compiler caches at the cell's start
     graph_breaks: Count | None = None
     kernels: tuple[KernelShare, ...] = ()
-    detail: str | None = None  # what the library says that it chose, where it says so
-    versions: dict[str, str] = {}
-    fingerprint: dict[str, str | int | float | bool | None] = {}
+    detail: Text | None = None  # what the library says that it chose, where it says so
+    versions: dict[Name, Text] = {}
+    fingerprint: dict[Name, Text | int | float | bool | None] = {}
 
     def __post_init__(self) -> None:
         """Raise `RecordError` where the fields contradict each other."""
@@ -236,66 +238,3 @@ def _budget_share(errors: Errors) -> float:
     if errors.rel_l2 is None:
         return math.inf
     return errors.rel_l2 / errors.budget_rel_l2 if errors.budget_rel_l2 else math.inf
-
-
-class _Head(Struct):
-    """What is read of a line before the rest: which schema it is of, and which fields its workload has."""
-
-    schema: int = 0
-    workload: dict[str, msgspec.Raw] = {}
-
-
-_ENCODER = msgspec.json.Encoder()
-_HEAD = msgspec.json.Decoder(_Head)
-_RECORD = msgspec.json.Decoder(Record)
-
-
-def _check_workload_fields(head: _Head) -> None:
-    """Raise `RecordError` where a workload has a field too many, which msgspec does not refuse of a dataclass."""
-    cost = msgspec.json.decode(head.workload.get("cost", b"{}"), type=dict[str, msgspec.Raw])
-    for name, unknown in (
-        ("a workload", head.workload.keys() - _WORKLOAD_FIELDS),
-        ("a cost", cost.keys() - _COST_FIELDS),
-    ):
-        if unknown:
-            raise RecordError(f"{name} has no field {', '.join(sorted(unknown))}")
-
-
-def _check_cost(workload: Workload) -> None:
-    """Raise `RecordError` where an operation of this package gives a workload's shape another cost."""
-    if workload.operation in operations.NAMES:
-        cost = _cost(workload.operation, msgspec.json.encode(workload.shape, order="sorted"))
-        if cost != workload.cost:
-            raise RecordError(f"cost of workload {workload.name} must be {cost}, got {workload.cost}")
-
-
-@functools.lru_cache(maxsize=4096)
-def _cost(operation: str, shape: bytes) -> Cost:
-    """Return the cost of a shape in JSON, which keeps `true` and `1` apart."""
-    return operations.find(operation).cost(msgspec.json.decode(shape))
-
-
-def schema_of(line: str | bytes) -> int:
-    """Return the schema that a line of JSON names, 0 where none. Raises `RecordError` where it is no JSON object."""
-    try:
-        return _HEAD.decode(line).schema
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        text = line if isinstance(line, str) else line[:200].decode(errors="replace")
-        raise RecordError(f"a record must be one JSON object a line, got {text[:60]!r}") from error
-
-
-def from_json(line: str | bytes) -> Record:
-    """Return the record of schema 2 that a line of JSON holds.
-
-    Raises `RecordError` where the line is not JSON, is of another schema, lacks a field, has one too many or one of
-    another type.
-    """
-    if (found := schema_of(line)) != SCHEMA:
-        raise RecordError(f"schema of a record must be {SCHEMA}, got {found}; update fluxbench, or measure again")
-    try:
-        _check_workload_fields(_HEAD.decode(line))
-        record = _RECORD.decode(line)
-        _check_cost(record.workload)
-        return record
-    except (msgspec.DecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise RecordError(f"a record does not fit schema {SCHEMA}: {error}") from error

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 
 from fluxbench import operations
+from fluxbench.core import strict
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records import method
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record, RecordError
 from fluxbench.records.status import FlagKind
 
+_LONGEST = 500  # characters of a value that a sentence shows
 _FORMS = {"_copy": "copy", "_compile_d": "compile_d", "_compile_ma": "compile_ma"}
 _OPERATIONS = {"forward": "attention", "backward": "attention_backward"}
 _COUNT = r"(?:all processes|(?P<value>\d+) of \d+ processes)"
@@ -60,13 +62,13 @@ _PARTS = {
 def from_json(line: str | bytes) -> Record:
     """Return the record of schema 1 that a line of JSON holds. Raises `RecordError` where it does not fit."""
     try:
-        data = msgspec.json.decode(line, type=dict[str, Any])
+        data = strict.decode(line, dict[str, Any])
         data.pop("schema", None)
         if unknown := sorted(data.keys() - _PARTS):
             raise RecordError(f"it has no field {', '.join(unknown)}")
         return msgspec.convert(_converted(data), Record)
-    except (msgspec.DecodeError, RecursionError, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise RecordError(f"a record does not fit schema 1: {error}") from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise RecordError(f"a record does not fit schema 1: {str(error)[:_LONGEST]}") from error
 
 
 def _converted(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from fluxbench.bench.events import ProbeResult
+from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 
 Probes = Mapping[str, Mapping[str, ProbeResult]]  # by variant and capability
@@ -24,12 +25,14 @@ class _Outcomes(msgspec.Struct, frozen=True):
 def read(path: Path) -> Probes:
     """Return the outcomes in a file. Raises `OSError`, and `RecordError` where it is damaged."""
     try:
-        outcomes = msgspec.json.decode(path.read_bytes(), type=_Outcomes)
+        outcomes = files.read_json(path, _Outcomes, "what came of trying capabilities")
         return {
             variant: {key: _typed(outcome) for key, outcome in of_variant.items()}
             for variant, of_variant in outcomes.variants.items()
         }
-    except (msgspec.DecodeError, RecursionError, ValueError) as error:
+    except RecordError:
+        raise
+    except ValueError as error:
         raise RecordError(f"{path.name} must hold what came of trying capabilities: {error}") from error
 
 

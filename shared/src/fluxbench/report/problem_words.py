@@ -5,8 +5,9 @@ from __future__ import annotations
 from fluxbench.analysis.verification.problem import Kind, Problem
 from fluxbench.records.files import cell_of
 
+_LONGEST = 600  # characters
 _WORDS = {
-    Kind.DAMAGED: "{file}: {why}",
+    Kind.DAMAGED: "{why}",
     Kind.NO_SAMPLES: "its times must follow from its samples, {cell}.samples.json.gz; there is no such file",
     Kind.TWICE: "there must be one record of it in {notebook}, got {count}",
     Kind.SEVERAL: "all records must be of one {what}, got {got}",
@@ -40,6 +41,7 @@ _WORDS = {
         "its budget must be that of the other exact kernels there, {expected:.3g}, got {got:.3g} in output {output}"
     ),
     Kind.OVER_BUDGET: "PASSED must be within its budget of {budget:g}, got {got} in output {output}",
+    Kind.OVER_SHARE: "PASSED must be within what a {part} may err, got {got:.4g} times that in output {output}",
     Kind.ERRORS: "errors of output {output}: {rule}",
     Kind.RANGE: "{regime}: {what} within {least:g} to {most:g} ms, got {got:g}",
     Kind.ROOFLINE: "{regime}: {arithmetic}",
@@ -62,7 +64,8 @@ _WORDS = {
 
 def sentence(problem: Problem) -> str:
     """Return a problem as a clause that does not name the record."""
-    return _WORDS[problem.kind].format(**{"cell": cell_of(problem.path), **problem.values})
+    words = _WORDS[problem.kind].format(**{"cell": cell_of(problem.path), **problem.values})
+    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
 
 
 def whose(problem: Problem) -> str:

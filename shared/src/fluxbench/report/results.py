@@ -117,17 +117,17 @@ def gather(folders: Sequence[Path], *, study: str = "", device: Device | None = 
                 problems.append(f"{path.name} cannot be read, so what was tried is missing here: {error}.")
         for path in (folder / RATES, folder / _RATES_OF_SCHEMA_1):
             try:
-                rates |= msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+                rates |= files.read_json(path, dict[str, Any], "the device's own rates")
             except FileNotFoundError:
                 continue
-            except (OSError, msgspec.DecodeError, RecursionError) as error:
+            except (OSError, RecordError) as error:
                 problems.append(f"{path.name} cannot be read, so the device's own rates are missing here: {error}.")
         for path in (folder / TRIALS, folder / f"{TRIALS}.gz"):  # as measured, and as published
             try:
                 trials = _trials(path)
             except FileNotFoundError:
                 continue
-            except (OSError, msgspec.DecodeError, RecursionError, RecordError) as error:
+            except (OSError, RecordError) as error:
                 problems.append(f"{path.name} cannot be read, so the trials are missing here: {error}.")
     return Results(
         notebook=next((record.notebook for record in records), study),
@@ -147,15 +147,15 @@ def _device(folders: Iterable[Path]) -> Device:
         path = folder / DEVICE
         if path.is_file():
             try:
-                return msgspec.json.decode(path.read_bytes(), type=_Facts).device
-            except (OSError, msgspec.DecodeError, RecursionError) as error:
+                return files.read_json(path, _Facts, "the device").device
+            except (OSError, RecordError) as error:
                 raise SetupError(f"{DEVICE} must describe the device: {error}; run the cell that wrote it") from error
     raise SetupError(f"the results cell must need the cell that writes {DEVICE}; add it to its needs=")
 
 
 def _trials(path: Path) -> dict[str, Any]:
-    """Return what a file of trials holds. Raises `RecordError`, `OSError` or `DecodeError` where it is not whole."""
-    content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
+    """Return what a file of trials holds. Raises `OSError`, and `RecordError` where it is not whole."""
+    content = files.read_json(path, dict[str, Any], "the runs of trials")
     trial_runs.read(content)
     return content
 
@@ -171,11 +171,11 @@ def write(results: Results, folder: Path) -> None:
 def read(folder: Path) -> Results:
     """Return what `write` wrote. Raises `SetupError` where it is missing or damaged."""
     try:
-        rest = msgspec.json.decode((folder / REST).read_bytes(), type=_Rest)
+        rest = files.read_json(folder / REST, _Rest, "the results")
         return Results(
             records=tuple(files.read(folder / RECORDS)),
             earlier=tuple(files.read(folder / EARLIER)),
             **msgspec.structs.asdict(rest),
         )
-    except (OSError, msgspec.DecodeError, RecordError, RecursionError) as error:
+    except (OSError, RecordError) as error:
         raise SetupError(f"the results of the results cell must be whole, got {error}; run it again") from error

@@ -6,10 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fluxbench.analysis.certificate import trials
 from fluxbench.core.errors import SetupError
+from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Table
@@ -18,8 +17,8 @@ from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Tabl
 def blocks(path: Path) -> list[Block]:
     """Return how long each run took and what passed. Raises `SetupError` where the file is missing or damaged."""
     try:
-        measured = trials.read(msgspec.json.decode(path.read_bytes(), type=dict[str, Any]))
-    except (OSError, msgspec.DecodeError, RecordError) as error:
+        measured = trials.read(files.read_json(path, dict[str, Any], "the runs of the trials"))
+    except (OSError, RecordError) as error:
         raise SetupError(f"{path.name} must hold the runs of the trials, got {error}; measure them first") from error
     rows = []
     for number, run in enumerate(measured.runs, start=1):

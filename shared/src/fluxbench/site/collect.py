@@ -15,6 +15,7 @@ from fluxbench.analysis.verification.origin import device_of
 from fluxbench.analysis.verification.problem import Problem
 from fluxbench.device.peaks import peak
 from fluxbench.records import files
+from fluxbench.records.line import parse
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.report.problem_words import sentence
 
@@ -112,12 +113,7 @@ def _checked(target: Target, others: Sequence[Target], reports: Path, check: Che
     notebooks = [
         dataclasses.replace(
             notebook,
-            records=tuple(
-                record
-                for one in notebook.cells
-                for record in one.records
-                if not any(problem.is_of(record) for problem in found.get(one.path, ()))
-            ),
+            records=tuple(record for one in notebook.cells for record in _believed(one, found.get(one.path, ()))),
             problems=(
                 *notebook.problems,
                 *(words for one in notebook.cells for words in _first(one.path, _left_out(found, one), reports)),
@@ -126,6 +122,14 @@ def _checked(target: Target, others: Sequence[Target], reports: Path, check: Che
         for notebook in target.notebooks
     ]
     return dataclasses.replace(target, notebooks=tuple(notebooks))
+
+
+def _believed(of: Cell, problems: Sequence[Problem]) -> list[Record]:
+    """Return the records of a cell that have no problem, none where the cell itself has one."""
+    wrong = {(problem.variant, problem.workload) for problem in problems}
+    if (None, None) in wrong:
+        return []
+    return [record for record in of.records if (record.variant, record.workload.name) not in wrong]
 
 
 def _left_out(found: Mapping[Path, Sequence[Problem]], of: Cell) -> list[str]:
@@ -159,7 +163,7 @@ def _read(path: Path) -> tuple[list[Record], list[str]]:
         return [], [str(error)]
     for number, line in enumerate(lines, start=1):
         try:
-            good.append(files.parse(line))
+            good.append(parse(line))
         except RecordError as error:
             bad.append(f"line {number} is left out: {error}")
     return good, bad

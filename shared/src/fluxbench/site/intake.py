@@ -6,10 +6,10 @@ Nothing but records and what belongs to them is taken: a page that somebody send
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,17 +18,20 @@ from fluxbench.analysis.verification.cell import Cell
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.core.errors import SetupError
+from fluxbench.core.files import open_regular, remove
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
-from fluxbench.records import files
-from fluxbench.records.schema import Record, RecordError
+from fluxbench.records import files, fingerprint
+from fluxbench.records.fingerprint import CODE
+from fluxbench.records.schema import RecordError
 from fluxbench.report.problem_words import sentence, whose
 
-# Of a cell, and taken with its records; the third as schema 1 called it.
-_BESIDE = (".samples.json.gz", ".capabilities.json", ".samples.json", *files.CONTROL_SUFFIXES)
 _OF_ALL = ("device.json", "rates.json", "ceilings.json")  # the last as schema 1 called it
-_LAYOUTS = ("artifacts/*/", "*/records/", "records/", "")  # of a build, a target, a notebook, and records alone
-_SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # as a part of a path
+# Of a build or a target, of a plain `uvnote build`, of a notebook, and records alone.
+_LAYOUTS = ("[!.]*/records/", "artifacts/*/", "records/", "")
+# As a part of a path; the names of pages end in .html.
+_SAFE = re.compile(r"(?!.*\.html$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MADE_BY = ("driver", "cuda_driver", "power_limit_w")  # and the hashes of the code: alike in all cells of a page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,19 +62,21 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     if not paths:
         raise SetupError(f"{path} must hold records, *.jsonl, by itself or in artifacts/ or records/; there are none")
     cells, problems = _read(path, paths)
-    by_file = {of_file.path: of_file.records for of_file in cells}
     records = [record for of_file in cells for record in of_file.records]
     found = verify(cells, _published(reports))
-    problems += [*dict.fromkeys(f"{whose(one)}: {sentence(one)}" for one in found), *_lost(path, by_file)]
+    problems += [*dict.fromkeys(f"{whose(one)}: {sentence(one)}" for one in found), *_lost(path, cells), *_stale(cells)]
     device = device_of(records[0]) if records else Device(kind="", name="an unnamed device")
     name = target or target_name(device)
     if not _SAFE.fullmatch(name):
-        raise SetupError(f"a target's name must be letters, digits, '.', '_' and '-', got {name!r}; use --target")
+        raise SetupError(
+            f"a target's name must be at most 64 letters, digits, '.', '_' and '-', and not end in .html, got "
+            f"{name[:80]!r}; use --target"
+        )
     home = reports / name
-    if home.exists():
+    if os.path.lexists(home):
         raise SetupError(f"{home} is there already and is never overwritten; choose another name by --target")
     if not problems:
-        _take(by_file, home)
+        _take(cells, home)
     return Intake(
         target=name,
         folder=None if problems else home,
@@ -91,17 +96,20 @@ def _files(path: Path) -> list[Path]:
     return next((of_layout for of_layout in of_layouts if of_layout), [])
 
 
-def _read(path: Path, paths: Iterable[Path]) -> tuple[list[Cell], list[str]]:
+def _read(path: Path, paths: Sequence[Path]) -> tuple[list[Cell], list[str]]:
     """Return the cells, and a sentence for each file of records that does not hold what it must."""
     cells: list[Cell] = []
     problems: list[str] = []
+    homes = _homes(paths[0])
     for file in paths:
         where = file.relative_to(path)
+        if any((path / folder).is_symlink() for folder in where.parents[:-1]):
+            problems.append(f"{where}: it must be reached without a link")
+            continue
         try:
-            cell.content(file)
-            found = cell.read(file, homes=_homes(file))
+            found = cell.read(file, homes=homes)
         except (RecordError, OSError) as error:
-            problems.append(f"{where}: {error}")
+            problems.append(f"{where}: {error.strerror if isinstance(error, OSError) else error}")
             continue
         records = found.records
         if not records:
@@ -125,46 +133,68 @@ def _published(reports: Path) -> list[Cell]:
 
 
 def _homes(file: Path) -> list[Path]:
-    """Return where else than beside a file its device's files are: the folders of a build's other cells."""
-    return sorted(file.parent.parent.glob("*")) if file.parent.parent.name == "artifacts" else []
+    """Return where else than beside a file its device's files are: folders of a plain build's other cells."""
+    folders = file.parent.parent
+    if folders.name != "artifacts":
+        return []
+    return sorted(
+        home
+        for home in folders.iterdir()
+        if not home.is_symlink() and any(os.path.lexists(home / name) for name in _OF_ALL)
+    )
 
 
-def _beside(file: Path) -> list[Path]:
-    """Return what else of a cell is taken: its samples, the control kernel's times, and what the device is."""
-    near = [file.with_name(files.cell_of(file) + end) for end in _BESIDE]
-    near += [home / name for home in (file.parent, *_homes(file)) for name in _OF_ALL]
-    return [beside for beside in near if beside.is_file()]
-
-
-def _places(file: Path, records: Sequence[Record]) -> Iterator[tuple[Path, Path]]:
+def _places(of: Cell) -> Iterator[tuple[Path, Path]]:
     """Yield a record file and all that is taken with it, each with its place in the new target."""
-    folder = Path(records[0].notebook) / "records"
-    yield from ((taken, folder / taken.name) for taken in itertools.chain([file], _beside(file)))
+    folder = Path(of.records[0].notebook) / "records"
+    yield from ((taken, folder / taken.name) for taken in (of.path, *of.beside))
 
 
-def _lost(path: Path, by_file: Mapping[Path, Sequence[Record]]) -> list[str]:
+def _lost(path: Path, cells: Iterable[Cell]) -> list[str]:
     """Return a sentence for each file that another one would take the place of; equal ones beside records may."""
     first: dict[Path, Path] = {}
     problems = []
-    for file, records in by_file.items():
-        for taken, place in _places(file, records):
+    for one in cells:
+        for taken, place in _places(one):
             other = first.setdefault(place, taken)
-            if other != taken and (taken == file or other.read_bytes() != taken.read_bytes()):
+            if other != taken and (taken == one.path or files.read_bytes(other) != files.read_bytes(taken)):
                 names = f"{other.relative_to(path)} and {taken.relative_to(path)}"
                 problems.append(f"{names}: both would become {place}; they must have different names, or be one file")
     return list(dict.fromkeys(problems))
 
 
-def _take(by_file: Mapping[Path, Sequence[Record]], home: Path) -> None:
+def _stale(cells: Iterable[Cell]) -> Iterator[str]:
+    """Yield a sentence for each cell that another one of its notebook, measured later, shows to be stale."""
+    newest: dict[str, Cell] = {}
+    oldest_first = sorted(cells, key=lambda one: one.records[0].measured_at)
+    for one in oldest_first:
+        newest[one.records[0].notebook] = one
+    for one in oldest_first:
+        last = newest[one.records[0].notebook]
+        before, now = ({k: v for k, v in of.records[0].fingerprint.items() if _is_common(k)} for of in (one, last))
+        both = [key for key in before if key in now]
+        differing = fingerprint.differences({key: before[key] for key in both}, {key: now[key] for key in both})
+        if differing:
+            words = ", ".join(map(str, differing))
+            name = files.cell_of(one.path)
+            yield f"{name}: it is stale, as cell {files.cell_of(last.path)} shows: {words}; build the page again first"
+
+
+def _is_common(key: str) -> bool:
+    return key in _MADE_BY or key.startswith(CODE)
+
+
+def _take(cells: Iterable[Cell], home: Path) -> None:
     """Copy records and what belongs to them into a new target, in one step. Raises `OSError`; nothing is left then."""
     new = home.with_name(f".{home.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
+    remove(new)
     try:
-        for file, records in by_file.items():
-            for taken, place in _places(file, records):
+        for one in cells:
+            for taken, place in _places(one):
                 (new / place).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(taken, new / place)
+                with open_regular(taken.parent, taken.name) as source, (new / place).open("wb") as target:
+                    shutil.copyfileobj(source, target)
         new.rename(home)
     except OSError:
-        shutil.rmtree(new, ignore_errors=True)
+        remove(new)
         raise

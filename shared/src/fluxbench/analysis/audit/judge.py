@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fluxbench.analysis.audit.table import NotChecked, Row, rows
 from fluxbench.core.output import one_line
 from fluxbench.device.peaks import Peak, by_name
 from fluxbench.operations.roofline import Roofline, compute_bound, shortest, too_fast
 from fluxbench.operations.workload import Workload
+from fluxbench.records import files
+from fluxbench.records.schema import RecordError
 
+_LONGEST = 200  # characters of what a row says
 # FlashAttention-2's count of operations over the fewest: by so much may a rate that follows that count exceed the peak.
 _COUNTED = {"forward": 1.0, "backward": 2.5 / 2, "forward_backward": 3.5 / 3}
 
@@ -60,7 +65,7 @@ def audit(path: Path, *, gpu: str | None = None, causal: bool = False) -> Audit:
     `value` with `unit`, or times in `median_ms` and the like, or rates in `tflops`; a `workload` known by name gives
     its shape. What a row does not state is `gpu`, or the device in a page's `records/device.json`; one key head; 16
     bits, unless the implementation's name states fewer; and not causal, unless `causal` is set. Raises `OSError`,
-    `UnicodeError` and `csv.Error`.
+    `csv.Error`, and `ValueError` where it is no text or has no header.
     """
     page_gpu = gpu or _gpu_of_page(path)
     impossible: list[Impossible] = []
@@ -70,10 +75,10 @@ def audit(path: Path, *, gpu: str | None = None, causal: bool = False) -> Audit:
         try:
             reasons = list(_judge(row, page_gpu, causal))
         except NotChecked as reason:
-            not_checked[str(reason)] += 1
+            not_checked[_shortened(str(reason))] += 1
             continue
         checked += 1
-        impossible += (Impossible(line=row.line, what=row.label, reason=reason) for reason in reasons)
+        impossible += (Impossible(line=row.line, what=_shortened(row.label), reason=reason) for reason in reasons)
     return Audit(
         table=path.name, checked=checked, impossible=tuple(impossible), not_checked=dict(not_checked.most_common())
     )
@@ -113,10 +118,14 @@ def _bound(workload: Workload, rates: Peak, is_narrow: bool) -> Roofline | None:
 
 def _gpu_of_page(path: Path) -> str | None:
     """Return the name of the device that a page's own table was measured on; None for a table of no page."""
-    for folder in path.resolve().parents[:3]:
+    for folder in Path(os.path.realpath(path)).parents[:3]:
         try:
-            device = json.loads((folder / "records" / "device.json").read_text(encoding="utf-8"))["device"]
+            device = files.read_json(folder / "records" / "device.json", dict[str, Any], "the device")["device"]
             return str(device["name"]) + (" MIG" if device["mig"] else "")  # a slice is not the card
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, RecordError, KeyError, TypeError):
             continue
     return None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench import operations
+from fluxbench.core.files import read_regular
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Cost, Workload
 
+_MOST_BYTES = 256 << 20
+_LARGEST = 10**12  # of a size
 _TIMES = ("median_ms", "burst_median_ms", "time_ms", "latency_ms", "ms")
 _UNITS_MS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ns": 1e-6}
 _UNITS_TFLOPS = {"TFLOP/s": 1.0, "TFLOPS": 1.0, "TFLOPs/s": 1.0, "GFLOP/s": 1e-3, "PFLOP/s": 1e3}
@@ -145,7 +150,7 @@ class Row:
                 text = self.cells.get(column) or ("" if known is None else str(known))
                 if not text:
                     raise NotChecked(f"{column} is not stated")
-                sizes[field] = int(_number(text))
+                sizes[field] = _size(column, text)
         return sizes
 
     def _is_causal(self, unless_stated: bool) -> bool:
@@ -164,19 +169,34 @@ class Row:
 
 
 def rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a CSV. Raises `OSError`, `UnicodeError` and `csv.Error`."""
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file)
-        for cells in reader:
-            texts = {name: (text or "").strip() for name, text in cells.items() if isinstance(name, str)}
-            yield Row(line=reader.line_num, cells=texts)
+    """Yield the rows of a CSV. Raises `OSError`, `csv.Error`, and `ValueError` where it is no text or has no header."""
+    text = read_regular(Path(os.path.realpath(path)), _MOST_BYTES).decode("utf-8-sig")
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    names = reader.fieldnames or ()
+    if not names or any(map(_is_number, names)):
+        raise ValueError(f"its first line must name the columns, got {','.join(names)[:80] or 'none'}")
+    for cells in reader:
+        texts = {name: (text or "").strip() for name, text in cells.items() if isinstance(name, str)}
+        yield Row(line=reader.line_num, cells=texts)
 
 
 def _number(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
+    number = float(text) if _is_number(text) else math.nan
     if not (math.isfinite(number) and number > 0):
         raise NotChecked(f"the value is not a positive number: {text or 'empty'}")
     return number
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _size(column: str, text: str) -> int:
+    number = _number(text)
+    if number != math.floor(number) or number > _LARGEST:
+        raise NotChecked(f"{column} is not a whole number up to {_LARGEST:,}: {text}")
+    return int(number)

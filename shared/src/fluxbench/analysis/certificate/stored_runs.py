@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from fluxbench.analysis.history import moment
+from fluxbench.core import strict
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
 from fluxbench.records import files, fingerprint
@@ -77,10 +78,10 @@ def _read(folder: Path, cell: str) -> StoredRun | None:
 def _span(path: Path) -> tuple[datetime, datetime] | None:
     """Return when a run of the store began and ended; None for what is not one."""
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = strict.read(path, dict[str, Any])
         began = moment(result["ran_at"])
         return (began, began + timedelta(seconds=float(result["duration"]))) if began else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 
 
@@ -99,8 +100,8 @@ def _local(root: Path, notebook: str) -> dict[str, list[Path]]:
     for cell in _cells(root, notebook):
         for folder in (root / "notebooks" / ".uvnote" / "cache").glob(f"{notebook}.{cell}.*"):
             number = folder.name.rpartition(".")[2]
-            with contextlib.suppress(OSError, ValueError, AttributeError):
-                result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            with contextlib.suppress(OSError, ValueError):
+                result = strict.read(folder / "result.json", dict[str, Any])
                 if number.isdigit() and not result.get("failure"):
                     numbered.setdefault(cell, []).append((int(number), folder))
     return {

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from fluxbench.analysis.certificate import trials
 from fluxbench.analysis.certificate.judging import as_measured
 from fluxbench.analysis.certificate.trials import Trials
@@ -76,9 +74,8 @@ def earlier(folder: Path, present: Trials) -> list[Trials]:
     found: dict[tuple[object, ...], Trials] = {}
     for path in (*sorted(folder.glob("history/*/trials.json.gz")), folder / "records" / "trials.json.gz"):
         try:
-            content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
-            one = trials.read(content)
-        except (OSError, msgspec.DecodeError, RecordError):
+            one = trials.read(files.read_json(path, dict[str, Any], "the runs of trials"))
+        except (OSError, RecordError):
             continue
         if _conditions(one) == _conditions(present) and _times(one) != _times(present):
             found[_times(one)] = one

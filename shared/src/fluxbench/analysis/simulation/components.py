@@ -128,9 +128,8 @@ def of_trials(measured: Trials, target: str) -> list[Run]:
 
 def _trials(path: Path, target: str) -> list[Run]:
     try:
-        content = msgspec.json.decode(files.read_bytes(path), type=dict[str, Any])
-        return of_trials(trials.read(content), target)
-    except (OSError, msgspec.DecodeError, RecordError):
+        return of_trials(trials.read(files.read_json(path, dict[str, Any], "the runs of trials")), target)
+    except (OSError, RecordError):
         return []
 
 

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fluxbench import variants
 from fluxbench.analysis.verification.cell import CONTROL, Cell
-from fluxbench.analysis.verification.origin import device_of
+from fluxbench.analysis.verification.origin import device_of, registered
 from fluxbench.analysis.verification.problem import Finding, Findings, Kind, finding
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
@@ -19,7 +18,6 @@ from fluxbench.variants._base import YES, Variant
 _SAME_CYCLES = 0.03  # by which the control kernel's cycles differ between cells of one model of device
 _LEAST_CELLS = 3  # of which the middle is known to be none's own
 _EQUAL_MS = 2e-6
-_VARY = ("workloads", "shapes", "references", "cell", "left_out", "regimes", "other_results", "lock", "library_lock")
 
 
 def of_cell(cell: Cell) -> Findings:
@@ -88,12 +86,10 @@ def _rates(file: Mapping[str, Any], record: Record) -> Findings:
 
 
 def _capabilities(name: str, found: Mapping[str, Any]) -> Findings:
-    try:
-        variant = variants.find(name).variant
-    except ValueError:
+    if name not in registered():
         yield finding(Kind.UNKNOWN_VARIANT, variant=name)
         return
-    declared = _declared(variant)
+    declared = _declared(registered()[name].variant)
     for key, result in found.items():
         status, reason = (
             (result.get("status"), result.get("reason"))

@@ -2,49 +2,46 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-import msgspec
 from msgspec import Meta, Struct
 
 from fluxbench.analysis.verification.problem import Finding, Kind, finding
 from fluxbench.bench.series import Series
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
-from fluxbench.records.schema import BURST, NotNegative, Positive, Record, RecordError
+from fluxbench.records.schema import BURST, Name, NotNegative, Positive, Record, RecordError
+
+T = TypeVar("T")
 
 CONTROL = ("control_kernel", "sentinel")  # the second of schema 1
 _SAMPLES = (".samples.json.gz", ".samples.json")
 _RATES = ("rates.json", "ceilings.json")
-_MOST_BYTES = 256 << 20  # of a file, decompressed
 
 
 class Sampled(Struct, frozen=True, kw_only=True):
     """One series of `<cell>.samples.json.gz`, see `bench.samples`."""
 
     process: int
-    variant: str
-    regime: str
+    variant: Name
+    regime: Name
     samples_ms: tuple[Positive, ...]
-    workload: str | None = None  # None: the control kernel's
-    beside: str | None = None  # whose rounds the control kernel's samples are of
+    workload: Name | None = None  # None: the control kernel's
+    beside: Name | None = None  # whose rounds the control kernel's samples are of
     calls_per_sample: int = 1
     ranked_over: Annotated[int, Meta(ge=1)] = 1
     ranked: tuple[int, ...] = ()
     sm_clock_mhz: tuple[NotNegative | None, ...] = ()
     power_w: tuple[NotNegative | None, ...] = ()
     temperature_c: tuple[float | None, ...] = ()
-    throttle_reasons: tuple[tuple[str, ...] | None, ...] = ()
+    throttle_reasons: tuple[tuple[Name, ...] | None, ...] = ()
     reference_ms: tuple[Positive, ...] = ()
     worker: int | None = None  # since method version 7, as the three below: in which of all workers
-    reference: str | None = None
+    reference: Name | None = None
     settled: bool | None = None  # of a block
     ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
 
@@ -97,6 +94,10 @@ class _Samples(Struct):
     series: tuple[Sampled, ...]
 
 
+class _Capabilities(Struct):
+    variants: dict[str, dict[str, Any]] = {}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cell:
     """What is published of a cell; None where there is no such file."""
@@ -108,7 +109,8 @@ class Cell:
     capabilities: dict[str, dict[str, Any]] | None = None
     device: dict[str, Any] | None = None
     rates: dict[str, Any] | None = None
-    damaged: Sequence[Finding] = field(default_factory=tuple)
+    damaged: Sequence[Finding] = ()
+    beside: Sequence[Path] = ()  # the files that it was read from, besides the records
 
     @cached_property
     def by_pair(self) -> dict[tuple[str, str | None], list[Sampled]]:
@@ -122,60 +124,40 @@ class Cell:
 def read(path: Path, records: Sequence[Record] | None = None, homes: Sequence[Path] = ()) -> Cell:
     """Return the cell of a record file, with what lies beside it; `records` are those that could be read.
 
-    The device's files may be in one of `homes` too, the folders of a build's other cells. Raises `OSError`, and
-    `RecordError` where the records themselves cannot be read. Other damage is in `damaged`.
+    The device's files may be in one of `homes` too, the folders of a build's other cells. No link is
+    followed. Raises `OSError`, and `RecordError` where the records themselves cannot be read. Other damage is in
+    `damaged`.
     """
     damaged: list[Finding] = []
+    taken: list[Path] = []
 
-    def beside(*names: str, homes: Sequence[Path] = ()) -> dict[str, Any] | None:
+    def beside(names: Iterable[str], type_: type[T], what: str, homes: Sequence[Path] = ()) -> T | None:
+        """Return what the first of some files holds, None where there is none; what cannot be read is damaged."""
         for near in (home / name for home in (path.parent, *homes) for name in names):
-            if near.is_file():
-                try:
-                    found = json.loads(content(near))
-                    if not isinstance(found, dict):
-                        raise ValueError("another kind of value")
-                    return found
-                except RecordError as error:
-                    damaged.append(finding(Kind.DAMAGED, file=near.name, why=str(error)))
-                except (ValueError, OSError, RecursionError):
-                    damaged.append(finding(Kind.DAMAGED, file=near.name, why="it must hold one JSON object"))
+            try:
+                found = files.read_json(near, type_, what)
+            except FileNotFoundError:
+                continue
+            except RecordError as error:
+                damaged.append(finding(Kind.DAMAGED, why=str(error)))
+            except OSError as error:
+                damaged.append(finding(Kind.DAMAGED, why=f"{near.name} cannot be read: {error.strerror}"))
+            else:
+                taken.append(near)
+                return found
         return None
 
     name = files.cell_of(path)
-    samples = beside(*(name + suffix for suffix in _SAMPLES))
-    series = capabilities = control = None
-    try:
-        series = msgspec.convert(samples, _Samples).series if samples is not None else None
-    except (msgspec.ValidationError, RecursionError) as error:
-        damaged.append(finding(Kind.DAMAGED, file=name + _SAMPLES[0], why=f"it must hold series: {error}"))
-    if found := beside(f"{name}.capabilities.json"):
-        try:
-            capabilities = msgspec.convert(found.get("variants", {}), dict[str, dict[str, Any]])
-        except msgspec.ValidationError as error:
-            damaged.append(finding(Kind.DAMAGED, file=f"{name}.capabilities.json", why=str(error)))
-    try:
-        control = files.read_control(path.parent, name)
-    except (RecordError, OSError) as error:
-        damaged.append(finding(Kind.DAMAGED, file="", why=str(error)))
+    samples = beside([name + suffix for suffix in _SAMPLES], _Samples, "series")
+    capabilities = beside([f"{name}.capabilities.json"], _Capabilities, "what was tried of each variant")
     return Cell(
         path=path,
         records=files.read(path) if records is None else records,
-        samples=series,
-        control=control,
-        capabilities=capabilities,
-        device=beside("device.json", homes=homes),
-        rates=beside(*_RATES, homes=homes),
+        samples=samples.series if samples else None,
+        control=beside([name + suffix for suffix in files.CONTROL_SUFFIXES], ControlTimes, files.CONTROL_TIMES),
+        capabilities=capabilities.variants if capabilities else None,
+        device=beside(["device.json"], dict[str, Any], "one JSON object", homes),
+        rates=beside(_RATES, dict[str, Any], "one JSON object", homes),
         damaged=tuple(damaged),
+        beside=tuple(taken),
     )
-
-
-def content(file: Path) -> bytes:
-    """Return what a file holds, decompressed. Raises `OSError`, and `RecordError` where that is too much."""
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-        try:
-            found = opened.read(_MOST_BYTES + 1)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise RecordError(f"it cannot be decompressed: {error}") from error
-    if len(found) > _MOST_BYTES:
-        raise RecordError(f"it must hold at most {_MOST_BYTES >> 20} MiB, got more")
-    return found

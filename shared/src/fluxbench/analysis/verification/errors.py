@@ -8,10 +8,10 @@ from statistics import median
 
 from fluxbench.analysis.verification.origin import registered
 from fluxbench.analysis.verification.problem import Finding, Findings, Kind, finding
+from fluxbench.operations.precision import EXACT, UNIT_ROUNDOFF
 from fluxbench.records.schema import Errors, Record
 from fluxbench.records.status import Status
 
-_UNIT_ROUNDOFF = {"bfloat16": 2**-8, "float16": 2**-11, "float32": 2**-24}
 # An exact budget is twice the error of unfused attention, plus one rounding of u / sqrt(6). On normal inputs and on
 # those with outlier channels unfused attention rounds scores below 8, the probabilities and the output, together at
 # most 0.8 u. Of a gradient it also rounds the scores' gradient, and of inputs with a peaked softmax scores up to 64, by
@@ -27,17 +27,20 @@ _SLACK = 1e-3  # relative, for float64 sums in another order
 
 def of_one(record: Record) -> Findings:
     """Yield what errors and budgets of a record cannot be."""
-    formed = registered(record)
+    formed = registered().get(record.variant)
     declared = formed.variant.quantized_budget_rel_l2 if formed else None
     passed = record.status is Status.PASSED
     for output, errors in record.errors.items():
         if declared is not None and errors.budget_rel_l2 != declared:
             yield finding(Kind.BUDGET, output=output, expected=declared, got=errors.budget_rel_l2)
-        elif record.precision_class == "exact" and errors.budget_rel_l2 > (most := _most(record)):
+        elif record.precision_class == EXACT and errors.budget_rel_l2 > (most := _most(record)):
             yield finding(Kind.EXACT_BUDGET, output=output, most=most, got=errors.budget_rel_l2)
         if passed and (errors.rel_l2 is None or errors.nan_count > 0 or errors.rel_l2 > errors.budget_rel_l2):
             got = f"{errors.nan_count} elements that are not finite" if errors.nan_count else errors.rel_l2
             yield finding(Kind.OVER_BUDGET, output=output, budget=errors.budget_rel_l2, got=got)
+        for part, share in (("head", errors.head_budget_share), ("row", errors.row_budget_share)):
+            if passed and share is not None and share > 1:
+                yield finding(Kind.OVER_SHARE, output=output, part=part, got=share)
         for rule in _contradictions(record, errors):
             yield finding(Kind.ERRORS, output=output, rule=rule)
 
@@ -47,7 +50,7 @@ def _most(record: Record) -> float:
     usual = record.workload.operation in _FORWARD
     usual &= all(set(errors.rel_l2_by_inputs) <= {"normal", "flux"} for errors in record.errors.values())
     roundings = _MOST_ROUNDINGS if usual else _MOST_ROUNDINGS_ELSEWHERE
-    return roundings * _UNIT_ROUNDOFF.get(record.workload.dtype, 2**-8)
+    return roundings * UNIT_ROUNDOFF.get(record.workload.dtype, 2**-8)
 
 
 def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
@@ -66,7 +69,7 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
     smallest = math.sqrt(max(0.0, 1 - (rel_l2 * more) ** 2)) - 1e-9
     if errors.cosine is not None and not smallest <= errors.cosine <= 1 + 1e-9:
         yield f"cosine must fit rel_l2 {rel_l2:.3g}, got {errors.cosine:.9g}"
-    least = _ROUNDED * _UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
+    least = _ROUNDED * UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
     if 0 <= rel_l2 < least and record.workload.dtype in ("bfloat16", "float16"):
         yield f"rel_l2 must be at least that of rounding the output to {record.workload.dtype}, got {rel_l2:.3g}"
 
@@ -80,7 +83,7 @@ def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:
             if errors.rel_l2 and kind:
                 alike.setdefault((record.workload.name, output, kind), []).append((record, errors))
     for (_, output, _), those in alike.items():
-        exact = [(r, e) for r, e in those if r.precision_class == "exact"]
+        exact = [(r, e) for r, e in those if r.precision_class == EXACT]
         least = min((e.budget_rel_l2 for _, e in exact), default=0.0)
         for record, errors in exact:
             if errors.budget_rel_l2 > (1 + _ALIKE) * least:

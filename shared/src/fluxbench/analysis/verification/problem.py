@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum, auto
 from pathlib import Path
 
-from fluxbench.records.schema import Record
-
 
 class Kind(StrEnum):
     """What does not follow, or cannot be."""
@@ -39,6 +37,7 @@ class Kind(StrEnum):
     EXACT_BUDGET = auto()
     OTHER_BUDGET = auto()
     OVER_BUDGET = auto()
+    OVER_SHARE = auto()
     ERRORS = auto()
     # of its times
     RANGE = auto()
@@ -66,10 +65,6 @@ class Problem:
     variant: str | None = None
     workload: str | None = None
     values: Mapping[str, object] = field(default_factory=dict)  # what the sentence of its kind names
-
-    def is_of(self, record: Record) -> bool:
-        """Whether it is of this record of its cell, or of all of them."""
-        return self.variant is None or (self.variant, self.workload) == (record.variant, record.workload.name)
 
 
 @dataclass(frozen=True)
