@@ -169,8 +169,8 @@ UNFIT = {
     ),
     "a deep rates.json": (lambda home: (home / "rates.json").write_text('{"a":' + "[" * 100_000), "64 levels deep"),
     "device.json of another type": (
-        lambda home: (home / "device.json").write_text('{"device": {"kind": "cuda", "name": "x", "memory_bytes": "1"}}'),
-        "triton: device.json must hold the device: Expected `int | null`, got `str`",
+        lambda home: (home / "device.json").write_text('{"device": {"kind": "c", "name": "x", "memory_bytes": "1"}}'),
+        "device.json must hold the device: Expected `int | null`, got `str`",
     ),
     "rates of 400 digits": (
         lambda home: (home / "rates.json").write_text(f'{{"copy_gb_s": {DIGITS[:400]}}}'), "must fit in 64 bits"
