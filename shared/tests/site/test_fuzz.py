@@ -62,13 +62,16 @@ def test_whatever_was_sent_is_taken_or_refused(sent: Path, tmp_path: Path, end: 
     path = sent / (end if end in ("device.json", "rates.json") else f"triton.{end}")
     for number, content in enumerate(mutated(path)):
         path.write_bytes(content)
-        intake = add(sent, tmp_path / "theirs", "new")
-        [target] = draw(sent.parents[2]).targets if number % DRAWN == 0 else collect(sent.parents[2], verify)
-        assert bool(intake.problems) == (intake.folder is None), (number, intake)
-        assert intake.problems or not target.problems, (number, target.problems)  # `add` asks for more
-        assert max(map(len, (*intake.problems, *target.problems)), default=0) < 1500
-        if intake.folder:
-            shutil.rmtree(intake.folder)
+        if number % 2:
+            intake = add(sent, tmp_path / "theirs", "new")
+            problems = list(intake.problems)
+            assert bool(problems) == (intake.folder is None), number
+            if intake.folder:
+                shutil.rmtree(intake.folder)
+        else:
+            [target] = draw(sent.parents[2]).targets if number % DRAWN == 0 else collect(sent.parents[2], verify)
+            problems = target.problems
+        assert max(map(len, problems), default=0) < 1500, number
 
 
 def test_whatever_a_table_holds_is_checked_or_counted(tmp_path: Path) -> None:
