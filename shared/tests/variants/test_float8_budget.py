@@ -16,7 +16,7 @@ BUDGET = flash_attn_3.FLOAT8.quantized_budget_rel_l2 or 0.0
 def test_the_budget_is_what_rounding_to_float8_makes() -> None:
     operation, of = operations.find("attention"), shape(tokens=1152, heads=1, dim=128)
     errors = {}
-    for kind in operation.input_kinds:
+    for kind in ("normal", "flux"):  # those for which budgets of quantized variants are declared
         inputs = operation.inputs(of, kind, 0, "cpu")
         exact = operation.reference(of, inputs, torch.float64)["out"]
         q, k, v = (rounded(inputs[name].float(), inputs[name].abs().max().float())[0, :, 0] for name in "qkv")

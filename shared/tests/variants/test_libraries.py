@@ -42,7 +42,7 @@ def test_flash_attn_3_prefers_its_own_interface_and_says_which_it_was(monkeypatc
     assert variant.detail
     rebuild = libraries.install_flash_attn_3(monkeypatch)
     assert calls.wrong(variant) is None
-    assert (variant.detail(), len(rebuild)) == ("fa3_fwd_interface", 2)
+    assert (variant.detail(), len(rebuild)) == ("fa3_fwd_interface", 4)
     own = libraries.install_flash_attn_3(monkeypatch, "flash_attn_interface", libraries.with_lse)
     assert calls.wrong(variant) is None
     assert (variant.detail(), len(rebuild), len(own)) == ("flash_attn_interface", 2, 2)

@@ -12,6 +12,8 @@ The yardstick is unfused attention that rounds all that a precision class may ro
   roundings: gradients, whose sums cancel; float32, where only sums round; and the classes `rounded` and `tf32`.
 - **A row** may err by sqrt(6) times as much as follows in the same way from the yardstick's worst row, because that is
   the ratio of the largest error of a rounding, u, to its root mean square.
+- **A head of n rows** may err by sqrt(1 + 5 / n) times as much as follows so: one of its rows at its largest error, with
+  six times the usual square, and n - 1 usual ones. This matters where a head has few queries, as in decoding.
 - **A quantized variant** declares the budget of the whole. Heads and rows may exceed it as far as the yardstick's do
   the yardstick's whole; rows again sqrt(6) times.
 """
@@ -101,8 +103,13 @@ class Case:
         if quantized_budget is not None:
             uneven = quantized_budget / of.rel_l2 if of.rel_l2 else 0.0
             head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
-            return Worst(quantized_budget, head, _LARGEST_OVER_RMS * row)
+            return Worst(quantized_budget, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
         once = precision == EXACT and self.dtype != torch.float32 and not self.operation.differentiates
         rounding = CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
         whole, head, row = ((1 if once else 2) * error + rounding for error in (of.rel_l2, of.head, of.row))
-        return Worst(whole, head, _LARGEST_OVER_RMS * row)
+        return Worst(whole, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
+
+    def _few_rows(self, output: str) -> float:
+        """Return by how much more a head may err than one of many rows; 1 of an output without heads."""
+        expected = self.expected[output]
+        return math.sqrt(1 + (_LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
