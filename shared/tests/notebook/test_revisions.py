@@ -205,7 +205,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda folder: write_text(folder / "flex.control.json", CONTROL.to_json().replace(":2", ":3", 1)),
         "update fluxbench",
     ),
-    "a folder": (lambda folder: (folder / "odd.jsonl").mkdir(), "Is a directory"),
+    "a folder": (lambda folder: (folder / "odd.jsonl").mkdir(), "a folder where a regular file must be"),
     "not compressed": (
         lambda folder: write_text(folder / "odd.jsonl.gz", "text"), "odd.jsonl.gz cannot be decompressed",
     ),

@@ -167,8 +167,10 @@ UNFIT = {
         lambda home: (home / "triton.control.json").write_text('{"schema": 2, "kernel": 1, "samples_ms": []}'),
         "triton.control.json must hold the times of the control kernel: Expected `str`, got `int`",
     ),
-    "a deep device.json": (
-        lambda home: (home / "device.json").write_text('{"a":' + "[" * 100_000), "at most 64 levels deep"
+    "a deep rates.json": (lambda home: (home / "rates.json").write_text('{"a":' + "[" * 100_000), "64 levels deep"),
+    "device.json of another type": (
+        lambda home: (home / "device.json").write_text('{"device": {"kind": "c", "name": "x", "memory_bytes": "1"}}'),
+        "device.json must hold the device: Expected `int | null`, got `str`",
     ),
     "rates of 400 digits": (
         lambda home: (home / "rates.json").write_text(f'{{"copy_gb_s": {DIGITS[:400]}}}'), "must fit in 64 bits"
@@ -280,7 +282,7 @@ def test_what_lies_beside_records_must_agree(tmp_path: Path, end: str, problems:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("device.json", b"<html>", "device.json must hold one JSON object"),
+        ("device.json", b"<html>", "device.json must hold the device: "),
         ("triton.samples.json.gz", b"not gzip", "triton.samples.json.gz cannot be decompressed"),
         (
             "triton.samples.json.gz",

@@ -54,7 +54,7 @@ def check_bounds(value: Any, *, longest_text: int | None = None) -> None:
                 _check_length(max(each, key=len, default=""), _LONGEST_KEY)
                 below += each.values()
             elif isinstance(each, list | tuple):
-                below += each
+                below += [one for one in each if type(one) is not float]  # of which there may be a million
             elif isinstance(each, int) and not -_LARGEST <= each < _LARGEST:
                 raise MalformedError("an integer must fit in 64 bits")
             elif isinstance(each, str) and longest_text is not None:

@@ -44,16 +44,11 @@ def of_cell(cell: Cell) -> Findings:
     yield from _control(cell)
 
 
-def _device_file(file: Mapping[str, Any], record: Record) -> Findings:
-    named = file.get("device")
-    if not isinstance(named, dict) or not named:
-        yield finding(Kind.DEVICE_FILE, name="device", rule="name a device", got=named)
-        return
-    capability = named.get("compute_capability")
+def _device_file(named: Device, record: Record) -> Findings:
     keys = {"name": "device", "kind": "device_kind", "driver": "driver", "cuda": "cuda_driver", "card": "card"}
     keys |= {"power_limit_w": "power_limit_w", "mig": "mig", "ecc": "ecc", "compute_mode": "compute_mode"}
-    pairs = [(key, named.get(key), record.fingerprint[of]) for key, of in keys.items() if of in record.fingerprint]
-    dotted = ".".join(map(str, capability)) if isinstance(capability, list) else None
+    pairs = [(key, getattr(named, key), record.fingerprint[of]) for key, of in keys.items() if of in record.fingerprint]
+    dotted = ".".join(map(str, named.compute_capability)) if named.compute_capability else None
     pairs += [("compute_capability", dotted, record.fingerprint.get("compute_capability"))]
     for key, here, there in pairs:
         if here != there:
@@ -61,14 +56,12 @@ def _device_file(file: Mapping[str, Any], record: Record) -> Findings:
     limits = {"memory_bytes": 2**45, "sm_clock_max_mhz": 10_000}
     if rates := peak(device_of(record)):
         limits["sm_clock_max_mhz"] = rates.limits.sm_clock_mhz
-        full = Device(kind="cuda", name=str(named.get("name")), memory_bytes=named.get("memory_bytes"))
+        full = Device(kind="cuda", name=named.name, memory_bytes=named.memory_bytes)
         if peak(full) is None:
-            yield finding(
-                Kind.DEVICE_FILE, name="memory_bytes", rule="be that of the card", got=named.get("memory_bytes")
-            )
+            yield finding(Kind.DEVICE_FILE, name="memory_bytes", rule="be that of the card", got=named.memory_bytes)
     for key, most in limits.items():
-        value = named.get(key)
-        if isinstance(value, int | float) and not 0 < value <= most:
+        value = getattr(named, key)
+        if value is not None and not 0 < value <= most:
             yield finding(Kind.DEVICE_FILE, name=key, rule=f"be at most {most:,}", got=value)
 
 

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 
 from fluxbench.analysis.verification.problem import Finding, Kind, finding
 from fluxbench.bench.series import Series
+from fluxbench.device.model import Device
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import BURST, Name, NotNegative, Positive, Record, RecordError
@@ -94,6 +95,10 @@ class _Samples(Struct):
     series: tuple[Sampled, ...]
 
 
+class _Facts(Struct):
+    device: Device
+
+
 class _Capabilities(Struct):
     variants: dict[str, dict[str, Any]] = {}
 
@@ -107,7 +112,7 @@ class Cell:
     samples: Sequence[Sampled] | None = None
     control: ControlTimes | None = None
     capabilities: dict[str, dict[str, Any]] | None = None
-    device: dict[str, Any] | None = None
+    device: Device | None = None
     rates: dict[str, Any] | None = None
     damaged: Sequence[Finding] = ()
     beside: Sequence[Path] = ()  # the files that it was read from, besides the records
@@ -150,14 +155,15 @@ def read(path: Path, records: Sequence[Record] | None = None, homes: Sequence[Pa
     name = files.cell_of(path)
     samples = beside([name + suffix for suffix in _SAMPLES], _Samples, "series")
     capabilities = beside([f"{name}.capabilities.json"], _Capabilities, "what was tried of each variant")
+    facts = beside(["device.json"], _Facts, "the device", homes)
     return Cell(
         path=path,
         records=files.read(path) if records is None else records,
         samples=samples.series if samples else None,
         control=beside([name + suffix for suffix in files.CONTROL_SUFFIXES], ControlTimes, files.CONTROL_TIMES),
         capabilities=capabilities.variants if capabilities else None,
-        device=beside(["device.json"], dict[str, Any], "one JSON object", homes),
-        rates=beside(_RATES, dict[str, Any], "one JSON object", homes),
+        device=facts.device if facts else None,
+        rates=beside(_RATES, dict[str, Any], "the device's own rates", homes),
         damaged=tuple(damaged),
         beside=tuple(taken),
     )

@@ -50,9 +50,8 @@ def of_record(record: Record, cell: Cell) -> Findings:
 def _limits(record: Record, cell: Cell) -> dict[str, tuple[float, float]]:
     rates = peak(device_of(record))
     clocks = [float(rates.limits.sm_clock_mhz)] if rates else []
-    named = (cell.device or {}).get("device")
-    own = named.get("sm_clock_max_mhz") if isinstance(named, dict) else None
-    clocks += [float(own)] if isinstance(own, int) and not clocks else []
+    own = cell.device.sm_clock_max_mhz if cell.device else None
+    clocks += [float(own)] if own is not None and not clocks else []
     found = {"temperature_c": (float(_TEMPERATURES_C[0]), float(_TEMPERATURES_C[1]))}
     if clocks:
         found["sm_clock_mhz"] = (1.0, clocks[0])
@@ -63,9 +62,8 @@ def _limits(record: Record, cell: Cell) -> dict[str, tuple[float, float]]:
 
 
 def _costs(record: Record, cell: Cell) -> Findings:
-    named = (cell.device or {}).get("device")
-    memory = named.get("memory_bytes") if isinstance(named, dict) else None
-    if record.peak_memory_bytes is not None and isinstance(memory, int) and record.peak_memory_bytes > memory:
+    memory = cell.device.memory_bytes if cell.device else None
+    if record.peak_memory_bytes is not None and memory is not None and record.peak_memory_bytes > memory:
         rule = f"not exceed the device's memory, {memory:,} bytes"
         yield finding(Kind.COST, name="peak_memory_bytes", rule=rule, got=record.peak_memory_bytes)
     if record.compile_s is not None and record.compile_s > _MOST_COMPILE_S:
