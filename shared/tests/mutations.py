@@ -59,5 +59,5 @@ def _change(chance: random.Random, value: Any) -> None:
         elif isinstance(below, int | float) and abs(below) < 1e300 and chance.random() < 0.3:
             value[key] = below * chance.choice((-1, 0.5, 0.999, 1.001, 2, 1e6))
         else:
-            value[key] = chance.choice(VALUES)
+            value[key] = copy.deepcopy(chance.choice(VALUES))
         return
