@@ -16,7 +16,8 @@ from fluxbench.records.line import parse
 from fluxbench.records.schema import Flag, RecordError
 from fluxbench.records.status import FlagKind
 
-FILES = sorted(path for folder in REPORTS.glob("*/*/history/*") for path in files.paths(folder))
+HISTORY = (path for folder in REPORTS.glob("*/*/history/*") for path in files.paths(folder))
+FILES = sorted(path for path in HISTORY if json.loads(files.read_bytes(path).splitlines()[0])["schema"] == 1)
 OLD = schema1()
 
 

@@ -169,17 +169,28 @@ def test_a_good_harness_meets_every_target() -> None:
     found = shown("certificate", made_up())
     [verdict, *_] = found
     assert isinstance(verdict, Paragraph)
-    assert verdict.words.startswith("180 comparisons of a kernel with itself gave no false positive and left none ")
+    assert verdict.words.startswith(
+        "Of 3 tables of unchanged kernels that share no run (1 session), none had a false positive, a rate of at most "
+        "63.2% (95% upper limit). 180 comparisons of a kernel with itself, which share runs, gave no false positive "
+    )
     assert "one of 1% was detected in all of 180 comparisons and one of 2% was detected in all of 180" in verdict.words
-    assert "No target is missed. 2 would need more trials." in verdict.words  # of fewer than 200 comparisons
+    assert "No target is missed. 3 would need more trials." in verdict.words  # 20 tables, and 200 comparisons
     rows = answers(found)
     assert [row["met"] for row in rows.values()] == [
-        *("too few", "too few", "-", "yes", "yes", "-", "yes", "-", "yes", "-", "-", "-")
+        *("too few", "-", "too few", "too few", "-", "yes", "yes", "-", "yes", "-", "yes", "-", "-", "-")
     ]
     assert rows["A/A: false positives"]["of"] == "180 comparisons"
     targets = [row["target, H200"] for row in rows.values() if row["met"] != "-"]
     assert targets == [
-        *("<= 1% of >= 200", "<= 10%", ">= 95% of >= 100", ">= 100% of >= 100", "<= 0.2%", "<= 0.3% of 3 runs")
+        *(
+            "<= 5% called of >= 20, 2 sessions",
+            "<= 1% of >= 200",
+            "<= 10%",
+            ">= 95% of >= 100",
+            ">= 100% of >= 100",
+            "<= 0.2%",
+            "<= 0.3% of 3 runs",
+        )
     ]
     again = rows["Flux again: a burst ratio differs by"]
     assert (again["answer"], again["of"]) == ("0.21%", "3 runs, 40 ratios")
@@ -201,8 +212,10 @@ def test_a_bad_harness_misses_targets_and_the_verdict_names_them() -> None:
     text = words([verdict])
     assert text.endswith("would need more trials.")
     rate = rows["A/A: false positives"]["answer"]
-    assert f"({rate}) and left " in text
-    assert f"Not met: A/A: false positives {rate} (target <= 1% of >= 200); " in text
+    assert "2 had a false positive; the rate is at most 100.0% (95% upper limit)" in text
+    assert "120 comparisons of a kernel with itself, which share runs, gave 99 false positives and left none" in text
+    assert "Not met: A/A: tables of one session with a false positive 2 of 2; at most 100.0% (target <= 5%" in text
+    assert f"; A/A: false positives {rate} (target <= 1% of >= 200); " in text
 
 
 def test_the_target_of_the_position_needs_little_noise() -> None:
@@ -231,7 +244,7 @@ def test_what_was_not_measured_is_said_with_why() -> None:
     assert {row["answer"] for row in answers(found).values()} == {"not measured"}
     assert {row["met"] for row in answers(found).values()} <= {"-", "too few"}
     alone = words(shown("certificate", made_up(runs=2), {})[:1])
-    assert alone.endswith("No target is missed. 4 would need more trials. 1 was not measured.")
+    assert alone.endswith("No target is missed. 5 would need more trials. 1 was not measured.")
     told = words(shown("certificate", with_fields(made_up(runs=2), telemetry={})))
     assert "the device reports no clock, power or temperature; another process used the device: python 12." in told
 
