@@ -9,10 +9,13 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from mutations import of_bytes, of_json
 
 from fluxbench.analysis.audit.judge import audit
+from fluxbench.analysis.verification import cell
+from fluxbench.analysis.verification.rebuilt import Rebuilt
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.records import files
 from fluxbench.site.collect import collect
@@ -41,6 +44,11 @@ def sent(tmp_path: Path) -> Path:
     samples = json.loads(gzip.decompress((home / "triton.samples.json.gz").read_bytes()))
     series = [one for one in samples["series"] if one.get("workload", WORKLOAD) == WORKLOAD]
     (home / "triton.samples.json.gz").write_bytes(gzip.compress(json.dumps({"series": series}).encode()))
+    rebuilt = Rebuilt(cell.read(home / "triton.jsonl"))  # an interval is of all workloads of a variant together
+    for index, record in enumerate(records):
+        timings = rebuilt.timings(record.variant, record.method_version)[WORKLOAD]
+        records[index] = msgspec.structs.replace(record, timings={name: of.timing for name, of in timings.items()})
+    files.write(home / "triton.jsonl", records)
     for path in home.glob("*.json"):
         path.write_text(json.dumps(json.loads(path.read_bytes())))
     return home
