@@ -286,7 +286,7 @@ def test_what_lies_beside_records_must_agree(tmp_path: Path, end: str, problems:
         ("triton.samples.json.gz", b"not gzip", "triton.samples.json.gz cannot be decompressed"),
         (
             "triton.samples.json.gz",
-            gzip.compress(b'{"series": [{"process": 0}]}'),
+            gzip.compress(b'{"series": [{"process": 0}]}', mtime=0),
             "triton.samples.json.gz must hold series: ",
         ),
         ("triton.samples.json.gz", gzip.compress(bytes(257 << 20), 1), "gz must hold at most 256 MiB, got more"),
