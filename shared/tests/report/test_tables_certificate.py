@@ -284,6 +284,7 @@ def test_the_results_cell_reads_the_notebook_that_its_header_names(
     monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_DEVICE")
     monkeypatch.setenv("UVNOTE_INPUT_DEVICE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fluxbench.analysis.simulation.of_target.PAGES", 2)  # of which 200 take half a minute
     show.results("certificate")
     found = of_cells.read(tmp_path)
     assert found.notebook == "certificate"

@@ -11,10 +11,10 @@ from fluxbench.device import targets
 PAGES = 200  # of each scenario, on a certificate's page: a rate of 5% has a standard error of 1.5%
 
 
-def of_target(root: Path, target: str, notebook: str, pages: int = PAGES) -> Simulation | None:
-    """Return the outcome of the simulated pages; None where no page of the notebook with burst times is published."""
+def of_target(root: Path, target: str, notebook: str, pages: int | None = None) -> Simulation | None:
+    """Return the outcome of so many simulated pages, `PAGES` by default; None where no page of the notebook with burst times is published."""
     components = published(root, target, notebook)
     if components is None:
         return None
     configured = targets.named(target, root)
-    return simulate(components, configured.runs, configured.cards, pages)
+    return simulate(components, configured.runs, configured.cards, pages or PAGES)
