@@ -12,7 +12,10 @@ PAGES = 200  # of each scenario, on a certificate's page: a rate of 5% has a sta
 
 
 def of_target(root: Path, target: str, notebook: str, pages: int | None = None) -> Simulation | None:
-    """Return the outcome of so many simulated pages, `PAGES` by default; None where no page of the notebook with burst times is published."""
+    """Return the outcome of so many simulated pages, `PAGES` by default.
+
+    None where no page of the notebook with burst times is published.
+    """
     components = published(root, target, notebook)
     if components is None:
         return None
