@@ -255,7 +255,9 @@ def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest
         2,
         f"fluxbench: the path of this clone must be one line, got {shown}; move it to another folder\n",
     )
-    made_help = subprocess.run(["make", "help"], cwd=clone, capture_output=True, encoding="utf-8")
+    made_help = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=clone, capture_output=True, encoding="utf-8"
+    )
     assert (made_help.returncode, made_help.stdout) == (2, "")
     assert "The path of this clone must be one line, since scripts and .pth files name it; move it" in made_help.stderr
 
