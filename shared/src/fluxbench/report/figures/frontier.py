@@ -87,7 +87,7 @@ def _strips(group: Group) -> list[Strip]:
     of_outputs = " and of the output nearest to its budget" if any(len(record.errors) > 1 for record in shown) else ""
     note = (
         "Low and left is better. One mark per kernel, in its fastest form: its time and 95% interval, and its "
-        f"error against the float64 reference, of the worse of two kinds of inputs{of_outputs}. In bold, and joined by "
+        f"error against the float64 reference, on its hardest kind of inputs{of_outputs}. In bold, and joined by "
         "the line, is what no other kernel beats: all that err less are measurably slower, and none that errs about as "
         f"much (within {_ALIKE - 1:.0%}) is measurably faster. {capitalized(regime)}: {conditions(shown, regime)}."
     )
