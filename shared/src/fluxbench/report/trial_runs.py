@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from fluxbench.analysis.certificate import trials
 from fluxbench.core.errors import SetupError
-from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Table
@@ -17,7 +15,7 @@ from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Tabl
 def blocks(path: Path) -> list[Block]:
     """Return how long each run took and what passed. Raises `SetupError` where the file is missing or damaged."""
     try:
-        measured = trials.read(files.read_json(path, dict[str, Any], "the runs of the trials"))
+        measured = trials.read_file(path)
     except (OSError, RecordError) as error:
         raise SetupError(f"{path.name} must hold the runs of the trials, got {error}; measure them first") from error
     rows = []

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fluxbench.analysis.certificate import trials
 from fluxbench.analysis.certificate.judging import as_measured
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison
-from fluxbench.records import files
 from fluxbench.records.fingerprint import PACKAGE
 from fluxbench.records.schema import RecordError
 from fluxbench.stats.proportions import upper_bound
@@ -74,7 +72,7 @@ def earlier(folder: Path, present: Trials) -> list[Trials]:
     found: dict[tuple[object, ...], Trials] = {}
     for path in (*sorted(folder.glob("history/*/trials.json.gz")), folder / "records" / "trials.json.gz"):
         try:
-            one = trials.read(files.read_json(path, dict[str, Any], "the runs of trials"))
+            one = trials.read_file(path)
         except (OSError, RecordError):
             continue
         if _conditions(one) == _conditions(present) and _times(one) != _times(present):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from fluxbench.analysis.certificate import schema1
+from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import SCHEMA, Record, RecordError
 
@@ -77,6 +79,11 @@ class Trials(Struct, frozen=True, kw_only=True):
     def variant(self, base: str, percent: float, *, twin: bool = False) -> str:
         """Return the variant that is a base slowed by so much. Raises `KeyError` where there is none."""
         return {(form.base, form.percent, form.twin): name for name, form in self.variants.items()}[base, percent, twin]
+
+
+def read_file(path: Path) -> Trials:
+    """Return the trials that a file holds. Raises `OSError`, and `RecordError` where it is damaged."""
+    return read(files.read_json(path, dict[str, Any], "the runs of trials"))
 
 
 def read(content: Mapping[str, Any]) -> Trials:

@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -81,12 +80,12 @@ def components(pages: Sequence[Run], sessions: Sequence[Sequence[Run]]) -> Compo
             math.sqrt(max(0.0, mean.value - rest.value / count)) for mean, rest in zip(means, rests, strict=True)
         ),
         workload=tuple(math.sqrt(rest.value) for rest in rests),
-        same_card=between_runs(max(sessions, key=len)) if sessions else None,
-        other_card=between_runs(pages) if len({page.card for page in pages}) == len(pages) > 1 else None,
+        same_card=_between_runs(max(sessions, key=len)) if sessions else None,
+        other_card=_between_runs(pages) if len({page.card for page in pages}) == len(pages) > 1 else None,
     )
 
 
-def between_runs(runs: Sequence[Run]) -> BetweenRuns:
+def _between_runs(runs: Sequence[Run]) -> BetweenRuns:
     """Return how far runs differ beyond their processes, over the variants that all have.
 
     Variants of one cell share libraries and kernels: each cell counts once in the degrees of freedom.
@@ -128,7 +127,7 @@ def of_trials(measured: Trials, target: str) -> list[Run]:
 
 def _trials(path: Path, target: str) -> list[Run]:
     try:
-        return of_trials(trials.read(files.read_json(path, dict[str, Any], "the runs of trials")), target)
+        return of_trials(trials.read_file(path), target)
     except (OSError, RecordError):
         return []
 
