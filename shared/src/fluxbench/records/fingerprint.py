@@ -104,6 +104,11 @@ def of_device(device: Device) -> Fingerprint:
     }
 
 
+def device_of(own: Fingerprint) -> Device:
+    """Return the device that a fingerprint names, without clocks: its data sheet's limits count."""
+    return Device(kind=str(own.get("device_kind")), name=str(own.get("device")), mig=bool(own.get("mig")))
+
+
 def of_code(paths: Iterable[str]) -> Fingerprint:
     """Return the hashes of files and folders of this package, by their path in it: `code.timing`."""
     return {f"{CODE}{path}": hash_of(_ROOT / path) for path in sorted(set(paths))}

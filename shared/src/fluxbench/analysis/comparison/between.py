@@ -8,6 +8,7 @@ from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.device.model import Device
 from fluxbench.device.targets import BetweenRuns, Target
+from fluxbench.records import fingerprint
 from fluxbench.records.fingerprint import Fingerprint
 
 
@@ -16,7 +17,7 @@ def between_runs(before: Fingerprint, after: Fingerprint) -> BetweenRuns:
 
     Where a GPU's card is unknown, it is taken for another one. Raises `SetupError` outside of the repository.
     """
-    target = _target(str(after.get("device_kind")), str(after.get("device")), bool(after.get("mig")))
+    target = _target(fingerprint.device_of(after))
     return target.runs if same_card(before, after) else target.cards
 
 
@@ -27,5 +28,5 @@ def same_card(before: Fingerprint, after: Fingerprint) -> bool:
 
 
 @functools.cache
-def _target(kind: str, name: str, mig: bool) -> Target:
-    return targets.named(targets.target_name(Device(kind=kind, name=name, mig=mig)), Settings.load().root)
+def _target(device: Device) -> Target:
+    return targets.named(targets.target_name(device), Settings.load().root)

@@ -23,9 +23,8 @@ _SUFFIXES = {form.name: form.suffix for form in EVERY_FORM}
 
 
 def device_of(record: Record) -> Device:
-    """Return the device that a record names, without clocks: its data sheet's limits count."""
-    named = record.fingerprint
-    return Device(kind=str(named.get("device_kind")), name=str(named.get("device")), mig=bool(named.get("mig")))
+    """Return the device that a record names, see `fingerprint.device_of`."""
+    return fingerprint.device_of(record.fingerprint)
 
 
 @functools.cache
