@@ -9,6 +9,7 @@ from typing import Any
 from fluxbench.analysis.verification.cell import CONTROL, Cell
 from fluxbench.analysis.verification.origin import device_of, registered
 from fluxbench.analysis.verification.problem import Finding, Findings, Kind, finding
+from fluxbench.analysis.verification.times import equal
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
 from fluxbench.records import fingerprint
@@ -17,7 +18,6 @@ from fluxbench.variants._base import YES, Variant
 
 _SAME_CYCLES = 0.03  # by which the control kernel's cycles differ between cells of one model of device
 _LEAST_CELLS = 3  # of which the middle is known to be none's own
-_EQUAL_MS = 2e-6
 
 
 def of_cell(cell: Cell) -> Findings:
@@ -129,9 +129,7 @@ def _control(cell: Cell) -> Findings:
         of_samples = list(expected.get(name, {}).values())
         of_file = [part for part in cell.control.samples_ms.get(name, ()) if part]
         flat = [[sample for part in parts for sample in part] for parts in (of_samples, of_file)]
-        if len(flat[0]) != len(flat[1]) or any(
-            abs(a - b) > _EQUAL_MS * max(1.0, b) for a, b in zip(*flat, strict=True)
-        ):
+        if len(flat[0]) != len(flat[1]) or not all(map(equal, *flat)):
             middles = [f"{len(times)} times, median {median(times):.6g} ms" if times else "none" for times in flat]
             yield finding(Kind.CONTROL, beside=name, expected=middles[0], got=middles[1])
 

@@ -74,7 +74,7 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
     of_found, of_record = (
         [sample for part in parts for sample in part] for parts in (found.samples_ms, timing.samples_ms)
     )
-    if off := next((pair for pair in zip(of_found, of_record, strict=True) if not _equal(*pair)), None):
+    if off := next((pair for pair in zip(of_found, of_record, strict=True) if not equal(*pair)), None):
         yield finding(Kind.SAMPLES, regime=regime, what="ms", expected=f"{off[0]:.6g}", got=f"{off[1]:.6g}")
         return
     if found.reference_variant and timing.reference_variant != found.reference_variant:
@@ -127,7 +127,8 @@ def _value(regime: str, name: str, expected: Any, got: Any) -> Findings:
         yield finding(Kind.VALUE, regime=regime, name=name, expected=f"{expected:.6g}", got=f"{got:.6g}")
 
 
-def _equal(one: float, other: float) -> bool:
+def equal(one: float, other: float) -> bool:
+    """Whether two samples, in ms, are one that was rounded."""
     return abs(one - other) <= _ROUNDING * max(1.0, abs(other))
 
 
