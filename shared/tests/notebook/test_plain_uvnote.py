@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from fakes import REPOSITORY, clean, executable, until
 
-from fluxbench.notebook import exclusive
+from fluxbench.core import locks
 
 _KEPT = ("latency", "hardware", "sdpa", "flex", "results")
 _COPY = """import shutil
@@ -80,7 +80,7 @@ def test_a_cell_killed_by_hand_costs_only_itself(tmp_path: Path, monkeypatch: py
     try:
         assert until(lambda: len(processes_of(script)) == 2)
         assert until(lambda: is_locked(tmp_path / "cache" / "runs.lock"))
-        with exclusive.scratch(tmp_path / "cache"):  # a `fluxbench build` begins beside it
+        with locks.scratch(tmp_path / "cache"):  # a `fluxbench build` begins beside it
             assert scratch.exists()
         os.kill(processes_of(script)[-1], signal.SIGKILL)
         build.communicate(timeout=60)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, targets
@@ -60,7 +61,7 @@ def build(
     asked = document.descendants(document.find(cell_id).id for cell_id in only)
     device = detect.detect()
     target = targets.of(device, settings.root)
-    with exclusive.only_build(document.work), exclusive.scratch(settings.cache):
+    with exclusive.only_build(document.work), locks.scratch(settings.cache):
         store = Store(document)
         store.clear_parts()
         exclusive.clear_cell_folders(document.work)

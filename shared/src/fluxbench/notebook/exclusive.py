@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ from pathlib import Path
 
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import remove
-from fluxbench.core.locks import scratch_in_use
 
 _PAGE_FOLDER = {"records", "artifacts", "cells", "summary.json"}  # see `page.folder`
 
@@ -31,23 +29,6 @@ def only_build(work: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise SetupError(f"another build runs in {work.parent}; wait until it ends") from error
-        yield
-
-
-@contextmanager
-def scratch(cache: Path) -> Iterator[None]:
-    """Remove what killed measurements left in the cache, unless another build measures there.
-
-    Raises `OSError` where the cache cannot be made.
-    """
-    cache.mkdir(parents=True, exist_ok=True)
-    with (cache / "runs.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(cache / "runs", ignore_errors=True)
-        except BlockingIOError:  # another build or a cell of plain uvnote holds the lock below
-            pass
-    with scratch_in_use(cache):
         yield
 
 
