@@ -19,7 +19,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 ON_CPU = torch.device("cpu")
 PLAN = Plan(
     max_rounds=15, min_rounds=6, burst_budget_s=0.06, first_rest_s=0.5, min_rest_s=0.01, chunk_s=0.01, warm_up_s=0.1,
-    max_warm_up_s=0.5, min_block_s=0.4, max_block_s=1.0, reference_block_s=1.0,
+    max_warm_up_s=0.5, min_block_s=0.4, max_block_s=1.0,
     reference_every=5, stretch_s=0.05, settled_within=0.01, sample_s=0.02,
 )  # fmt: skip
 

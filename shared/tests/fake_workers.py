@@ -147,7 +147,7 @@ def played(
     deadline = time.monotonic() + deadline_s
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
-        processes=3, sustained=True, probe=True,
+        processes=3, sustained=True, probe=True, lock=None, compiled=str(folder),
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

@@ -12,7 +12,7 @@ from fakes import TINY
 
 from fluxbench import variants
 from fluxbench.bench import events
-from fluxbench.bench.events import Checked, Event, Failed, Timed
+from fluxbench.bench.events import Checked, Event, Failed, Phase, Timed
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing.plan import Plan
@@ -24,7 +24,7 @@ Load = Callable[[AttentionCall], Attention]
 # Two rounds of burst; of a block one window of warm-up and two that count, one call of each workload.
 QUICK = Plan(
     max_rounds=2, min_rounds=2, burst_budget_s=0.0, first_rest_s=0.0, min_rest_s=0.0, chunk_s=0.0, warm_up_s=0.0,
-    max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0, reference_block_s=0.0,
+    max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0,
     reference_every=5, stretch_s=0.0, settled_within=1e9, sample_s=0.0,
 )  # fmt: skip
 ANYWHERE = Capabilities(
@@ -58,7 +58,8 @@ def events_of(request: Request, plan: Plan = QUICK) -> list[Event]:
         worker.run()
     finally:
         torch.set_num_threads(threads)
-    return [events.parse(line) for line in written.getvalue().splitlines()]
+    seen = [events.parse(line) for line in written.getvalue().splitlines()]
+    return [event for event in seen if not isinstance(event, Phase)]
 
 
 def given(

@@ -36,6 +36,14 @@ def at_both(*names: str) -> list[str]:
     return [f"{name} at {workload}" for name in names for workload in BOTH]
 
 
+def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(tmp_path: Path) -> None:
+    """Another cell measures meanwhile, for longer than this one may take."""
+    waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=60.0); time.sleep(1.2)"""
+    collected = played(tmp_path, when("(step, process) == ('ready', 0)", waits), deadline_s=1.0)
+    assert outcomes(collected) == ALL_PASSED
+    assert collected.waited_s == 60.0
+
+
 SEGFAULT = "print('RuntimeError: illegal access', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
 ABORTED = "the process ended with signal SIGABRT"
 CRASHES: list[tuple[str, str, list[str], str, int]] = [

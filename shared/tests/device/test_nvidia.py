@@ -129,7 +129,9 @@ def test_a_mig_slice_has_no_peak(monkeypatch: pytest.MonkeyPatch, nvml: Install,
     assert peak(device) is None
 
 
-def test_other_processes_are_those_that_are_not_ours(linux: Path, nvml: Install) -> None:
+def test_other_processes_are_those_that_are_not_ours(
+    monkeypatch: pytest.MonkeyPatch, linux: Path, nvml: Install
+) -> None:
     me, parent, child, stranger = os.getpid(), 900001, 900002, 900003
     for pid, ppid in ((me, parent), (parent, 1), (child, me), (stranger, 1), (1, 0)):
         write(linux / f"proc/{pid}/stat", f"{pid} (a name) with ) it) S {ppid} 1 1 0\n")
@@ -137,6 +139,9 @@ def test_other_processes_are_those_that_are_not_ours(linux: Path, nvml: Install)
     nvml(gpu(processes=[*running, SimpleNamespace(pid=900004, usedGpuMemory=None)]))
     device = detect()
     assert other_processes(device) == ("900003 train 2048 MiB", "900004 train unknown MiB")
+    write(linux / "proc/900004/stat", "900004 (another cell of the build) S 900001 1 1 0\n")
+    monkeypatch.setenv("FLUXBENCH_BUILD", "900001")
+    assert other_processes(device) == ("900003 train 2048 MiB",)
     assert other_processes(Device(kind="rocm", name="AMD gfx942")) == ()
     nvml(init_error=NVMLError("no"))
     assert other_processes(device) == ()

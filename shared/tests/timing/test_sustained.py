@@ -31,12 +31,10 @@ class InTurn:
         self.kept.append(outputs)
 
 
-def block(
-    clock: Clock, durations: Callable[[int], float], *, plan: Plan = PLAN, call_s: float = 0.001, max_s: float = 0.0
-) -> Block:
+def block(clock: Clock, durations: Callable[[int], float], *, plan: Plan = PLAN, call_s: float = 0.001) -> Block:
     """Return what a block gives of one workload whose call number i takes `durations(i)` seconds."""
     call = clock.call(durations(i) for i in itertools.count())
-    return sustain(Stopwatch(ON_CPU), {"small": call}, {"small": call_s}, {"small": InTurn()}, plan, max_s or None)
+    return sustain(Stopwatch(ON_CPU), {"small": call}, {"small": call_s}, {"small": InTurn()}, plan)
 
 
 def busy_s(taken: Block, begin: int | None = None, end: int | None = None) -> float:
@@ -97,7 +95,6 @@ def test_a_speed_that_is_not_known_precisely_is_measured_up_to_the_cap(clock: Cl
     by_halves = itertools.cycle([*[0.00102] * 20, *[0.00098] * 20])  # two samples of 2% that happen to agree
     short = dataclasses.replace(plan, min_block_s=0.02)
     assert busy_s(block(clock, lambda i: next(by_halves), plan=short)) >= 1.0
-    assert 0.6 <= busy_s(block(clock, lambda i: 0.001 * 1.001**i, max_s=0.6)) < 0.62  # a cap of its own
 
 
 def test_durations_are_those_that_were_measured_not_those_that_were_expected(clock: Clock) -> None:

@@ -232,18 +232,6 @@ def test_on_a_gpu_an_output_from_the_midst_of_a_block_is_judged() -> None:
     assert one.wrong["small"].status is Status.INCORRECT
 
 
-def test_the_block_of_the_reference_has_a_length_of_its_own(clock: Clock) -> None:
-    call = paced(clock, 0.0625)
-    plan = dataclasses.replace(QUICK, min_block_s=5.0, max_block_s=2.0, reference_block_s=3.0, warm_up_s=0.01)
-    lengths = {}
-    for name, calls in (("torch_flash", None), ("flex", call)):
-        one = trial({"small": prepared()}, calls, reference=call, stopwatch=LikeAGPU(), plan=plan)
-        one.burst()
-        block = one.sustain()
-        lengths[name] = sum(block["samples_ms"]["small"][block["warm_up"] :]) / 1e3
-    assert lengths == {"torch_flash": 3.0, "flex": 2.0}
-
-
 def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first() -> None:
     """On a CPU, where a reference takes seconds."""
     made = [PreparedWorkload.make(SMALL, ON_CPU, process) for process in (0, 2)]

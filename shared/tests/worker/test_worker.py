@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from workers import (
 )
 
 from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, Probed, Rates, Ready, Timed, TrialBegan
+from fluxbench.operations.protocol import Attention
 from fluxbench.timing.plan import Plan
 from fluxbench.worker.request import Request
 
@@ -176,3 +180,28 @@ def test_rates_alone_are_measured_and_a_request_survives_its_trip(
         references=("b",), process=2, sustained=False, probe=True, skip=(("a", "tiny"),), clock_mhz=1980,
     )  # fmt: skip
     assert Request.from_json(asked.to_json()) == asked
+
+
+_TRIED = """
+import fcntl, sys
+try:
+    fcntl.lockf(open(sys.argv[1], "w"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.exit("held")
+"""
+
+
+def test_a_worker_uses_the_device_only_while_it_holds_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def is_held() -> bool:
+        return subprocess.run([sys.executable, "-I", "-S", "-c", _TRIED, tmp_path / "device"]).returncode == 1
+
+    held: list[bool] = []
+
+    def change(attend: Attention, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        held.append(is_held())
+        return attend(*inputs)
+
+    seen = given(monkeypatch, wrapped(change), lock=str(tmp_path), workloads=(TINIER,))
+    assert timed(seen) == {"made_up", "torch_math"}
+    assert held == [True] * len(held)
+    assert not is_held()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fluxbench.bench import events
-from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, ProbeResult, Timed
+from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Phase, ProbeResult, Timed
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Log, Reading
 
@@ -51,6 +51,8 @@ class Collected:
     workers: int = 0  # that have begun
     rates: list[dict[str, float]] = field(default_factory=list)  # one a process
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
+    phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
+    _phase: Phase | None = None
 
     @cached_property
     def log(self) -> Log:
@@ -64,6 +66,9 @@ class Collected:
     def add(self, event: Event) -> None:
         """Take in one event of a worker."""
         match event:
+            case events.Phase():
+                self.end_phase(event.at)
+                self._phase = event
             case events.Ready():
                 self.workers += 1
                 self.versions = event.versions
@@ -79,6 +84,26 @@ class Collected:
                 self.probed[event.variant] = event.found
             case events.Timed():
                 self.trials.append(Trial(event, self.workers))
+
+    def end_phase(self, at: float) -> None:
+        """Note that what the present worker did has ended, at a monotonic time in seconds."""
+        if self._phase and self._phase.name != "standby":
+            self.phases.append((self._phase.name, self._phase.at, max(at, self._phase.at)))
+        self._phase = None
+
+    @property
+    def waited_s(self) -> float:
+        """How long workers have waited for the device, so far."""
+        return sum(end - begin for name, begin, end in self.phases if name == "waiting")
+
+    @property
+    def replays(self) -> dict[str, bool]:
+        """By variant, whether its sustained calls are CUDA graphs, as its first process decided."""
+        decided: dict[str, bool] = {}
+        for trial in self.trials:
+            for block in trial.blocks:
+                decided.setdefault(trial.timed.variant, block.replayed)
+        return decided
 
     def taken(self, variant: str, workload: str) -> list[Trial]:
         """Return the trial in which each process measured a variant at a workload."""

@@ -25,6 +25,13 @@ class Ready(_Event, frozen=True, kw_only=True, tag="ready"):
     cpu_threads: int
 
 
+class Phase(_Event, frozen=True, kw_only=True, tag="phase"):
+    """What the process does from then on."""
+
+    name: Literal["importing", "standby", "waiting", "preparing", "checking", "compiling", "measuring", "probing"]
+    at: float  # monotonic seconds
+
+
 class ControlKernel(_Event, frozen=True, kw_only=True, tag="control_kernel"):
     """What the control kernel is, or why there is none."""
 
@@ -99,6 +106,9 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     windows_a_sample: int
     settled: bool
     ahead_ms: NotNegative
+    replayed: bool = False  # as CUDA graphs, each of the calls of a window
+    refused: str | None = None  # why not, where launching takes long
+    launched_ms: dict[str, Positive] = {}  # of a replayed call where the host launches it, mean, by workload
 
 
 class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
@@ -160,7 +170,7 @@ class Done(_Event, frozen=True, kw_only=True, tag="done"):
     """The process has done all."""
 
 
-Event = Ready | ControlKernel | Begin | Checked | Failed | TrialBegan | Timed | Probing | Probed | Rates | Done
+Event = Phase | Ready | ControlKernel | Begin | Checked | Failed | TrialBegan | Timed | Probing | Probed | Rates | Done
 _DECODER = msgspec.json.Decoder(Event)
 
 

@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -91,8 +92,22 @@ def measure(
     return [record for name in names for record in recording.of_variant(collected, name, workloads, context)]
 
 
+def device_lock(device: Device, settings: Settings) -> str | None:
+    """Return the folder of the lock that workers take before they use the device; None on a CPU."""
+    return None if device.worker_kind == "cpu" else str((settings.cache / "lock").absolute())
+
+
+def _compiler_caches(folder: Path) -> dict[str, str]:
+    """Return the variables that keep what compilers made, for the later processes and runs of a cell.
+
+    Compilers tell by the content of their own entries what another version of theirs has made.
+    """
+    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
+    return {variable: str((folder / name).absolute()) for variable, name in names.items()}
+
+
 def scratch(cell: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for requests, events and compiled kernels that is gone after the cell."""
+    """Return a folder for requests and events that is gone after the cell."""
     runs = settings.cache / "runs"
     runs.mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(dir=runs, prefix=f"{cell.id}-", ignore_cleanup_errors=True)
@@ -145,14 +160,18 @@ def _run(
 ) -> None:
     """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had."""
     study = studies.find(cell.study)
+    began = time.monotonic()
     try:
         environment = environments.prepare(cell.packages, targets.of(device, settings.root), settings, cell.lock)
+        collected.phases.append(("environment", began, time.monotonic()))
     except SetupError as error:
         for name in wanted:
             for workload in workloads:
                 collected.fail(name, workload.name, Status.UNAVAILABLE, str(error))
         return
     progress.say(steps=PROCESSES * len(workloads) * len(wanted))
+    compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
+    compiled.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         batches = []
         for of_operation in _by_operation(workloads):
@@ -164,7 +183,7 @@ def _run(
             for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
                 folder = Path(stack.enter_context(scratch(cell, settings)))
                 with_variables = dataclasses.replace(
-                    environment, variables={**environment.variables, **dict(variables)}
+                    environment, variables={**environment.variables, **dict(variables), **_compiler_caches(compiled)}
                 )
                 pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, PROCESSES)))
                 batch = Batch(
@@ -177,6 +196,8 @@ def _run(
                     processes=PROCESSES,
                     sustained=SUSTAINED in study.measures,
                     probe=SUSTAINED in study.measures,
+                    lock=device_lock(device, settings),
+                    compiled=str(compiled),
                 )
                 batches.append((batch, pool))
         for batch, pool in batches:

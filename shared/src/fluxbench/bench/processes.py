@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import Request
+
+ORDER = "FLUXBENCH_ORDER"  # names the place of the running cell among those of its build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,11 +33,14 @@ class Batch:
     processes: int
     sustained: bool  # False: burst samples alone
     probe: bool  # whether the last process also tries capabilities
+    lock: str | None  # the folder of the device lock; None on a CPU, where one cell runs at a time
+    compiled: str  # the folder where the times of first compilations are kept
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
 
-        At `deadline` (monotonic seconds) what is not measured becomes TIMEOUT.
+        At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
+        becomes TIMEOUT.
         """
         with Sampler(self.device, readings=collected.readings):
             for process in range(self.processes):
@@ -49,7 +55,7 @@ class Batch:
                         deadline,
                         worker,
                     )
-                    if time.monotonic() >= deadline:
+                    if time.monotonic() >= deadline + collected.waited_s:
                         self._out_of_time(collected)
                         return
                     if exit_ is None:
@@ -88,7 +94,11 @@ class Batch:
             sustained=self.sustained,
             probe=self.probe and process == self.processes - 1,
             skip=tuple(collected.failed),
+            replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,
+            lock=self.lock,
+            order=int(os.environ.get(ORDER, "0")),
+            compiled=self.compiled,
         )
 
     def _fail(self, collected: Collected, exit_: Exit, left: Sequence[str], timed: set[str]) -> None:

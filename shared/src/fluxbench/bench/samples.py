@@ -39,7 +39,11 @@ def to_json(collected: Collected) -> str:
     ]
     measuring_s = sum(trial.timed.ended - trial.timed.began for trial in collected.trials)
     busy_s = sum(trial.timed.busy_s for trial in collected.trials)
-    head = f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "series": [\n'
+    phases = [[name, round(begin, 3), round(end, 3)] for name, begin, end in collected.phases]
+    head = (
+        f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "phases": {json.dumps(phases)},\n'
+        '"series": [\n'
+    )
     return head + ",\n".join(lines) + "\n]}\n"
 
 
@@ -57,7 +61,12 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
             }
             yield {**who, "workload": workload, **rounds.to_json(), **places}
         if timed.block:
-            state = {"settled": timed.block.settled, "ahead_ms": round(timed.block.ahead_ms, 6)}
+            state = {
+                "settled": timed.block.settled,
+                "ahead_ms": round(timed.block.ahead_ms, 6),
+                "replayed": timed.block.replayed,
+                "launched_ms": timed.block.launched_ms.get(workload),
+            }
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
         found = [round(sample, 6) for sample in timed.burst.control_ms]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
@@ -96,8 +96,12 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
         yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
     elif abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
         yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
+    blocks = [block for each in taken for block in each.trial.blocks]
+    if launched := [block.launched_ms[workload] for block in blocks if block.replayed]:
+        yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=round(fmean(launched), 6))
     if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
-        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
+        refused = next((block.refused for block in blocks if block.refused), None)
+        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved, detail=refused)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
     if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > _SLEPT_S:

@@ -13,6 +13,7 @@ from fluxbench.device import system
 from fluxbench.device.model import Detected, Device
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}  # nvmlComputeMode_t
+BUILD = "FLUXBENCH_BUILD"
 _NO_ANSWER = "an NVIDIA GPU is present but its driver does not answer: {}; what runs here runs on the CPU"
 
 
@@ -80,8 +81,9 @@ def visible_gpu(nvml: Any) -> tuple[Any, Any]:
 def other_processes(device: Device) -> tuple[str, ...]:
     """Return the compute processes on the GPU that are not ours, each as "pid name MiB"; none on other devices.
 
-    Ours are this process, its ancestors and its descendants. In a container NVML may give the host's process
-    numbers, by which ours cannot be recognised.
+    Ours are this process, its ancestors and its descendants, and those of the build that `FLUXBENCH_BUILD` names by its
+    process number: its other cells take turns on the device with this one. In a container NVML may give the host's
+    process numbers, by which ours cannot be recognised.
     """
     if device.kind != "cuda":
         return ()
@@ -94,8 +96,9 @@ def other_processes(device: Device) -> tuple[str, ...]:
     try:
         _, part = visible_gpu(nvml)
         others = []
+        own = {os.getpid(), int(os.environ.get(BUILD) or os.getpid())}
         for process in ask(nvml, "nvmlDeviceGetComputeRunningProcesses", part) or ():
-            if process.pid in _ancestry(os.getpid()) or os.getpid() in _ancestry(process.pid):
+            if process.pid in _ancestry(os.getpid()) or own & set(_ancestry(process.pid)):
                 continue
             name = Path(ask(nvml, "nvmlSystemGetProcessName", process.pid) or "unknown").name
             memory = "unknown" if process.usedGpuMemory is None else round(process.usedGpuMemory / 2**20)

@@ -21,6 +21,7 @@ from fluxbench.core import absent, progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import read_regular, write_text
 from fluxbench.core.settings import Settings
+from fluxbench.device import nvidia
 from fluxbench.environments import cell, uv
 from fluxbench.notebook import exclusive, outputs, runner
 from fluxbench.notebook.document import Document, attributes_sha256, input_variable
@@ -54,6 +55,7 @@ def variables(settings: Settings) -> dict[str, str]:
         "UV_PYTHON": getattr(sys, "_base_executable", sys.executable),
         "FLUXBENCH_CELL_LIMIT_S": f"{limit_s:.0f}",
         "FLUXBENCH_CACHE": str(settings.cache.absolute()),  # a cell runs in another folder
+        nvidia.BUILD: str(os.getpid()),
     }
     if settings.wheels:
         common["FLUXBENCH_WHEELS"] = str(settings.wheels.absolute())

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 7
+METHOD_VERSION = 8
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -19,6 +19,7 @@ VERSIONS = {
     5: "48 burst rounds, rests of half a round; workers wait while others measure",
     6: "rests of a quarter of a round, the spin by the card's own highest clock",
     7: "fresh contents in timed rounds, sustained means",
+    8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
 }
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 

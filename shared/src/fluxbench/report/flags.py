@@ -18,6 +18,7 @@ _WORDS = {
     FlagKind.CUPTI_DIFFERS: "the CUPTI cross-check differs by {value}",
     FlagKind.NO_CUPTI: "no CUPTI cross-check: the profiler recorded no kernels",
     FlagKind.LAUNCH_BOUND: "launch-bound, the host was barely ahead of the device in {value}",
+    FlagKind.REPLAYED: "timed as CUDA graphs, since launching takes long; a call that the host launches takes {value}",
     FlagKind.OTHER_REFERENCE: "the ratio excludes {value}, in which another variant was the reference",
     FlagKind.SLEPT: "the machine slept for {value} during the measurement",
     FlagKind.NO_TELEMETRY: "clock, power and temperature are unknown: the driver does not report them",
@@ -59,6 +60,8 @@ def all_words(record: Record) -> Iterable[str]:
 
 def _sentence(kind: FlagKind, regime: str | None, detail: str | None, value: str) -> str:
     sentence = _WORDS[kind].format(value=value, detail=" ".join((detail or "unknown").split()))
+    if kind is FlagKind.LAUNCH_BOUND and detail:
+        sentence += f" (no CUDA graph: {' '.join(detail.split())})"
     return f"{regime}: {sentence}" if regime else sentence
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -22,7 +23,6 @@ class Plan:
     max_warm_up_s: float  # after which a speed that has not settled is taken all the same
     min_block_s: float  # after the warm-up
     max_block_s: float
-    reference_block_s: float  # at most, of the reference's
     reference_every: int | None  # variants between two of its blocks; None: one, before the first variant
     stretch_s: float  # two of which in succession tell whether a speed has settled
     settled_within: float  # by which share their means may differ
@@ -35,13 +35,18 @@ class Plan:
             return cls(
                 max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.005,
                 warm_up_s=0.1, max_warm_up_s=1.0, min_block_s=0.4, max_block_s=0.6,
-                reference_block_s=0.6, reference_every=5, stretch_s=0.02, settled_within=0.05, sample_s=0.02,
+                reference_every=5, stretch_s=0.02, settled_within=0.05, sample_s=0.02,
             )  # fmt: skip
         return cls(
             max_rounds=48, min_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
-            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0, reference_block_s=2.0,
-            reference_every=None, stretch_s=0.2, settled_within=0.02, sample_s=0.1,
+            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0, reference_every=None,
+            stretch_s=0.2, settled_within=0.02, sample_s=0.1,
         )  # fmt: skip
+
+    @property
+    def short(self) -> Plan:
+        """The plan of a block that follows one of the same kernel: of a time that does not rank."""
+        return dataclasses.replace(self, warm_up_s=0.1, max_warm_up_s=0.1, min_block_s=0.4, max_block_s=0.4)
 
     def rounds(self, call_s: float) -> int:
         """Return how many burst samples to take of a call that lasts `call_s` seconds."""

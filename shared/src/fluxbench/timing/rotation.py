@@ -23,13 +23,15 @@ from fluxbench.timing.burst import REPEATS
 class Rotation:
     """What calls of one variant at one workload get in a block, and what its judged calls returned.
 
-    `calls` numbers are drawn before the block, so that its windows do not wait for them; then they come again.
+    `calls` places are drawn before the block, so that its windows do not wait for them; then they come again. With as
+    many as a turn has, each turn has the same tensors, as a CUDA graph needs, and the last of them other contents.
     """
 
     def __init__(self, bound: Bound, contents: Contents, case: Case, calls: int, rng: random.Random) -> None:
         self._bound, self._contents, self._case, self._rng = bound, contents, case, rng
-        drawn = itertools.islice(_order(len(contents.slots), contents.rotation, rng), max(calls, len(contents.slots)))
-        self._order = itertools.cycle(list(drawn))
+        self._order = itertools.cycle(
+            list(itertools.islice(_order(len(contents.slots), contents.rotation, rng), calls))
+        )
         self._held = contents.draw(len(contents.slots), rng)
         self._prepared: list[Any] = [
             bound.prepared(contents.put(content, slot))

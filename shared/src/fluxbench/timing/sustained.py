@@ -42,6 +42,23 @@ class Block:
     settled: bool
     ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
 
+    @property
+    def means_ms(self) -> dict[str, float]:
+        """The mean time of a call at each workload, after the warm-up."""
+        return {workload: statistics.fmean(samples[self.warm_up :]) for workload, samples in self.samples_ms.items()}
+
+
+def one_by_one(call: Callable[[Any], Any]) -> Callable[[Sequence[Any]], Any]:
+    """Return what makes the calls of a turn one by one, and returns what the last of them does."""
+
+    def launch(turn: Sequence[Any]) -> Any:
+        out = None
+        for inputs in turn:
+            out = call(inputs)
+        return out
+
+    return launch
+
 
 def sustain(
     stopwatch: Stopwatch,
@@ -49,17 +66,17 @@ def sustain(
     call_s: Mapping[str, float],
     given: Mapping[str, Given],
     plan: Plan,
-    max_s: float | None = None,
+    launches: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
-    stretches in succession whose means agree within `settled_within`. `given` says what is called with. All durations
-    are those that were measured.
+    stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
+    makes the calls of a turn (`one_by_one` where it is not given). All durations are those that were measured.
     """
+    launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
     names = list(calls)
-    cap_s = max_s or plan.max_block_s
     warm_up = 0
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
@@ -71,11 +88,10 @@ def sustain(
         chosen = names[len(windows) % len(names)]
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
             calls[chosen](turns[chosen][0])
-        for workload, call in calls.items():
+        for workload, launch in launches.items():
             turn = turns[workload][1:]
             stopwatch.record()
-            for inputs in turn:
-                out = call(inputs)
+            out = launch(turn)
             stopwatch.record()
             given[workload].keep(out)
             del out
@@ -97,7 +113,7 @@ def sustain(
             warm_up += 1  # its speed still moves
             continue
         busy_s = sum(counted) / 1e3
-        if busy_s >= cap_s or (
+        if busy_s >= plan.max_block_s or (
             busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
         ):
             break

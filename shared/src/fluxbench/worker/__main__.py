@@ -27,12 +27,17 @@ def main(request_path: str, events_path: str) -> int:
     """Carry out the request of one file and append events to the other."""
     threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
     changed: dict[str, str] = {}
+    began = imported = time.monotonic()
     if request_path == "-":
         changed = load_early(events_path.split(",") if events_path else ())
+        imported = time.monotonic()
         request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events:
-        Worker(request, events, changed).run()
+        worker = Worker(request, events, changed)
+        worker.phase("importing", began)
+        worker.phase("standby", imported)
+        worker.run()
     return 0
 
 

@@ -21,8 +21,12 @@ class Request:
     sustained: bool = True  # False: burst samples alone
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
+    replays: dict[str, bool] = dataclasses.field(default_factory=dict)  # by variant, as in the processes before
     rates: bool = False  # measure the device's own matrix and copy rates instead
     clock_mhz: int | None = None  # the highest of a GPU, by its driver
+    lock: str | None = None  # the folder of the device lock; None: nobody else uses the device
+    order: int = 0  # of the cell among those that share the device
+    compiled: str | None = None  # the folder where the times of first compilations are kept
 
     def to_json(self) -> str:
         """Return the request as JSON."""

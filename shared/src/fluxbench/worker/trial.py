@@ -27,6 +27,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing.burst import Key, burst, copies, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
+from fluxbench.timing.graph import CapturedCalls, GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import KernelTimes, kernel_times
 from fluxbench.timing.rotation import Rotation
@@ -36,6 +37,7 @@ from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.prepared import PreparedWorkload
 
 _NO_WORKLOAD = ""  # that of the control kernel
+_REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
 
 
 class Wrong(NamedTuple):
@@ -62,7 +64,9 @@ class Trial:
         stopwatch: Stopwatch,
         plan: Plan,
         rng: random.Random,
+        replays: bool | None = None,
     ) -> None:
+        """`replays`: whether sustained calls are CUDA graphs, as in the processes before; None: this one decides."""
         self.name = name
         self.variant = variant
         self.calls = dict(calls)
@@ -81,7 +85,8 @@ class Trial:
         self._control_out: torch.Tensor | None = None
         self._control_seen = 0
         self._call_s: dict[str, float] = {}
-        self._launch_s = 0.0  # of the host, for a call at each workload
+        self._launch_ms: dict[str, float] = {}  # of the host, for a call
+        self.replays = replays
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
@@ -99,8 +104,7 @@ class Trial:
             del samples[CONTROL, _NO_WORKLOAD]
         self._control_out = None
         own = {workload: (self.name, workload) for workload in self.calls}
-        launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
-        self._launch_s = sum(launch_ms.values()) / 1e3
+        self._launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
         processor = {
             "resting_ms": taken.resting_ms,
@@ -111,7 +115,7 @@ class Trial:
             "samples_ms": {workload: samples[key] for workload, key in own.items()},
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []),
-            "launch_ms": launch_ms,
+            "launch_ms": self._launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()},
             "times": taken.times,
             "processor": processor if self.stopwatch.on_cpu else None,
@@ -119,19 +123,18 @@ class Trial:
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it."""
-        max_s = self.plan.reference_block_s if self.name == self.reference else None
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
-        window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
-        windows = math.ceil((self.plan.max_warm_up_s + (max_s or self.plan.max_block_s)) / window_s)
-        rotation = {
-            workload: Rotation(
-                bound, self._contents[workload], self.workloads[workload].case,
-                windows * (1 + calls_in_a_window(self._call_s[workload], self.plan)), self.rng,
-            )
-            for workload, bound in self.calls.items()
-        }  # fmt: skip
         timed = {workload: bound.call for workload, bound in self.calls.items()}
-        block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, max_s)
+        window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
+        windows = 1 + math.ceil((self.plan.max_warm_up_s + self.plan.max_block_s) / window_s)
+        captured, refused = self._captured()
+        if captured:
+            launches, rotation = captured
+            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches)
+            launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan.short)
+        else:
+            rotation = self._rotations(windows)
+            block, launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan), None
         for workload, bound in self.calls.items():
             contents, given = self._contents[workload], rotation[workload]
             content = contents.whole(self.rng)
@@ -141,7 +144,46 @@ class Trial:
             self._sampled.setdefault(workload, []).extend(given.sampled)
             if changed := given.changed() or changed_inputs(contents.inputs, content):
                 self._changed[workload] = changed
-        return vars(block)
+        return {
+            **vars(block),
+            "replayed": launched is not None,
+            "refused": refused,
+            "launched_ms": launched.means_ms if launched else {},
+        }
+
+    def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
+        """Return the calls of a window as CUDA graphs, with what they get, or why there are none, if they are wanted.
+
+        They are wanted where launching takes so long that the device may wait for the host, in a process before or, in
+        the first one, in this.
+        """
+        wanted = self.replays
+        if wanted is None:
+            slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
+            wanted = not self.stopwatch.on_cpu and any(slow) and not any(each.prepare for each in self.calls.values())
+        if not wanted:
+            return None, None
+        try:
+            rotation = self._rotations(1)
+            graphs = {}
+            for workload, bound in self.calls.items():
+                turn = rotation[workload].turn(1 + calls_in_a_window(self._call_s[workload], self.plan))
+                graphs[workload] = CapturedCalls(bound.call, turn[1:])
+            return (graphs, rotation), None
+        except GraphRefused as error:
+            if self.replays:
+                raise
+            return None, str(error)
+
+    def _rotations(self, windows: int) -> dict[str, Rotation]:
+        """Return what calls get in a block, drawn for so many windows, after which it comes again."""
+        return {
+            workload: Rotation(
+                bound, self._contents[workload], self.workloads[workload].case,
+                windows * (1 + calls_in_a_window(self._call_s[workload], self.plan)), self.rng,
+            )
+            for workload, bound in self.calls.items()
+        }  # fmt: skip
 
     def repeat(self) -> dict[str, float]:
         """Return, by workload, a call on repeated inputs over one on new ones, side by side.
@@ -154,7 +196,8 @@ class Trial:
         def fresh(workload: str) -> Tensors:
             return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
 
-        return repeated_over_new(self.stopwatch, self.calls, self._contents, fresh, self._launch_s, self.rng)
+        launch_s = sum(self._launch_ms.values()) / 1e3
+        return repeated_over_new(self.stopwatch, self.calls, self._contents, fresh, launch_s, self.rng)
 
     def cupti(self) -> dict[str, KernelTimes]:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""

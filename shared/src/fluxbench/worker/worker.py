@@ -3,6 +3,7 @@
 It writes one JSON object a line and flushes each, so that whoever started it knows what was under way if it dies;
 `bench.events` has their fields:
 
+    {"event": "phase", "name": ..., "at": ...}                            what it does from then on
     {"event": "ready", "versions": {...}}
     {"event": "control_kernel", "description": ...}                       or "reason": why there is none
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
@@ -15,6 +16,9 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "rates", "rates": {...}}
     {"event": "done"}
 
+A worker uses the device only while it holds the device lock: for a step that is "preparing", "checking", "measuring" or
+"probing". It gives it back between two steps and while torch compiles.
+
 "timed" holds what `Trial` returns, by workload; of the reference there are several trials beside several variants, the
 later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
 `slept_s` is how long the machine slept between the two.
@@ -22,6 +26,7 @@ later ones without `burst`. `began`, `ended` and all times are readings of the s
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import importlib.metadata
@@ -29,12 +34,14 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from fluxbench import operations, variants
+from fluxbench.core.device_lock import DeviceLock
 from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
@@ -46,7 +53,9 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
+from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -67,30 +76,55 @@ class Worker:
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
+        self.lock = DeviceLock(Path(request.lock) if request.lock else None, request.order, self._holds)
+        self.versions: dict[str, str] = {}
+        self._step = "preparing"
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
         self.events.write(json.dumps({"event": event, **fields}) + "\n")
         self.events.flush()
 
+    def phase(self, name: str, at: float | None = None) -> None:
+        """Write what this process does from now on, or from another moment (monotonic seconds)."""
+        self.emit("phase", name=name, at=time.monotonic() if at is None else at)
+
+    @contextlib.contextmanager
+    def on_device(self, step: str, *, short: bool) -> Iterator[None]:
+        """Hold the device for a step; its work is done when others may use it."""
+        self._step = step
+        if self.lock.is_held:
+            self.phase(step)
+            yield
+            return
+        with self.lock.held(short=short):
+            yield
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+
+    def _holds(self, holds: bool) -> None:
+        self.phase(self._step if holds else "waiting")
+
     def run(self) -> None:
         """Do all that the request asks for."""
-        self.emit("ready", versions=versions(self.device), cpu_threads=torch.get_num_threads())
-        if refused := unusable(self.device):
+        self.versions = versions(self.device)
+        self.emit("ready", versions=self.versions, cpu_threads=torch.get_num_threads())
+        with self.on_device("preparing", short=True):
+            refused = unusable(self.device)
+        if refused:
             for workload in self.request.workloads:
                 for name in dict.fromkeys((*self.request.references, *self.request.variants)):
                     self._fail(name, workload.name, Wrong(*refused))
             self.emit("done")
             return
-        stopwatch = Stopwatch(self.device, self.request.clock_mhz)
         if self.request.rates:
-            with torch.inference_mode():
+            with self.on_device("measuring", short=False), torch.inference_mode():
+                stopwatch = Stopwatch(self.device, self.request.clock_mhz)
                 self.emit("rates", rates=measure_rates(self.device, stopwatch))
         if self.request.workloads:
             operation = operations.find(self.request.workloads[0].operation)
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
-                self._load_control()
-                self._measure(stopwatch)
+                self._measure()
             self._probe()
         self.emit("done")
 
@@ -101,15 +135,18 @@ class Worker:
         except (OSError, RuntimeError) as error:  # a device without a driver API that we know
             self.emit("control_kernel", reason=first_sentence(error))
 
-    def _measure(self, stopwatch: Stopwatch) -> None:
+    def _measure(self) -> None:
         """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
         workloads = {}
-        for workload in self.request.workloads:
-            self.emit("begin", variant=None, workload=workload.name)
-            workloads[workload.name] = PreparedWorkload.make(
-                workload, self.device, self.request.process, most=self.plan.max_rounds,
-                share=1 / len(self.request.workloads),
-            )  # fmt: skip
+        with self.on_device("preparing", short=True):
+            stopwatch = Stopwatch(self.device, self.request.clock_mhz)
+            self._load_control()
+            for workload in self.request.workloads:
+                self.emit("begin", variant=None, workload=workload.name)
+                workloads[workload.name] = PreparedWorkload.make(
+                    workload, self.device, self.request.process, most=self.plan.max_rounds,
+                    share=1 / len(self.request.workloads),
+                )  # fmt: skip
         found = self._reference(workloads)
         if found is None:
             return
@@ -123,7 +160,7 @@ class Worker:
         def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
                 name, variants.find(name).variant, calls, (reference, reference_calls), workloads, self.control,
-                stopwatch, self.plan, unforeseen(),
+                stopwatch, self.plan, unforeseen(), self.request.replays.get(name),
             )  # fmt: skip
 
         anchor = trial(reference, reference_calls)
@@ -155,7 +192,8 @@ class Worker:
             if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
                 continue
             if formed.form == EAGER and name in self.right:
-                found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
+                with self.on_device("probing", short=True), given_back_while_compiling(self.lock, self._compiles):
+                    found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
                 self.emit("probed", variant=name, found=found)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
@@ -182,6 +220,10 @@ class Worker:
 
     def _take(self, trial: Trial, *, burst: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
+        with self.on_device("measuring", short=False):
+            return self._take_now(trial, burst=burst)
+
+    def _take_now(self, trial: Trial, *, burst: bool) -> list[str]:
         self.emit("trial", variant=trial.name)
         asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
         taken: dict[str, Any] = {}
@@ -229,16 +271,29 @@ class Worker:
 
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
-        workload = prepared.workload
-        self.emit("begin", variant=name, workload=workload.name)
-        state = ProcessState(self.device)
+        self.emit("begin", variant=name, workload=prepared.workload.name)
+        with self.on_device("checking", short=True), given_back_while_compiling(self.lock, self._compiles):
+            return self._check_now(name, prepared)
+
+    def _compiles(self, compiles: bool) -> None:
+        self.phase("compiling" if compiles else self._step)
+
+    def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
+        workload, state = prepared.workload, ProcessState(self.device)
+        first = None
+        if self.request.compiled and not self.request.process:
+            first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
-            found = check(variants.find(name), workload, self.device, prepared.cases, not self.request.process)
+            found = check(
+                variants.find(name), workload, self.device, prepared.cases, not self.request.process,
+                lambda: self.lock.waited_s,
+            )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None
             if isinstance(found, Checked):
-                self.emit("checked", variant=name, workload=workload.name, **found.seen)
+                seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
+                self.emit("checked", variant=name, workload=workload.name, **seen)
                 return found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
             return None

@@ -1,0 +1,104 @@
+"""Who may use the device: one worker at a time, of all that measure with one cache folder.
+
+So several cells can prepare at once while one measures. A short step (a check) goes before a long one (a trial), and
+among equals the worker of the earlier cell. The lock is a file lock: the system releases it when its holder dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+_POLL_S = 0.004
+_SAY_EVERY_S = 10.0
+
+
+class DeviceLock:
+    """The lock as one worker sees it; `order` is the place of its cell among those that run.
+
+    `changed` is called with True when the worker holds the device, with False when it begins to wait, and again every
+    ten seconds while it waits. Without a folder there is nobody to share with: the lock is always free.
+    """
+
+    def __init__(self, folder: Path | None, order: int, changed: Callable[[bool], None] = lambda holds: None) -> None:
+        self._folder, self._order, self._changed = folder, order, changed
+        self._file: TextIO | None = None
+        self.waited_s = 0.0  # so far
+
+    @property
+    def is_held(self) -> bool:
+        """Whether this worker may use the device now."""
+        return self._folder is None or self._file is not None
+
+    @contextlib.contextmanager
+    def held(self, *, short: bool) -> Iterator[None]:
+        """Hold the device for a step; nothing happens where it is held already. Raises `OSError`."""
+        if self.is_held:
+            yield
+            return
+        self.acquire(short=short)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def acquire(self, *, short: bool) -> None:
+        """Wait for the device. Raises `OSError` where the folder cannot be written."""
+        if self.is_held:
+            return
+        assert self._folder
+        began = time.monotonic()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        waiting = self._folder / f"waiting-{int(not short)}-{self._order:06}-{os.getpid()}"
+        new = waiting.with_name(f".{waiting.name}")
+        with new.open("w") as marker:
+            _locked(marker)
+            new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
+            file = (self._folder / "device").open("w")
+            try:
+                said = -_SAY_EVERY_S
+                while not (self._is_first(waiting) and _locked(file)):
+                    if time.monotonic() >= said + _SAY_EVERY_S:
+                        self._changed(False)
+                        said = time.monotonic()
+                    time.sleep(_POLL_S)
+            except BaseException:
+                file.close()
+                raise
+            finally:
+                waiting.unlink(missing_ok=True)
+        self._file = file
+        self.waited_s += time.monotonic() - began
+        self._changed(True)
+
+    def release(self) -> None:
+        """Let others use the device; it must have finished all work of this worker."""
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def _is_first(self, own: Path) -> bool:
+        """Return whether no living worker that goes before this one waits; what dead ones left is removed."""
+        assert self._folder
+        for marker in self._folder.glob("waiting-*"):
+            if marker.name.rpartition("-")[0] >= own.name.rpartition("-")[0]:
+                continue
+            with contextlib.suppress(OSError), marker.open("r+") as file:
+                if not _locked(file):
+                    return False
+                marker.unlink(missing_ok=True)
+        return True
+
+
+def _locked(file: TextIO) -> bool:
+    """Take a file's lock if it is free: one of the process, which its children do not have."""
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True

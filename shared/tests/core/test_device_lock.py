@@ -1,0 +1,121 @@
+"""The device lock between real processes: order, priority, and what a killed one leaves."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxbench.core.device_lock import DeviceLock
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from fluxbench.core.device_lock import DeviceLock
+folder, order, short, name = sys.argv[1:]
+lock = DeviceLock(Path(folder), int(order), lambda holds: print(name, "holds" if holds else "waits", flush=True))
+with lock.held(short=short == "short"):
+    sys.stdin.readline()
+    print(name, "done", flush=True)
+"""
+
+
+class Holder:
+    """A process that holds the lock until it is let go."""
+
+    def __init__(self, folder: Path, order: int, short: str, name: str) -> None:
+        command = [sys.executable, "-c", _HOLDER, str(folder), str(order), short, name]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def says(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().split()[1]
+
+    def let_go(self) -> None:
+        assert self.process.stdin
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        assert self.says() == "done"
+        self.process.wait()
+
+
+Start = Callable[..., Holder]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    started: list[Holder] = []
+
+    def start(order: int, short: str, name: str = "one") -> Holder:
+        started.append(Holder(tmp_path, order, short, name))
+        return started[-1]
+
+    yield start
+    for holder in started:
+        holder.process.kill()
+        holder.process.wait()
+
+
+def test_a_second_worker_waits_until_the_first_releases(start: Start) -> None:
+    first = start(0, "long")
+    assert first.says() == "holds"
+    second = start(1, "long")
+    assert second.says() == "waits"
+    first.let_go()
+    assert second.says() == "holds"
+
+
+@pytest.mark.parametrize(
+    ("later", "sooner"), [((0, "long"), (1, "short")), ((2, "long"), (1, "long")), ((2, "short"), (1, "short"))]
+)
+def test_a_short_step_and_then_an_earlier_cell_go_first(
+    start: Start, later: tuple[int, str], sooner: tuple[int, str]
+) -> None:
+    holder = start(9, "long")
+    assert holder.says() == "holds"
+    last, first = start(*later), start(*sooner)
+    assert last.says() == first.says() == "waits"
+    holder.let_go()
+    assert first.says() == "holds"
+    first.let_go()
+    assert last.says() == "holds"
+
+
+def test_a_killed_holder_and_a_killed_waiter_keep_nobody_out(start: Start) -> None:
+    holder, waiter = start(0, "long"), start(0, "short")
+    assert {holder.says(), waiter.says()} == {"holds", "waits"}
+    for each in (holder, waiter):
+        each.process.send_signal(signal.SIGKILL)
+        each.process.wait()
+    assert start(5, "long").says() == "holds"
+
+
+def test_what_is_held_is_held_once_and_without_a_folder_it_is_always_free(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, 0)
+    with lock.held(short=False):
+        with lock.held(short=True):
+            assert lock.is_held
+        assert lock.is_held
+    assert not lock.is_held
+    assert DeviceLock(None, 0).is_held
+
+
+def test_a_worker_that_waits_long_says_so_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxbench.core.device_lock._SAY_EVERY_S", 0.05)
+    said: list[bool] = []
+    held = Holder(tmp_path, 0, "long", "one")
+    assert held.says() == "holds"
+
+    def changed(holds: bool) -> None:
+        said.append(holds)
+        if len(said) == 3:
+            held.let_go()
+
+    began = time.monotonic()
+    DeviceLock(tmp_path, 1, changed).acquire(short=False)
+    assert said[-1] is True
+    assert said[:3] == [False] * 3
+    assert time.monotonic() - began > 0.09

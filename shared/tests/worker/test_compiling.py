@@ -1,0 +1,74 @@
+"""What a worker does while torch compiles, and what is known of the first compilation."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch._inductor.compile_fx
+from fakes import TINIER, TINY
+from torch._inductor.runtime import benchmarking
+
+from fluxbench.core.device_lock import DeviceLock
+from fluxbench.worker.compiling import given_back_while_compiling
+from fluxbench.worker.first_compile import FirstCompile
+
+VERSIONS = {"torch": "2.11.0", "triton": "3.6.0"}
+
+
+def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_runs(tmp_path: Path) -> None:
+    lock, seen = DeviceLock(tmp_path, 0), []
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        seen.append(("compiles", lock.is_held))
+        benchmarking.benchmarker.benchmark(lambda: seen.append(("tunes", lock.is_held)), device=torch.device("cpu"))
+
+        def run(*arguments: torch.Tensor) -> object:
+            seen.append(("runs", lock.is_held))
+            return graph.forward(*arguments)
+
+        return run
+
+    compiled = torch.compile(lambda x: x + 1, backend=backend)
+    phases: list[bool] = []
+    with lock.held(short=True), given_back_while_compiling(lock, phases.append):
+        compiled(torch.zeros(2))
+    assert list(dict.fromkeys(seen)) == [("compiles", False), ("tunes", True), ("runs", True)]
+    assert phases == [True, False]
+    torch.compiler.reset()
+    with lock.held(short=True):  # nothing is left of it
+        compiled(torch.zeros(3))
+    assert ("compiles", True) in seen
+
+
+def test_a_compilation_that_fails_holds_the_device_again(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, 0)
+
+    def backend(graph: object, inputs: object) -> object:
+        raise RuntimeError("no")
+
+    with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
+        with pytest.raises(Exception, match="no"):
+            torch.compile(lambda x: x * 3, backend=backend)(torch.zeros(2))
+        assert lock.is_held
+    assert not lock.is_held
+
+
+def first_s(folder: Path, measured_s: float | None, **fields: object) -> float | None:
+    asked = {"variant": "flex", "workload": TINY, "versions": VERSIONS, **fields}
+    return FirstCompile(folder, **asked).seconds(measured_s)  # type: ignore[arg-type]
+
+
+def test_the_first_compilation_is_measured_once(tmp_path: Path) -> None:
+    assert first_s(tmp_path, 8.5) == 8.5
+    assert first_s(tmp_path, 0.1) == 8.5  # loaded from the caches
+    assert first_s(tmp_path, 2.5, workload=TINIER) == 2.5
+    assert first_s(tmp_path, 3.5, variant="flex_compile_d") == 3.5
+    assert first_s(tmp_path, 4.5, versions={**VERSIONS, "triton": "3.9.0"}) == 4.5
+    assert first_s(tmp_path, None, variant="torch_math") is None
+
+
+def test_of_a_compilation_that_was_interrupted_nothing_is_known(tmp_path: Path) -> None:
+    FirstCompile(tmp_path, "flex", TINY, VERSIONS)  # killed before it ended; the caches hold a part
+    assert first_s(tmp_path, 0.1) is None
+    next(tmp_path.glob("*.json")).write_text('{"', encoding="utf-8")  # a full disk
+    assert first_s(tmp_path, 0.1) is None
