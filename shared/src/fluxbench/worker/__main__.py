@@ -35,8 +35,8 @@ def main(request_path: str, events_path: str) -> int:
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events:
         worker = Worker(request, events, changed)
-        worker.phase("importing", began)
-        worker.phase("standby", imported)
+        worker.use.phase("importing", began)
+        worker.use.phase("standby", imported)
         worker.run()
     return 0
 

@@ -30,7 +30,7 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
     def begins(args: Any) -> None:
         if args.callback_trigger.name != "DYNAMO":  # a CUDA graph is recorded on the device
             return
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             torch.cuda.synchronize()
         lock.release()
         compiles(True)

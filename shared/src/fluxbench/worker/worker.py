@@ -26,22 +26,18 @@ later ones without `burst`. `began`, `ended` and all times are readings of the s
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
-import importlib.metadata
 import json
-import sys
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from fluxbench import operations, variants
-from fluxbench.core.device_lock import DeviceLock
 from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
@@ -53,13 +49,14 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
-from fluxbench.worker.compiling import given_back_while_compiling
+from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
 from fluxbench.worker.trial import Trial, Wrong, slept_s
+from fluxbench.worker.versions import versions
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
 
@@ -76,40 +73,19 @@ class Worker:
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
-        self.lock = DeviceLock(Path(request.lock) if request.lock else None, request.order, self._holds)
+        self.use = DeviceUse(request, self.device, self.emit)
         self.versions: dict[str, str] = {}
-        self._step = "preparing"
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
         self.events.write(json.dumps({"event": event, **fields}) + "\n")
         self.events.flush()
 
-    def phase(self, name: str, at: float | None = None) -> None:
-        """Write what this process does from now on, or from another moment (monotonic seconds)."""
-        self.emit("phase", name=name, at=time.monotonic() if at is None else at)
-
-    @contextlib.contextmanager
-    def on_device(self, step: str, *, short: bool) -> Iterator[None]:
-        """Hold the device for a step; its work is done when others may use it."""
-        self._step = step
-        if self.lock.is_held:
-            self.phase(step)
-            yield
-            return
-        with self.lock.held(short=short):
-            yield
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
-
-    def _holds(self, holds: bool) -> None:
-        self.phase(self._step if holds else "waiting")
-
     def run(self) -> None:
         """Do all that the request asks for."""
         self.versions = versions(self.device)
         self.emit("ready", versions=self.versions, cpu_threads=torch.get_num_threads())
-        with self.on_device("preparing", short=True):
+        with self.use.step("preparing", short=True):
             refused = unusable(self.device)
         if refused:
             for workload in self.request.workloads:
@@ -118,7 +94,7 @@ class Worker:
             self.emit("done")
             return
         if self.request.rates:
-            with self.on_device("measuring", short=False), torch.inference_mode():
+            with self.use.step("measuring", short=False), torch.inference_mode():
                 stopwatch = Stopwatch(self.device, self.request.clock_mhz)
                 self.emit("rates", rates=measure_rates(self.device, stopwatch))
         if self.request.workloads:
@@ -138,7 +114,7 @@ class Worker:
     def _measure(self) -> None:
         """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
         workloads = {}
-        with self.on_device("preparing", short=True):
+        with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
             self._load_control()
             for workload in self.request.workloads:
@@ -192,7 +168,7 @@ class Worker:
             if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
                 continue
             if formed.form == EAGER and name in self.right:
-                with self.on_device("probing", short=True), given_back_while_compiling(self.lock, self._compiles):
+                with self.use.step("probing", short=True, compiles=True):
                     found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
                 self.emit("probed", variant=name, found=found)
 
@@ -220,7 +196,7 @@ class Worker:
 
     def _take(self, trial: Trial, *, burst: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
-        with self.on_device("measuring", short=False):
+        with self.use.step("measuring", short=False):
             return self._take_now(trial, burst=burst)
 
     def _take_now(self, trial: Trial, *, burst: bool) -> list[str]:
@@ -272,11 +248,8 @@ class Worker:
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self.emit("begin", variant=name, workload=prepared.workload.name)
-        with self.on_device("checking", short=True), given_back_while_compiling(self.lock, self._compiles):
+        with self.use.step("checking", short=True, compiles=True):
             return self._check_now(name, prepared)
-
-    def _compiles(self, compiles: bool) -> None:
-        self.phase("compiling" if compiles else self._step)
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         workload, state = prepared.workload, ProcessState(self.device)
@@ -286,7 +259,7 @@ class Worker:
         try:
             found = check(
                 variants.find(name), workload, self.device, prepared.cases, not self.request.process,
-                lambda: self.lock.waited_s,
+                self.use.waited_s,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
@@ -314,19 +287,3 @@ class Worker:
             reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
         )
-
-
-def versions(device: torch.device) -> dict[str, str]:
-    """Return the versions of everything that takes part in a measurement here."""
-    found = {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__}
-    packages = {package for variant in variants.REGISTRY for package in variant.packages} - {"torch"}
-    for package in sorted(packages | {"triton"}):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    if torch.version.cuda:
-        found["cuda"] = torch.version.cuda
-    if device.type == "cuda" and torch.backends.cudnn.is_available():
-        found["cudnn"] = str(torch.backends.cudnn.version())
-    return found

@@ -1,0 +1,52 @@
+"""When a worker uses the device, and what it does meanwhile, for whoever asks where the time went."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import torch
+
+from fluxbench.core.device_lock import DeviceLock
+from fluxbench.worker.compiling import given_back_while_compiling
+from fluxbench.worker.request import Request
+
+
+class DeviceUse:
+    """The steps of one worker that use the device, for which it holds the device lock; `emit` writes an event."""
+
+    def __init__(self, request: Request, device: torch.device, emit: Callable[..., None]) -> None:
+        self._device, self._emit = device, emit
+        self._lock = DeviceLock(Path(request.lock) if request.lock else None, request.order, self._changed)
+        self._step = "preparing"
+
+    def phase(self, name: str, at: float | None = None) -> None:
+        """Write what this process does from now on, or from another moment (monotonic seconds)."""
+        self._emit("phase", name=name, at=time.monotonic() if at is None else at)
+
+    @contextlib.contextmanager
+    def step(self, name: str, *, short: bool, compiles: bool = False) -> Iterator[None]:
+        """Hold the device for a step; its work is done when others may use it.
+
+        `short`: before the long steps of others. `compiles`: others may use it whenever torch compiles.
+        """
+        self._step = name
+        if self._lock.is_held:
+            self.phase(name)
+        with self._lock.held(short=short):
+            with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
+                yield
+            if self._device.type == "cuda" and torch.cuda.is_initialized():
+                torch.cuda.synchronize(self._device)
+
+    def waited_s(self) -> float:
+        """Return for how long this process has waited for the device so far."""
+        return self._lock.waited_s
+
+    def _changed(self, holds: bool) -> None:
+        self.phase(self._step if holds else "waiting")
+
+    def _compiles(self, compiles: bool) -> None:
+        self.phase("compiling" if compiles else self._step)
