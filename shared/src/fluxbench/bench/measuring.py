@@ -88,7 +88,7 @@ def measure(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         powers=powers(collected),
     )
-    return [record for name in names for record in recording.of_variant(collected, name, workloads, context)]
+    return list(recording.of_cell(collected, names, workloads, context))
 
 
 def scratch(cell: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
