@@ -105,11 +105,8 @@ def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_i
     trials = (of_process(p, burst_ms=(1.0, 1.0, 4.0), block_ms=blocks_ms[p]) for p in range(3))
     burst, sustained = regimes(record(seen([trial for of_one in trials for trial in of_one])))
     assert (burst.statistic, burst.median_ms) == ("median", 1.0)
-    assert (sustained.statistic, sustained.median_ms, sustained.samples_ms[0]) == (
-        "mean",
-        pytest.approx(1.5166, abs=1e-4),
-        (1.0, 1.0, 2.5),
-    )
+    assert (sustained.statistic, sustained.samples_ms[0]) == ("mean", (1.0, 1.0, 2.5))
+    assert sustained.median_ms == pytest.approx(1.51663, abs=1e-5)
     own, _ = [one for [one] in means([[sustained.samples_ms], [sustained.reference_ms]])]
     [[ratio]] = mean_ratios([[sustained.samples_ms]], [[sustained.reference_ms]])
     assert own.high > 1.001 * own.low

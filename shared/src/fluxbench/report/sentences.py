@@ -65,13 +65,12 @@ def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Reco
 def burst_order(places: Sequence[Ranked]) -> str:
     """Return which kernels would come before unbeaten ones if burst ranked; empty where its intervals name none.
 
-    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. What has
-    no rank stands for itself.
+    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest.
     """
     kernels = {record.kernel: record for record in leaders(places)}
     unbeaten = len(kernels)
     for place in places:
-        kernels.setdefault(place.record.kernel if place.rank else place.record.variant, place.record)
+        kernels.setdefault(place.record.kernel, place.record)
     order = list(kernels.values())
     clauses = []
     for index, record in enumerate(order):
