@@ -40,7 +40,7 @@ def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "fl
     context = Context(
         cell=CELL, device=GPU if on_gpu else CPU, processes=len(processes), fingerprint={}, measured_at="", powers={}
     )
-    [made] = recording.of_variant(collected(seen), name, [TINY], context)
+    [made] = recording.of_cell(collected(seen), [name], [TINY], context)
     return made
 
 

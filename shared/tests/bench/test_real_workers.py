@@ -58,7 +58,7 @@ def measure(operation: str, folder: Path) -> tuple[list[Record], str]:
     assert run_worker(folder, environment, request, collected, time.monotonic() + 300) is None
     [log] = folder.glob("log-*.txt")
     context = Context(cell=CELL, device=CPU, processes=1, fingerprint={}, measured_at="", powers={})
-    made = [record for name in NAMES for record in recording.of_variant(collected, name, [workload], context)]
+    made = list(recording.of_cell(collected, NAMES, [workload], context))
     return made, log.read_text(encoding="utf-8")
 
 

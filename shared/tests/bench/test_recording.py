@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from fakes import CPU, GPU, TINIER, TINY, tokens
-from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, readings, timed
+from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, parsed, readings, timed
 
-from fluxbench.bench import recording
+from fluxbench.bench import recording, timings
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.recording import Context
 from fluxbench.device.model import Device
@@ -20,7 +20,7 @@ from fluxbench.records.line import parse
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry, Timing
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.stats.intervals import mean, mean_ratio, medians, quotients
+from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
 from fluxbench.timing.telemetry import Reading
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
@@ -72,7 +72,7 @@ def record(
         cell=CELL, device=device, processes=processes, fingerprint={"a": "b"}, measured_at="2026-01-31T12:00:00Z",
         powers=powers or {},
     )  # fmt: skip
-    [made] = recording.of_variant(of, variant, [workload], context)
+    [made] = recording.of_cell(of, [variant], [workload], context)
     return made
 
 
@@ -100,16 +100,55 @@ def test_a_record_holds_both_regimes_with_the_ratio_of_each() -> None:
     assert sustained.samples_ms == ((1.5,) * 4,) * 3  # two samples of each of the reference's two blocks
 
 
-def test_sustained_times_are_means_and_all_of_a_timing_follows_from_its_samples() -> None:
-    burst, sustained = regimes(record(seen(burst_ms=(1.0, 1.0, 4.0), block_ms=(9.0, 9.0, *[1.0] * 4, 2.0, 3.0))))
+def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_its_cell() -> None:
+    blocks_ms = [(9.0, 9.0, *[1.0] * 4, 2.0, 3.0 + 0.1 * process) for process in range(3)]
+    trials = (of_process(p, burst_ms=(1.0, 1.0, 4.0), block_ms=blocks_ms[p]) for p in range(3))
+    burst, sustained = regimes(record(seen([trial for of_one in trials for trial in of_one])))
     assert (burst.statistic, burst.median_ms) == ("median", 1.0)
-    assert (sustained.statistic, sustained.median_ms, sustained.samples_ms[0]) == ("mean", 1.5, (1.0, 1.0, 2.5))
-    own, ratio = mean(sustained.samples_ms), mean_ratio(sustained.samples_ms, sustained.reference_ms)
+    assert (sustained.statistic, sustained.samples_ms[0]) == ("mean", (1.0, 1.0, 2.5))
+    assert sustained.median_ms == pytest.approx(1.51663, abs=1e-5)
+    own, _ = [one for [one] in means([[sustained.samples_ms], [sustained.reference_ms]])]
+    [[ratio]] = mean_ratios([[sustained.samples_ms]], [[sustained.reference_ms]])
+    assert own.high > 1.001 * own.low
     assert (sustained.ci95_ms, sustained.ratio, sustained.ratio_ci95) == (
         (own.low, own.high), ratio.value, (ratio.low, ratio.high),
     )  # fmt: skip
     [ratio] = medians([quotients(burst.samples_ms, burst.reference_ms)])
     assert (burst.ratio, burst.ratio_ci95) == (ratio.value, (ratio.low, ratio.high))
+
+
+def test_variants_of_one_cell_may_have_been_measured_by_unequally_many_processes() -> None:
+    trials = [
+        event
+        for process in range(4)
+        for event in (
+            timed(REFERENCE, process, began=PROCESS_S * process, block_ms=(1.0 + 0.001 * process,) * 10),
+            *([timed("torch_math", process, began=PROCESS_S * process + 10)] if process < 3 else []),
+        )
+    ]
+    of = seen(trials)
+    math, reference = record(of), record(of, REFERENCE)
+    assert [regimes(one)[1].processes for one in (math, reference)] == [3, 4]
+    assert regimes(math)[1].ci95_ms[1] > regimes(math)[1].median_ms  # what the reference's processes differ by
+    short = record(of, processes=4)
+    assert (short.status, short.reason) == (
+        Status.ERROR,
+        "timed in 3 of 4 processes; the reference variant failed in the others",
+    )
+
+
+def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measured() -> None:
+    of = seen([t for p in range(2) for t in of_process(p, block_ms=(1.35 + 0.05 * p,) * 10)])
+    first = timings.widths(of)
+    for event in (READY, *of_process(2, block_ms=(1.375,) * 10)):
+        of.add(parsed(event))
+    assert first.keys() == {REFERENCE, "torch_math"}
+    then = timings.widths(of)["torch_math"]["tiny"]
+    assert first["torch_math"]["tiny"].half > 1.5 * then.half > 0
+    made = regimes(record(of))[1]
+    assert then.half == pytest.approx((made.ci95_ms[1] - made.ci95_ms[0]) / 2 / made.median_ms)
+    assert (then.enough, made.converged) == (False, False)
+    assert [timings.sustained_within(ratio) for ratio in (0.5, 1.05, 1.06)] == [0.005, 0.005, 0.015]
 
 
 def test_a_record_names_what_it_is_of() -> None:
@@ -162,7 +201,7 @@ def test_each_workload_has_its_own_record_in_one_pass() -> None:
         )
     ]
     context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
-    tiny, tinier, other = recording.of_variant(seen(trials), "torch_math", [TINY, TINIER, tokens("other", 8)], context)
+    tiny, tinier, other = recording.of_cell(seen(trials), ["torch_math"], [TINY, TINIER, tokens("other", 8)], context)
     assert [timing.median_ms for timing in (*regimes(tiny), *regimes(tinier))] == [2.0, 3.0, 0.25, 0.375]
     assert [timing.ratio for timing in (*regimes(tiny), *regimes(tinier))] == pytest.approx([1.0, 2.0, 1.0, 0.5])
     assert (other.status, other.reason) == (

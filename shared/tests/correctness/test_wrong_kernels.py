@@ -129,7 +129,7 @@ def check_refused(
     context = Context(
         cell=CELL, device=GPU if device == "cuda" else CPU, processes=1, fingerprint={}, measured_at="", powers={}
     )
-    [record] = recording.of_variant(collected, "made_up", [workload], context)
+    [record] = recording.of_cell(collected, ["made_up"], [workload], context)
     assert record.status is (Status.ERROR if name in (*BY_TIME, *CHANGES) else Status.INCORRECT), record.reason
     assert re.search(pattern, str(record.reason)), record.reason
     assert record.timings == {}

@@ -281,7 +281,7 @@ class TestRanking:
     def test_signs_stand_behind_ranks_and_are_explained(self) -> None:
         capped = record("a", LONG, 0.5, converged={SUSTAINED: False}, flags=[LAUNCH_BOUND])
         svg = drawing("ranking", record(), capped, record("b", LONG, 1.001)).svg
-        assert {"-ch", "1="} <= set(texts(svg))
+        assert {"1ch", "2="} <= set(texts(svg))
         assert "reference" in texts(svg)
         assert "c: not converged" in words(svg)
 
@@ -351,7 +351,7 @@ class TestFrontier:
         assert unbeaten([noisy, exact, fast]) == [fast, exact]
 
     def test_what_is_level_in_both_is_on_it_and_what_is_launch_bound_is_not(self) -> None:
-        level = [erring("a", 0.4, 0.002), erring("b", 0.402, 0.00195)]
+        level = [erring("a", 0.4, 0.002), erring("b", 0.401, 0.00195)]
         late = erring("late", 0.2, 0.001, flags=[LAUNCH_BOUND])
         assert unbeaten([*level, late]) == level
 

@@ -43,7 +43,7 @@ def test_ranks_are_aligned_whatever_signs_stand_behind_them() -> None:
     late = record("c", sustained_ms=0.8, flags=[LAUNCH_BOUND])
     ties = [record("a", sustained_ms=0.5, converged={SUSTAINED: False}), record("b", sustained_ms=0.501)]
     first = [row.cells[0] for row in ranking(record(), *ties, late).rows if not isinstance(row, Heading)]
-    assert first == ["1=c ", "1=  ", "-h  ", "3   "]
+    assert first == ["1=c ", "1=  ", "3h  ", "4   "]
 
 
 def test_decode_is_given_in_gigabytes_a_second_where_the_study_says_so() -> None:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fluxbench.stats.intervals import Estimate, Samples, mean, mean_ratio, medians, quotients
+from fluxbench.stats.intervals import Estimate, Samples, mean_ratios, means, medians, quotients
+from fluxbench.stats.student import critical
 
 THREE = [[1.00, 1.02, 0.99, 1.01], [1.05, 1.04, 1.06, 1.05], [0.97, 0.98, 0.96, 0.99]]
 TWICE = [[2.00, 2.03, 1.99, 2.01], [2.08, 2.11, 2.12, 2.09], [1.95, 1.94, 1.97, 1.96]]
@@ -16,6 +17,25 @@ UNEVEN = [[1.0, 1.3, 0.9], [1.1, 1.2], [1.4, 1.0, 1.0, 1.1, 0.8]]
 
 def median(samples: Samples, seed: int = 0) -> Estimate:
     return medians([samples], seed=seed)[0]
+
+
+def mean(*samples: Samples) -> Estimate:
+    """Return that of the first of some variants of a cell, each at one workload."""
+    return means([[one] for one in samples])[0][0]
+
+
+def mean_ratio(samples: Samples, reference: Samples) -> Estimate:
+    return mean_ratios([[samples]], [[reference]])[0][0]
+
+
+def half(estimate: Estimate) -> float:
+    return math.log(estimate.high / estimate.low) / 2
+
+
+def processes(spread: float, count: int = 3) -> Samples:
+    """Return one sample a process whose logarithms have this standard deviation."""
+    logs = np.linspace(-1, 1, count)
+    return [[float(np.exp(spread * log))] for log in logs / logs.std(ddof=1)]
 
 
 def close(one: Estimate, other: Estimate) -> bool:
@@ -39,18 +59,46 @@ def test_a_mean_is_that_of_the_means_of_processes() -> None:
         assert close(mean(samples), Estimate(2.0, 2.0, 2.0))
 
 
-def test_processes_that_differ_far_beyond_their_samples_have_the_interval_of_students_t() -> None:
-    levels = (0.9, 1.0, 1.1)  # a kernel that is tuned anew in each process
-    estimate = mean([[level * (1 + wobble) for wobble in (-1e-3, 0, 1e-3)] for level in levels])
-    half = 4.303 * np.std(np.log(levels), ddof=1) / math.sqrt(3)
-    assert math.log(estimate.high / estimate.low) / 2 == pytest.approx(half, rel=0.01)
+def test_variants_whose_processes_differ_alike_share_the_degrees_of_freedom() -> None:
+    expected = {1: critical(0.05, 2), 5: critical(0.05, 10)}
+    for count, t in expected.items():
+        assert half(mean(*[processes(0.01)] * count)) == pytest.approx(t * 0.01 / math.sqrt(3))
+    steadier = mean(processes(0.001), *[processes(0.01)] * 4)  # it may be steady by chance
+    assert half(steadier) == pytest.approx(critical(0.05, 10) * math.sqrt((0.001**2 + 4 * 0.01**2) / 5 / 3))
+    own, other = processes(0.01, 3), processes(0.01, 5)  # six degrees of freedom, and as many means as each has
+    assert half(mean(own, other)) == pytest.approx(critical(0.05, 6) * 0.01 / math.sqrt(3))
+    assert half(mean(other, own)) == pytest.approx(critical(0.05, 6) * 0.01 / math.sqrt(5))
 
 
-def test_processes_that_differ_as_their_samples_do_have_the_samples_degrees_of_freedom() -> None:
-    block = [0.99, 1.01, 0.99, 1.01, 0.99, 1.01]  # three processes with one mean: 15 degrees of freedom
-    estimate = mean([block] * 3)
-    half = 2.131 * math.sqrt(6 / 5) * 0.01 / math.sqrt(18)
-    assert math.log(estimate.high / estimate.low) / 2 == pytest.approx(half, rel=0.01)
+def test_a_variant_whose_processes_differ_far_more_has_students_t_over_its_own_and_widens_no_other() -> None:
+    tuned_anew, steady = processes(0.1), [processes(0.002)] * 4
+    assert half(mean(tuned_anew, *steady)) == pytest.approx(critical(0.05, 2) * 0.1 / math.sqrt(3), rel=0.01)
+    assert half(mean(*steady, tuned_anew)) == pytest.approx(critical(0.05, 8) * 0.002 / math.sqrt(3))
+
+
+def test_what_samples_differ_by_within_a_process_says_nothing_of_it() -> None:
+    swinging = [[ms * (1 + swing) for swing in (-0.02, 0.0, 0.02)] for [ms] in processes(0.001)]
+    assert close(mean(swinging), mean(processes(0.001)))
+
+
+def test_lengths_of_a_variant_count_once() -> None:
+    [[one, other]] = means([[processes(0.01), processes(0.02)]])
+    expected = critical(0.05, 2) * math.sqrt((0.01**2 + 0.02**2) / 2 / 3)
+    assert [half(one), half(other)] == pytest.approx([expected] * 2)
+
+
+def test_one_process_alone_has_the_interval_of_its_samples_and_beside_others_theirs() -> None:
+    block = [[0.99, 1.01, 0.99, 1.01]]
+    assert half(mean(block)) == pytest.approx(critical(0.05, 3) * 0.01 * math.sqrt(4 / 3) / 2)
+    assert half(mean(block, processes(0.02))) == pytest.approx(critical(0.05, 2) * 0.02)
+    assert means([]) == []
+
+
+def test_ratios_that_share_a_reference_have_fewer_degrees_of_freedom() -> None:
+    steady = [[1.0]] * 3
+    several = [[one] for one in [processes(0.01)] * 5]
+    ratio = mean_ratios(several, [[steady]] * 5)[0][0]
+    assert half(ratio) == pytest.approx(critical(0.05, 10 / 2) * 0.01 / math.sqrt(3))
 
 
 def test_what_a_process_adds_to_both_leaves_the_ratio() -> None:
@@ -69,17 +117,6 @@ def test_an_interval_holds_the_true_median_in_about_95_of_100_cases(between_ms: 
         estimate = median(samples.tolist(), seed=seed)
         held += estimate.low <= 100 <= estimate.high
     assert 0.88 <= held / 80 < 1
-
-
-def test_a_mean_has_the_right_coverage_with_the_variance_components_that_were_measured() -> None:
-    """Blocks of six samples whose means vary 1.23 times as much as these say; more in `benchmarks/coverage.py`."""
-    rng = np.random.default_rng(0)
-    held, draws = 0, 2000
-    for _ in range(draws):
-        blocks = rng.normal(0, 0.01, (3, 6)) + rng.normal(0, 0.01 * math.sqrt(0.23 / 6), (3, 1))
-        estimate = mean(np.exp(blocks).tolist())
-        held += estimate.low <= math.exp(5e-5) <= estimate.high  # the mean of a sample
-    assert 0.94 <= held / draws <= 0.96
 
 
 def test_the_median_is_that_of_all_samples() -> None:

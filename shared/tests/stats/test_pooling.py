@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fluxbench.device.targets import BetweenRuns
-from fluxbench.stats.pooling import Levels, Variance, effects, moderated, widened
+from fluxbench.stats.pooling import Levels, effects, moderated, widened
 from fluxbench.stats.significance import Effect
+from fluxbench.stats.variances import Variance
 
 NOTHING = BetweenRuns(variant=0.0, workload=0.0, df=4, source="")
 MEAN = np.array([-0.001, 0.0, 0.001])  # of processes: a variance of 1e-6

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
-from fluxbench.analysis.groups import Group, is_launch_bound, not_launch_bound, timing_of
+from fluxbench.analysis.groups import Group, timing_of
 from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
@@ -34,13 +34,13 @@ class Ranked:
     So a wide interval can rank before a faster time.
     """
 
-    rank: int | None  # None: launch-bound, so the kernel is faster than its time by nobody knows how much
+    rank: int
     tied: bool  # there is another that is neither measurably faster nor slower
     record: Record
 
 
 class Ordering:
-    """Which variants are measurably faster than which at one workload, of those whose time is the device's."""
+    """Which variants are measurably faster than which at one workload."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         """Compare PASSED records of one workload."""
@@ -51,7 +51,7 @@ class Ordering:
         self._faster = {name: {names[place] for place in places} for name, places in zip(names, found, strict=True)}
 
     def faster(self, one: Record, other: Record) -> bool:
-        """Whether one variant is measurably faster than another; never where either's time is of launching."""
+        """Whether one variant is measurably faster than another."""
         return one.variant in self._faster.get(other.variant, ())
 
     def apart(self, one: Record, other: Record) -> bool:
@@ -69,8 +69,8 @@ class Ordering:
 
 @functools.lru_cache(maxsize=256)
 def order(group: Group, workload: Workload) -> Ordering:
-    """Return the ordering of the variants that have a rank at a workload, of both precision classes."""
-    return Ordering([record for kind in CLASSES for record in not_launch_bound(_passed(group, workload, kind))])
+    """Return the ordering of the variants that have a rank at a workload, of all precision classes."""
+    return Ordering([record for kind in CLASSES for record in _passed(group, workload, kind)])
 
 
 def _passed(group: Group, workload: Workload, precision_class: str) -> list[Record]:
@@ -86,23 +86,17 @@ def _passed(group: Group, workload: Workload, precision_class: str) -> list[Reco
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
     """Return the variants that passed at a workload, fastest first.
 
-    A variant that is distrusted at any workload of the group has no place. A launch-bound one has a place without a
-    rank, unless all are.
+    A variant that is distrusted at any workload of the group has no place. A launch-bound one is ranked by the time of
+    launching, which a user gets.
     """
     entries = _passed(group, workload, precision_class)
     found = order(group, workload)
-    known = not_launch_bound(entries)
-    launch_bound = [record for record in entries if is_launch_bound(record)] if len(known) < len(entries) else []
     places = []
-    for record in known:
-        rank = 1 + sum(found.faster(other, record) for other in known)
-        tied = any(other is not record and not found.apart(other, record) for other in known)
-        places.append((rank, Ranked(rank, tied, record)))
-    for record in launch_bound:  # before those that it may be faster than
-        behind = [rank for rank, place in places if timing_of(place.record).ratio > timing_of(record).ratio]
-        places.append((min(behind, default=len(entries)), Ranked(None, False, record)))
-    places.sort(key=lambda place: (place[0], timing_of(place[1].record).ratio, place[1].record.variant))
-    return [place for _, place in places]
+    for record in entries:
+        rank = 1 + sum(found.faster(other, record) for other in entries)
+        tied = any(other is not record and not found.apart(other, record) for other in entries)
+        places.append(Ranked(rank, tied, record))
+    return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
 
 
 def _values(records: Sequence[Record]) -> list[list[float]]:
@@ -157,7 +151,7 @@ def faster_in_burst(one: Record, other: Record) -> bool:
 def ties(group: Group, places: Sequence[Ranked]) -> list[list[str]]:
     """Return the largest sets of neighbours of which none is measurably faster than another, but sets of one."""
     found = order(group, group.longest)
-    line = sorted((place.record for place in places if place.rank), key=found.log)
+    line = sorted((place.record for place in places), key=found.log)
     sets: list[list[Record]] = []
     for index, first in enumerate(line):
         together = [first]

@@ -89,7 +89,7 @@ def measure(
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         powers=powers(collected),
     )
-    return [record for name in names for record in recording.of_variant(collected, name, workloads, context)]
+    return list(recording.of_cell(collected, names, workloads, context))
 
 
 def device_lock(device: Device, settings: Settings) -> str | None:

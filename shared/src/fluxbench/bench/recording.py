@@ -1,26 +1,24 @@
-"""Series of one variant to its records, all workloads in one pass."""
+"""Series of a cell to its records: all variants and workloads in one pass, since intervals are of the whole cell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-
-import msgspec
 
 from fluxbench import variants
 from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
-from fluxbench.bench.series import ProcessSeries, Series, reference_of
+from fluxbench.bench.series import ProcessSeries
 from fluxbench.bench.state import with_state
+from fluxbench.bench.timings import timings_of
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAINED, Flag, Record, Timing
+from fluxbench.records.schema import Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.stats.intervals import Estimate, mean, mean_ratio, medians, quotients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,21 +27,29 @@ class Context:
 
     cell: Cell
     device: Device
-    processes: int  # of which each must have measured what is PASSED
+    processes: int  # at least, that must have measured what is PASSED
     fingerprint: Fingerprint
     measured_at: str  # UTC, ISO 8601
     powers: Mapping[str, tuple[float, float]]  # W by variant, and half its 95% interval; see `timing.energy`
 
 
-def of_variant(collected: Collected, variant: str, workloads: Sequence[Workload], context: Context) -> Iterator[Record]:
-    """Yield the record of a variant at each workload. PASSED needs samples of every process, and possible times."""
-    taken = {workload.name: series.of(collected, variant, workload.name) for workload in workloads}
-    timings = timings_of(variant, {name: its for name, its in taken.items() if len(its) == context.processes})
-    for workload in workloads:
-        its = taken[workload.name]
-        found = timings.get(workload.name, {})
-        failure = _failure(collected, variant, workload, its, found, context)
-        yield _record(collected, variant, workload, its, {} if failure else found, failure, context)
+def of_cell(
+    collected: Collected, names: Iterable[str], workloads: Sequence[Workload], context: Context
+) -> Iterator[Record]:
+    """Yield the record of each variant at each workload.
+
+    PASSED needs possible times, and samples of every process that measured the variant at any workload.
+    """
+    cell = series.of_cell(collected)
+    timings = timings_of(cell)
+    for variant in names:
+        taken = cell.get(variant, {})
+        needed = max([context.processes, *map(len, taken.values())])
+        for workload in workloads:
+            its = taken.get(workload.name, [])
+            found = timings[variant].get(workload.name, {}) if its else {}
+            failure = _failure(collected, variant, workload, its, found, context, needed)
+            yield _record(collected, variant, workload, its, {} if failure else found, failure, context)
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,13 @@ def _failure(
     taken: Sequence[ProcessSeries],
     timings: Mapping[str, Timing],
     context: Context,
+    needed: int,
 ) -> _Failure | None:
     """Return why a variant has no time at a workload, or None."""
     if failed := collected.failed.get((variant, workload.name)):
         return _Failure(failed.status, failed.reason)
-    if len(taken) < context.processes:
-        reason = f"timed in {len(taken)} of {context.processes} processes; the reference variant failed in the others"
+    if len(taken) < needed:
+        reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
     kind = variants.find(variant).variant.precision_class
     for regime, timing in timings.items():
@@ -116,71 +123,3 @@ def _record(
         fingerprint=dict(context.fingerprint),
     )
     return record if failure else with_state(record, collected, taken, checked, context.powers, context.device)
-
-
-def timings_of(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
-    """Return a variant's timings by workload and regime, each from the samples that its record holds."""
-    found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
-    if not taken:
-        return found
-    references = {name: reference_of(its) for name, its in taken.items()}
-    burst = {name: [each.burst for each in its] for name, its in taken.items()}
-    samples = {name: [_rounded(each.ranked()) for each in its] for name, its in burst.items()}
-    beside = {
-        name: [
-            _rounded(each.burst.ranked(each.beside_ms)) if each.trial.timed.reference == references[name] else ()
-            for each in its
-        ]
-        for name, its in taken.items()
-    }
-    middles = medians(list(samples.values()))
-    ratios = medians([quotients(samples[name], beside[name]) for name in taken])
-    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
-        found[name][BURST] = _timing(variant, references[name], burst[name], samples[name], beside[name], middle, ratio)
-    for name, its in taken.items():
-        blocks = [(each.sustained, each.anchor) for each in its if each.sustained and each.anchor]
-        if len(blocks) < len(its):
-            continue
-        own = [_rounded(block.ranked()) for block, _ in blocks]
-        anchors = [
-            _rounded(anchor.ranked()) if each.trial.timed.reference == references[name] else ()
-            for each, (_, anchor) in zip(its, blocks, strict=True)
-        ]
-        middle, ratio = mean(own), mean_ratio(own, anchors)
-        timing = _timing(variant, references[name], [block for block, _ in blocks], own, anchors, middle, ratio)
-        found[name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean")
-    return found
-
-
-def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:
-    """Return samples as a record holds them, so that all else of it follows from what it holds."""
-    return tuple(round(sample, 6) for sample in samples_ms)
-
-
-def _timing(
-    variant: str,
-    reference: str,
-    series: Sequence[Series],
-    samples_ms: Sequence[tuple[float, ...]],
-    reference_ms: Sequence[tuple[float, ...]],
-    middle: Estimate,
-    ratio: Estimate,
-) -> Timing:
-    """Return the timing of one regime at a workload; the reference's own ratio is 1, without a width."""
-    is_reference = variant == reference
-    ratio = Estimate(1, 1, 1) if is_reference else ratio
-    return Timing(
-        median_ms=middle.value,
-        ci95_ms=(middle.low, middle.high),
-        samples_ms=tuple(samples_ms),
-        reference_ms=() if is_reference else tuple(reference_ms),
-        reference_variant=reference,
-        ratio=ratio.value,
-        ratio_ci95=(ratio.low, ratio.high),
-        discarded=sum(len(each.counts) - sum(each.counts) for each in series),
-        converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
-    )
-
-
-def _within(estimate: Estimate, share: float) -> bool:
-    return (estimate.high - estimate.low) / 2 <= share * estimate.value

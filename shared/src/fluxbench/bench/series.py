@@ -92,6 +92,9 @@ class ProcessSeries:
     anchor: Series | None  # the reference's blocks around it
 
 
+Cell = dict[str, dict[str, list[ProcessSeries]]]  # by variant and workload, one entry for each process
+
+
 def of(collected: Collected, variant: str, workload: str) -> list[ProcessSeries]:
     """Return the series of a variant at a workload, one entry for each process."""
     log = collected.log
@@ -109,6 +112,17 @@ def of(collected: Collected, variant: str, workload: str) -> list[ProcessSeries]
                 anchor=sustained(beside, workload, log) if trial.timed.block and beside else None,
             )
         )
+    return found
+
+
+def of_cell(collected: Collected) -> Cell:
+    """Return the series of every variant that was timed, the references included, at every workload."""
+    pairs = dict.fromkeys(
+        (trial.timed.variant, workload) for trial in collected.trials for workload in trial.timed.workloads
+    )
+    found: Cell = {}
+    for variant, workload in pairs:
+        found.setdefault(variant, {})[workload] = of(collected, variant, workload)
     return found
 
 

@@ -20,7 +20,9 @@ from fluxbench.records.status import FlagKind, Status
 SCHEMA = 2
 BURST, SUSTAINED = "burst", "sustained"
 CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler, as a share, at which they agree
-RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a timing that has converged, as shares
+RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a burst that has converged, as shares
+# Of a sustained mean: where its ratio to the reference is CLOSE or less, so that it may decide a rank, and elsewhere.
+SUSTAINED_WITHIN, SLOWER_WITHIN, CLOSE = 0.005, 0.015, 1.05
 LONGEST_NAME = 256  # characters
 
 Name = Annotated[str, Meta(max_length=LONGEST_NAME)]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fluxbench.analysis.failures import Failure, failures
-from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
+from fluxbench.analysis.groups import Group, groups, is_launch_bound, ranking_regime, reference_variant, timing_of
 from fluxbench.analysis.ranking import Ranked, faster_in_burst, order, ranked
 from fluxbench.core.formatting import interval
 from fluxbench.records.schema import SUSTAINED, Record
@@ -86,9 +86,9 @@ def _of_group(group: Group, names: _Names) -> list[str]:
     else:
         return [f"no kernel passed {place}: {_why(group)}"]
     names.kernels.update(record.kernel for record in group.records if record.variant == reference)
-    if unplaced := [record for of in (exact, quantized) if of for record in of.faster_from_rest]:
-        names_ = names.several(unplaced)
-        paragraphs.append(f"Faster from rest, but launch-bound here, so unranked under sustained load: {names_}")
+    if launch_bound := [record for of in (exact, quantized) if of for record in of.faster_from_rest]:
+        names_ = names.several(launch_bound)
+        paragraphs.append(f"Faster from rest, but launch-bound here: {names_}")
     return paragraphs
 
 
@@ -100,8 +100,8 @@ class _Unbeaten:
     here: list[Record]  # these are beaten at another workload, or have no place there
     beaten: Mapping[str, int]  # workloads at which a variant is beaten
     missing: Mapping[str, int]  # workloads at which it has no place
-    places: Sequence[Ranked]  # of all that have a rank at the longest workload
-    unplaced: list[Record]  # those that passed and have none
+    places: Sequence[Ranked]  # at the longest workload, of those that are not launch-bound, or of all where all are
+    launch_bound: list[Record]  # the others there
 
     @property
     def first(self) -> Record:
@@ -110,13 +110,13 @@ class _Unbeaten:
 
     @property
     def faster_from_rest(self) -> list[Record]:
-        """Those without a rank that are faster from rest than the first."""
-        return [record for record in self.unplaced if faster_in_burst(record, self.first)]
+        """Those that are launch-bound, but faster from rest than the first."""
+        return [record for record in self.launch_bound if faster_in_burst(record, self.first)]
 
     @property
     def which(self) -> str:
-        """Which kernels are meant, where some that may be faster have no place."""
-        return " that is ranked" if self.faster_from_rest else ""
+        """Which kernels are meant, where some that may be faster are launch-bound."""
+        return " that is not launch-bound" if self.faster_from_rest else ""
 
     @property
     def named(self) -> list[Record]:
@@ -127,10 +127,10 @@ class _Unbeaten:
 def _unbeaten(group: Group, precision_class: str) -> _Unbeaten | None:
     """Return the kernels of a precision class that nothing of it beats; None where none passed."""
     entries = ranked(group, group.longest, precision_class)
-    places = [place for place in entries if place.rank]
-    if not places:
+    if not entries:
         return None
-    anywhere = [p for workload in group.workloads for p in ranked(group, workload, precision_class) if p.rank]
+    places = [place for place in entries if not is_launch_bound(place.record)] or entries
+    anywhere = [place for workload in group.workloads for place in ranked(group, workload, precision_class)]
     placed = Counter(place.record.variant for place in anywhere)
     lost = Counter(place.record.variant for place in anywhere if place.rank != 1)
     beaten = {place.record.variant: lost[place.record.variant] for place in places}
@@ -139,8 +139,8 @@ def _unbeaten(group: Group, precision_class: str) -> _Unbeaten | None:
     first = leaders(places, prefer=holds)
     everywhere = [record for record in first if record.variant in holds]
     here = [record for record in first if record not in everywhere]
-    unplaced = [place.record for place in entries if not place.rank]
-    return _Unbeaten(everywhere, here, beaten, missing, places, unplaced)
+    launch_bound = [place.record for place in entries if place not in places]
+    return _Unbeaten(everywhere, here, beaten, missing, places, launch_bound)
 
 
 def _fastest_quantized(group: Group, unbeaten: _Unbeaten, best: Record, names: _Names) -> str:

@@ -47,8 +47,8 @@ def launch_bound_note(records: Iterable[Record]) -> str:
         return ""
     which = _which(list(launch_bound), list(dict.fromkeys(record.variant for record in timed)))
     return (
-        "h: launch-bound, in one process or more the host was barely ahead of the device, so its sustained time is "
-        f"that of launching and has no rank: {which}."
+        "h: launch-bound, in one process or more the host was barely ahead of the device, so its sustained time, by "
+        f"which it is ranked, is that of launching, and the kernel is faster: {which}."
     )
 
 

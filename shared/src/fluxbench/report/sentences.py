@@ -8,11 +8,23 @@ from fluxbench.analysis.groups import Group, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.workload import Workload, describe
-from fluxbench.records.schema import BURST, MEDIAN_WITHIN, RATIO_WITHIN, SUSTAINED, Record
+from fluxbench.records.schema import (
+    BURST,
+    CLOSE,
+    MEDIAN_WITHIN,
+    RATIO_WITHIN,
+    SLOWER_WITHIN,
+    SUSTAINED,
+    SUSTAINED_WITHIN,
+    Record,
+)
 from fluxbench.records.status import Status
 from fluxbench.variants.forms import simplicity
 
-PRECISION = f"95% intervals within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the time"
+PRECISION = (
+    f"95% intervals, in burst within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the time, sustained "
+    f"within ±{SUSTAINED_WITHIN:.1%} of the time, or ±{SLOWER_WITHIN:.1%} where the ratio is over {CLOSE:g}"
+)
 MEASURABLY = "by t tests of differences, corrected for the number of rivals at 5%"
 INTERVALS = "95% intervals in brackets or half of one after ±"
 
@@ -53,13 +65,12 @@ def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Reco
 def burst_order(places: Sequence[Ranked]) -> str:
     """Return which kernels would come before unbeaten ones if burst ranked; empty where its intervals name none.
 
-    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. What has
-    no rank stands for itself.
+    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest.
     """
     kernels = {record.kernel: record for record in leaders(places)}
     unbeaten = len(kernels)
     for place in places:
-        kernels.setdefault(place.record.kernel if place.rank else place.record.variant, place.record)
+        kernels.setdefault(place.record.kernel, place.record)
     order = list(kernels.values())
     clauses = []
     for index, record in enumerate(order):

@@ -1,15 +1,15 @@
 """Medians and means with 95% intervals, of samples that come from several fresh processes.
 
-All that a record says of its times follows from its own samples by four functions, without randomness but that of a
-fixed seed. Burst: `medians` of the samples, and of their `quotients` over the reference's. Sustained: `mean` of the
-samples, and `mean_ratio`. Samples hold one inner sequence for each process.
+All that the records of a cell say of their times follows from the samples by four functions, without randomness but
+that of a fixed seed. Burst: `medians` of a variant's samples, and of their `quotients` over the reference's. Sustained:
+`means` of all variants of the cell, and `mean_ratios`. Samples hold one inner sequence for each process.
 
 Samples of one process share its memory layout, its compiled code and its clock history, so they are not independent.
-For medians the bootstrap therefore resamples processes first and samples within each process after (a two-stage
-bootstrap: Davison and Hinkley, Bootstrap Methods and their Application, 1997, section 3.8). Few processes make it too
-narrow, so its standard errors are widened and go with Student's t: `_estimates` says how. What changed between two
-measurements is judged in `fluxbench.stats.significance`, and which of several variants is faster in
-`fluxbench.stats.ordering`.
+For means each process therefore counts as one value. For medians the bootstrap resamples processes first and samples
+within each process after (a two-stage bootstrap: Davison and Hinkley, Bootstrap Methods and their Application, 1997,
+section 3.8). Few processes make it too narrow, so its standard errors are widened and go with Student's t: `medians`
+says how. What changed between two measurements is judged in `fluxbench.stats.significance`, and which of several
+variants is faster in `fluxbench.stats.ordering`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, variance
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fluxbench.stats import variances
 from fluxbench.stats.student import critical
+from fluxbench.stats.variances import Variance
 
 RESAMPLES = 1000  # enough for a standard error to within 2%
 CONFIDENCE = 0.95
@@ -38,21 +40,36 @@ class Estimate:
     high: float
 
 
-def mean(samples: Samples) -> Estimate:
-    """Return the mean of sustained samples with its interval: of each process first, then of these (geometric).
+def means(several: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
+    """Return the mean of sustained samples with its interval, for each variant of a cell and each of its workloads.
 
-    Raises `ValueError` where there is no process, a process has no sample or a sample is not positive.
+    Of each process first, then of these (geometric). Each process counts as one value: within it the clock swings with
+    the power limit's period, so what its samples differ by says nothing of it. Few processes say little of how far
+    they differ, so the variants share what they have in common: P, pooled over their variances between processes, each
+    the mean over its workloads (which correlate by 0.9 and so count once). A variant whose own variance B is larger
+    has P + max(0, B - P) with Satterthwaite's degrees of freedom (`variances.at_least`): one that is tuned anew in each
+    process has the interval of Student's t over its own means. The more variants are given, the reference included, the
+    better P is known. Coverage by simulation: `benchmarks/coverage.py`.
+
+    Where no variant has two processes, nothing is known of P: the intervals are of the samples alone. Raises
+    `ValueError` where there is no process, a process has no sample or a sample is not positive.
     """
-    return _of_blocks([samples])
+    return _of_cell([[[samples] for samples in by_workload] for by_workload in several], shared=0.0)
 
 
-def mean_ratio(samples: Samples, reference: Samples) -> Estimate:
-    """Return the `mean` of sustained samples over that of the reference's: under 1 is faster.
+def mean_ratios(several: Sequence[Sequence[Samples]], references: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
+    """Return the `means` of sustained samples over those of the reference: under 1 is faster.
 
     Paired by process: what a process adds to both leaves the ratio. A process without samples of the reference is left
-    out. Raises `ValueError` where the numbers of processes differ, none is left, and where `mean` does.
+    out. Ratios of one cell hold the same reference. Where it scatters as a variant does, their deviations correlate by
+    one half and so their variances by a quarter: n of them have 1 / (1 + (n - 1) / 4) of their degrees of freedom.
+    Raises `ValueError` where the numbers of processes differ, none is left, and where `means` does.
     """
-    return _of_blocks(_paired(samples, reference))
+    pairs = [
+        [_paired(*pair) for pair in zip(*of_variant, strict=True)]
+        for of_variant in zip(several, references, strict=True)
+    ]
+    return _of_cell(pairs, shared=1 / 4)
 
 
 def quotients(samples: Samples, reference: Samples) -> list[list[float]]:
@@ -75,45 +92,57 @@ def _paired(samples: Samples, reference: Samples) -> list[list[Sequence[float]]]
     return [[own for own, _ in pairs], [beside for _, beside in pairs]]
 
 
-def _of_blocks(sides: Sequence[Samples]) -> Estimate:
-    """Return the mean of a first side, over that of its second where there is one, with its 95% interval.
+def _of_cell(cell: Sequence[Sequence[Sequence[Samples]]], *, shared: float) -> list[list[Estimate]]:
+    """Return the mean of a first side, over that of a second where there is one, by variant and workload.
 
-    On the log scale. n processes have n means, whose variance is B. Their samples alone give them the variance W. The
-    processes' own part is what B exceeds W by, and 0 where it does not: W + max(0, B - W) is the variance of one
-    process, with the degrees of freedom of that sum (Satterthwaite, An Approximate Distribution of Estimates of
-    Variance Components, Biometrics, 1946). So where processes differ by no more than their samples say, the interval
-    has the samples' degrees of freedom; where they differ by more, it tends to Student's t over n means. Coverage by
-    simulation: `benchmarks/coverage.py`.
+    `shared` is the correlation between the variances of two variants.
     """
-    count = _count(sides)
+    values = [[_values(sides) for sides in by_workload] for by_workload in cell]
+    own = [_between([logs for _, logs in by_workload]) for by_workload in values]
+    common = variances.pooled(own)
+    known = sum(one.df > 0 for one in own)
+    common = Variance(common.value, common.df / (1 + (known - 1) * shared) if known else 0)
+    return [
+        [
+            _estimate(first, logs, variances.at_least(common, one) if known else _within(sides))
+            for sides, (first, logs) in zip(by_workload, of_variant, strict=True)
+        ]
+        for by_workload, of_variant, one in zip(cell, values, own, strict=True)
+    ]
+
+
+def _values(sides: Sequence[Samples]) -> tuple[float, list[float]]:
+    """Return a first process's mean, or ratio of means, and the logarithms of all over it: equal ones are zero."""
+    _count(sides)
     middles = [[fmean(part) for part in side] for side in sides]
     values = [one / other for one, other in zip(*middles, strict=True)] if len(sides) > 1 else middles[0]
-    logs = [math.log(value / values[0]) for value in values]  # equal ones leave exactly nothing
-    parts = [_within(side) for side in sides]
-    if count > 1:
-        parts.append((max(0.0, variance(logs) - math.fsum(part for part, _ in parts)), count - 1))
-    whole, half = math.fsum(part for part, _ in parts), 0.0
-    if whole:
-        freedom = whole**2 / math.fsum(part**2 / df for part, df in parts if df)
-        half = critical(1 - CONFIDENCE, max(1.0, freedom)) * math.sqrt(whole / count)
-    value = values[0] * math.exp(fmean(logs))
+    return values[0], [math.log(value / values[0]) for value in values]
+
+
+def _between(by_workload: Sequence[Sequence[float]]) -> Variance:
+    """Return the variance between a variant's processes: the mean over its workloads, which count as one."""
+    own = [one for logs in by_workload if (one := variances.of(logs)).df]
+    return Variance(fmean(one.value for one in own), min(one.df for one in own)) if own else Variance(0.0, 0)
+
+
+def _within(sides: Sequence[Samples]) -> Variance:
+    """Return the variance that its samples alone give the logarithm of a process's mean, of one process a side."""
+    parts = [variances.of([sample / fmean(part) for sample in part]) for [part] in sides]
+    known = [Variance(one.value / len(part), one.df) for one, [part] in zip(parts, sides, strict=True) if one.df]
+    return variances.total(known) if known else Variance(0.0, 0)
+
+
+def _estimate(first: float, logs: Sequence[float], one: Variance) -> Estimate:
+    half = critical(1 - CONFIDENCE, one.df) * math.sqrt(one.value / len(logs)) if one.value else 0.0
+    value = first * math.exp(fmean(logs))
     return Estimate(value, value * math.exp(-half), value * math.exp(half))
-
-
-def _within(side: Samples) -> tuple[float, int]:
-    """Return the variance that its samples give the logarithm of a process's mean, and its degrees of freedom."""
-    free = sum(len(part) - 1 for part in side)
-    if not free:
-        return 0.0, 0
-    squares = math.fsum(((sample / fmean(part)) - 1) ** 2 for part in side for sample in part)
-    return squares / free * fmean(1 / len(part) for part in side), free
 
 
 def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     """Return the median of all burst samples with its interval, for each of several workloads of one variant.
 
     How far its processes differ is taken to be alike at all of them. With one process nothing is known of that: the
-    intervals are of its own samples alone. Raises `ValueError` where `mean` does.
+    intervals are of its own samples alone. Raises `ValueError` where `means` does.
 
     On the log scale, from two bootstraps: of processes and samples, and of samples alone, whose variance is W. The rest
     of the first is the processes' part. n of them show (n - 1) / n of it (the narrowness bias: Hesterberg, What

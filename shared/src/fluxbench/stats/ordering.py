@@ -8,10 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, median, variance
+from statistics import fmean
 
+from fluxbench.stats import variances
 from fluxbench.stats.intervals import CONFIDENCE, Estimate
 from fluxbench.stats.student import chance, critical
+from fluxbench.stats.variances import Variance
 
 LEVEL = 0.05  # of a variant: the chance that any other is wrongly called faster
 _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and no rivals
@@ -29,27 +31,19 @@ class Level:
 def levels(several: Sequence[Sequence[float]]) -> list[Level]:
     """Return the level of each variant, from the logarithms of its processes' values.
 
-    Two degrees of freedom say little of a spread, so variants share what they have in common: P, the median of their
-    variances between processes over that of chi-square, with half the degrees of freedom of them all (a median tells
-    half as much as a mean, and is not moved by a few unsteady variants). What a variant has beyond that is its own: as
-    in `intervals.mean`, its variance is P + max(0, B - P), with Satterthwaite's degrees of freedom. So a variant whose
-    processes differ (one that is tuned anew in each) keeps its wide interval. Of a single value the
-    variance is infinite.
+    Two degrees of freedom say little of a spread, so variants share what their variances between processes have in
+    common, as in `intervals.means`, and one whose processes differ far more (it is tuned anew in each) keeps its wide
+    interval. Of a single value the variance is infinite.
     """
-    own = [(variance(logs), len(logs) - 1) for logs in several if len(logs) > 1]
-    # The median of chi-square by Wilson and Hilferty, The Distribution of Chi-square, 1931.
-    common = median(each / (1 - 2 / (9 * df)) ** 3 for each, df in own) if own else math.inf
-    shared_df = max(1.0, sum(df for _, df in own) / 2)
-    return [_level(logs, common, shared_df) for logs in several]
+    own = [variances.of(logs) for logs in several]
+    common = variances.pooled(own)
+    return [_level(logs, variances.at_least(common, one)) for logs, one in zip(several, own, strict=True)]
 
 
-def _level(logs: Sequence[float], common: float, shared_df: float) -> Level:
+def _level(logs: Sequence[float], whole: Variance) -> Level:
     if len(logs) < 2:
         return Level(fmean(logs), math.inf, 1.0)
-    beyond = max(0.0, variance(logs) - common)
-    whole = common + beyond
-    freedom = whole**2 / (common**2 / shared_df + beyond**2 / (len(logs) - 1)) if whole else math.inf
-    return Level(fmean(logs), whole / len(logs), max(1.0, freedom))
+    return Level(fmean(logs), whole.value / len(logs), whole.df)
 
 
 def difference(one: Level, other: Level) -> tuple[float, float, float]:

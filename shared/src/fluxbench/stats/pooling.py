@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.stats.significance import Effect, VariantEffects, chance_of
+from fluxbench.stats.variances import Variance, total
 
 Levels = NDArray[np.float64]  # [workloads, processes]: logarithms of a variant's times, of one side
 _OUTLYING = 0.05  # the chance that any process of an unchanged page is called outlying
@@ -35,14 +36,6 @@ class Outlier:
     side: int  # 0 before, 1 after
     process: int  # from 0
     log_ratio: float  # its mean level minus that of the others
-
-
-@dataclass(frozen=True)
-class Variance:
-    """An estimate of a variance, and its degrees of freedom."""
-
-    value: float
-    df: float
 
 
 def effects(
@@ -71,14 +64,15 @@ def _effects(
     share, count = 1 / before.shape[1] + 1 / after.shape[1], len(before)
     first = before[:, :1]  # equal levels leave exactly nothing
     apart = (after - first).mean(axis=1) - (before - first).mean(axis=1)
-    of_mean = [(mean.value * share + moved, mean.df), (2 * (runs.variant**2 + runs.workload**2 / count), runs.df)]
+    between = Variance(2 * (runs.variant**2 + runs.workload**2 / count), runs.df)
+    of_mean = [Variance(mean.value * share + moved, mean.df), between]
     own = 1 - 1 / count
-    of_rest = [(rest.value * share * own, rest.df), (2 * runs.workload**2 * own, runs.df)]
+    of_rest = [Variance(rest.value * share * own, rest.df), Variance(2 * runs.workload**2 * own, runs.df)]
     known = mean.df > 0
 
-    def alike(log_ratios: Sequence[float], parts: list[tuple[float, float]]) -> tuple[Effect, ...]:
-        se, df = _sum(parts) if known else (math.inf, 0.0)
-        return tuple(Effect(log_ratio, se, df) for log_ratio in log_ratios)
+    def alike(log_ratios: Sequence[float], parts: list[Variance]) -> tuple[Effect, ...]:
+        whole = total(parts) if known else Variance(math.inf, 0.0)
+        return tuple(Effect(log_ratio, math.sqrt(whole.value), whole.df) for log_ratio in log_ratios)
 
     rows: list[float] = apart.tolist()
     middle = fmean(rows)
@@ -94,7 +88,8 @@ def widened(effect: Effect, runs: BetweenRuns) -> Effect:
     """Return an effect with what differs between runs in its error."""
     if not effect.df:
         return effect
-    return Effect(effect.log_ratio, *_sum([(effect.se**2, effect.df), (2 * runs.variant**2, runs.df)]))
+    whole = total([Variance(effect.se**2, effect.df), Variance(2 * runs.variant**2, runs.df)])
+    return Effect(effect.log_ratio, math.sqrt(whole.value), whole.df)
 
 
 def _moderated_spreads(spreads: Sequence[tuple[Variance, Variance]]) -> tuple[list[Variance], list[Variance]]:
@@ -201,14 +196,6 @@ def _furthest(variants: Sequence[tuple[Levels, Levels]]) -> list[Outlier]:
                 others = (math.fsum(means) - means[process]) / (count - 1)
                 found.append(Outlier(variant=index, side=which, process=process, log_ratio=means[process] - others))
     return found
-
-
-def _sum(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the root of a sum of variances, and its degrees of freedom (Satterthwaite, 1946)."""
-    variance = math.fsum(part for part, _ in parts)
-    if not variance:
-        return 0.0, max(df for _, df in parts)
-    return math.sqrt(variance), variance**2 / math.fsum(part**2 / df for part, df in parts if part)
 
 
 def _inverse_trigamma(value: float) -> float:

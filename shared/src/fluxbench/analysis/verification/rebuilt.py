@@ -1,25 +1,27 @@
-"""A variant's timings, computed again from its cell's series."""
+"""The timings of a cell's variants, computed again from its series."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median, mode
 
 from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled, merged
-from fluxbench.bench import recording
 from fluxbench.bench.collected import Trial
 from fluxbench.bench.events import Timed
 from fluxbench.bench.series import ProcessSeries, against_one
+from fluxbench.bench.timings import timings_of
 from fluxbench.records.schema import BURST, SUSTAINED, Timing
 
-ESTIMATED_FROM = 7  # the method version from which on `bench.recording` computes timings as it does now
+ESTIMATED_FROM = 7  # the method version from which on `bench.timings` computes timings as it does now,
+MEANS_FROM = 8  # and intervals of sustained means
 
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """What a timing must be; before `ESTIMATED_FROM` without its intervals, whose estimator is gone."""
+    """What a timing must be; its intervals where their estimator is not gone."""
 
     samples_ms: Sequence[Sequence[float]]
     discarded: int
@@ -28,6 +30,7 @@ class Expected:
     ratio: float
     quotients: Sequence[Sequence[float]]  # by process, samples over the reference's
     timing: Timing | None = None  # all of it, from `ESTIMATED_FROM` on
+    intervals: bool = True  # of `timing`; False of sustained means before `MEANS_FROM`
 
 
 @dataclass(eq=False)
@@ -72,23 +75,36 @@ class Rebuilt:
 
     def timings(self, variant: str, method_version: int) -> Mapping[str, Mapping[str, Expected]]:
         """Return the timings of a variant by workload and regime."""
-        workloads = dict.fromkeys(
-            workload for trial in self._trials if trial.variant == variant for workload, _ in trial.series
-        )
-        taken = {workload: self._taken(variant, workload) for workload in workloads}
+        taken = self._cell.get(variant, {})
         processes = max(map(len, taken.values()), default=0)
-        taken = {workload: its for workload, its in taken.items() if its and len(its) == processes}
-        found = {workload: _plain(variant, its) for workload, its in taken.items()}
+        found = {workload: _plain(variant, its) for workload, its in taken.items() if len(its) == processes > 0}
         if method_version < ESTIMATED_FROM:
             return found
-        exact = recording.timings_of(variant, taken)
         return {
             workload: {
-                regime: dataclasses.replace(found[workload][regime], timing=timing)
+                regime: dataclasses.replace(
+                    found[workload][regime],
+                    timing=timing,
+                    intervals=regime == BURST or method_version >= MEANS_FROM,
+                )
                 for regime, timing in by_regime.items()
             }
-            for workload, by_regime in exact.items()
+            for workload, by_regime in self._timings.get(variant, {}).items()
         }
+
+    @cached_property
+    def _cell(self) -> dict[str, dict[str, list[ProcessSeries]]]:
+        """The series by variant and workload, as `bench.series.of_cell` has them."""
+        pairs = dict.fromkeys((trial.variant, workload) for trial in self._trials for workload, _ in trial.series)
+        found: dict[str, dict[str, list[ProcessSeries]]] = {}
+        for variant, workload in pairs:
+            found.setdefault(variant, {})[workload] = self._taken(variant, workload)
+        return found
+
+    @cached_property
+    def _timings(self) -> dict[str, dict[str, dict[str, Timing]]]:
+        """The timings of the whole cell, of which the intervals are."""
+        return timings_of(self._cell)
 
     def _taken(self, variant: str, workload: str) -> list[ProcessSeries]:
         """Return what each process took of a variant at a workload, as `bench.series.of` does."""

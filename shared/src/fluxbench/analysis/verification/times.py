@@ -19,6 +19,7 @@ _TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven d
 _ROUNDING = 2e-6  # ms, and relative: samples are kept with six decimals
 _WITHIN = 2e-5  # relative, of what follows from samples before they were rounded
 _LEAST_SHARE = 0.1  # of the median of its series, under which a sample is none of the same call
+_OF_INTERVALS = ("ci95_ms", "ratio_ci95", "converged")
 _LEAST_WIDTH = 0.25  # of an interval, over a plain estimate from the spread of its samples
 
 
@@ -82,7 +83,10 @@ def _of_regime(record: Record, regime: str, timing: Timing, found: Expected) -> 
         return
     if found.timing is not None:
         for name in found.timing.__struct_fields__:
-            yield from _value(regime, name, getattr(found.timing, name), getattr(timing, name))
+            if found.intervals or name not in _OF_INTERVALS:
+                yield from _value(regime, name, getattr(found.timing, name), getattr(timing, name))
+        if not found.intervals:
+            yield from _width(regime, "ci95_ms", timing.median_ms, timing.ci95_ms, timing.samples_ms)
         return
     for name in ("discarded", "median_ms", "ratio"):
         yield from _value(regime, name, getattr(found, name), getattr(timing, name))

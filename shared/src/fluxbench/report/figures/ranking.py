@@ -107,7 +107,7 @@ def _ratios(
                 (mark,) = plot.plot([burst.ratio], [index], "d", **_BURST_MARK)
                 tooltip(mark, f"{record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
             baseline = baseline_of(top, index)
-            write_at(figure, 30, baseline, f"{entry.rank or '-'}{symbol}", ha="right")
+            write_at(figure, 30, baseline, f"{entry.rank}{symbol}", ha="right")
             write_name(figure, baseline, record.variant)
             write_at(figure, TEXT_PT, baseline, "reference" if record.variant == reference else ratio)
             write_at(figure, WIDTH_PT - 2, baseline, f"{number(timing.median_ms)} ms", ha="right")

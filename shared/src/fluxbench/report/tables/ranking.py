@@ -1,4 +1,4 @@
-"""Which variant is faster than which at the longest workload, with ties, and what has no rank and why."""
+"""Which variant is faster than which at the longest workload, with ties, and what has no place and why."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Col
     is_reference = record.variant == timing.reference_variant
     reached = throughput(record, rate)
     cells = [
-        f"{place.rank or '-'}{legend.of_place(place, omitted):<3}",
+        f"{place.rank}{legend.of_place(place, omitted):<3}",
         record.variant,
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),

@@ -1,0 +1,191 @@
+"""Series of a cell to timings: what is ranked of the samples, with intervals from all variants of the cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from fluxbench.bench import series
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.series import Cell, ProcessSeries, Series, reference_of
+from fluxbench.records.schema import (
+    BURST,
+    CLOSE,
+    MEDIAN_WITHIN,
+    RATIO_WITHIN,
+    SLOWER_WITHIN,
+    SUSTAINED,
+    SUSTAINED_WITHIN,
+    Timing,
+)
+from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quotients
+
+
+def timings_of(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
+    """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
+
+    A workload that fewer processes measured than another of the variant has none.
+    """
+    whole = {variant: _whole(taken) for variant, taken in cell.items()}
+    found = {variant: _burst(variant, taken) for variant, taken in whole.items()}
+    loaded = {variant: _loaded(taken) for variant, taken in whole.items()}
+    estimates = _sustained(loaded)
+    for variant, by_workload in loaded.items():
+        for name, one in by_workload.items():
+            middle, ratio = estimates[variant, name]
+            timing = _timing(variant, one.reference, one.series, one.own, one.anchors, middle, ratio)
+            converged = _within(middle, sustained_within(ratio.value))
+            found[variant][name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean", converged=converged)
+    return found
+
+
+class Width(NamedTuple):
+    """A sustained mean's ratio to the reference, and half its 95% interval: both shares."""
+
+    ratio: float
+    half: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the interval is as narrow as a record's must be."""
+        return self.half <= sustained_within(self.ratio)
+
+
+def widths(collected: Collected) -> dict[str, dict[str, Width]]:
+    """Return how well the sustained means are known so far, by variant and workload; of the reference too.
+
+    To be asked while a cell is being measured: variants and workloads without a block in each of their processes so far
+    are left out.
+    """
+    now = dataclasses.replace(collected)  # with a log of its own: `Collected.log` keeps what it has seen once
+    loaded = {variant: _loaded(_whole(taken)) for variant, taken in series.of_cell(now).items()}
+    found: dict[str, dict[str, Width]] = {}
+    for (variant, name), (middle, ratio) in _sustained(loaded).items():
+        half = (middle.high - middle.low) / 2 / middle.value
+        found.setdefault(variant, {})[name] = Width(ratio.value, half)
+    return found
+
+
+def sustained_within(ratio: float) -> float:
+    """Return half the 95% interval, a share, at which a sustained mean with this ratio has converged."""
+    return SUSTAINED_WITHIN if ratio <= CLOSE else SLOWER_WITHIN
+
+
+def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[ProcessSeries]]:
+    """Return the workloads that as many processes measured as any of the variant."""
+    most = max(map(len, taken.values()), default=0)
+    return {name: its for name, its in taken.items() if len(its) == most > 0}
+
+
+def _burst(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
+    """Return a variant's burst timings by workload."""
+    found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
+    references = {name: reference_of(its) for name, its in taken.items()}
+    burst = {name: [each.burst for each in its] for name, its in taken.items()}
+    samples = {name: [_rounded(each.ranked()) for each in its] for name, its in burst.items()}
+    beside = {
+        name: [
+            _rounded(each.burst.ranked(each.beside_ms)) if each.trial.timed.reference == references[name] else ()
+            for each in its
+        ]
+        for name, its in taken.items()
+    }
+    middles = medians(list(samples.values()))
+    ratios = medians([quotients(samples[name], beside[name]) for name in taken])
+    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
+        found[name][BURST] = _timing(variant, references[name], burst[name], samples[name], beside[name], middle, ratio)
+    return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Loaded:
+    """The sustained samples of one variant at one workload, by process, with the reference's beside them."""
+
+    reference: str
+    series: Sequence[Series]
+    own: Sequence[tuple[float, ...]]
+    anchors: Sequence[tuple[float, ...]]  # empty where a process had another reference
+
+
+def _loaded(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, _Loaded]:
+    """Return a variant's sustained samples by workload, where each process has a block and one of the reference."""
+    found = {}
+    for name, its in taken.items():
+        blocks = [(each.sustained, each.anchor) for each in its if each.sustained and each.anchor]
+        if len(blocks) < len(its):
+            continue
+        reference = reference_of(its)
+        anchors = [
+            _rounded(anchor.ranked()) if each.trial.timed.reference == reference else ()
+            for each, (_, anchor) in zip(its, blocks, strict=True)
+        ]
+        found[name] = _Loaded(
+            reference=reference,
+            series=[block for block, _ in blocks],
+            own=[_rounded(block.ranked()) for block, _ in blocks],
+            anchors=anchors,
+        )
+    return found
+
+
+def _sustained(cell: Mapping[str, Mapping[str, _Loaded]]) -> dict[tuple[str, str], tuple[Estimate, Estimate]]:
+    """Return the sustained mean and ratio by variant and workload, with what all variants say of their intervals.
+
+    The reference's own ratio is 1, and says nothing of the others'.
+    """
+    several = means([[one.own for one in taken.values()] for taken in cell.values()])
+    found = {
+        (variant, name): (middle, Estimate(1, 1, 1))
+        for (variant, taken), estimates in zip(cell.items(), several, strict=True)
+        for name, middle in zip(taken, estimates, strict=True)
+    }
+    against = {
+        variant: {name: one for name, one in taken.items() if one.reference != variant}
+        for variant, taken in cell.items()
+    }
+    ratios = mean_ratios(
+        [[one.own for one in taken.values()] for taken in against.values()],
+        [[one.anchors for one in taken.values()] for taken in against.values()],
+    )
+    for (variant, taken), estimates in zip(against.items(), ratios, strict=True):
+        for name, ratio in zip(taken, estimates, strict=True):
+            found[variant, name] = found[variant, name][0], ratio
+    return found
+
+
+def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:
+    """Return samples as a record holds them, so that all else of it follows from what it holds."""
+    return tuple(round(sample, 6) for sample in samples_ms)
+
+
+def _timing(
+    variant: str,
+    reference: str,
+    series: Sequence[Series],
+    samples_ms: Sequence[tuple[float, ...]],
+    reference_ms: Sequence[tuple[float, ...]],
+    middle: Estimate,
+    ratio: Estimate,
+) -> Timing:
+    """Return the timing of one regime at a workload; the reference's own ratio is 1, without a width."""
+    is_reference = variant == reference
+    ratio = Estimate(1, 1, 1) if is_reference else ratio
+    return Timing(
+        median_ms=middle.value,
+        ci95_ms=(middle.low, middle.high),
+        samples_ms=tuple(samples_ms),
+        reference_ms=() if is_reference else tuple(reference_ms),
+        reference_variant=reference,
+        ratio=ratio.value,
+        ratio_ci95=(ratio.low, ratio.high),
+        discarded=sum(len(each.counts) - sum(each.counts) for each in series),
+        converged=_within(ratio, RATIO_WITHIN) and _within(middle, MEDIAN_WITHIN),
+    )
+
+
+def _within(estimate: Estimate, share: float) -> bool:
+    return (estimate.high - estimate.low) / 2 <= share * estimate.value

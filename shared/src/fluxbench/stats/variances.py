@@ -1,0 +1,60 @@
+"""Variances of few degrees of freedom: their sum, what several have in common, and what one has beyond that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+_APART = 10  # times the median of all, beyond which a variance is one of its own
+
+
+@dataclass(frozen=True)
+class Variance:
+    """An estimate of a variance, and its degrees of freedom; none where nothing is known of it."""
+
+    value: float
+    df: float
+
+
+def of(values: Sequence[float]) -> Variance:
+    """Return the variance of some values; without degrees of freedom of a single one."""
+    if len(values) < 2:
+        return Variance(0.0, 0)
+    middle = math.fsum(values) / len(values)
+    return Variance(math.fsum((value - middle) ** 2 for value in values) / (len(values) - 1), len(values) - 1)
+
+
+def total(parts: Sequence[Variance]) -> Variance:
+    """Return the sum of independent variances (Satterthwaite, An Approximate Distribution, Biometrics, 1946)."""
+    value = math.fsum(part.value for part in parts)
+    if not value:
+        return Variance(0.0, max(part.df for part in parts))
+    return Variance(value, value**2 / math.fsum(part.value**2 / part.df for part in parts if part.value))
+
+
+def pooled(several: Sequence[Variance]) -> Variance:
+    """Return what several variances have in common: their mean, without those over ten times their median.
+
+    A variance of two degrees of freedom is that far above the median of its kind in one of a thousand cases, so nothing
+    corrects the mean for those that are left out. Without degrees of freedom where all of them are.
+    """
+    known = [one for one in several if one.df]
+    if not known:
+        return Variance(0.0, 0)
+    limit = _APART * median(one.value for one in known)
+    kept = [one for one in known if one.value <= limit]
+    df = math.fsum(one.df for one in kept)
+    return Variance(math.fsum(one.value * one.df for one in kept) / df, df)
+
+
+def at_least(common: Variance, own: Variance) -> Variance:
+    """Return the larger of a common variance and an own one, as their sum: P + max(0, B - P).
+
+    What is beyond the common one has the own degrees of freedom. So a variance that is like the others has the degrees
+    of freedom of them all, and one far beyond them its own.
+    """
+    if not own.df:
+        return common
+    return total([common, Variance(max(0.0, own.value - common.value), own.df)])

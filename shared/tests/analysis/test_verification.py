@@ -1,0 +1,56 @@
+"""Records of a cell against the samples that are published beside them: intervals are of all its variants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from fakes import GPU, TINY
+from sample_events import READY, REFERENCE, checked, collected, timed
+
+from fluxbench.analysis.verification.cell import read
+from fluxbench.analysis.verification.problem import Kind
+from fluxbench.analysis.verification.verify import verify
+from fluxbench.bench import recording, samples
+from fluxbench.bench.recording import Context
+from fluxbench.core.files import write_gzip
+from fluxbench.environments.cell import Cell
+from fluxbench.records import files
+from fluxbench.records.schema import SUSTAINED, Record
+
+CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+OF_TIMES = (Kind.VALUE, Kind.WIDTH, Kind.SAMPLES, Kind.REFERENCE)
+
+
+def written(folder: Path) -> list[Record]:
+    """Write the samples of two variants, one with a process more, and return the records without those."""
+    events = [checked(name) for name in (REFERENCE, "torch_math")]
+    for process in range(4):
+        events += [READY, timed(REFERENCE, process, block_ms=(1.0 + 0.004 * process,) * 10)]
+        if process < 3:
+            events.append(timed("torch_math", process, began=10, block_ms=(2.0 + 0.001 * process,) * 10))
+    of = collected(events)
+    write_gzip(folder / "sdpa.samples.json.gz", samples.to_json(of))
+    context = Context(
+        cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="2026-11-22T12:00:00Z", powers={}
+    )  # fmt: skip
+    made = recording.of_cell(of, [REFERENCE, "torch_math"], [TINY], context)
+    return [msgspec.structs.replace(one, method_version=8) for one in made]
+
+
+def problems(folder: Path, records: list[Record]) -> list[tuple[Kind, object]]:
+    files.write(folder / "sdpa.jsonl", records)
+    return [(one.kind, one.values.get("name")) for one in verify([read(folder / "sdpa.jsonl")]) if one.kind in OF_TIMES]
+
+
+def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path: Path) -> None:
+    reference, math = written(tmp_path)
+    assert problems(tmp_path, [reference, math]) == []
+    timing = math.timings[SUSTAINED]
+    low, high = timing.ci95_ms
+    for ends in ((low + 1e-3, high), (low, high + 1e-3)):
+        edited = {**math.timings, SUSTAINED: msgspec.structs.replace(timing, ci95_ms=ends)}
+        lie = msgspec.structs.replace(math, timings=edited)
+        assert problems(tmp_path, [reference, lie]) == [(Kind.VALUE, "ci95_ms")]
+        older = msgspec.structs.replace(lie, method_version=7)  # whose estimator is gone
+        assert problems(tmp_path, [reference, older]) == []
