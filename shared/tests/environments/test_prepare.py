@@ -17,6 +17,7 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.device.model import Device
+from fluxbench.device.targets import Target
 from fluxbench.environments import ambient
 from fluxbench.environments.prepare import Environment, describe, lacking, prepare
 
@@ -167,6 +168,27 @@ def test_a_result_depends_on_locks_and_on_the_libraries_that_pick_kernels(offere
         **{f"package.{name}": version for name, version in library.items()},
         "package.nowhere": "1.0",
     }
+
+
+@pytest.mark.parametrize("target", [ON_GPU, ON_CPU])
+def test_a_chosen_torch_replaces_the_pins_of_a_cell(offered: Path, settings: Settings, target: Target) -> None:
+    (offered / CPU_WHEEL).touch()
+    chosen = dataclasses.replace(settings, torch="2.15.0")
+    newer = pins("torch-2.15.0.txt")
+    facts = describe((*PACKAGES, "triton==3.7.1"), target, chosen)
+    assert facts["lock"] == name_and_hash("torch-2.15.0.txt")
+    assert (facts["package.torch"], facts["package.triton"]) == ("2.15.0", newer["triton"]) == ("2.15.0", "3.9.0")
+    assert facts["package.nvidia-cudnn-cu13"] == newer["nvidia-cudnn-cu13"]
+    assert lacking(PACKAGES, target, chosen) is None
+    assert describe(PACKAGES, target, dataclasses.replace(settings, torch="2.13.0")) == describe(
+        PACKAGES, target, settings
+    )
+
+
+def test_a_library_s_lock_is_installed_on_the_chosen_torch(log: Path, settings: Settings) -> None:
+    prepare(FLASH, ON_GPU, dataclasses.replace(settings, torch="2.15.0"), "flash-attn-2")
+    requirements = [argument for argument in uv_calls(log)[1]["arguments"] if argument.endswith(".txt")]
+    assert requirements == [str(LOCKS / "torch-2.15.0.txt"), str(LOCKS / "flash-attn-2.txt")]
 
 
 def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path: Path, settings: Settings) -> None:
