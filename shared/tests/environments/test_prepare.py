@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import re
 import sys
 from pathlib import Path
@@ -66,7 +67,8 @@ def test_an_environment_is_used_again(
 ) -> None:
     monkeypatch.setenv(progress.VARIABLE, str(tmp_path / "progress"))
     first = prepare(PACKAGES, ON_GPU, settings)
-    assert progress.read(tmp_path / "progress").step == "building the environment of torch==2.13.0 numpy==2.4.6"
+    steps = [json.loads(line)["step"] for line in (tmp_path / "progress").read_text(encoding="utf-8").splitlines()]
+    assert steps == ["building the environment of torch==2.13.0 numpy==2.4.6", "starting workers"]
     assert prepare(PACKAGES, ON_GPU, settings) == prepare(PACKAGES[:1], ON_GPU, settings) == first
     assert commands(log) == ["venv", "pip"]
     assert Path(first.python).is_relative_to(settings.cache / "envs")

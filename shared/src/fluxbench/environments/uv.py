@@ -85,6 +85,7 @@ def venv(folder: Path, base: str, packages: Iterable[str], settings: Settings) -
         _run(["venv", "--quiet", "--clear", "--python", base, str(folder)], settings)
         yield folder / "bin" / "python"
         (folder / "ready").touch()
+        progress.say(step="starting workers")
 
 
 def install(python: Path, files: Iterable[Path], settings: Settings) -> None:
