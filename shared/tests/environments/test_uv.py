@@ -49,7 +49,7 @@ error: No solution found when resolving dependencies
         ),
         (
             UNSOLVED.format("einops was not found in the provided package locations", "einops==0.8.2"),
-            "and you require einops==0.8.2; bring its wheel into the folder that FLUXBENCH_WHEELS names",
+            "einops==0.8.2; bring its wheel into the folder of FLUXBENCH_WHEELS: `make wheelhouse` gathers them",
         ),
         (
             UNSOLVED.format("there is no version of numpy==9", "numpy==9"),

@@ -27,7 +27,10 @@ _ADVICE = (
         r"no usable wheels",
         "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
     ),
-    (r"not found in the provided", "bring its wheel into the folder that FLUXBENCH_WHEELS names"),
+    (
+        r"not found in the provided",
+        "bring its wheel into the folder of FLUXBENCH_WHEELS: `make wheelhouse` gathers them",
+    ),
     (r"not found in the cache|no wheels", "bring a wheel that fits, or allow the network"),
     (
         r"there is no version of|not found in the package registry",
