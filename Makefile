@@ -2,6 +2,7 @@
 # PYTHON      the interpreter of .venv
 # WHEELS      a folder of wheels to use instead of the network
 # AMBIENT     an interpreter with torch, to measure with as it is
+# TORCH       another locked torch to measure with; `make wheelhouse`: a torch to gather too
 # ALL=1       measure also what environment/targets.toml excludes from this machine's page; `make wheelhouse`: the libraries too
 # CELL        the cells of `make rerun`
 # WHEELHOUSE  a folder with the wheels that no registry has
@@ -10,6 +11,7 @@ PYTHON ?= python3
 NOTEBOOK ?= notebooks/flux.md
 WHEELS ?=
 AMBIENT ?=
+TORCH ?=
 ALL ?=
 CELL ?=
 WHEELHOUSE ?=
@@ -29,6 +31,7 @@ PYTAG := $(shell $(PYTHON) -c 'import sys; print("cp%d%d" % sys.version_info[:2]
 # uv ignores PIP_FIND_LINKS; pass it on, so that uv finds a CPU build of torch there.
 export UV_FIND_LINKS ?= $(or $(WHEELS),$(subst $() ,$(shell printf ,),$(strip $(PIP_FIND_LINKS))))
 export FLUXBENCH_PYTHON ?= $(if $(AMBIENT),$(shell command -v $(AMBIENT)))
+export FLUXBENCH_TORCH ?= $(TORCH)
 export FLUXBENCH_ALL ?= $(ALL)
 export FLUXBENCH_WHEELS ?= $(abspath $(WHEELS))
 CPU_TORCH := $(wildcard $(addsuffix /torch-2.13.0+cpu-$(PYTAG)-*.whl,$(PIP_FIND_LINKS)))
@@ -93,7 +96,7 @@ ANEW = $(if $(wildcard .venv/broken),--no-cache)
 .venv/ready: $(LOCKS)/uv.txt $(LOCKS)/tools.txt shared/pyproject.toml
 	$(PYTHON) -m venv --clear --without-pip .venv
 	$(PYTHON) -m pip -q --python $(BIN)/python install $(OFFLINE) --require-hashes -r $(LOCKS)/uv.txt
-	$(BIN)/uv pip install -q $(ANEW) --compile-bytecode --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
+	$(BIN)/uv pip install -q $(ANEW) --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --editable shared && touch $@
 
 .venv/dev: .venv/ready $(LOCKS)/dev.txt $(TORCH_LOCK)
@@ -107,22 +110,26 @@ screenshots: .venv/dev  ## take pictures of the published pages into docs/screen
 	@cd shared && ../$(BIN)/python tests/screenshots.py ../reports ../docs/screenshots
 
 lock: .venv/ready  ## update environment/locks; WHEELHOUSE must hold the wheels that no registry has
-	cd $(LOCKS) && for set in uv tools dev torch-2.13.0; do $(COMPILE) --universal --python-version 3.11 $$set.in -o $$set.txt || exit; done
+	cd $(LOCKS) && for set in uv tools dev $(TORCHES:%=torch-%); do $(COMPILE) --universal --python-version 3.11 $$set.in -o $$set.txt || exit; done
 	cd $(LOCKS) && $(COMPILE) --python-version 3.11 torch-2.13.0+cpu.in -o torch-2.13.0+cpu.txt
-	cd $(LOCKS) && for set in $(LIBRARIES); do $(COMPILE) $(LIBRARY) $$set.in -o $$set.txt || exit; done
+	cd $(LOCKS) && for set in $(LIBRARIES); do torch=2.13.0; $(COMPILE) $(LIBRARY) $$set.in -o $$set.txt || exit; \
+	  for torch in $(TORCHES); do $(COMPILE) $(LIBRARY) --constraints $$set.txt $$set.in | cmp - $$set.txt || exit; done; done
 COMPILE := ../../$(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate
-# Each of these libraries has a lock on top of torch's, without the packages of torch's. The CuTe DSL's parts for CUDA 12 are
-# excluded: they have the same files as those for CUDA 13.
+TORCHES := $(filter-out %+cpu,$(patsubst $(LOCKS)/torch-%.in,%,$(wildcard $(LOCKS)/torch-*.in)))
+# Each of these libraries has a lock on top of torch's, without the packages of torch's; it must be the same on each torch. The
+# CuTe DSL's parts for CUDA 12 are excluded: they have the same files as those for CUDA 13.
 LIBRARIES := $(filter-out uv tools dev torch-%,$(patsubst $(LOCKS)/%.in,%,$(wildcard $(LOCKS)/*.in)))
-LIBRARY = --python-version 3.12 --python-platform x86_64-manylinux_2_28 --only-binary :all: --constraints torch-2.13.0.txt \
+LIBRARY = --python-version 3.12 --python-platform x86_64-manylinux_2_28 --only-binary :all: --constraints torch-$$torch.txt \
   $(addprefix --find-links ,$(abspath $(WHEELHOUSE))) --no-emit-package nvidia-cutlass-dsl-libs-cu12 \
-  $(shell sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' $(LOCKS)/torch-2.13.0.txt)
+  $$(sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' torch-$$torch.txt)
 
-wheelhouse:  ## download into wheels/ what an air-gapped host with Python 3.12 needs besides torch; with ALL=1, the libraries too
-	for set in uv tools $(if $(ALL),$(LIBRARIES)); do $(DOWNLOAD) -r $(LOCKS)/$$set.txt || exit; done
+wheelhouse: .venv/ready  ## download into wheels/ what an air-gapped host with Python 3.12 needs; with TORCH=version this torch too, with ALL=1 the libraries
+	for set in uv tools $(TORCH:%=torch-%) $(if $(ALL),$(LIBRARIES)); do $(BIN)/python $(WHEELHOUSE_PY) $(LOCKS)/$$set.txt > .venv/wheelhouse.txt && $(DOWNLOAD) || exit; done
+WHEELHOUSE_PY := shared/src/fluxbench/environments/wheelhouse.py
+# NVIDIA's wheels name many an old glibc.
 DOWNLOAD = $(PYTHON) -m pip download -q -d wheels --only-binary=:all: --require-hashes --no-deps --python-version 3.12 \
-  $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64) --platform linux_x86_64 --platform any \
-  $(addprefix --find-links ,$(WHEELHOUSE))
+  $(patsubst %,--platform manylinux_2_%_x86_64,$(shell seq 28 -1 5)) --platform manylinux2014_x86_64 --platform linux_x86_64 --platform any \
+  $(addprefix --find-links ,$(WHEELHOUSE)) -r .venv/wheelhouse.txt
 
 clean:  ## remove everything built; keep published reports and wheels/
 	rm -rf .venv .cache site notebooks/.uvnote

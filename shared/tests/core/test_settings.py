@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -21,7 +22,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_setting_or_with_empty_ones_everything_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.load() == DEFAULT
-    for name in ("PYTHON", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S"):
+    for name in ("PYTHON", "TORCH", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S"):
         monkeypatch.setenv(f"FLUXBENCH_{name}", "")
     assert Settings.load() == DEFAULT
     monkeypatch.setenv("FLUXBENCH_ALL", "0")
@@ -46,12 +47,24 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+def test_a_torch_is_one_that_is_locked_and_no_interpreter_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLUXBENCH_TORCH", "2.15.0")
+    assert Settings.load() == dataclasses.replace(DEFAULT, torch="2.15.0")
+    monkeypatch.setenv("FLUXBENCH_PYTHON", sys.executable)
+    with pytest.raises(SetupError, match=r"^FLUXBENCH_TORCH must be unset with FLUXBENCH_PYTHON, .* got '2.15.0'$"):
+        Settings.load()
+
+
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
         ("WHEELS", "/missing", "a folder of wheels"),
         ("PYTHON", "/missing/python", "the full path of an interpreter"),
         ("PYTHON", "python3-of-nobody", "the full path of an interpreter"),
+        *(
+            ("TORCH", version, "one of 2.13.0, 2.15.0, which are locked")
+            for version in ("2.14.0", "2.13.0+cpu", "../x")
+        ),
         *(("CELL_LIMIT_S", limit, "a whole number of seconds") for limit in ("soon", "0", "-20", "1.5", " 20", "1e3")),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import importlib.metadata
+import json
 import re
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device import targets
 from fluxbench.device.model import Device
+from fluxbench.device.targets import Target
 from fluxbench.environments import ambient
 from fluxbench.environments.prepare import Environment, describe, lacking, prepare
 
@@ -65,7 +67,8 @@ def test_an_environment_is_used_again(
 ) -> None:
     monkeypatch.setenv(progress.VARIABLE, str(tmp_path / "progress"))
     first = prepare(PACKAGES, ON_GPU, settings)
-    assert progress.read(tmp_path / "progress").step == "building the environment of torch==2.13.0 numpy==2.4.6"
+    steps = [json.loads(line)["step"] for line in (tmp_path / "progress").read_text(encoding="utf-8").splitlines()]
+    assert steps == ["building the environment of torch==2.13.0 numpy==2.4.6", "starting workers"]
     assert prepare(PACKAGES, ON_GPU, settings) == prepare(PACKAGES[:1], ON_GPU, settings) == first
     assert commands(log) == ["venv", "pip"]
     assert Path(first.python).is_relative_to(settings.cache / "envs")
@@ -167,6 +170,27 @@ def test_a_result_depends_on_locks_and_on_the_libraries_that_pick_kernels(offere
         **{f"package.{name}": version for name, version in library.items()},
         "package.nowhere": "1.0",
     }
+
+
+@pytest.mark.parametrize("target", [ON_GPU, ON_CPU])
+def test_a_chosen_torch_replaces_the_pins_of_a_cell(offered: Path, settings: Settings, target: Target) -> None:
+    (offered / CPU_WHEEL).touch()
+    chosen = dataclasses.replace(settings, torch="2.15.0")
+    newer = pins("torch-2.15.0.txt")
+    facts = describe((*PACKAGES, "triton==3.7.1"), target, chosen)
+    assert facts["lock"] == name_and_hash("torch-2.15.0.txt")
+    assert (facts["package.torch"], facts["package.triton"]) == ("2.15.0", newer["triton"]) == ("2.15.0", "3.9.0")
+    assert facts["package.nvidia-cudnn-cu13"] == newer["nvidia-cudnn-cu13"]
+    assert lacking(PACKAGES, target, chosen) is None
+    assert describe(PACKAGES, target, dataclasses.replace(settings, torch="2.13.0")) == describe(
+        PACKAGES, target, settings
+    )
+
+
+def test_a_library_s_lock_is_installed_on_the_chosen_torch(log: Path, settings: Settings) -> None:
+    prepare(FLASH, ON_GPU, dataclasses.replace(settings, torch="2.15.0"), "flash-attn-2")
+    requirements = [argument for argument in uv_calls(log)[1]["arguments"] if argument.endswith(".txt")]
+    assert requirements == [str(LOCKS / "torch-2.15.0.txt"), str(LOCKS / "flash-attn-2.txt")]
 
 
 def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path: Path, settings: Settings) -> None:

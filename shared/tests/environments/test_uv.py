@@ -44,7 +44,12 @@ error: No solution found when resolving dependencies
         ),
         (
             UNSOLVED.format("you require networkx==3.0", "networkx==3.2"),
-            "unsatisfiable; they contradict each other: change one of these versions",
+            "you require networkx==3.0 and you require networkx==3.2; they contradict each other: change one of these "
+            "versions",
+        ),
+        (
+            UNSOLVED.format("einops was not found in the provided package locations", "einops==0.8.2"),
+            "einops==0.8.2; bring its wheel into the folder of FLUXBENCH_WHEELS: `make wheelhouse` gathers them",
         ),
         (
             UNSOLVED.format("there is no version of numpy==9", "numpy==9"),

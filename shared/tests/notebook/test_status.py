@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 from typing import Any
@@ -61,6 +62,14 @@ def test_a_new_driver_is_all_stale(built: Machine, capsys: Capture, changes: dic
     assert built.build().problems == ()
     assert built.ran() == ALL
     assert set(built.states().values()) == {"fresh"}
+
+
+def test_a_chosen_torch_is_stale_and_says_what_it_brings(built: Machine, capsys: Capture) -> None:
+    built.settings = dataclasses.replace(built.settings, torch="2.15.0")
+    state, reasons = status(built, capsys)["first"]
+    assert state == "stale"
+    assert reasons[2:] == ["triton 3.7.1 -> 3.9.0", "torch 2.13.0 -> 2.15.0"]
+    assert [reason.split()[0] for reason in reasons[:2]] == ["nvidia-cublas", "nvidia-cudnn-cu13"]
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,23 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
         (NotImplementedError("no plan\nmore words"), Status.UNSUPPORTED, r"refuses this call here: no plan$"),
         (torch.OutOfMemoryError("Tried to allocate"), Status.OUT_OF_MEMORY, r"^Tried to allocate$"),
         (RuntimeError("CUDA error: no kernel image is available for"), Status.UNSUPPORTED, r"has no kernels for"),
+        (
+            RuntimeError("CUDA error: the provided PTX was compiled with an unsupported toolchain.\nmore"),
+            Status.UNAVAILABLE,
+            r"^torch \S+ \(its CUDA: \S+\) cannot use this GPU with .*driver.*: CUDA error: the provided PTX "
+            r"was compiled with an unsupported toolchain; install a newer driver, or choose another torch by "
+            r"FLUXBENCH_TORCH$",
+        ),
+        (
+            RuntimeError("CUDA driver version is insufficient for CUDA runtime version"),
+            Status.UNAVAILABLE,
+            r"newer driver",
+        ),
+        (
+            RuntimeError("CUDA-capable device(s) is/are busy or unavailable"),
+            Status.ERROR,
+            r"^RuntimeError: CUDA-capable",
+        ),
         (RuntimeError("No available kernel. Aborting"), Status.UNSUPPORTED, r"^torch refuses this backend here"),
         (RuntimeError("No working C++ compiler found"), Status.UNAVAILABLE, r"^torch.compile needs a C\+\+ compiler"),
         (type("InvalidCxxCompiler", (Exception,), {})("no"), Status.UNAVAILABLE, r"install g\+\+$"),

@@ -3,6 +3,7 @@
 | variable | meaning |
 |---|---|
 | `FLUXBENCH_PYTHON` | full path of an interpreter that holds torch: measure with it as it is (the ambient way) |
+| `FLUXBENCH_TORCH` | a version of torch that `environment/locks` holds: measure with it, whatever the cells pin |
 | `FLUXBENCH_WHEELS` | a folder of wheels, the only source of what is missing there; no network is asked |
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
@@ -27,6 +28,7 @@ class Settings:
     root: Path  # of the repository
     cache: Path
     python: str | None = None
+    torch: str | None = None
     wheels: Path | None = None
     workloads: tuple[str, ...] = ()
     all: bool = False
@@ -55,6 +57,7 @@ class Settings:
             root=root,
             cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
             python=python,
+            torch=_torch(root, python),
             wheels=Path(wheels).resolve() if wheels else None,
             cell_limit_s=float(limit) if limit else None,
             all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
@@ -62,3 +65,19 @@ class Settings:
                 name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
             ),
         )
+
+
+def _torch(root: Path, python: str | None) -> str | None:
+    """Return the chosen version of torch. Raises `SetupError` where it is not locked, or an interpreter has its own."""
+    torch = os.environ.get("FLUXBENCH_TORCH") or None
+    if torch is None:
+        return None
+    files = (root / "environment" / "locks").glob("torch-*.txt")
+    locked = sorted(version for file in files if "+" not in (version := file.stem.removeprefix("torch-")))
+    if torch not in locked:
+        raise SetupError(f"FLUXBENCH_TORCH must be one of {', '.join(locked)}, which are locked, got {torch!r}")
+    if python:
+        raise SetupError(
+            f"FLUXBENCH_TORCH must be unset with FLUXBENCH_PYTHON, whose torch is measured as it is, got {torch!r}"
+        )
+    return torch

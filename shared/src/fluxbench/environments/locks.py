@@ -54,13 +54,23 @@ class Locks:
                 return f"{where} must lock {package}, got {pins.get(name, 'nothing')}; update it with `make lock`"
         return None
 
+    def on_torch(self, packages: tuple[str, ...]) -> tuple[str, ...]:
+        """Return a cell's packages with the version that torch's lock holds of each; the others as they are."""
+        pins = _pins(self.torch)
+        names = [package.split("==")[0] for package in packages]
+        return tuple(
+            f"{name}=={pins[name].split('+')[0]}" if name in pins else package
+            for name, package in zip(names, packages, strict=True)
+        )
+
 
 def of(target: Target, library: str | None, settings: Settings, find_links: str) -> Locks:
     """Return the locks of an environment; `library` names a file of `environment/locks` without its `.txt`.
 
-    Of the target's locks the first is taken whose local builds (`torch==2.13.0+cpu`) are all offered here: a registry
-    holds no local builds, they come from the folders that `find_links` names, separated by commas. Raises `SetupError`
-    where there is none.
+    Of the target's locks, or of those of the torch that the settings name, the first is taken whose local builds
+    (`torch==2.13.0+cpu`) are all offered here: a registry holds no local builds, they come from the folders that
+    `find_links` names, separated by commas. A library's lock fits every torch (`make lock`). Raises `SetupError` where
+    there is none.
     """
     folder = settings.root / "environment" / "locks"
     own = folder / f"{library}.txt" if library else None
@@ -68,10 +78,12 @@ def of(target: Target, library: str | None, settings: Settings, find_links: str)
         raise SetupError(
             f"a cell's lock must be a file of environment/locks, got {library!r}; write it with `make lock`"
         )
+    chosen = f"torch-{settings.torch}.txt"
+    files = (chosen,) if settings.torch and chosen not in target.locks else target.locks
     folders = [Path(folder) for folder in find_links.split(",") if folder]
     offered = [wheel.name for folder in folders if folder.is_dir() for wheel in folder.glob("*.whl")]
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    for file in target.locks:
+    for file in files:
         local = {name: version for name, version in _pins(folder / file).items() if "+" in version}
         if all(
             any(wheel.startswith(f"{name}-{version}-{tag}-") for wheel in offered) for name, version in local.items()

@@ -29,10 +29,10 @@ class Environment:
 def prepare(packages: tuple[str, ...], target: Target, settings: Settings, library: str | None = None) -> Environment:
     """Return an environment with these packages, each `name==version`, and all that the library's own lock holds.
 
-    With an ambient interpreter its own versions are used as they are, and only what is missing is brought.
-    Raises `SetupError` where it cannot be had here.
+    Where the settings name a torch, its lock replaces the pins of what it holds. With an ambient interpreter its own
+    versions are used as they are, and only what is missing is brought. Raises `SetupError` where it cannot be had here.
     """
-    locked = _locks(target, library, settings)
+    packages, locked = _chosen(packages, target, library, settings)
     if problem := _problem(packages, locked, settings):
         raise SetupError(problem)
     if settings.python:
@@ -48,7 +48,7 @@ def prepare(packages: tuple[str, ...], target: Target, settings: Settings, libra
 def lacking(packages: tuple[str, ...], target: Target, settings: Settings, library: str | None = None) -> str | None:
     """Return why `prepare` would fail, as far as that is known without building anything; else None."""
     try:
-        return _problem(packages, _locks(target, library, settings), settings)
+        return _problem(*_chosen(packages, target, library, settings), settings)
     except SetupError as error:
         return str(error)
 
@@ -62,7 +62,7 @@ def describe(
     libraries that pick kernels; `library_lock`, its name and hash, and on the uv way `lock`, torch's. Raises
     `SetupError` as `prepare` does.
     """
-    locked = _locks(target, library, settings)
+    packages, locked = _chosen(packages, target, library, settings)
     wanted = {**dict(package.split("==") for package in packages), **locked.library_pins()}
     if settings.python:
         interpreter = ambient.inspect(settings.python)
@@ -85,9 +85,13 @@ def _problem(packages: tuple[str, ...], locked: Locks, settings: Settings) -> st
     return locked.wrong(packages)
 
 
-def _locks(target: Target, library: str | None, settings: Settings) -> Locks:
+def _chosen(
+    packages: tuple[str, ...], target: Target, library: str | None, settings: Settings
+) -> tuple[tuple[str, ...], Locks]:
+    """Return a cell's packages and its locks; where the settings name a torch, its lock says which version of each."""
     find_links = {**os.environ, **uv.variables(settings)}.get("UV_FIND_LINKS", "")
-    return locks.of(target, library, settings, find_links)
+    locked = locks.of(target, library, settings, find_links)
+    return locked.on_torch(packages) if settings.torch else packages, locked
 
 
 def _python_version() -> str:

@@ -27,7 +27,11 @@ _ADVICE = (
         r"no usable wheels",
         "no registry has this wheel: build it as environment/locks/*.in say, and name its folder in UV_FIND_LINKS",
     ),
-    (r"not found in the cache|no wheels|not found in the provided", "bring a wheel that fits, or allow the network"),
+    (
+        r"not found in the provided",
+        "bring its wheel into the folder of FLUXBENCH_WHEELS: `make wheelhouse` gathers them",
+    ),
+    (r"not found in the cache|no wheels", "bring a wheel that fits, or allow the network"),
     (
         r"there is no version of|not found in the package registry",
         "correct its name or version, or bring a wheel of it",
@@ -85,6 +89,7 @@ def venv(folder: Path, base: str, packages: Iterable[str], settings: Settings) -
         _run(["venv", "--quiet", "--clear", "--python", base, str(folder)], settings)
         yield folder / "bin" / "python"
         (folder / "ready").touch()
+        progress.say(step="starting workers")
 
 
 def install(python: Path, files: Iterable[Path], settings: Settings) -> None:
@@ -100,11 +105,11 @@ def explain(stderr: str) -> str:
     """Return the cause that uv prints, as one sentence with the advice that fits; empty where it prints none."""
     text = " ".join(line.strip(" ×╰─▶│├·⏵") for line in stderr.splitlines() if line.strip()).partition("hint:")[0]
     text = re.sub(r"https?://[^\s`)]+", "the registry", text).removeprefix("error: ").strip(" .")
+    advice = next((advice for pattern, advice in _ADVICE if re.search(pattern, text, re.IGNORECASE)), None)
+    text = re.sub(r"^No solution found when resolving dependencies cause: Because ", "", text)
+    text = re.sub(r", (we can conclude that )?your requirements are unsatisfiable$", "", text)
     text = text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    for pattern, advice in _ADVICE:
-        if re.search(pattern, text, re.IGNORECASE):
-            return f"{text}; {advice}"
-    return text
+    return f"{text}; {advice}" if advice else text
 
 
 def _run(arguments: list[str], settings: Settings) -> None:

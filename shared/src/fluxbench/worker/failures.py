@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import re
+from pathlib import Path
+
 import torch
 
 from fluxbench.records.status import Status
+
+# What CUDA and torch say where a driver is too old for what was built (CUDA's errors 35, 222, 803 and 804).
+_DRIVER_TOO_OLD = re.compile(
+    r"driver version is insufficient|driver on your system is too old|unsupported toolchain"
+    r"|unsupported display driver|forward compatibility was attempted"
+)
 
 
 def classify(error: Exception) -> tuple[Status, str]:
@@ -22,6 +32,8 @@ def classify(error: Exception) -> tuple[Status, str]:
         return Status.UNAVAILABLE, f"{sentence}; install what is missing"
     if isinstance(error, NotImplementedError):
         return Status.UNSUPPORTED, f"the library refuses this call here: {sentence}"
+    if _DRIVER_TOO_OLD.search(text):
+        return _refused(sentence)
     if "no kernel image is available" in text:
         return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
     if "No available kernel" in text:
@@ -38,15 +50,36 @@ def unusable(device: torch.device) -> tuple[Status, str] | None:
     if device.type == "cpu":
         return None
     if not torch.cuda.is_available():
-        return Status.UNAVAILABLE, (
-            f"torch {torch.__version__} cannot use this machine's GPU (its CUDA: {torch.version.cuda or 'none'}); "
-            "install a torch that was built for CUDA and for this driver"
-        )
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:  # the latter of a torch without CUDA
+            return _refused(first_sentence(error))
+        return _refused("torch finds no GPU")
     try:
         torch.ones(1, device=device).add_(1).item()
     except RuntimeError as error:
         return classify(error)
     return None
+
+
+def _refused(cause: str) -> tuple[Status, str]:
+    return Status.UNAVAILABLE, (
+        f"torch {torch.__version__} (its CUDA: {torch.version.cuda or 'none'}) cannot use this GPU with {_driver()}: "
+        f"{cause.rstrip('.')}; install a newer driver, or choose another torch by FLUXBENCH_TORCH"
+    )
+
+
+def _driver() -> str:
+    """Return the driver's version and the newest CUDA that it knows, as far as it says them."""
+    file = Path("/proc/driver/nvidia/version")
+    version = re.search(r"\d{3,}\.[\d.]+", file.read_text(encoding="utf-8")) if file.is_file() else None
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
+    except OSError:
+        return f"driver {version[0]}, without its libcuda.so.1" if version else "no driver of NVIDIA"
+    cuda = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
+    return f"driver {version[0] if version else 'unknown'}, which knows {cuda}"
 
 
 def first_sentence(error: BaseException) -> str:
