@@ -42,6 +42,9 @@ def emit(event, **fields):
 def before(step, variant=None, workload=None):
     pass
 
+def mean_ms(name):
+    return None  # of a sustained block; there is none
+
 SCENARIO
 
 def take(name, workloads, burst=True):
@@ -53,7 +56,11 @@ def take(name, workloads, burst=True):
              "launch_ms": {each: 0.1 for each in workloads},
              "places": {each: [0, 1] for each in workloads}, "times": [[0.0, 0.1], [0.2, 0.3]]}
     emit("timed", variant=name, reference=reference, process=process, workloads=workloads, began=0.0, ended=1.0,
-         slept_s=0.0, **({"burst": taken} if burst else {}))
+         slept_s=0.0, **({"burst": taken} if burst else {}), block=block(mean_ms(name)))
+
+def block(mean):
+    return mean and {"samples_ms": {each: [mean, mean] for each in shapes}, "calls": {each: 1 for each in shapes},
+            "windows": [[0.0, 0.1], [0.1, 0.2]], "warm_up": 0, "windows_a_sample": 1, "settled": True, "ahead_ms": 1.0}
 
 before("ready")
 emit("ready", versions={"torch": "made up"}, cpu_threads=1)
@@ -139,6 +146,7 @@ def played(
     deadline_s: float = 60.0,
     device: Device = CPU,
     worker: str = WORKER,
+    most: int = 3,
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
@@ -147,7 +155,7 @@ def played(
     deadline = time.monotonic() + deadline_s
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
-        processes=3, sustained=True, probe=True, lock=None, compiled=str(folder),
+        processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder),
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

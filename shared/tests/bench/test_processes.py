@@ -44,6 +44,27 @@ def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(tmp_path: Path
     assert collected.waited_s == 60.0
 
 
+@pytest.mark.parametrize(
+    ("factors", "processes"),
+    [
+        ((1.0, 1.001, 1.0), 3),  # as the others
+        ((1.0, 1.03, 1.0, 1.0, 1.0), 5),  # too wide for half a percent, up to the most
+        ((3.0, 3.01, 3.0), 3),  # so slow that it decides nothing
+    ],
+)
+def test_what_is_not_known_well_enough_is_measured_in_further_processes(
+    tmp_path: Path, factors: tuple[float, ...], processes: int
+) -> None:
+    scenario = f"""
+def mean_ms(name):
+    of_process = [1.0, 1.0005, 0.9995, 1.0, 1.0][process]
+    return of_process * {factors}[process] if name == "b" else of_process
+"""
+    collected = played(tmp_path, scenario, most=5)
+    counts = {name: len(collected.taken(name, "tiny")) for name in ("b", "c")}
+    assert counts == {"b": processes, "c": 3}
+
+
 SEGFAULT = "print('RuntimeError: illegal access', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
 ABORTED = "the process ended with signal SIGABRT"
 CRASHES: list[tuple[str, str, list[str], str, int]] = [

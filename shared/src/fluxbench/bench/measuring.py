@@ -37,6 +37,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing import energy
 
 PROCESSES = 3
+MOST_PROCESSES = 5  # of a GPU
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 
@@ -50,7 +51,8 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     """Check and time a cell's variants at this machine's workloads, and write its files."""
     device = detect.detect()
     collected = Collected()
-    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected)
+    most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
+    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most)
     files.write(Path(f"{cell.id}.jsonl"), found)
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
     if collected.probed:
@@ -67,10 +69,12 @@ def measure(
     settings: Settings,
     deadline: float,
     collected: Collected,
+    most: int = PROCESSES,
 ) -> list[Record]:
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
-    `deadline` is a monotonic time in seconds. Raises `SetupError` where a study, a variant or a workload is unknown.
+    `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
+    enough. Raises `SetupError` where a study, a variant or a workload is unknown.
     """
     names = _known(names)
     study = studies.find(cell.study)
@@ -79,7 +83,7 @@ def measure(
     wanted = _gate(names, workloads, device, settings, collected)
     if wanted:
         collected.others = list(nvidia.other_processes(device))
-        _run(cell, wanted, workloads, device, settings, deadline, collected)
+        _run(cell, wanted, workloads, device, settings, deadline, collected, most)
         collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     context = Context(
         cell=cell,
@@ -157,6 +161,7 @@ def _run(
     settings: Settings,
     deadline: float,
     collected: Collected,
+    most: int,
 ) -> None:
     """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had."""
     study = studies.find(cell.study)
@@ -194,6 +199,7 @@ def _run(
                     variants=tuple(names),
                     references=references,
                     processes=PROCESSES,
+                    most=most,
                     sustained=SUSTAINED in study.measures,
                     probe=SUSTAINED in study.measures,
                     lock=device_lock(device, settings),

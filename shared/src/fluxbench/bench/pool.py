@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -41,9 +42,14 @@ class Pool:
         self, folder: Path, environment: Environment, device: Device, names: Sequence[str], processes: int
     ) -> None:
         count = 0 if device.worker_kind == "cpu" else processes
+        self._start = functools.partial(_start, folder, environment, names)
         with contextlib.ExitStack() as stack:
-            self._workers = [_start(folder, environment, names, stack) for _ in range(count)]
+            self._workers = [self._start(stack) for _ in range(count)]
             self._stack = stack.pop_all()
+
+    def add(self) -> None:
+        """Start one more."""
+        self._workers.append(self._start(self._stack))
 
     def next(self) -> subprocess.Popen[str] | None:
         """Return one that has had no request, or None."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Exit, Pool, run_worker
 from fluxbench.device.model import Device
@@ -31,6 +32,7 @@ class Batch:
     variants: tuple[str, ...]
     references: tuple[str, ...]
     processes: int
+    most: int  # processes
     sustained: bool  # False: burst samples alone
     probe: bool  # whether the last process also tries capabilities
     lock: str | None  # the folder of the device lock; None on a CPU, where one cell runs at a time
@@ -39,11 +41,14 @@ class Batch:
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
 
+        Further processes, up to `most`, measure again the variants whose sustained mean is not known well enough yet.
         At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
         becomes TIMEOUT.
         """
         with Sampler(self.device, readings=collected.readings):
-            for process in range(self.processes):
+            for process in range(max(self.processes, self.most)):
+                if process >= self.processes and self._left(collected, process):
+                    pool.add()
                 while left := self._left(collected, process):
                     worker = pool.next()
                     before = self._timed(collected, process)
@@ -77,7 +82,16 @@ class Batch:
     def _left(self, collected: Collected, process: int) -> tuple[str, ...]:
         """Return the variants that a process has still to measure at some workload."""
         timed = self._timed(collected, process)
-        return tuple(name for name in self.variants if name not in timed and self._open(collected, name))
+        wanted = self.variants if process < self.processes else self._wide(collected)
+        return tuple(name for name in wanted if name not in timed and self._open(collected, name))
+
+    def _wide(self, collected: Collected) -> list[str]:
+        """Return the variants of which a sustained interval is wider than it must be, at any workload.
+
+        That of the reference too, if it is measured here: it has a block in every process anyway.
+        """
+        known = timings.widths(collected)
+        return [name for name in self.variants if not all(width.enough for width in known.get(name, {}).values())]
 
     def _open(self, collected: Collected, name: str) -> list[Workload]:
         """Return the workloads at which a variant has not failed."""
