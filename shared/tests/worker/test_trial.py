@@ -24,6 +24,7 @@ from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.control_kernel import ControlKernel
+from fluxbench.timing.graph import GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER, FormedVariant
@@ -77,13 +78,14 @@ def trial(
     seed: int = 0,
     stopwatch: Stopwatch | None = None,
     plan: Plan = QUICK,
+    replays: bool | None = None,
 ) -> Trial:
     """Return the trial of a variant beside a reference; None: that of the reference."""
     by_workload = calls if isinstance(calls, Mapping) else dict.fromkeys(workloads, calls or reference)
     return Trial(
         "flex" if calls else "torch_flash", VARIANT, by_workload,
         ("torch_flash", dict.fromkeys(workloads, reference)),
-        workloads, control, stopwatch or Stopwatch(ON_CPU), plan, random.Random(seed),
+        workloads, control, stopwatch or Stopwatch(ON_CPU), plan, random.Random(seed), replays,
     )  # fmt: skip
 
 
@@ -269,3 +271,18 @@ def test_a_machine_that_slept_knows_for_how_long(monkeypatch: pytest.MonkeyPatch
     assert trials.slept_s() == 60.0
     monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
     assert trials.slept_s() == 0.0
+
+
+def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_is_none() -> None:
+    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU())
+    one.burst()  # here launching a call is the call, and there is no CUDA to capture it
+    block = one.sustain()
+    assert block["replayed"] is False
+    assert block["refused"]
+    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU(), replays=False)
+    one.burst()
+    assert one.sustain()["refused"] is None
+    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU(), replays=True)
+    one.burst()
+    with pytest.raises(GraphRefused):  # as the processes before had it
+        one.sustain()

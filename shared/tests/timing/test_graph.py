@@ -1,0 +1,44 @@
+"""Calls in succession as one CUDA graph; what cannot be captured, or is not repeated by a replay, is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from fluxbench.timing.graph import CapturedCalls, GraphRefused
+
+pytestmark = pytest.mark.gpu
+Outputs = dict[str, object]
+
+
+def slots() -> list[torch.Tensor]:
+    return [torch.full((256,), float(value), device="cuda") for value in (1, 2)]
+
+
+def double(x: torch.Tensor) -> Outputs:
+    return {"out": x * 2}
+
+
+def test_a_replay_returns_the_last_call_for_what_its_inputs_hold_then() -> None:
+    inputs = slots()
+    graph = CapturedCalls(double, inputs)
+    inputs[-1].fill_(5)
+    out = graph(inputs)["out"]
+    assert isinstance(out, torch.Tensor)
+    assert out.unique().tolist() == [10.0]
+
+
+def test_a_call_that_waits_for_the_device_is_refused_and_the_device_stays_usable() -> None:
+    with pytest.raises(GraphRefused, match="captur"):
+        CapturedCalls(lambda x: {"out": x * float(x.sum().item())}, slots())
+    assert torch.ones(2, device="cuda").sum().item() == 2
+
+
+def test_a_call_whose_work_is_not_in_the_graph_is_refused() -> None:
+    def returns_what_it_was_given_last_time(x: torch.Tensor, kept: list[torch.Tensor] = []) -> Outputs:  # noqa: B006
+        if not torch.cuda.is_current_stream_capturing():
+            kept.append(x * 2)
+        return {"out": torch.zeros_like(x) if torch.cuda.is_current_stream_capturing() else kept[-1]}
+
+    with pytest.raises(GraphRefused, match="a replay returns another out than a call"):
+        CapturedCalls(returns_what_it_was_given_last_time, slots())
