@@ -30,6 +30,7 @@ H200 = Device(
 )
 CPU = Device(kind="cpu", name="AMD EPYC 9B14", cores=8)
 LAUNCH_BOUND = Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=3)
+REPLAYED = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.75)
 REFERENCE = "torch_flash"
 SAMPLES = 2  # of each process: five, whose means have such intervals
 _SUFFIXES = ("_compile_d", "_compile_ma", "_copy")

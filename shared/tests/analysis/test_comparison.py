@@ -29,6 +29,7 @@ from sides import (
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Happened, Measured, Mixture, NoControl, Note, NoteKind, Row
 from fluxbench.operations import sets
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
 from fluxbench.stats.significance import Verdict
@@ -255,8 +256,8 @@ def test_control_times_that_have_nothing_in_common_are_none(samples: dict[str, t
     ("fields", "why", "before", "now"),
     [
         ({"fingerprint": {**FINGERPRINT, "device": "NVIDIA B200"}}, "device", "NVIDIA H200", "NVIDIA B200"),
-        ({"method_version": 5}, "method", "7 (", "5 ("),
-        ({"method_version": 0}, "method", "7 (", "unknown"),
+        ({"method_version": 5}, "method", f"{METHOD_VERSION} (", "5 ("),
+        ({"method_version": 0}, "method", f"{METHOD_VERSION} (", "unknown"),
     ],
 )
 def test_what_holds_for_a_cell_refuses_all_its_rows(fields: dict[str, Any], why: str, before: str, now: str) -> None:

@@ -8,6 +8,7 @@ from sample_records import REASONS, TELEMETRY, changed, errors, record, results
 from tabled import cells, heads, rows_of, table_of
 
 from fluxbench.operations import sets
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Errors, Flag, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report.blocks import Heading, Row, Table
@@ -122,7 +123,12 @@ def test_the_csv_has_both_regimes_and_what_is_beside_them() -> None:
         **{"energy_mj": 250, "energy_ci95_low_mj": 247, "energy_ci95_high_mj": 253, "launch_ms": 0.06, "device_s": 1.1},
         **{"dominant_kernel": "flash_fwd_kernel", "driver": "580.10", "throttle_reasons": None, "status": "PASSED"},
         **{"rel_l2": 0.003, "rel_l2_normal": 0.0023, "rel_l2_flux": 0.003, "budget_rel_l2": 0.0061, "nan_count": 0},
-        **{"method_version": 7, "precision_class": "exact", "peak_memory_bytes": 28_311_552, "reason": None},
+        **{
+            "method_version": METHOD_VERSION,
+            "precision_class": "exact",
+            "peak_memory_bytes": 28_311_552,
+            "reason": None,
+        },
     }
     assert {name: row[name] for name in expected} == expected
     assert row["cupti_difference"] == pytest.approx(0.2)

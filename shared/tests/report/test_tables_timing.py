@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from sample_records import LAUNCH_BOUND, REASONS, changed, record, results
+from sample_records import LAUNCH_BOUND, REASONS, REPLAYED, changed, record, results
 from tabled import cells, heads, rows_of, table_of, tables_of, words
 
 from fluxbench.operations import sets
@@ -71,6 +71,14 @@ def test_signs_stand_behind_times_and_are_explained_below_the_ratios() -> None:
     first, second = timing(RATIOS, record(), late).notes
     assert (first[:18], second[:15]) == ("c: not converged, ", "h: launch-bound")
     assert not timing(RATIOS, record()).notes
+
+
+def test_the_time_that_the_host_reaches_stands_below_that_of_cuda_graphs() -> None:
+    replayed = record("a", sustained_ms=0.5, flags=[REPLAYED])
+    assert cells(timing(SUSTAINED_TABLE, record(), replayed), "a")["512"] == "0.500 ±0.002 g"
+    note = timing(RATIOS, record(), replayed).notes[0]
+    assert note.startswith("g: launching a call takes nearly as long as the call or longer, so sustained calls are")
+    assert note.endswith(" A call that the host launches, back to back, takes: a 0.750 ms.")
 
 
 def test_burst_alone_ranks() -> None:

@@ -120,6 +120,12 @@ def is_launch_bound(record: Record) -> bool:
     return record.flagged(FlagKind.LAUNCH_BOUND) is not None
 
 
+def launched_ms(record: Record) -> float | None:
+    """Return the sustained time of a call that the host launches, in ms, where CUDA graphs were timed in its place."""
+    flag = record.flagged(FlagKind.REPLAYED)
+    return flag.value if flag else None
+
+
 def not_launch_bound(records: Sequence[Record]) -> Sequence[Record]:
     """Return the records whose sustained time is the device's; all of them where each one's is of launching."""
     return [record for record in records if not is_launch_bound(record)] or records

@@ -1,15 +1,17 @@
 """The symbols behind a rank or a time, and the sentences that explain them.
 
 `=`: tied. `c`: not converged, the limits of time and processes came before the target precision. `h`: launch-bound, the
-host was barely ahead of the device. A symbol that every row would have is left out, and one sentence says so.
+host was barely ahead of the device. `g`: CUDA graphs were timed, since launching takes nearly as long. A symbol that
+every row would have is left out, and one sentence says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from fluxbench.analysis.groups import capped_regimes, is_launch_bound, ranking_regime
+from fluxbench.analysis.groups import capped_regimes, is_launch_bound, launched_ms, ranking_regime
 from fluxbench.analysis.ranking import Ranked
+from fluxbench.core.formatting import number
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.report.sentences import PRECISION
 
@@ -23,7 +25,7 @@ def everywhere(records: Iterable[Record]) -> frozenset[str]:
 
 
 def of_place(entry: Ranked, omitted: Collection[str]) -> str:
-    """Return what stands behind a rank: `=` where it is tied, `c` and `h` of the regime that ranks."""
+    """Return what stands behind a rank: `=` where it is tied, `c`, `h` and `g` of the regime that ranks."""
     return "=" * entry.tied + of_time(entry.record, ranking_regime([entry.record]), omitted).strip()
 
 
@@ -31,6 +33,7 @@ def of_time(record: Record, regime: str, omitted: Collection[str]) -> str:
     """Return what stands behind a time of a record, after a space; empty where nothing does."""
     symbols = "c" * (regime in capped_regimes(record) and regime not in omitted)
     symbols += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
+    symbols += "g" * (regime == SUSTAINED and launched_ms(record) is not None)
     return f" {symbols}" if symbols else ""
 
 
@@ -49,6 +52,21 @@ def launch_bound_note(records: Iterable[Record]) -> str:
     return (
         "h: launch-bound, in one process or more the host was barely ahead of the device, so its sustained time, by "
         f"which it is ranked, is that of launching, and the kernel is faster: {which}."
+    )
+
+
+def replayed_note(records: Iterable[Record]) -> str:
+    """Return the sentence that explains `g`, with the times at each variant's longest; empty where none has it."""
+    longest: dict[str, Record] = {}
+    for record in sorted(records, key=lambda record: record.workload.x):
+        if launched_ms(record) is not None:
+            longest[record.variant] = record
+    if not longest:
+        return ""
+    times = "; ".join(f"{name} {number(launched_ms(record) or 0.0)} ms" for name, record in longest.items())
+    return (
+        "g: launching a call takes nearly as long as the call or longer, so sustained calls are replayed as CUDA "
+        f"graphs. A call that the host launches, back to back, takes: {times}."
     )
 
 
@@ -78,6 +96,8 @@ def notes(records: Iterable[Record], shown: Collection[str] = (SUSTAINED, BURST)
         limits = f"ot converged, the limits of time and processes came before the target precision ({PRECISION})"
         sentences.append(f"{'c: n' if with_symbol else 'N'}{limits}: {'; '.join(parts)}.")
     if note := launch_bound_note(timed):
+        sentences.append(note)
+    if note := replayed_note(timed):
         sentences.append(note)
     return sentences
 

@@ -45,6 +45,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     reference: Name | None = None
     settled: bool | None = None  # of a block
     ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
+    launched_ms: Positive | None = None  # since method version 8: of a replayed call where the host launches it
 
     def __post_init__(self) -> None:
         """Raise `ValueError` where lists are not of the samples, or none is ranked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from statistics import median
+from statistics import fmean, median
 
 from fluxbench.analysis.verification.cell import Cell, Sampled
 from fluxbench.analysis.verification.origin import device_of
@@ -182,3 +182,9 @@ def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Finding
             yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{count} processes")
         elif flag and flag.value != count:
             yield finding(Kind.FLAG, flag=kind.value, expected=count or "none", got=flag.value)
+    launched = [one.launched_ms for one, _ in blocks if one.launched_ms is not None]
+    flag, mean_ms = record.flagged(FlagKind.REPLAYED), round(fmean(launched), 6) if launched else None
+    if mean_ms and not flag:
+        yield finding(Kind.NO_FLAG, flag=FlagKind.REPLAYED.value, why=f"{len(launched)} processes")
+    elif flag and (mean_ms is None or flag.value is None or abs(flag.value / mean_ms - 1) > _SHARE):
+        yield finding(Kind.FLAG, flag=flag.kind.value, expected=mean_ms or "none", got=flag.value)
