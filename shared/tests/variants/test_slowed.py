@@ -14,6 +14,7 @@ from fluxbench import variants
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import slowed, torch_flash, triton_flash
 from fluxbench.variants._base import Capabilities, Variant
+from fluxbench.variants.forms import EAGER, FormedVariant
 
 CALL_S = 0.050
 
@@ -46,7 +47,9 @@ class Clock:
 
     def lasts_s(self, form: str, tokens: int = 100) -> float:
         """Return how long a call of a form lasts, after one that may time `plus_0`."""
-        variant = next(each for each in slowed.of(self.base) if each.name == f"{self.base.name}_{form}")
+        variant = next(
+            each for each in slowed.of(FormedVariant(self.base, EAGER)) if each.name == f"{self.base.name}_{form}"
+        )
         attention: Any = variant.load(call(tokens=tokens))
         x = types.SimpleNamespace(is_cuda=False, device="cpu")
         assert attention(x, x, x) == "out"
@@ -81,11 +84,14 @@ def test_a_shape_is_timed_once_in_a_process_for_all_forms(clock: Clock) -> None:
 
 def test_slowed_variants_are_found_and_listed_nowhere() -> None:
     names = {variant.name for variant in variants.CERTIFICATE}
-    bases = ("torch_flash", "torch_cudnn", "torch_math", "triton_flash")
+    bases = (
+        *("torch_flash", "torch_cudnn", "torch_math", "triton_flash"),
+        *("torch_flash_compile_d", "torch_cudnn_compile_d", "flash_attn_3", "flash_attn_4"),
+    )
     assert names == {f"{base}_{form}" for base in bases for form in slowed.FORMS}
     assert {variants.find(name).variant.name for name in names} == names
     assert not names & set(variants.NAMES)
-    assert not any(variants.find(name).compiles for name in names)
+    assert {name for name in names if variants.find(name).compiles} == {name for name in names if "compile_d" in name}
 
 
 @pytest.mark.parametrize("base", [torch_flash.VARIANT, triton_flash.VARIANT], ids=lambda base: base.name)

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.stats.significance import Effect, VariantEffects, chance_of
-from fluxbench.stats.variances import Variance, total
+from fluxbench.stats.variances import Variance, alike, total
 
 Levels = NDArray[np.float64]  # [workloads, processes]: logarithms of a variant's times, of one side
 _OUTLYING = 0.05  # the chance that any process of an unchanged page is called outlying
 _ONE_SIDED = 1.645  # the normal distribution exceeds it in 5% of cases
-_TRIMMED = 0.05  # the share of the largest variances that does not count for the prior's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +108,14 @@ def _moderated_spreads(spreads: Sequence[tuple[Variance, Variance]]) -> tuple[li
 def moderated(variances: Sequence[Variance]) -> list[Variance]:
     """Return the variances, each drawn towards what is common to all (Smyth, 2004, section 3).
 
-    One without degrees of freedom stays unknown.
+    One without degrees of freedom stays unknown, and one far beyond the others (`variances.alike`) its own: a kernel
+    that is tuned anew in each process says nothing of the others, nor they of it.
     """
-    scale, prior = _prior([one for one in variances if one.df and one.value])
-    total = math.fsum(one.df for one in variances)
-    return [_moderated(one, scale, prior, total) if one.df and prior else one for one in variances]
+    usual = alike(variances)
+    scale, prior = _prior([one for one in usual if one.value])
+    total = math.fsum(one.df for one in usual)
+    kept = {id(one) for one in usual}
+    return [_moderated(one, scale, prior, total) if id(one) in kept and prior else one for one in variances]
 
 
 def _moderated(own: Variance, scale: float, prior: float, total: float) -> Variance:
@@ -127,8 +129,8 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
 
     The degrees of freedom are those of Smyth's section 6.2: the logarithm of a variance of d degrees of freedom has the
     variance trigamma(d / 2), and the excess over that is trigamma(prior / 2). Here of the excess's upper 95% limit,
-    since a prior that is too sure gives false positives. The prior's variance is the mean of all but the largest
-    twentieth: Smyth's, which fits the mean of the logarithms, is too small for the variants with the widest spread.
+    since a prior that is too sure gives false positives. The prior's variance is the mean: Smyth's, which fits the mean
+    of the logarithms, is too small for the variants with the widest spread.
     """
     if len(variances) < 2:
         return 0.0, 0.0
@@ -136,8 +138,7 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
     logs = [math.log(one.value) - _digamma(h) + math.log(h) for one, h in zip(variances, halves, strict=True)]
     scatter = variance(logs) * (1 + _ONE_SIDED * math.sqrt(2 / (len(logs) - 1)))
     excess = scatter - fmean(map(_trigamma, halves))
-    kept = sorted(one.value for one in variances)[: len(logs) - math.floor(_TRIMMED * len(logs))]
-    return fmean(kept), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
+    return fmean(one.value for one in variances), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
 
 
 def spread(sides: Sequence[Levels]) -> tuple[Variance, Variance]:

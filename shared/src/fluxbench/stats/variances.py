@@ -35,18 +35,24 @@ def total(parts: Sequence[Variance]) -> Variance:
 
 
 def pooled(several: Sequence[Variance]) -> Variance:
-    """Return what several variances have in common: their mean, without those over ten times their median.
+    """Return what several variances have in common: the mean of those that are `alike`.
+
+    Without degrees of freedom where all of them are.
+    """
+    kept = alike(several)
+    df = math.fsum(one.df for one in kept)
+    return Variance(math.fsum(one.value * one.df for one in kept) / df, df) if kept else Variance(0.0, 0)
+
+
+def alike(several: Sequence[Variance]) -> list[Variance]:
+    """Return the variances that are known, without those over ten times their median.
 
     A variance of two degrees of freedom is that far above the median of its kind in one of a thousand cases, so nothing
-    corrects the mean for those that are left out. Without degrees of freedom where all of them are.
+    corrects a mean for those that are left out.
     """
     known = [one for one in several if one.df]
-    if not known:
-        return Variance(0.0, 0)
-    limit = _APART * median(one.value for one in known)
-    kept = [one for one in known if one.value <= limit]
-    df = math.fsum(one.df for one in kept)
-    return Variance(math.fsum(one.value * one.df for one in kept) / df, df)
+    limit = _APART * median(one.value for one in known) if known else 0.0
+    return [one for one in known if one.value <= limit]
 
 
 def at_least(common: Variance, own: Variance) -> Variance:

@@ -19,7 +19,7 @@ from typing import Any
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants._base import NO, Variant
-from fluxbench.variants.forms import EAGER
+from fluxbench.variants.forms import EAGER, FormedVariant
 
 FORMS = {"plus_0": 0.0, "plus_0_twin": 0.0, "plus_0_5": 0.5, "plus_1": 1.0, "plus_2": 2.0, "plus_5": 5.0}  # percent
 _LEAST_CYCLES, _LEAST_S = 2000, 1e-6  # the spin of `plus_0`
@@ -28,31 +28,35 @@ _HEAD_START_CYCLES = 4_000_000  # 2 ms, in which the host gets ahead of the devi
 _calls: dict[tuple[object, ...], float] = {}  # lengths of calls of `plus_0`, by base, call and device
 
 
-def of(base: Variant) -> tuple[Variant, ...]:
+def of(formed: FormedVariant) -> tuple[Variant, ...]:
     """Return the forms of a variant: `torch_flash_plus_0`, `torch_flash_plus_0_twin`, `torch_flash_plus_0_5`, ..."""
+    base, name = formed.variant, formed.variant.name + formed.form.suffix
     return tuple(
         dataclasses.replace(
             base,
-            name=f"{base.name}_{form}",
-            load=_slower(base, percent),
+            name=f"{name}_{form}",
+            load=_slower(name, formed.attention, percent),
             capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the spin follows the forward pass alone
             forms=(EAGER,),
+            compiles=formed.compiles,
             base=base,
         )
         for form, percent in FORMS.items()
     )
 
 
-def _slower(base: Variant, percent: float) -> Callable[[AttentionCall], Attention]:
+def _slower(
+    name: str, base: Callable[[AttentionCall], Attention], percent: float
+) -> Callable[[AttentionCall], Attention]:
     """Return the `load` of a form that spins for this share of a call."""
 
     def load(call: AttentionCall) -> Attention:
-        attention = base.load(call)
+        attention = base(call)
 
         def attend_and_spin(q: Any, k: Any, v: Any, share: float = percent / 100) -> Any:
             length = 0.0
             if share:
-                key = (base.name, call, str(q.device))
+                key = (name, call, str(q.device))
                 if key not in _calls:
                     measure = _cycles if q.is_cuda else _seconds
                     _calls[key] = measure(lambda: attend_and_spin(q, k, v, 0.0))

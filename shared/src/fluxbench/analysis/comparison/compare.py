@@ -13,7 +13,7 @@ from statistics import fmean
 
 from fluxbench.analysis.comparison.between import between_runs
 from fluxbench.analysis.comparison.control import control_pairs, device_effect, first_timing, normalized
-from fluxbench.analysis.comparison.levels import levels
+from fluxbench.analysis.comparison.levels import levels, levels_of_means
 from fluxbench.analysis.comparison.model import CellKey, Comparison, Measured, Mixture, NoControl, Row, RowKey
 from fluxbench.analysis.comparison.notes import note_of
 from fluxbench.analysis.comparison.page import Sides, changes
@@ -82,7 +82,7 @@ def _levels(old: Record, new: Record) -> Sides:
 
 def _sustained(compared: Mapping[RowKey, tuple[Record, Record]]) -> dict[RowKey, Sides]:
     return {
-        key: (levels(old.sustained.samples_ms), levels(new.sustained.samples_ms))
+        key: (levels_of_means(old.sustained.samples_ms), levels_of_means(new.sustained.samples_ms))
         for key, (old, new) in compared.items()
         if old.burst and old.sustained and new.sustained
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from statistics import fmean
 
 from fluxbench.stats import significance
 
@@ -14,6 +16,12 @@ _KEPT = 4096
 def levels(samples: Samples) -> tuple[float, ...]:
     """Return the logarithm of each process's median: `significance.levels`. Raises `ValueError` where that does."""
     return tuple(significance.levels(samples))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def levels_of_means(samples: Samples) -> tuple[float, ...]:
+    """Return the logarithm of each process's mean, which a sustained time is."""
+    return tuple(math.log(fmean(part)) for part in samples)
 
 
 @functools.lru_cache(maxsize=_KEPT)
