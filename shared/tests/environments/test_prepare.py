@@ -98,7 +98,18 @@ def test_all_of_the_locks_is_installed_by_hash_from_wheels(log: Path, settings: 
     python = prepare(FLASH, ON_GPU, settings, "flash-attn-2").python
     assert python != prepare(PACKAGES, ON_GPU, settings, "xformers").python
     offline = dataclasses.replace(settings, wheels=tmp_path, cache=tmp_path / "another")
+    (tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl").touch()
+    with pytest.raises(SetupError, match=r"^numpy==2.4.6 must lie as a wheel in the folder .*; gather it with `make"):
+        prepare(PACKAGES, ON_GPU, offline)
+    numpy = tmp_path / "numpy-2.4.6-cp312-cp312-any.whl"
+    numpy.touch()
+    assert lacking(FLASH, ON_GPU, offline, "flash-attn-2") == (
+        "flash-attn==2.8.3.post2 and einops==0.8.2 must lie as a wheel in the folder that FLUXBENCH_WHEELS names; "
+        "gather it with `make wheelhouse`, or name an interpreter that holds torch in FLUXBENCH_PYTHON"
+    )
     prepare(PACKAGES, ON_GPU, offline)
+    numpy.unlink()
+    assert lacking(PACKAGES, ON_GPU, offline) is None  # since it is built
     installed, _, from_wheels = (call for call in uv_calls(log) if call["arguments"][0] == "pip")
     assert installed["arguments"][1:] == [
         *("install", "--quiet", "--require-hashes", "--no-deps", "--no-build", "--python", python),

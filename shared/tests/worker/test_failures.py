@@ -17,6 +17,7 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
     ("error", "status", "reason"),
     [
         (ImportError("No module named 'made_up'"), Status.UNAVAILABLE, r"'made_up'; install what is missing$"),
+        (RuntimeError("curand shared object not found."), Status.UNAVAILABLE, r"^curand .* not found; install what is"),
         (ImportError("too old; install 2.0"), Status.UNAVAILABLE, r"^too old; install 2\.0$"),
         (
             ImportError(SYMBOL),

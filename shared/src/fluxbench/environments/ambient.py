@@ -14,7 +14,7 @@ from pathlib import Path
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.environments import uv
-from fluxbench.environments.locks import Locks
+from fluxbench.environments.locks import Locks, not_offered
 
 _INSPECT = """\
 import importlib.metadata as m, json, os, platform, re, sys, sysconfig
@@ -62,11 +62,8 @@ def problem(python: str, packages: Iterable[str], locks: Locks, wheels: Path | N
     absent = missing(python, packages, locks)
     if unlocked := locks.wrong(absent):
         return unlocked
-    absent = tuple(pin for pin in absent if not _is_offered(pin, wheels))
-    if not absent:
-        return None
-    names = " and ".join(absent) if len(absent) <= 4 else f"{', '.join(absent[:3])} and {len(absent) - 3} more"
-    return (
+    names = not_offered(absent, wheels)
+    return names and (
         f"{names} must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
     )
 
@@ -94,12 +91,6 @@ def complete(python: str, packages: Iterable[str], locks: Locks, settings: Setti
             for site in folder.glob("lib/python*/site-packages"):
                 (site / "zzz_ambient.pth").write_text(f"import site; {adding}\n", encoding="utf-8")
     return str(folder / "bin" / "python")
-
-
-def _is_offered(pin: str, wheels: Path | None) -> bool:
-    stem = pin.replace("-", "_").replace("==", "-").lower()
-    names = (wheel.name.lower() for wheel in wheels.glob("*.whl")) if wheels else ()
-    return any(name.startswith((f"{stem}-", f"{stem}+")) for name in names)
 
 
 def _canonical(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,16 @@ def of(target: Target, library: str | None, settings: Settings, find_links: str)
     raise SetupError(
         f"the locks of target {target.name!r} need wheels that no folder offers; name their folder in UV_FIND_LINKS"
     )
+
+
+def not_offered(pins: Iterable[str], wheels: Path | None) -> str | None:
+    """Return which of these, each `name==version`, have no wheel in the folder, in words; None where all have one."""
+    files = [wheel.name.lower() for wheel in wheels.glob("*.whl")] if wheels else []
+    stems = {pin: pin.replace("-", "_").replace("==", "-").lower() for pin in pins}
+    absent = [
+        pin for pin, stem in stems.items() if not any(file.startswith((f"{stem}-", f"{stem}+")) for file in files)
+    ]
+    return (" and ".join(absent) if len(absent) <= 4 else f"{', '.join(absent[:3])} and {len(absent) - 3} more") or None
 
 
 def name_and_hash(lock: Path) -> str:

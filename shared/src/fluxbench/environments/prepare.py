@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
@@ -37,8 +38,7 @@ def prepare(packages: tuple[str, ...], target: Target, settings: Settings, libra
         raise SetupError(problem)
     if settings.python:
         return Environment(python=ambient.complete(settings.python, packages, locked, settings))
-    texts = [lock.read_text(encoding="utf-8") for lock in locked.files]
-    folder = settings.cache / "envs" / hashlib.sha256("\n".join((_python_version(), *texts)).encode()).hexdigest()[:16]
+    folder = _folder(locked, settings)
     with uv.venv(folder, getattr(sys, "_base_executable", sys.executable), packages, settings) as python:
         if python:
             uv.install(python, locked.files, settings)
@@ -82,7 +82,20 @@ def describe(
 def _problem(packages: tuple[str, ...], locked: Locks, settings: Settings) -> str | None:
     if settings.python:
         return ambient.problem(settings.python, packages, locked, settings.wheels)
-    return locked.wrong(packages)
+    if (wrong := locked.wrong(packages)) or not settings.wheels or (_folder(locked, settings) / "ready").is_file():
+        return wrong
+    library = (f"{name}=={version}" for name, version in locked.library_pins().items())
+    absent = locks.not_offered(dict.fromkeys((*packages, *library)), settings.wheels)
+    return absent and (
+        f"{absent} must lie as a wheel in the folder that FLUXBENCH_WHEELS names; gather it with `make wheelhouse`, or "
+        "name an interpreter that holds torch in FLUXBENCH_PYTHON"
+    )
+
+
+def _folder(locked: Locks, settings: Settings) -> Path:
+    """Return where uv builds the environment of these locks."""
+    texts = (_python_version(), *(lock.read_text(encoding="utf-8") for lock in locked.files))
+    return settings.cache / "envs" / hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def _chosen(

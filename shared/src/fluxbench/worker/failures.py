@@ -28,8 +28,8 @@ def classify(error: Exception) -> tuple[Status, str]:
     if isinstance(error, ImportError | OSError) and "undefined symbol" in text:
         words = f"it was built for another torch than {torch.__version__}: {sentence}"
         return Status.UNAVAILABLE, f"{words}; install a build that fits"
-    if isinstance(error, ImportError):
-        return Status.UNAVAILABLE, f"{sentence}; install what is missing"
+    if isinstance(error, ImportError) or "shared object not found" in text:  # the latter is Transformer Engine's
+        return Status.UNAVAILABLE, f"{sentence.rstrip('.')}; install what is missing"
     if isinstance(error, NotImplementedError):
         return Status.UNSUPPORTED, f"the library refuses this call here: {sentence}"
     if _DRIVER_TOO_OLD.search(text):
