@@ -121,35 +121,48 @@ def _record(
 def timings_of(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
     """Return a variant's timings by workload and regime, each from the samples that its record holds."""
     found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
-    if not taken:
-        return found
-    references = {name: reference_of(its) for name, its in taken.items()}
-    burst = {name: [each.burst for each in its] for name, its in taken.items()}
-    samples = {name: [_rounded(each.ranked()) for each in its] for name, its in burst.items()}
-    beside = {
-        name: [
-            _rounded(each.burst.ranked(each.beside_ms)) if each.trial.timed.reference == references[name] else ()
-            for each in its
-        ]
+    in_burst = {name: [(each.burst, each.burst.ranked(each.beside_ms)) for each in its] for name, its in taken.items()}
+    for name, timing in _by_rounds(variant, taken, in_burst):
+        found[name][BURST] = timing
+    under_load = {
+        name: [(each.sustained, each.anchor.ranked()) for each in its if each.sustained and each.anchor]
         for name, its in taken.items()
     }
-    middles = medians(list(samples.values()))
-    ratios = medians([quotients(samples[name], beside[name]) for name in taken])
-    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
-        found[name][BURST] = _timing(variant, references[name], burst[name], samples[name], beside[name], middle, ratio)
-    for name, its in taken.items():
-        blocks = [(each.sustained, each.anchor) for each in its if each.sustained and each.anchor]
-        if len(blocks) < len(its):
-            continue
-        own = [_rounded(block.ranked()) for block, _ in blocks]
-        anchors = [
-            _rounded(anchor.ranked()) if each.trial.timed.reference == references[name] else ()
-            for each, (_, anchor) in zip(its, blocks, strict=True)
-        ]
-        middle, ratio = mean(own), mean_ratio(own, anchors)
-        timing = _timing(variant, references[name], [block for block, _ in blocks], own, anchors, middle, ratio)
-        found[name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean")
+    under_load = {name: sides for name, sides in under_load.items() if len(sides) == len(taken[name])}
+    in_rounds = {name: sides for name, sides in under_load.items() if all(each.paired for each in taken[name])}
+    for name, timing in _by_rounds(variant, taken, in_rounds):
+        found[name][SUSTAINED] = timing
+    for name, sides in under_load.items():
+        if name not in in_rounds:
+            own, beside, reference = _samples(taken[name], sides)
+            series = [each for each, _ in sides]
+            timing = _timing(variant, reference, series, own, beside, mean(own), mean_ratio(own, beside))
+            found[name][SUSTAINED] = msgspec.structs.replace(timing, statistic="mean")
     return found
+
+
+_Sides = Sequence[tuple[Series, Sequence[float]]]  # by process: a series, and the reference's ranked samples beside it
+_Rounded = list[tuple[float, ...]]
+
+
+def _by_rounds(
+    variant: str, taken: Mapping[str, Sequence[ProcessSeries]], sides: Mapping[str, _Sides]
+) -> Iterator[tuple[str, Timing]]:
+    """Yield the timing at each workload from rounds that the reference shared: medians, and of ratios in a round."""
+    several = {name: _samples(taken[name], its) for name, its in sides.items()}
+    middles = medians([own for own, _, _ in several.values()])
+    ratios = medians([quotients(own, beside) for own, beside, _ in several.values()])
+    for (name, (own, beside, reference)), middle, ratio in zip(several.items(), middles, ratios, strict=True):
+        yield name, _timing(variant, reference, [each for each, _ in sides[name]], own, beside, middle, ratio)
+
+
+def _samples(taken: Sequence[ProcessSeries], sides: _Sides) -> tuple[_Rounded, _Rounded, str]:
+    """Return ranked samples, those of the reference in the processes that had the one of ratios, and which it is."""
+    reference = reference_of(taken)
+    own = [_rounded(series.ranked()) for series, _ in sides]
+    against = zip(taken, sides, strict=True)
+    beside = [_rounded(its) if each.trial.timed.reference == reference else () for each, (_, its) in against]
+    return own, beside, reference
 
 
 def _rounded(samples_ms: Sequence[float]) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +27,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing.burst import Key, burst, copies, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
+from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import KernelTimes, kernel_times
 from fluxbench.timing.rotation import Rotation
@@ -36,6 +37,7 @@ from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.prepared import PreparedWorkload
 
 _NO_WORKLOAD = ""  # that of the control kernel
+_DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
 
 class Wrong(NamedTuple):
@@ -81,6 +83,7 @@ class Trial:
         self._control_out: torch.Tensor | None = None
         self._control_seen = 0
         self._call_s: dict[str, float] = {}
+        self._reference_s: dict[str, float] = {}
         self._launch_s = 0.0  # of the host, for a call at each workload
 
     def burst(self) -> dict[str, Any]:
@@ -102,6 +105,7 @@ class Trial:
         launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
         self._launch_s = sum(launch_ms.values()) / 1e3
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
+        self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}
         processor = {
             "resting_ms": taken.resting_ms,
             "others_ms": {workload: taken.others_ms[key] for workload, key in own.items()},
@@ -118,9 +122,14 @@ class Trial:
         }
 
     def sustain(self) -> dict[str, Any]:
-        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it."""
-        max_s = self.plan.reference_block_s if self.name == self.reference else None
+        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it.
+
+        On a CPU rounds beside the reference take its place.
+        """
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
+        if self.stopwatch.on_cpu:
+            return self._interleave()
+        max_s = self.plan.reference_block_s if self.name == self.reference else None
         window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
         windows = math.ceil((self.plan.max_warm_up_s + (max_s or self.plan.max_block_s)) / window_s)
         rotation = {
@@ -130,8 +139,7 @@ class Trial:
             )
             for workload, bound in self.calls.items()
         }  # fmt: skip
-        timed = {workload: bound.call for workload, bound in self.calls.items()}
-        block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, max_s)
+        block = sustain(self.stopwatch, _timed(self.calls), self._call_s, rotation, self.plan, max_s)
         for workload, bound in self.calls.items():
             contents, given = self._contents[workload], rotation[workload]
             content = contents.whole(self.rng)
@@ -140,6 +148,40 @@ class Trial:
             self._whole.setdefault(workload, []).append((outputs, content.expected))
             self._sampled.setdefault(workload, []).extend(given.sampled)
             if changed := given.changed() or changed_inputs(contents.inputs, content):
+                self._changed[workload] = changed
+        return vars(block)
+
+    def _interleave(self) -> dict[str, Any]:
+        """Take rounds in which calls alternate with the reference's; of a random one of them a whole output is judged.
+
+        The reference gets contents in slots of its own, and is judged in its own trial.
+        """
+        own = {
+            workload: Rotation(
+                bound, self._contents[workload], self.workloads[workload].case, _DRAWN, self.rng,
+                whole=self.rng.randrange(LEAST_ROUNDS),
+            )
+            for workload, bound in self.calls.items()
+        }  # fmt: skip
+        sides = [Side(calls=_timed(self.calls), given=own)]
+        call_s = dict(self._call_s)
+        if self.name != self.reference:
+            bounds = {workload: self.reference_calls[workload] for workload in self.calls}
+            beside = {
+                workload: Rotation(
+                    bound, self._contents[workload].apart, self.workloads[workload].case, _DRAWN, self.rng
+                )
+                for workload, bound in bounds.items()
+            }
+            sides.append(Side(calls=_timed(bounds), given=beside))
+            call_s = {
+                workload: max(seconds, self._reference_s.get(workload, 0.0)) for workload, seconds in call_s.items()
+            }
+        block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
+        for workload, given in own.items():
+            self._sampled.setdefault(workload, []).extend(given.sampled)
+            self._whole.setdefault(workload, []).extend(given.whole)
+            if changed := given.changed():
                 self._changed[workload] = changed
         return vars(block)
 
@@ -210,6 +252,11 @@ class Trial:
         self.calls[workload].call(prepared)
         self.stopwatch.record()
         return self.stopwatch.between_ms()[0] / 1e3
+
+
+def _timed(bounds: Mapping[str, Bound]) -> dict[str, Callable[[Any], Mapping[str, object]]]:
+    """Return what is timed of calls."""
+    return {workload: bound.call for workload, bound in bounds.items()}
 
 
 def slept_s() -> float:

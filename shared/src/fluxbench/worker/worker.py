@@ -15,8 +15,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "rates", "rates": {...}}
     {"event": "done"}
 
-"timed" holds what `Trial` returns, by workload; of the reference there are several trials beside several variants, the
-later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
+"timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
 `slept_s` is how long the machine slept between the two.
 """
 
@@ -102,7 +101,7 @@ class Worker:
             self.emit("control_kernel", reason=first_sentence(error))
 
     def _measure(self, stopwatch: Stopwatch) -> None:
-        """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
+        """Give every variant its trial, and the reference one before the first."""
         workloads = {}
         for workload in self.request.workloads:
             self.emit("begin", variant=None, workload=workload.name)
@@ -128,23 +127,17 @@ class Worker:
 
         anchor = trial(reference, reference_calls)
         # Its burst rounds are needed for its own record alone: those of the others hold its calls as well. On a CPU the
-        # others' processor time is compared with its.
-        needed = reference in self.request.variants or not self.request.sustained or stopwatch.on_cpu
-        usable = self._take(anchor, burst=needed)
-        measured = since = 0
+        # others' processor time is compared with its, and it is sustained in the others' rounds.
+        own = reference in self.request.variants
+        sustained = self.request.sustained and (own or not stopwatch.on_cpu)
+        usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
         for name in names:
             calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
-            if calls and self._take(trial(name, calls), burst=True):
-                measured += 1
-                since += 1
-            if since == self.plan.reference_every:
-                self._take(anchor, burst=False)
-                since = 0
+            if calls:
+                self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-        if self.plan.reference_every and since and measured > 1:  # beside a single one, the block before it is enough
-            self._take(anchor, burst=False)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
@@ -180,7 +173,7 @@ class Worker:
                 self.right.add(name)
         return calls
 
-    def _take(self, trial: Trial, *, burst: bool) -> list[str]:
+    def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
         self.emit("trial", variant=trial.name)
         asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
@@ -195,7 +188,7 @@ class Worker:
                 taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
                 taken["cupti"] = trial.cupti()
-            if self.request.sustained:
+            if sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
             trial.check()
