@@ -36,31 +36,36 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
 class _Spread:
     log: float
     processes: int
-    rounds_df: int
     within: float  # W
+    within_df: float  # none where each process has one round
     between: float  # B
 
 
 def _spread(samples: Samples, reference: Samples) -> _Spread:
     processes = [[math.log(ratio) for ratio in part] for part in quotients(samples, reference)]
     middles = [median(logs) for logs in processes]
-    free = sum(len(logs) - 1 for logs in processes)
-    squares = math.fsum((len(logs) - 1) * variance(logs) for logs in processes if len(logs) > 1)
-    lost = fmean((1.0 if len(logs) < 3 else _MEDIAN_OF_MANY) / len(logs) for logs in processes)
+    # Of each process by its own rounds: there are few where they agree, and many where they do not.
+    parts = [(_of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
+    whole = math.fsum(part for part, _ in parts)
     return _Spread(
         log=fmean(middles),
         processes=len(middles),
-        rounds_df=free,
-        within=squares / free * lost if free else 0.0,
+        within=whole / len(parts) if parts else 0.0,
+        within_df=whole**2 / math.fsum(part**2 / df for part, df in parts) if whole else 0.0,
         between=variance(middles) if len(middles) > 1 else 0.0,
     )
 
 
+def _of_median(logs: Sequence[float]) -> float:
+    """Return the variance of the median of some rounds."""
+    return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else _MEDIAN_OF_MANY)
+
+
 def _level(of: _Spread, common: float, variants: int) -> Level:
-    if not of.rounds_df and of.processes == 1:
+    if of.processes == 1 and not of.within:
         return Level(of.log, math.inf, 1.0)
     own = of.between - of.within
     beyond, df = (own, of.processes - 1) if own > common else (common, (of.processes - 1) * variants)
-    parts = (of.within**2 / of.rounds_df if of.rounds_df else 0.0) + (beyond**2 / df if df else 0.0)
+    parts = (of.within**2 / of.within_df if of.within else 0.0) + (beyond**2 / df if df else 0.0)
     whole = of.within + beyond
     return Level(of.log, whole / of.processes, max(1.0, whole**2 / parts) if parts else 1.0)

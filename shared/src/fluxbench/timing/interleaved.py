@@ -21,6 +21,7 @@ from fluxbench.timing.sustained import Block, Given
 
 ALTERNATIONS = 4  # of both sides at a workload in a round, where calls are short
 LEAST_ROUNDS = 2
+LEAST_RATIOS = 6  # of all workloads, by which one is known: two may agree by chance
 NARROW, WIDE = 0.05, 0.12  # half the 95% interval of a process's ratio, as a share
 WIDE_FOR = 8  # times as long as others, a ratio may be measured whose interval is wide
 
@@ -42,8 +43,9 @@ def interleave(
 ) -> Block:
     """Time a variant beside the reference, the second of `sides`, in rounds over all workloads.
 
-    The reference is by itself: its ratio is 1, and there are two rounds. In a round the two take turns at each workload: once where the longer of two calls, which takes `call_s`, fills a
-    chunk, else four times with as many calls as fill a quarter. Who begins is random, and so is the order of workloads.
+    The reference is by itself: its ratio is 1, and there are two rounds. In a round the two take turns at each
+    workload: once where the longer of two calls, which takes `call_s`, fills a chunk, else up to four times with as many
+    calls as fit. Who begins is random, and so is the order of workloads.
     A sample is a round's mean. Rounds end with the first of: a ratio that is known within `NARROW`; `paired_s` in
     calls, where it is known within `WIDE`; eight times that.
     """
@@ -112,8 +114,12 @@ def _alternate(
 
 
 def _enough(samples: list[dict[str, list[float]]], busy_s: float, plan: Plan) -> bool:
-    half = half_interval(samples[0], samples[1]) if len(samples) > 1 else 0.0
-    return half <= NARROW or busy_s >= plan.paired_s * (1 if half <= WIDE else WIDE_FOR)
+    if len(samples) < 2:
+        return True
+    half = half_interval(*samples)
+    if half <= NARROW and sum(map(len, samples[0].values())) >= LEAST_RATIOS:
+        return True
+    return busy_s >= plan.paired_s * (1 if half <= WIDE else WIDE_FOR)
 
 
 def half_interval(own: Mapping[str, list[float]], beside: Mapping[str, list[float]]) -> float:

@@ -15,8 +15,8 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "rates", "rates": {...}}
     {"event": "done"}
 
-"timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
-`slept_s` is how long the machine slept between the two.
+"timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic
+clock, in seconds; `slept_s` is how long the machine slept between the two.
 """
 
 from __future__ import annotations
