@@ -14,7 +14,16 @@ from sample_records import changed, record
 
 from fluxbench.analysis.ranking import Ordering
 from fluxbench.records.schema import Record
-from fluxbench.timing.interleaved import LEAST_RATIOS, LEAST_ROUNDS, NARROW, WIDE, WIDE_FOR, Side, half_interval, interleave
+from fluxbench.timing.interleaved import (
+    LEAST_RATIOS,
+    LEAST_ROUNDS,
+    NARROW,
+    WIDE,
+    WIDE_FOR,
+    Side,
+    half_interval,
+    interleave,
+)
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block
 
@@ -34,7 +43,7 @@ class InTurn:
 
 
 class Busy:
-    """A machine on which other programs come and go: a call gets a random share of it, which changes at random times."""
+    """A machine on which other programs come and go: a call gets a share of it that changes at random times."""
 
     def __init__(self, clock: Clock, seed: int, shares: Sequence[float] = (1.0, 1.0, 0.5, 0.3)) -> None:
         self.clock, self.rng, self.shares = clock, random.Random(seed), shares
@@ -51,7 +60,7 @@ class Busy:
             self.clock.now += step / self.share + 1e-9
 
     def rounds(self, own_s: float, reference_s: float | None, workloads: int = 1) -> Block:
-        """Return the rounds of a call that takes so long beside one of a reference; None: of the reference by itself."""
+        """Return the rounds of a call that takes so long beside one of a reference; None: of the reference alone."""
         names = [f"length {number}" for number in range(workloads)]
         sides = [
             Side(calls={name: lambda _, s=s: self.work(s) for name in names}, given={name: InTurn() for name in names})

@@ -82,7 +82,7 @@ def order(process: int, names: tuple[str, ...], plan: Plan = QUICK, **request: A
 
 
 def test_the_reference_has_a_trial_first(six: tuple[str, ...]) -> None:
-    # On a CPU in burst always, since the processor time of the others' is compared with it; it is sustained beside them.
+    # On a CPU in burst always: the processor time of the others' is compared with it. It is sustained beside them.
     assert order(0, six) == ["torch_math.", *six]
     assert order(0, ("torch_math", *six[:2])) == ["torch_math", *six[:2]]
     assert order(0, six[:1], sustained=False) == ["torch_math.", f"{six[0]}."]
@@ -97,6 +97,16 @@ def test_only_the_first_process_checks_all(monkeypatch: pytest.MonkeyPatch, proc
         assert list(errors.rel_l2_by_inputs) == kinds
         assert errors.rel_l2 in errors.rel_l2_by_inputs.values()
         assert (bool(event.kernels), bool(event.clocks)) == (process == 0, process == 0)
+
+
+def test_the_ragged_shape_of_all_lengths_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[int] = []
+    load = wrapped(lambda attend, inputs: batches.append(len(inputs[0])) or attend(*inputs))  # type: ignore[func-returns-value]
+    assert timed(given(monkeypatch, load, workloads=(TINY, TINIER))) == {"made_up", "torch_math"}
+    assert batches.count(2) == 1
+    wrong = wrapped(lambda attend, inputs: attend(*inputs) * (1 if len(inputs[0]) == 1 else 2))
+    seen = given(monkeypatch, wrong, name="wrong", workloads=(TINY, TINIER))
+    assert [(name, status) for name, status, _ in failures(seen)] == [("wrong", "INCORRECT")] * 2
 
 
 def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

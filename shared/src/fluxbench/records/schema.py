@@ -80,8 +80,9 @@ class Timing(_Strict, frozen=True, kw_only=True):
     statistic: Literal["median", "mean"] = "median"
     ci95_ms: Interval
     samples_ms: tuple[tuple[Positive, ...], ...]  # those that are ranked, a sequence for each fresh process
-    # Of the reference beside them, by the same processes: in the same rounds, or sustained on a GPU of its blocks. A sequence
-    # is empty where a process had another reference; there is none in the reference's own record and before method 7.
+    # Of the reference beside them, by the same processes: in the same rounds, or sustained on a GPU of its blocks. A
+    # sequence is empty where a process had another reference; there is none in the reference's own record and before
+    # method 7.
     reference_ms: tuple[tuple[Positive, ...], ...] = ()
     reference_variant: Name
     ratio: Positive  # over the reference's time: under 1 is faster

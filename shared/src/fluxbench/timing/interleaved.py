@@ -43,11 +43,11 @@ def interleave(
 ) -> Block:
     """Time a variant beside the reference, the second of `sides`, in rounds over all workloads.
 
-    The reference is by itself: its ratio is 1, and there are two rounds. In a round the two take turns at each
-    workload: once where the longer of two calls, which takes `call_s`, fills a chunk, else up to four times with as many
-    calls as fit. Who begins is random, and so is the order of workloads.
-    A sample is a round's mean. Rounds end with the first of: a ratio that is known within `NARROW`; `paired_s` in
-    calls, where it is known within `WIDE`; eight times that.
+    The reference is by itself: its ratio is 1, and it has two rounds. In a round the two take turns at each workload:
+    once where the longer of two calls, which takes `call_s`, fills a chunk, else up to four times with as many calls as
+    fit. Who begins is random, and so is the order of workloads. A sample is the mean of a round. Rounds end with the
+    first of: a ratio that is known within `NARROW`, `paired_s` in calls where it is known within `WIDE`, and eight
+    times `paired_s`.
     """
     split = {name: _split(seconds, plan) for name, seconds in call_s.items()}
     counts = {name: turns * calls for name, (turns, calls) in split.items()}

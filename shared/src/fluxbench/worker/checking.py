@@ -46,12 +46,17 @@ class Failed:
 
 
 def check(
-    formed: FormedVariant, workload: Workload, device: torch.device, cases: Mapping[str, Case], first: bool = True
+    formed: FormedVariant,
+    workload: Workload,
+    device: torch.device,
+    cases: Mapping[str, Case],
+    first: bool = True,
+    ragged: bool = True,
 ) -> Checked | Failed:
     """Build a variant and check it on each case, by kind of inputs.
 
-    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape. What it raises gets
-    through.
+    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
+    False. What it raises gets through.
     """
     variant, operation = formed.variant, operations.find(workload.operation)
     asked = operation.attention(workload.shape)
@@ -94,7 +99,7 @@ def check(
     compiled = compile_counters() - before
     if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
-    if first and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
+    if first and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     memory = peak_memory_of(bound, timed.inputs, device)
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged

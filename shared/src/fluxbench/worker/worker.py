@@ -47,6 +47,7 @@ from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
 from fluxbench.worker.trial import Trial, Wrong, slept_s
@@ -66,6 +67,7 @@ class Worker:
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
+        self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
@@ -226,11 +228,13 @@ class Worker:
         self.emit("begin", variant=name, workload=workload.name)
         state = ProcessState(self.device)
         try:
-            found = check(variants.find(name), workload, self.device, prepared.cases, not self.request.process)
+            first, ragged = not self.request.process, (name, str(ragged_shape(workload.shape)))
+            found = check(variants.find(name), workload, self.device, prepared.cases, first, ragged not in self.ragged)
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None
             if isinstance(found, Checked):
+                self.ragged.add(ragged)
                 self.emit("checked", variant=name, workload=workload.name, **found.seen)
                 return found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
