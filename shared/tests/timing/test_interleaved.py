@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -59,11 +59,15 @@ class Busy:
             seconds -= step
             self.clock.now += step / self.share + 1e-9
 
+    def call(self, seconds: float) -> Callable[[Any], None]:
+        """Return a call that takes so long on an idle machine."""
+        return lambda _: self.work(seconds)
+
     def rounds(self, own_s: float, reference_s: float | None, workloads: int = 1) -> Block:
         """Return the rounds of a call that takes so long beside one of a reference; None: of the reference alone."""
         names = [f"length {number}" for number in range(workloads)]
         sides = [
-            Side(calls={name: lambda _, s=s: self.work(s) for name in names}, given={name: InTurn() for name in names})
+            Side(calls=dict.fromkeys(names, self.call(s)), given={name: InTurn() for name in names})
             for s in (own_s, reference_s)
             if s is not None
         ]
@@ -93,7 +97,7 @@ def test_sides_alternate_and_a_sample_is_the_mean_of_a_round(clock: Clock) -> No
     assert all(set(pair) == {"own", "beside"} for pair in zip(turns[::2], turns[1::2], strict=True))
     assert own.kept == [f"own {last}" for last in range(7, 48, 8)]  # of the last call of each round
     assert beside.kept == [f"beside {last}" for last in range(7, 48, 8)]
-    assert taken.windows[0] == (100.0, pytest.approx(100.018))
+    assert taken.windows[0] == pytest.approx((100.0, 100.018))
 
 
 def test_long_calls_take_turns_once_a_round_and_the_reference_is_by_itself(clock: Clock) -> None:
