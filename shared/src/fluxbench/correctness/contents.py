@@ -23,7 +23,7 @@ from fluxbench.operations.workload import Workload
 
 POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
 _WHOLE_POOL = 4  # contents of an operation that knows no single rows
-_CPU_POOL, _CPU_WHOLE_POOL = 4, 2
+_CPU_POOL, _CPU_WHOLE_POOL = 6, 2
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 
 
