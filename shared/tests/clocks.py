@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing import burst, stopwatch, sustained
+from fluxbench.timing import burst, interleaved, stopwatch, sustained
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
@@ -20,7 +19,7 @@ ON_CPU = torch.device("cpu")
 PLAN = Plan(
     max_rounds=15, min_rounds=6, burst_budget_s=0.06, first_rest_s=0.5, min_rest_s=0.01, chunk_s=0.01, warm_up_s=0.1,
     max_warm_up_s=0.5, min_block_s=0.4, max_block_s=1.0,
-    reference_every=5, stretch_s=0.05, settled_within=0.01, sample_s=0.02,
+    stretch_s=0.05, settled_within=0.01, sample_s=0.02, paired_s=1.0,
 )  # fmt: skip
 
 
@@ -61,7 +60,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Give the modules that take times a clock in place of `time`, and the machine a small cache."""
     clock = Clock()
     fake = SimpleNamespace(monotonic=clock.read, perf_counter=clock.read, sleep=clock.sleep)
-    for module in (burst, sustained, stopwatch):
+    for module in (burst, interleaved, sustained, stopwatch):
         monkeypatch.setattr(module, "time", fake)
     small_cache(monkeypatch)
     return clock
@@ -69,7 +68,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def small_cache(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 16) -> None:
     """Let the machine have a last-level cache of 64 KiB, which is written over in no time."""
-    monkeypatch.setattr(os, "sysconf", lambda name: size)
+    monkeypatch.setattr(stopwatch, "THIRD_LEVEL", SimpleNamespace(read_text=lambda encoding: f"{size >> 10}K\n"))
 
 
 class LikeAGPU(Stopwatch):

@@ -25,7 +25,7 @@ Load = Callable[[AttentionCall], Attention]
 QUICK = Plan(
     max_rounds=2, min_rounds=2, burst_budget_s=0.0, first_rest_s=0.0, min_rest_s=0.0, chunk_s=0.0, warm_up_s=0.0,
     max_warm_up_s=0.0, min_block_s=0.0, max_block_s=0.0,
-    reference_every=5, stretch_s=0.0, settled_within=1e9, sample_s=0.0,
+    stretch_s=0.0, settled_within=1e9, sample_s=0.0, paired_s=0.0,
 )  # fmt: skip
 ANYWHERE = Capabilities(
     dtypes=("bfloat16", "float16", "float32"), minimum=(5, 0), cpu=True, causal=YES, gqa=YES, backward=YES,

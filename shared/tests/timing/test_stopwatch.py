@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from clocks import ON_CPU, Clock
 
+from fluxbench.timing import stopwatch as stopwatches
 from fluxbench.timing.stopwatch import Stopwatch, last_level_cache_bytes
 
 GPU = torch.device("cuda")
@@ -69,19 +71,23 @@ def test_a_gpu_spins(
 
 
 @pytest.mark.parametrize(
-    ("answer", "size"), [(1 << 25, 1 << 25), (0, 64 << 20), (-1, 64 << 20), (OSError, 64 << 20), (ValueError, 64 << 20)]
+    ("answer", "size"), [("32768K\n", 1 << 25), ("0K\n", 64 << 20), ("", 64 << 20), (None, 64 << 20)]
 )
 def test_an_unknown_cache_is_of_64_mib(
-    monkeypatch: pytest.MonkeyPatch, answer: int | type[Exception], size: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str | None, size: int
 ) -> None:
-    def sysconf(name: str) -> int:
-        assert name == "SC_LEVEL3_CACHE_SIZE"
-        if isinstance(answer, int):
-            return answer
-        raise answer
-
-    monkeypatch.setattr(os, "sysconf", sysconf)
+    if answer is not None:
+        (tmp_path / "size").write_text(answer)
+    monkeypatch.setattr(stopwatches, "THIRD_LEVEL", tmp_path / "size")
     assert last_level_cache_bytes(ON_CPU) == size
-    reported = answer if isinstance(answer, int) and answer > 0 else 0
+    reported = size if answer == "32768K\n" else 0
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(L2_cache_size=reported))
     assert last_level_cache_bytes(GPU) == size
+
+
+def test_a_machine_that_slept_knows_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = {time.CLOCK_BOOTTIME: 1000.0, time.CLOCK_MONOTONIC: 940.0}
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: readings[clock])
+    assert stopwatches.slept_s() == 60.0
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    assert stopwatches.slept_s() == 0.0

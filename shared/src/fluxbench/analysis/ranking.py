@@ -19,8 +19,8 @@ from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
-from fluxbench.stats import ordering
-from fluxbench.stats.intervals import Estimate
+from fluxbench.stats import ordering, paired
+from fluxbench.stats.intervals import Estimate, Samples
 from fluxbench.stats.ordering import Level
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
@@ -45,7 +45,7 @@ class Ordering:
     def __init__(self, records: Sequence[Record]) -> None:
         """Compare PASSED records of one workload."""
         names = [record.variant for record in records]
-        levels = ordering.levels(_values(records))
+        levels = _levels(records)
         found = ordering.faster_than(levels)
         self._levels: Mapping[str, Level] = dict(zip(names, levels, strict=True))
         self._faster = {name: {names[place] for place in places} for name, places in zip(names, found, strict=True)}
@@ -97,6 +97,24 @@ def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranke
         tied = any(other is not record and not found.apart(other, record) for other in entries)
         places.append(Ranked(rank, tied, record))
     return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
+
+
+def _levels(records: Sequence[Record]) -> list[Level]:
+    """Return each record's level: from sustained rounds beside the reference where all have these, as on a CPU."""
+    pairs = [pair for record in records if (pair := _rounds(record))]
+    return paired.levels(pairs) if len(pairs) == len(records) else ordering.levels(_values(records))
+
+
+def _rounds(record: Record) -> tuple[Samples, Samples] | None:
+    """Return sustained samples with the reference's of the same rounds; its own are beside themselves."""
+    timing = record.sustained
+    if timing is None or timing.statistic == "mean":
+        return None
+    own = timing.samples_ms
+    beside = own if record.variant == timing.reference_variant else timing.reference_ms
+    if not beside or any(len(its) not in (0, len(one)) for one, its in zip(own, beside, strict=True)):
+        return None
+    return own, beside
 
 
 def _values(records: Sequence[Record]) -> list[list[float]]:

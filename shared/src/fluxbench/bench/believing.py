@@ -83,6 +83,10 @@ def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
     if not (blocks := each.trial.blocks):
         return None
     in_calls_s = sum(map(sum, (_in_calls_s(block, on_gpu) for block in blocks)))
+    if not each.trial.is_reference:  # on a CPU it is called in the same windows
+        in_calls_s += sum(
+            block.calls[workload] * sum(its) / 1e3 for block in blocks for workload, its in block.reference_ms.items()
+        )
     wall_s = sum(end - begin for block in blocks for begin, end in block.windows)
     if in_calls_s >= _BUSY_FROM * wall_s:
         return False

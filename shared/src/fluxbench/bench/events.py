@@ -97,9 +97,10 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sustained block: see `timing.sustained.Block`."""
+    """A sustained block, or a CPU's rounds beside the reference: see `timing.sustained.Block`."""
 
     samples_ms: dict[str, list[Positive]]  # by workload
+    reference_ms: dict[str, list[Positive]] = {}  # of the same windows; of a CPU
     calls: dict[str, int]
     windows: list[Span]
     warm_up: int
@@ -118,8 +119,8 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     reference: str
     process: int
     workloads: tuple[str, ...]  # at which it counts
-    burst: BurstSamples | None = None  # None: a later trial of the reference
-    block: BlockSamples | None = None  # None: burst samples alone were asked for
+    burst: BurstSamples | None = None  # None: of a reference without a record of its own
+    block: BlockSamples | None = None  # None: burst samples alone were needed
     cupti: dict[str, KernelTimes] = {}  # by workload; first process
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
     began: float
@@ -136,7 +137,10 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
                 found += sum(map(sum, self.burst.reference_ms.values()))
         if self.block:
             calls = self.block.calls
-            found += sum(calls[workload] * sum(its) for workload, its in self.block.samples_ms.items())
+            sides = [self.block.samples_ms]
+            if self.variant != self.reference:
+                sides.append(self.block.reference_ms)
+            found += sum(calls[workload] * sum(its) for side in sides for workload, its in side.items())
         return found / 1e3
 
 

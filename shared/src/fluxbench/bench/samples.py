@@ -61,12 +61,14 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
             }
             yield {**who, "workload": workload, **rounds.to_json(), **places}
         if timed.block:
-            state = {
+            state: dict[str, Any] = {
                 "settled": timed.block.settled,
                 "ahead_ms": round(timed.block.ahead_ms, 6),
                 "replayed": timed.block.replayed,
                 "launched_ms": timed.block.launched_ms.get(workload),
             }
+            if timed.block.reference_ms:
+                state["reference_ms"] = [round(sample, 6) for sample in timed.block.reference_ms[workload]]
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
         found = [round(sample, 6) for sample in timed.burst.control_ms]

@@ -89,7 +89,8 @@ class ProcessSeries:
     burst: Series
     beside_ms: Sequence[float]  # the reference's burst samples of the same rounds
     sustained: Series | None
-    anchor: Series | None  # the reference's blocks around it
+    anchor: Series | None  # of the reference: its blocks around it, or where paired its calls of the same rounds
+    paired: bool = False  # whether sustained samples are of rounds beside the reference's, as on a CPU
 
 
 Cell = dict[str, dict[str, list[ProcessSeries]]]  # by variant and workload, one entry for each process
@@ -100,7 +101,9 @@ def of(collected: Collected, variant: str, workload: str) -> list[ProcessSeries]
     log = collected.log
     found = []
     for trial in collected.taken(variant, workload):
-        beside = collected.beside(trial, workload)
+        block = trial.timed.block
+        paired = block is not None and bool(block.reference_ms)
+        beside = [trial] if paired else collected.beside(trial, workload)
         own = beside if trial.is_reference and beside else [trial]
         found.append(
             ProcessSeries(
@@ -108,8 +111,9 @@ def of(collected: Collected, variant: str, workload: str) -> list[ProcessSeries]
                 own=own,
                 burst=burst(trial, workload, log),
                 beside_ms=trial.rounds.reference_ms[workload],
-                sustained=sustained(own, workload, log) if trial.timed.block else None,
-                anchor=sustained(beside, workload, log) if trial.timed.block and beside else None,
+                sustained=sustained(own, workload, log) if block else None,
+                anchor=sustained(beside, workload, log, of_reference=paired) if block and beside else None,
+                paired=paired,
             )
         )
     return found
@@ -160,14 +164,14 @@ def _why_not_burst(state: Reading | None, full_mhz: float | None) -> frozenset[s
     return reasons
 
 
-def sustained(trials: Sequence[Trial], workload: str, log: Log) -> Series:
-    """Return the samples of the blocks of these trials of one variant."""
+def sustained(trials: Sequence[Trial], workload: str, log: Log, *, of_reference: bool = False) -> Series:
+    """Return the samples of the blocks of these trials of one variant, or those of the reference beside it."""
     samples_ms: list[float] = []
     spans: list[Span] = []
     dropped: list[bool] = []
     blocks = [block for trial in trials for block in trial.blocks]
     for block in blocks:
-        samples_ms += block.samples_ms[workload]
+        samples_ms += (block.reference_ms if of_reference else block.samples_ms)[workload]
         spans += block.windows
         dropped += [index < block.warm_up for index in range(len(block.windows))]
     order = sorted(range(len(spans)), key=lambda index: not dropped[index])  # warm-ups first, else as they were taken

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ def timings_of(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
     A workload that fewer processes measured than another of the variant has none.
     """
     whole = {variant: _whole(taken) for variant, taken in cell.items()}
-    found = {variant: _burst(variant, taken) for variant, taken in whole.items()}
+    found = {variant: _in_rounds(variant, taken) for variant, taken in whole.items()}
     loaded = {variant: _loaded(taken) for variant, taken in whole.items()}
     estimates = _sustained(loaded)
     for variant, by_workload in loaded.items():
@@ -81,24 +81,42 @@ def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[P
     return {name: its for name, its in taken.items() if len(its) == most > 0}
 
 
-def _burst(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
-    """Return a variant's burst timings by workload."""
+_Sides = Sequence[tuple[Series, Sequence[float]]]  # by process: a series, and the reference's ranked samples beside it
+
+
+def _in_rounds(variant: str, taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, dict[str, Timing]]:
+    """Return a variant's burst timings by workload, and those of sustained rounds beside the reference, as on a CPU."""
     found: dict[str, dict[str, Timing]] = {name: {} for name in taken}
-    references = {name: reference_of(its) for name, its in taken.items()}
-    burst = {name: [each.burst for each in its] for name, its in taken.items()}
-    samples = {name: [_rounded(each.ranked()) for each in its] for name, its in burst.items()}
+    in_burst = {name: [(each.burst, each.burst.ranked(each.beside_ms)) for each in its] for name, its in taken.items()}
+    in_rounds = {
+        name: [(each.sustained, each.anchor.ranked()) for each in its if each.sustained and each.anchor]
+        for name, its in taken.items()
+        if all(each.paired for each in its)
+    }
+    for regime, sides in ((BURST, in_burst), (SUSTAINED, in_rounds)):
+        for name, timing in _by_rounds(variant, taken, sides):
+            found[name][regime] = timing
+    return found
+
+
+def _by_rounds(
+    variant: str, taken: Mapping[str, Sequence[ProcessSeries]], sides: Mapping[str, _Sides]
+) -> Iterator[tuple[str, Timing]]:
+    """Yield the timing at each workload from rounds that the reference shared: medians, and of ratios in a round."""
+    references = {name: reference_of(taken[name]) for name in sides}
+    samples = {name: [_rounded(series.ranked()) for series, _ in its] for name, its in sides.items()}
     beside = {
         name: [
-            _rounded(each.burst.ranked(each.beside_ms)) if each.trial.timed.reference == references[name] else ()
-            for each in its
+            _rounded(reference_ms) if each.trial.timed.reference == references[name] else ()
+            for each, (_, reference_ms) in zip(taken[name], its, strict=True)
         ]
-        for name, its in taken.items()
+        for name, its in sides.items()
     }
     middles = medians(list(samples.values()))
-    ratios = medians([quotients(samples[name], beside[name]) for name in taken])
-    for name, middle, ratio in zip(taken, middles, ratios, strict=True):
-        found[name][BURST] = _timing(variant, references[name], burst[name], samples[name], beside[name], middle, ratio)
-    return found
+    ratios = medians([quotients(samples[name], beside[name]) for name in sides])
+    for name, middle, ratio in zip(sides, middles, ratios, strict=True):
+        series = [each for each, _ in sides[name]]
+        yield name, _timing(variant, references[name], series, samples[name], beside[name], middle, ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +133,8 @@ def _loaded(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, _Loaded]:
     """Return a variant's sustained samples by workload, where each process has a block and one of the reference."""
     found = {}
     for name, its in taken.items():
+        if all(each.paired for each in its):
+            continue
         blocks = [(each.sustained, each.anchor) for each in its if each.sustained and each.anchor]
         if len(blocks) < len(its):
             continue

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -83,6 +84,11 @@ class Contents:
         others = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
         return cls([first, *others], rotation, slots)
 
+    @cached_property
+    def apart(self) -> Contents:
+        """The same contents, with other tensors for calls: of a kernel that takes turns with another."""
+        return Contents(self.pool, self.rotation, len(self.slots))
+
     def put(self, content: Content, into: Tensors | None = None) -> Tensors:
         """Copy a content into `inputs`, or into a slot, in the order of the stream; return that."""
         if into is None:
@@ -110,9 +116,9 @@ class Contents:
         """Return a random content that is not this one."""
         return rng.choice([content for content in self.pool if content is not than])
 
-    def whole(self, rng: random.Random) -> Content:
-        """Return a random content whose whole outputs are known."""
-        return rng.choice(self._whole)
+    def whole(self, rng: random.Random, than: Content | None = None) -> Content:
+        """Return a random content whose whole outputs are known, another than this one where there are several."""
+        return rng.choice([content for content in self._whole if content is not than] or self._whole)
 
 
 def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:

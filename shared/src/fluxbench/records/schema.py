@@ -72,17 +72,19 @@ class Timing(_Strict, frozen=True, kw_only=True):
     """Time of a call in one regime.
 
     A `burst` sample is a single call on a device that rested before. A `sustained` sample is the mean of calls
-    over 0.1 s (0.02 s on a CPU), back to back, in the state that this very kernel brings the device to. Times, ratios
-    and intervals follow from the samples by `fluxbench.stats.intervals`: by `medians` or by `mean`, as `statistic`
-    says. Before method 7 sustained times were medians too, and `median_ms` has kept its name.
+    over 0.1 s, back to back, in the state that this very kernel brings the device to; on a CPU of those of a round, in
+    which they alternate with the reference's. Times, ratios and intervals follow from the samples by
+    `fluxbench.stats.intervals`: by `medians` or by `mean`, as `statistic` says. Before method 7 sustained times were
+    medians on a GPU too, and `median_ms` has kept its name.
     """
 
     median_ms: Positive  # or the mean
     statistic: Literal["median", "mean"] = "median"
     ci95_ms: Interval
     samples_ms: tuple[tuple[Positive, ...], ...]  # those that are ranked, a sequence for each fresh process
-    # Of the reference beside them, by the same processes: burst in the same rounds, sustained of its blocks. A sequence
-    # is empty where a process had another reference; there is none in the reference's own record and before method 7.
+    # Of the reference beside them, by the same processes: in the same rounds, or sustained on a GPU of its blocks. A
+    # sequence is empty where a process had another reference; there is none in the reference's own record and before
+    # method 7.
     reference_ms: tuple[tuple[Positive, ...], ...] = ()
     reference_variant: Name
     ratio: Positive  # over the reference's time: under 1 is faster

@@ -115,7 +115,8 @@ def method(records: Iterable[Record]) -> list[str]:
     if sustained:
         paragraphs.append(
             "Sustained, which ranks: calls of one kernel back to back, until clock and power have settled in the state "
-            "that this very kernel brings the device to; a sample is the mean of calls over 0.1 s (0.02 s on a CPU). "
+            "that this very kernel brings the device to; a sample is the mean of calls over 0.1 s, on a CPU of a "
+            "round in which they take turns with the reference's. "
             f"{capitalized(conditions(sustained))}."
         )
     if burst:

@@ -23,24 +23,24 @@ class Plan:
     max_warm_up_s: float  # after which a speed that has not settled is taken all the same
     min_block_s: float  # after the warm-up
     max_block_s: float
-    reference_every: int | None  # variants between two of its blocks; None: one, before the first variant
     stretch_s: float  # two of which in succession tell whether a speed has settled
     settled_within: float  # by which share their means may differ
     sample_s: float  # that a sustained sample is the mean of
+    paired_s: float  # of a CPU's calls in rounds beside the reference's, see `timing.interleaved`
 
     @classmethod
     def on(cls, device: torch.device) -> Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
         if device.type == "cpu":
             return cls(
-                max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.005,
+                max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.02,
                 warm_up_s=0.1, max_warm_up_s=1.0, min_block_s=0.4, max_block_s=0.6,
-                reference_every=5, stretch_s=0.02, settled_within=0.05, sample_s=0.02,
+                stretch_s=0.02, settled_within=0.05, sample_s=0.02, paired_s=4.0,
             )  # fmt: skip
         return cls(
             max_rounds=48, min_rounds=5, burst_budget_s=0.022, first_rest_s=0.25, min_rest_s=0.003, chunk_s=0.008,
-            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0, reference_every=None,
-            stretch_s=0.2, settled_within=0.02, sample_s=0.1,
+            warm_up_s=1.05, max_warm_up_s=1.05, min_block_s=1.0, max_block_s=1.0,
+            stretch_s=0.2, settled_within=0.02, sample_s=0.1, paired_s=0.0,
         )  # fmt: skip
 
     @property

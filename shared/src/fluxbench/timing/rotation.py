@@ -16,18 +16,21 @@ from typing import Any
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents, changed_inputs
 from fluxbench.correctness.sampling import Sampled
-from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import REPEATS
+from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.timing.burst import REPEATS, copies
 
 
 class Rotation:
     """What calls of one variant at one workload get in a block, and what its judged calls returned.
 
     `calls` places are drawn before the block, so that its windows do not wait for them; then they come again. With as
-    many as a turn has, each turn has the same tensors, as a CUDA graph needs, and the last of them other contents.
+    many as a turn has, each turn has the same tensors, as a CUDA graph needs, and the last of them other contents. The
+    whole output of the last call of the turn of number `whole` is judged, from 0; None: of none.
     """
 
-    def __init__(self, bound: Bound, contents: Contents, case: Case, calls: int, rng: random.Random) -> None:
+    def __init__(
+        self, bound: Bound, contents: Contents, case: Case, calls: int, rng: random.Random, whole: int | None = None
+    ) -> None:
         self._bound, self._contents, self._case, self._rng = bound, contents, case, rng
         self._order = itertools.cycle(
             list(itertools.islice(_order(len(contents.slots), contents.rotation, rng), calls))
@@ -38,20 +41,28 @@ class Rotation:
             for content, slot in zip(self._held, contents.slots, strict=True)
         ]
         self._last = 0
+        self._turns, self._whole_turn = 0, whole
         self.sampled: list[Sampled] = []
+        self.whole: list[tuple[Mapping[str, object], Tensors]] = []  # outputs and what they must be
 
     def turn(self, calls: int) -> list[Any]:
         """Return what so many calls get, in order, the last of them contents that its slot did not hold before."""
         order = list(itertools.islice(self._order, calls))
         self._last = order[-1]
         slot, content = self._contents.slots[self._last], self._contents.other(self._held[self._last], self._rng)
+        if self._turns == self._whole_turn:
+            content = self._contents.whole(self._rng, self._held[self._last])
+        self._turns += 1
         self._held[self._last] = content
         self._prepared[self._last] = self._bound.prepared(self._contents.put(content, slot))
         return [self._prepared[place] for place in order]
 
     def keep(self, outputs: Mapping[str, object]) -> None:
-        """Keep rows of what the last call of a turn returned, in the order of the stream."""
-        self.sampled.append(Sampled.of(outputs, self._held[self._last], self._case))
+        """Keep rows of what the last call of a turn returned, or all of it, in the order of the stream."""
+        content = self._held[self._last]
+        self.sampled.append(Sampled.of(outputs, content, self._case))
+        if self._turns - 1 == self._whole_turn and content.expected is not None:
+            self.whole.append((copies(outputs), content.expected))
 
     def changed(self) -> str | None:
         """Return why a kernel is wrong that changed what it got, or None."""

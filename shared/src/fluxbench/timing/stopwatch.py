@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import os
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ import torch
 _LEAST_SPIN_S = 1e-4  # for each call of a round: the host is ahead of the device from the first one on
 _HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not report its own
 _FALLBACK_CACHE_BYTES = 64 << 20
+THIRD_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")  # as "32768K": what one core can reach
 
 
 class Stopwatch:
@@ -76,6 +77,15 @@ def last_level_cache_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size) or _FALLBACK_CACHE_BYTES
     try:
-        return max(os.sysconf("SC_LEVEL3_CACHE_SIZE"), 0) or _FALLBACK_CACHE_BYTES
+        # Not by sysconf: of an AMD processor that reports the caches of all its dies as one, eight times as large.
+        size = THIRD_LEVEL.read_text(encoding="ascii").strip()
+        return int(size.removesuffix("K")) << 10 or _FALLBACK_CACHE_BYTES
     except (ValueError, OSError):  # a system that does not report it
         return _FALLBACK_CACHE_BYTES
+
+
+def slept_s() -> float:
+    """Return how long the machine has slept since it was started, in seconds; 0 where the system does not report it."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from fluxbench.stats.student import critical
@@ -41,6 +41,7 @@ class Block:
     windows_a_sample: int
     settled: bool
     ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
+    reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
     @property
     def means_ms(self) -> dict[str, float]:

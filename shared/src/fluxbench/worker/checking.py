@@ -52,12 +52,13 @@ def check(
     cases: Mapping[str, Case],
     first: bool = True,
     waited_s: Callable[[], float] = lambda: 0.0,
+    ragged: bool = True,
 ) -> Checked | Failed:
     """Build a variant and check it on each case, by kind of inputs.
 
-    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape. `waited_s` returns
-    for how long this process has waited for the device so far: no call lasted that long. What a call raises gets
-    through.
+    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
+    False. `waited_s` returns for how long this process has waited for the device so far: no call lasted that long. What
+    a call raises gets through.
     """
 
     def clock() -> float:
@@ -104,7 +105,7 @@ def check(
     compiled = compile_counters() - before
     if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
-    if first and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
+    if first and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     memory = peak_memory_of(bound, timed.inputs, device)
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged

@@ -12,8 +12,7 @@ import functools
 import math
 import random
 import statistics
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -28,6 +27,7 @@ from fluxbench.timing.burst import Key, burst, copies, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import KernelTimes, kernel_times
 from fluxbench.timing.rotation import Rotation
@@ -38,6 +38,7 @@ from fluxbench.worker.prepared import PreparedWorkload
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
+_DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
 
 class Wrong(NamedTuple):
@@ -87,6 +88,7 @@ class Trial:
         self._call_s: dict[str, float] = {}
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
         self.replays = replays
+        self._reference_s: dict[str, float] = {}
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
@@ -106,6 +108,7 @@ class Trial:
         own = {workload: (self.name, workload) for workload in self.calls}
         self._launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
+        self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}
         processor = {
             "resting_ms": taken.resting_ms,
             "others_ms": {workload: taken.others_ms[key] for workload, key in own.items()},
@@ -122,9 +125,14 @@ class Trial:
         }
 
     def sustain(self) -> dict[str, Any]:
-        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it."""
+        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it.
+
+        On a CPU rounds beside the reference take its place.
+        """
         self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
-        timed = {workload: bound.call for workload, bound in self.calls.items()}
+        if self.stopwatch.on_cpu:
+            return self._interleave()
+        timed = _timed(self.calls)
         window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
         windows = 1 + math.ceil((self.plan.max_warm_up_s + self.plan.max_block_s) / window_s)
         captured, refused = self._captured()
@@ -152,11 +160,7 @@ class Trial:
         }
 
     def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
-        """Return the calls of a window as CUDA graphs, with what they get, or why there are none, if they are wanted.
-
-        They are wanted where launching takes so long that the device may wait for the host, in a process before or, in
-        the first one, in this.
-        """
+        """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
@@ -184,6 +188,40 @@ class Trial:
             )
             for workload, bound in self.calls.items()
         }  # fmt: skip
+
+    def _interleave(self) -> dict[str, Any]:
+        """Take rounds in which calls alternate with the reference's; of a random one of them a whole output is judged.
+
+        The reference gets contents in slots of its own, and is judged in its own trial.
+        """
+        own = {
+            workload: Rotation(
+                bound, self._contents[workload], self.workloads[workload].case, _DRAWN, self.rng,
+                whole=self.rng.randrange(LEAST_ROUNDS),
+            )
+            for workload, bound in self.calls.items()
+        }  # fmt: skip
+        sides = [Side(calls=_timed(self.calls), given=own)]
+        call_s = dict(self._call_s)
+        if self.name != self.reference:
+            bounds = {workload: self.reference_calls[workload] for workload in self.calls}
+            beside = {
+                workload: Rotation(
+                    bound, self._contents[workload].apart, self.workloads[workload].case, _DRAWN, self.rng
+                )
+                for workload, bound in bounds.items()
+            }
+            sides.append(Side(calls=_timed(bounds), given=beside))
+            call_s = {
+                workload: max(seconds, self._reference_s.get(workload, 0.0)) for workload, seconds in call_s.items()
+            }
+        block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
+        for workload, given in own.items():
+            self._sampled.setdefault(workload, []).extend(given.sampled)
+            self._whole.setdefault(workload, []).extend(given.whole)
+            if changed := given.changed():
+                self._changed[workload] = changed
+        return vars(block)
 
     def repeat(self) -> dict[str, float]:
         """Return, by workload, a call on repeated inputs over one on new ones, side by side.
@@ -255,8 +293,6 @@ class Trial:
         return self.stopwatch.between_ms()[0] / 1e3
 
 
-def slept_s() -> float:
-    """Return how long the machine has slept since it was started, in seconds; 0 where the system does not report it."""
-    if not hasattr(time, "CLOCK_BOOTTIME"):
-        return 0.0
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+def _timed(bounds: Mapping[str, Bound]) -> dict[str, Callable[[Any], Mapping[str, object]]]:
+    """Return what is timed of calls."""
+    return {workload: bound.call for workload, bound in bounds.items()}

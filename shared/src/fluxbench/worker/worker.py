@@ -19,9 +19,8 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
 A worker uses the device only while it holds the device lock: for a step that is "preparing", "checking", "measuring" or
 "probing". It gives it back between two steps and while torch compiles.
 
-"timed" holds what `Trial` returns, by workload; of the reference there are several trials beside several variants, the
-later ones without `burst`. `began`, `ended` and all times are readings of the system's monotonic clock, in seconds;
-`slept_s` is how long the machine slept between the two.
+"timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic
+clock, in seconds; `slept_s` is how long the machine slept between the two.
 """
 
 from __future__ import annotations
@@ -46,16 +45,17 @@ from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.stopwatch import Stopwatch, slept_s
 from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.trial import Trial, Wrong, slept_s
+from fluxbench.worker.trial import Trial, Wrong
 from fluxbench.worker.versions import versions
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
@@ -75,6 +75,7 @@ class Worker:
         self.right: set[str] = set()  # variants that were right at some workload
         self.use = DeviceUse(request, self.device, self.emit)
         self.versions: dict[str, str] = {}
+        self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
 
     def emit(self, event: str, **fields: Any) -> None:
         """Write one event and flush it."""
@@ -112,7 +113,7 @@ class Worker:
             self.emit("control_kernel", reason=first_sentence(error))
 
     def _measure(self) -> None:
-        """Give every variant its trial, and the reference one before the first; by the plan also between and after."""
+        """Give every variant its trial, and the reference one before the first."""
         workloads = {}
         with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
@@ -141,23 +142,17 @@ class Worker:
 
         anchor = trial(reference, reference_calls)
         # Its burst rounds are needed for its own record alone: those of the others hold its calls as well. On a CPU the
-        # others' processor time is compared with its.
-        needed = reference in self.request.variants or not self.request.sustained or stopwatch.on_cpu
-        usable = self._take(anchor, burst=needed)
-        measured = since = 0
+        # others' processor time is compared with its, and it is sustained in the others' rounds.
+        own = reference in self.request.variants
+        sustained = self.request.sustained and (own or not stopwatch.on_cpu)
+        usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
         for name in names:
             calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
-            if calls and self._take(trial(name, calls), burst=True):
-                measured += 1
-                since += 1
-            if since == self.plan.reference_every:
-                self._take(anchor, burst=False)
-                since = 0
+            if calls:
+                self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-        if self.plan.reference_every and since and measured > 1:  # beside a single one, the block before it is enough
-            self._take(anchor, burst=False)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
@@ -194,12 +189,12 @@ class Worker:
                 self.right.add(name)
         return calls
 
-    def _take(self, trial: Trial, *, burst: bool) -> list[str]:
+    def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
         with self.use.step("measuring", short=False):
-            return self._take_now(trial, burst=burst)
+            return self._take_now(trial, burst=burst, sustained=sustained)
 
-    def _take_now(self, trial: Trial, *, burst: bool) -> list[str]:
+    def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         self.emit("trial", variant=trial.name)
         asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
         taken: dict[str, Any] = {}
@@ -213,7 +208,7 @@ class Worker:
                 taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
                 taken["cupti"] = trial.cupti()
-            if self.request.sustained:
+            if sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
             trial.check()
@@ -257,14 +252,16 @@ class Worker:
         if self.request.compiled and not self.request.process:
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
+            ragged = name, str(ragged_shape(workload.shape))
             found = check(
                 variants.find(name), workload, self.device, prepared.cases, not self.request.process,
-                self.use.waited_s,
+                self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None
             if isinstance(found, Checked):
+                self.ragged.add(ragged)
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
                 self.emit("checked", variant=name, workload=workload.name, **seen)
                 return found.bound

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from fluxbench.analysis.verification.problem import Finding, Kind, finding
 from fluxbench.bench.series import Series
@@ -40,7 +40,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     power_w: tuple[NotNegative | None, ...] = ()
     temperature_c: tuple[float | None, ...] = ()
     throttle_reasons: tuple[tuple[Name, ...] | None, ...] = ()
-    reference_ms: tuple[Positive, ...] = ()
+    reference_ms: tuple[Positive, ...] = ()  # of the same rounds: in burst, and sustained on a CPU
     worker: int | None = None  # since method version 7, as the three below: in which of all workers
     reference: Name | None = None
     settled: bool | None = None  # of a block
@@ -50,7 +50,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise `ValueError` where lists are not of the samples, or none is ranked."""
         lists = [self.ranked, self.sm_clock_mhz, self.power_w, self.temperature_c, self.throttle_reasons]
-        lists += [self.reference_ms] * (self.regime == BURST)
+        lists += [self.reference_ms] * (self.regime == BURST or bool(self.reference_ms))
         if not self.samples_ms or (self.workload and any(len(one) != len(self.samples_ms) for one in lists)):
             raise ValueError(f"a series of {self.variant} must say as much of each sample, and have some")
         if self.workload and not any(self.ranked):
@@ -66,6 +66,10 @@ class Sampled(Struct, frozen=True, kw_only=True):
         """By sample, whether it was taken out after the warm-up."""
         begin = self.warm_up
         return [not one and index >= begin for index, one in enumerate(self.ranked)]
+
+    def of_reference(self) -> Sampled:
+        """Return the series of the reference in the same rounds."""
+        return structs.replace(self, samples_ms=self.reference_ms)
 
     def series(self) -> Series:
         """Return it as the series that it was written from."""

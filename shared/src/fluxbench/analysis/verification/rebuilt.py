@@ -116,8 +116,10 @@ class Rebuilt:
         return [self._of_process(by_process[process], workload) for process in sorted(by_process)]
 
     def _of_process(self, trial: _Taken, workload: str) -> ProcessSeries:
-        beside = self._beside(trial, workload)
         reference = self._references.get(trial.worker, "")
+        block = trial.series.get((workload, SUSTAINED))
+        paired = block is not None and bool(block.reference_ms)
+        beside = [trial] if paired else self._beside(trial, workload)
         own = beside if trial.variant == reference and beside else [trial]
         blocks = [one.series[workload, SUSTAINED] for one in own if (workload, SUSTAINED) in one.series]
         anchors = [one.series[workload, SUSTAINED] for one in beside]
@@ -137,7 +139,8 @@ class Rebuilt:
             burst=burst.series(),
             beside_ms=burst.reference_ms,
             sustained=merged(blocks) if blocks else None,
-            anchor=merged(anchors) if anchors else None,
+            anchor=merged([one.of_reference() for one in anchors] if paired else anchors) if anchors else None,
+            paired=paired,
         )
 
     def _beside(self, trial: _Taken, workload: str) -> list[_Taken]:

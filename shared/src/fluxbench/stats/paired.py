@@ -1,0 +1,71 @@
+"""Levels of variants whose samples share their rounds with the reference's, as on a CPU.
+
+What disturbs a round there are other programs, in each process alike, so that rounds say more of the scatter than the
+few processes do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, median, variance
+
+from fluxbench.stats.intervals import Samples, quotients
+from fluxbench.stats.ordering import Level
+
+_MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
+
+
+def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
+    """Return the level of each variant, from its samples and those of the reference in the same rounds.
+
+    It is the logarithm of their ratio: of each process the median over rounds, then the mean of these. Medians, because
+    a program that runs for a part of a round hits one side alone, by any factor. The rounds give a process's median the
+    variance W, and the medians have the variance B. What B exceeds W by is the processes' part, C on average over the
+    variants: the variance of one process is W + max(0, C, B - W), with Satterthwaite's degrees of freedom, as in
+    `stats.intervals`. Of a single round in all it is infinite. Raises `ValueError` where `quotients` does.
+    """
+    spreads = [_spread(*pair) for pair in pairs]
+    others = [each for each in spreads if each.within or each.between]  # the reference's own ratio is always 1
+    excess = [each.between - each.within for each in others if each.processes > 1]
+    return [_level(each, max(0.0, fmean(excess)) if excess else 0.0, len(excess)) for each in spreads]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Spread:
+    log: float
+    processes: int
+    within: float  # W
+    within_df: float  # none where each process has one round
+    between: float  # B
+
+
+def _spread(samples: Samples, reference: Samples) -> _Spread:
+    processes = [[math.log(ratio) for ratio in part] for part in quotients(samples, reference)]
+    middles = [median(logs) for logs in processes]
+    # Of each process by its own rounds: there are few where they agree, and many where they do not.
+    parts = [(_of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
+    whole = math.fsum(part for part, _ in parts)
+    return _Spread(
+        log=fmean(middles),
+        processes=len(middles),
+        within=whole / len(parts) if parts else 0.0,
+        within_df=whole**2 / math.fsum(part**2 / df for part, df in parts) if whole else 0.0,
+        between=variance(middles) if len(middles) > 1 else 0.0,
+    )
+
+
+def _of_median(logs: Sequence[float]) -> float:
+    """Return the variance of the median of some rounds."""
+    return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else _MEDIAN_OF_MANY)
+
+
+def _level(of: _Spread, common: float, variants: int) -> Level:
+    if of.processes == 1 and not of.within:
+        return Level(of.log, math.inf, 1.0)
+    own = of.between - of.within
+    beyond, df = (own, of.processes - 1) if own > common else (common, (of.processes - 1) * variants)
+    parts = (of.within**2 / of.within_df if of.within else 0.0) + (beyond**2 / df if df else 0.0)
+    whole = of.within + beyond
+    return Level(of.log, whole / of.processes, max(1.0, whole**2 / parts) if parts else 1.0)

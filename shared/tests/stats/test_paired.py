@@ -1,0 +1,53 @@
+"""Levels from rounds beside the reference: their intervals hold the truth, and a factor of 1.5 is told."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from fluxbench.stats import ordering, paired
+from fluxbench.stats.intervals import Samples
+
+ONE = ((1.0,) * 3,) * 3
+
+
+def drawn(rng: random.Random, ratio: float, rounds: int, scatter: float, between: float = 0.0) -> list[list[float]]:
+    """Return the rounds of three processes over a reference of 1; both spreads are of the logarithm."""
+    return [
+        [math.exp(math.log(ratio) + own + rng.gauss(0, scatter)) for _ in range(rounds)]
+        for own in (rng.gauss(0, between) for _ in range(3))
+    ]
+
+
+def ones(samples: Samples) -> list[list[float]]:
+    return [[1.0] * len(part) for part in samples]
+
+
+def test_a_level_is_the_mean_of_the_processes_medians_and_the_reference_s_is_exact() -> None:
+    reference, own = paired.levels([(ONE, ONE), (((1.0, 1.1, 9.0), (1.1, 1.1, 1.1), (1.1, 0.2, 1.2)), ONE)])
+    assert (reference.log, reference.variance) == (0.0, 0.0)
+    assert own.log == pytest.approx(math.log(1.1))
+    assert own.variance > 0
+    assert math.isinf(paired.levels([([[2.0]], [[1.0]])])[0].variance)
+    with pytest.raises(ValueError, match=r"is (shorter|longer) than"):
+        paired.levels([([[1.0, 2.0]], [[1.0]])])
+
+
+@pytest.mark.parametrize(
+    ("rounds", "scatter", "between", "most"), [(8, 0.17, 0.0, 0.08), (3, 0.1, 0.0, 0.08), (4, 0.03, 0.02, 0.09)]
+)
+def test_intervals_hold_the_truth_and_a_factor_of_one_and_a_half_is_told(
+    rounds: int, scatter: float, between: float, most: float
+) -> None:
+    rng = random.Random(0)
+    pages, missed, untold = 400, 0, 0
+    for _ in range(pages):
+        several = [drawn(rng, ratio, rounds, scatter, between) for ratio in (1.0, 1.5, 1.0, 1.0)]
+        levels = paired.levels([(ONE, ONE), *((samples, ones(samples)) for samples in several)])
+        speedup = ordering.speedup(levels[1], levels[0])
+        missed += not speedup.low <= 1 <= speedup.high
+        untold += not {0, 1} <= ordering.faster_than(levels)[2]
+    assert missed / pages <= most
+    assert untold / pages <= 0.01
