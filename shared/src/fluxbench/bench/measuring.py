@@ -176,7 +176,7 @@ def _run(
                     references=references,
                     processes=PROCESSES,
                     sustained=SUSTAINED in study.measures,
-                    probe=SUSTAINED in study.measures,
+                    probe=SUSTAINED in study.measures and cell.measures == "variants",
                 )
                 batches.append((batch, pool))
         for batch, pool in batches:
