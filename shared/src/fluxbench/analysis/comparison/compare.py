@@ -21,7 +21,7 @@ from fluxbench.records import fingerprint
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import Status
 
-_SUSTAINED_LEAST = 0.01  # smaller sustained changes are not significant: fresh runs of one kernel differ by 0.7%
+_SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
 
 _Records = Mapping[RowKey, Record]
 
