@@ -12,7 +12,7 @@ from sample_records import record, timing
 
 from fluxbench.analysis.certificate.trials import Form, Place, Run, Trials
 from fluxbench.records.files import ControlTimes
-from fluxbench.records.schema import BURST, Cupti, Record, Telemetry
+from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Record, Telemetry
 from fluxbench.variants import slowed
 
 BASES = ("torch_flash", "triton_flash")
@@ -37,15 +37,16 @@ def made_up(
     works: float = 1.0,
     by_place: Callable[[int], float] = lambda place: 0.0,
     by_trial: Callable[[int], float] = lambda trial: 0.0,
+    sustained: bool = False,
     **fields: Any,
 ) -> Trials:
     """Return trials of a harness that errs by these shares: of a variant in a process, of a sample, of it in a run.
 
     `works` is how much of each slowdown is really injected. `by_place` and `by_trial` move a time by a share that its
-    place in the round or its trial in the process sets.
+    place in the round or its trial in the process sets. Sustained times are those of burst.
     """
     rng = random.Random(0)
-    made = [_run(n, rng, (of_process, of_sample, of_run), works, by_place, by_trial) for n in range(runs)]
+    made = [_run(n, rng, (of_process, of_sample, of_run), works, by_place, by_trial, sustained) for n in range(runs)]
     whole: dict[str, Any] = {"asked": runs, "device": "NVIDIA H200", "fingerprint": FINGERPRINT, "variants": FORMS}
     return Trials(runs=tuple(made), **(whole | fields))
 
@@ -57,6 +58,7 @@ def _run(
     works: float,
     by_place: Callable[[int], float],
     by_trial: Callable[[int], float],
+    sustained: bool,
 ) -> Run:
     of_process, of_sample, of_run = errors
     samples: dict[tuple[str, str], list[tuple[float, ...]]] = {}
@@ -79,19 +81,20 @@ def _run(
                           of=CALLS, samples_ms=times)
                 )  # fmt: skip
     return Run(
-        records=tuple(_record(number, *key, tuple(parts)) for key, parts in samples.items()),
+        records=tuple(_record(number, *key, tuple(parts), sustained) for key, parts in samples.items()),
         control=ControlTimes(kernel="made up", samples_ms={name: tuple(parts) for name, parts in control.items()}),
         places=tuple(places),
         seconds=38.0,
     )
 
 
-def _record(number: int, variant: str, workload: str, parts: Parts) -> Record:
+def _record(number: int, variant: str, workload: str, parts: Parts, sustained: bool) -> Record:
     middle = float(np.median(parts))
+    taken = timing(middle, variant, ratio=middle / WORKLOADS[workload], samples_ms=parts)
     return record(
         variant,
         workload,
-        timings={BURST: timing(middle, variant, ratio=middle / WORKLOADS[workload], samples_ms=parts)},
+        timings={BURST: taken, SUSTAINED: taken} if sustained else {BURST: taken},
         telemetry={BURST: Telemetry(sm_clock_mhz=1980.0, power_w=150.0 + number, temperature_c=41.0)},
         cupti=Cupti(events_ms=1.002, kernels_ms=0.99, span_ms=1.0),
         energy_mj=None,

@@ -128,6 +128,42 @@ def test_a_good_harness_has_hardly_a_false_positive_and_decides(good: Trials) ->
     assert found.half_width == pytest.approx(0.0012, abs=0.0004)
 
 
+def test_the_same_is_asked_of_sustained_times_where_the_trials_have_them(good: Trials) -> None:
+    assert certify(good, None, {}).sustained is None
+    loaded = made_up(sustained=True, of_process=0.002)
+    found = certify(loaded, None, {})
+    assert found.sustained
+    assert (found.sustained.same.count, found.sustained.independent.within.of) == (found.same.count, 3)
+    assert found.sustained.same.significant <= 0.02 * found.same.count
+    by_percent = {one.percent: one for one in found.sustained.detection}
+    assert [by_percent[2.0].rate, by_percent[5.0].rate] == [1.0, 1.0]
+    assert by_percent[0.5].rate == 0.0  # smaller changes of a sustained time are not significant
+    assert by_percent[2.0].truth["torch_flash"] == pytest.approx(1.02, abs=0.002)
+    summary = to_json(found)["sustained"]
+    assert summary["tables"]["within_sessions"]["of"] == 3
+    assert summary["detection"]["2"]["found_rate"] == 1.0
+    erring = certify(made_up(sustained=True, of_run=0.02), None, {}).sustained
+    assert erring
+    assert erring.same.significant > 0.2 * erring.same.count
+
+
+def test_forms_that_were_not_measured_have_no_row() -> None:
+    few = {name: form for name, form in FORMS.items() if form.percent in (0.0, 1.0) and not form.twin}
+    whole = made_up(runs=3)
+    runs = tuple(
+        msgspec.structs.replace(
+            run,
+            records=tuple(one for one in run.records if one.variant in few),
+            places=tuple(one for one in run.places if one.variant in few),
+        )
+        for run in whole.runs
+    )
+    found = certify(msgspec.structs.replace(whole, runs=runs, variants=few), None, {})
+    counts = {one.percent: one.total.count for one in found.detection if one}
+    assert (counts[0.5], counts[5.0]) == (0, 0)
+    assert counts[1.0] > 0
+
+
 def test_a_harness_that_does_not_know_its_error_is_found_out(noisy: Trials) -> None:
     found = compared(noisy)
     assert found.significant > 0.2 * found.count

@@ -170,7 +170,7 @@ def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
     certificate = facts(this=dataclasses.replace(FLUX, study="certificate", measures="trials"))
     assert (certificate["workloads"], certificate["regimes"]) == (
         "flux1-1024px-t128 flux1-1024px-t384 flux1-1024px-t512",
-        "burst",
+        "burst sustained",
     )
     broken = facts(python="/missing/python")
     assert str(broken["way"]).startswith("none: FLUXBENCH_PYTHON must be a working Python")

@@ -44,14 +44,17 @@ def test_what_runs_differ_by_is_in_every_error() -> None:
     assert widened(Effect(0.1, math.inf, 0), runs) == Effect(0.1, math.inf, 0)
 
 
-def test_variances_are_drawn_to_their_mean_but_one_far_beyond_the_others() -> None:
+def test_variances_are_drawn_to_the_mean_of_all_but_the_largest_twentieth_and_not_from_far_beyond() -> None:
     values = [float(value) for value in np.random.default_rng(0).chisquare(4, 39) / 4]
-    drawn = moderated([Variance(value, 4) for value in [*values, 400.0]])
+    drawn = moderated([Variance(value, 4) for value in [*values, 400.0]], apart=True)
     weight = 4 / drawn[0].df
     assert [one.value for one in drawn[:39]] == pytest.approx(
-        [weight * value + (1 - weight) * np.mean(values) for value in values]
+        [weight * value + (1 - weight) * np.mean(sorted(values)[:38]) for value in values]
     )
     assert drawn[39] == Variance(400.0, 4)
+    drawn = moderated([Variance(value, 4) for value in [*values, 400.0]])
+    weight = 4 / drawn[0].df
+    assert drawn[39].value == pytest.approx(weight * 400 + (1 - weight) * np.mean(sorted([*values, 400.0])[:38]))
     unknown = Variance(0.0, 0)
     assert moderated([unknown, Variance(1.0, 4)]) == [unknown, Variance(1.0, 4)]
 

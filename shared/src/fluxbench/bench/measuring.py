@@ -201,7 +201,7 @@ def _run(
                     processes=PROCESSES,
                     most=most,
                     sustained=SUSTAINED in study.measures,
-                    probe=SUSTAINED in study.measures,
+                    probe=SUSTAINED in study.measures and cell.measures == "variants",
                     lock=device_lock(device, settings),
                     compiled=str(compiled),
                 )

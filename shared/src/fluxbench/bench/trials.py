@@ -24,26 +24,31 @@ from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.variants import slowed
 
-RUNS = 20  # pairs of them that share no run are the independent tables
-FULL = 3  # of these, the first, in which the slowed forms are measured too; the others take a third of the time
+FULL = 2  # runs, the first, in which slowed forms are measured too
+_PERCENT = (0.0, 1.0, 2.0)  # the forms that take part; a form costs 3 s of the device in each process
 FILE = "trials.json"
 
 
 def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     """Measure the forms of a cell's variants in several runs of fresh processes, and write `trials.json`.
 
-    The slowed ones take part in the first `FULL` runs, the unslowed ones in all.
+    The slowed ones take part in the first `FULL` runs, the unslowed ones in all; pairs of runs that share none are the
+    independent tables.
 
     A run is one of `measuring.measure`, of which there are fewer where the cell's time would not suffice. The file
     holds the fingerprint, what each variant is, and by run: the records less the fingerprint, the control kernel's
     times, and what `places` yields.
     """
     device = detect.detect()
-    names = dependencies.measured_variants(cell)
+    names = [
+        name
+        for name in dependencies.measured_variants(cell)
+        if _form(name)["percent"] in _PERCENT and not _form(name)["twin"]
+    ]
     workloads = studies.find(cell.study).workloads_on(device, settings)
     deadline = deadline_of(started, settings)
     unslowed = [name for name in names if not _form(name)["percent"]]
-    orders = [*_rotated(names, FULL), *_rotated(unslowed, RUNS - FULL)]
+    orders = [*_rotated(names, FULL), *_rotated(unslowed, max(0, settings.runs - FULL))][: settings.runs]
     progress.say(steps=PROCESSES * len(workloads) * sum(map(len, orders)))
     runs: list[dict[str, Any]] = []
     seconds = 0.0
@@ -56,7 +61,7 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
         seconds = time.monotonic() - began
         runs.append(_run(found, collected, seconds))
         passed = sum(record.status is Status.PASSED for record in found)
-        print(f"run {number + 1} of {RUNS}: {seconds:.0f} s, {passed} of {len(found)} records PASSED")
+        print(f"run {number + 1} of {settings.runs}: {seconds:.0f} s, {passed} of {len(found)} records PASSED")
         for reason in dict.fromkeys(f"{record.status}: {record.reason}" for record in found if record.reason):
             print(f"  {reason}")
         if not passed:
@@ -64,7 +69,7 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     lines = ",\n".join(json.dumps(run, allow_nan=False) for run in runs)
     head = {
         "schema": SCHEMA,
-        "asked": RUNS,
+        "asked": settings.runs,
         "device": device.name,
         "fingerprint": dict(dependencies.of(cell, device, settings)),
         "variants": {name: _form(name) for name in names},

@@ -8,6 +8,7 @@
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
 | `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
+| `FLUXBENCH_RUNS` | how many runs the certificate's trials have, 10 by default |
 | `FLUXBENCH_CACHE` | where environments are kept; `.cache/` of the repository by default |
 """
 
@@ -33,6 +34,7 @@ class Settings:
     workloads: tuple[str, ...] = ()
     all: bool = False
     cell_limit_s: float | None = None
+    runs: int = 10
 
     @classmethod
     def load(cls) -> Settings:
@@ -53,7 +55,11 @@ class Settings:
         limit = os.environ.get("FLUXBENCH_CELL_LIMIT_S")
         if limit and not re.fullmatch(r"[1-9]\d*", limit):
             raise SetupError(f"FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got {limit!r}")
+        runs = os.environ.get("FLUXBENCH_RUNS")
+        if runs and not re.fullmatch(r"[1-9]\d{0,3}", runs):
+            raise SetupError(f"FLUXBENCH_RUNS must be a whole number of runs, got {runs!r}")
         return cls(
+            runs=int(runs) if runs else cls.runs,
             root=root,
             cache=Path(os.environ.get("FLUXBENCH_CACHE") or root / ".cache"),
             python=python,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fluxbench.analysis.certificate.certificate import Certificate
+from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
 from fluxbench.analysis.certificate.judging import PERCENT
 from fluxbench.core.formatting import number, percent
 from fluxbench.records.schema import BURST, SUSTAINED
+from fluxbench.stats.proportions import upper_bound
 from fluxbench.stats.significance import Verdict
 
 # The targets, of an H200, as shares; and the numbers of comparisons below which a rate says too little.
@@ -35,6 +36,8 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
     """Yield the questions, in the order of the table."""
     yield from _agreement(certificate)
     yield from _detection(certificate)
+    if certificate.sustained:
+        yield from _under_load(certificate.sustained)
     yield _position(certificate)
     ratios = certificate.ratio_differences
     runs = certificate.conditions.runs if certificate.conditions else 0
@@ -103,6 +106,37 @@ def _detection(certificate: Certificate) -> Iterator[Line]:
             of=f"{count:,} comparisons",
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
             met="-" if least is None else _met(rate, least.__le__, enough=count >= _INJECTED),
+        )
+
+
+def _under_load(found: UnderLoad) -> Iterator[Line]:
+    """Yield the same of sustained times; tables of one session and of two together, since they share no run."""
+    of, called = (
+        sum(getattr(one, name) for one in (found.independent.within, found.independent.between))
+        for name in ("of", "called")
+    )
+    yield Line(
+        question="A/A, sustained: tables with a false positive",
+        answer=f"{called} of {of}; at most {percent(upper_bound(called, of))}" if of else _NOT_MEASURED,
+        of=f"disjoint pairs of runs, {len(found.independent.sessions)} sessions; 95% upper limit",
+    )
+    wrong, count = found.same.rate(Verdict.FASTER, Verdict.SLOWER), found.same.count
+    yield Line(
+        question="A/A, sustained: false positives",
+        answer=rate_text(wrong),
+        of=f"{count:,} comparisons",
+        target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
+        met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=count >= _COMPARISONS),
+    )
+    for slowdown in found.detection:
+        least = DETECTED_AT_LEAST.get(slowdown.percent)
+        truths = sorted(slowdown.truth.values())
+        yield Line(
+            question=f"a slowdown of {slowdown.percent:g}% is detected, sustained",
+            answer=rate_text(slowdown.rate),
+            of=f"{slowdown.total.count:,} comparisons; truly {_share(truths[0] - 1)} to {_share(truths[-1] - 1)}",
+            target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
+            met="-" if least is None else _met(slowdown.rate, least.__le__, enough=slowdown.total.count >= _INJECTED),
         )
 
 

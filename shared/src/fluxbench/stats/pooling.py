@@ -25,6 +25,7 @@ from fluxbench.stats.variances import Variance, alike, total
 Levels = NDArray[np.float64]  # [workloads, processes]: logarithms of a variant's times, of one side
 _OUTLYING = 0.05  # the chance that any process of an unchanged page is called outlying
 _ONE_SIDED = 1.645  # the normal distribution exceeds it in 5% of cases
+_TRIMMED = 0.05  # the share of the largest variances that does not count for the prior's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,17 +39,18 @@ class Outlier:
 
 
 def effects(
-    variants: Sequence[tuple[Levels, Levels]], between: Sequence[BetweenRuns]
+    variants: Sequence[tuple[Levels, Levels]], between: Sequence[BetweenRuns], *, apart: bool = False
 ) -> tuple[list[VariantEffects], list[Outlier]]:
     """Return the effects of each variant, after minus before, and the outlying processes, which are left out of them.
 
     Whether such a process is a fault or the kernel's own is not known: the error holds by how much leaving it out moves
     the effect, so that only a clearly larger change is significant. The two sides of a variant must have the same
     workloads; `between` has one entry a variant. Effects without degrees of freedom (one process a side) have an
-    infinite error.
+    infinite error. With `apart`, a variant whose spread is far beyond that of the others is left to itself, see
+    `moderated`.
     """
     kept, outliers = _without_outliers(variants)
-    means, rests = _moderated_spreads([spread(sides) for sides in kept])
+    means, rests = _moderated_spreads([spread(sides) for sides in kept], apart=apart)
     moved = [0.0] * len(kept)
     for one in outliers:
         moved[one.variant] += (one.log_ratio / variants[one.variant][one.side].shape[1]) ** 2
@@ -91,27 +93,31 @@ def widened(effect: Effect, runs: BetweenRuns) -> Effect:
     return Effect(effect.log_ratio, math.sqrt(whole.value), whole.df)
 
 
-def _moderated_spreads(spreads: Sequence[tuple[Variance, Variance]]) -> tuple[list[Variance], list[Variance]]:
+def _moderated_spreads(
+    spreads: Sequence[tuple[Variance, Variance]], *, apart: bool = False
+) -> tuple[list[Variance], list[Variance]]:
     """Return both variances of each variant, moderated.
 
     A variant whose rest is large differs more between processes too (on an H200 the logarithms correlate by 0.5, with a
     slope of 1), so what is common to the variants is how many times the rest the other variance is.
     """
-    rests = moderated([rest for _, rest in spreads])
+    rests = moderated([rest for _, rest in spreads], apart=apart)
     known = [rest.value for rest in rests if rest.value]
     scales = [rest.value / fmean(known) if rest.value else 1.0 for rest in rests]
     own = [Variance(mean.value / scale, mean.df) for (mean, _), scale in zip(spreads, scales, strict=True)]
-    means = [Variance(one.value * scale, one.df) for one, scale in zip(moderated(own), scales, strict=True)]
+    means = [
+        Variance(one.value * scale, one.df) for one, scale in zip(moderated(own, apart=apart), scales, strict=True)
+    ]
     return means, rests
 
 
-def moderated(variances: Sequence[Variance]) -> list[Variance]:
+def moderated(variances: Sequence[Variance], *, apart: bool = False) -> list[Variance]:
     """Return the variances, each drawn towards what is common to all (Smyth, 2004, section 3).
 
-    One without degrees of freedom stays unknown, and one far beyond the others (`variances.alike`) its own: a kernel
-    that is tuned anew in each process says nothing of the others, nor they of it.
+    One without degrees of freedom stays unknown. With `apart`, one far beyond the others (`variances.alike`) stays its
+    own: a kernel that takes one of several sustained times, a new one in each process, says nothing of the others.
     """
-    usual = alike(variances)
+    usual = alike(variances) if apart else [one for one in variances if one.df]
     scale, prior = _prior([one for one in usual if one.value])
     total = math.fsum(one.df for one in usual)
     kept = {id(one) for one in usual}
@@ -129,8 +135,8 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
 
     The degrees of freedom are those of Smyth's section 6.2: the logarithm of a variance of d degrees of freedom has the
     variance trigamma(d / 2), and the excess over that is trigamma(prior / 2). Here of the excess's upper 95% limit,
-    since a prior that is too sure gives false positives. The prior's variance is the mean: Smyth's, which fits the mean
-    of the logarithms, is too small for the variants with the widest spread.
+    since a prior that is too sure gives false positives. The prior's variance is the mean of all but the largest
+    twentieth: Smyth's, which fits the mean of the logarithms, is too small for the variants with the widest spread.
     """
     if len(variances) < 2:
         return 0.0, 0.0
@@ -138,7 +144,8 @@ def _prior(variances: Sequence[Variance]) -> tuple[float, float]:
     logs = [math.log(one.value) - _digamma(h) + math.log(h) for one, h in zip(variances, halves, strict=True)]
     scatter = variance(logs) * (1 + _ONE_SIDED * math.sqrt(2 / (len(logs) - 1)))
     excess = scatter - fmean(map(_trigamma, halves))
-    return fmean(one.value for one in variances), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
+    kept = sorted(one.value for one in variances)[: len(logs) - math.floor(_TRIMMED * len(logs))]
+    return fmean(kept), 2 * _inverse_trigamma(excess) if excess > 0 else math.inf
 
 
 def spread(sides: Sequence[Levels]) -> tuple[Variance, Variance]:

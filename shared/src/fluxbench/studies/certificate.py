@@ -9,5 +9,5 @@ STUDY = Study(
         "any": ("flux1-1024px-t128", "flux1-1024px-t384", "flux1-1024px-t512"),
     },
     references=("torch_flash", "torch_efficient", "torch_math"),
-    measures=("burst",),
+    measures=("burst", "sustained"),
 )

@@ -15,6 +15,7 @@ from fluxbench.analysis.certificate.position import Effect
 from fluxbench.analysis.certificate.reruns import Reruns
 from fluxbench.analysis.certificate.tables import Independent, independent
 from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.model import Comparison
 from fluxbench.records.schema import BURST, SUSTAINED
 
 
@@ -35,6 +36,15 @@ class Conditions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnderLoad:
+    """The same questions of sustained times; none where the trials have no such times."""
+
+    independent: Independent
+    same: Tally
+    detection: tuple[Detected, ...]  # of `PERCENT`, those that were measured
+
+
+@dataclass(frozen=True, kw_only=True)
 class Certificate:
     """All that the certificate is made of. Rates and differences are shares; None is what could not be measured."""
 
@@ -44,6 +54,7 @@ class Certificate:
     pairs_of_runs: int
     device_significant: int  # of these pairs, those in which the control kernel's change was significant
     detection: tuple[Detected | None, ...]  # one for each of `PERCENT`
+    sustained: UnderLoad | None
     position: tuple[Effect, ...]  # those with a known noise
     reruns: Reruns | None
     event_us: float | None
@@ -108,12 +119,25 @@ def certify(
         pairs_of_runs=len(compared),
         device_significant=sum(bool(one.device and one.device.significant) for one in compared),
         detection=tuple(judging.detected(trials, percent) if trials else None for percent in PERCENT),
+        sustained=_under_load(trials, [*earlier, trials], compared) if trials else None,
         position=tuple(one for one in position.effects(trials) if math.isfinite(one.noise)) if trials else (),
         reruns=reruns,
         event_us=rates.get("event_us"),
         missing={},
     )
     return dataclasses.replace(certificate, missing=_missing(certificate, rates))
+
+
+def _under_load(trials: Trials, sessions: Sequence[Trials], compared: Sequence[Comparison]) -> UnderLoad | None:
+    same = judging.tally((row for one in compared for row in one.rows), regime=SUSTAINED)
+    if not same.count:
+        return None
+    detection = (judging.detected(trials, percent, SUSTAINED) for percent in PERCENT)
+    return UnderLoad(
+        independent=independent(sessions, SUSTAINED),
+        same=same,
+        detection=tuple(one for one in detection if one.total.count),
+    )
 
 
 def _missing(certificate: Certificate, rates: Mapping[str, Any]) -> dict[str, str]:

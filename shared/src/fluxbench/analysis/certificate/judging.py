@@ -10,15 +10,15 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
 
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison, Measured, Row
-from fluxbench.records.schema import Record
-from fluxbench.stats.significance import Verdict
+from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.stats.significance import Change, Verdict
 
 PERCENT = (0.5, 1.0, 2.0, 5.0)  # the injected slowdowns
 
@@ -76,18 +76,24 @@ class Tally:
         return sum(self.verdicts[one] for one in which) / self.count if self.count else None
 
 
-def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row: 1.0) -> Tally:
+def change_of(row: Row, regime: str) -> Change | None:
+    """Return the change of a row in a regime; the one in burst is normalized to control where that was timed."""
+    return row.sustained if regime == SUSTAINED else row.judged
+
+
+def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row: 1.0, regime: str = BURST) -> Tally:
     """Count the verdicts on rows, whose true ratio `truth` returns, None where it is unknown."""
     verdicts = dict.fromkeys(Verdict, 0)
     missing, covered, widths = 0, 0, []
     for row in rows:
-        if row.judged is None:
+        change = change_of(row, regime)
+        if change is None:
             missing += 1
             continue
-        verdicts[row.judged.verdict] += 1
+        verdicts[change.verdict] += 1
         expected = truth(row)
-        covered += expected is not None and row.judged.low <= expected <= row.judged.high
-        widths.append((row.judged.high - row.judged.low) / 2)
+        covered += expected is not None and change.low <= expected <= change.high
+        widths.append((change.high - change.low) / 2)
     finite = [width for width in widths if math.isfinite(width)]
     return Tally(verdicts=verdicts, covered=covered, half_width=median(finite) if finite else None, missing=missing)
 
@@ -99,17 +105,29 @@ def a_a(trials: Trials) -> list[Comparison]:
 
 
 def injected(
-    trials: Trials, base: str, percent: float, workload: str | None = None, *, twin: bool = False
+    trials: Trials,
+    base: str,
+    percent: float,
+    workload: str | None = None,
+    *,
+    twin: bool = False,
+    regime: str = BURST,
 ) -> list[float]:
-    """Return the true ratios: of a slowed variant's median to that of `plus_0`, for each process and workload."""
+    """Return the true ratios: of a slowed variant's time to that of `plus_0`, for each process and workload.
+
+    A time is a process's median in burst, and its mean sustained. Nothing where the form was not measured.
+    """
+    if not trials.has(base, percent, twin=twin):
+        return []
+    middle = fmean if regime == SUSTAINED else median
     plain, slower = trials.variant(base, 0.0), trials.variant(base, percent, twin=twin)
     ratios = []
     for run in trials.runs:
-        times = {(r.variant, r.workload.name): r.burst.samples_ms for r in run.records if r.burst}
+        times = {(r.variant, r.workload.name): r.timings[regime].samples_ms for r in run.records if regime in r.timings}
         for variant, name in times:
             if variant == plain and (slower, name) in times and workload in (None, name):
                 pairs = zip(times[plain, name], times[slower, name], strict=True)
-                ratios += [median(after) / median(before) for before, after in pairs]
+                ratios += [middle(after) / middle(before) for before, after in pairs]
     return ratios
 
 
@@ -128,7 +146,7 @@ class Detected:
         return self.total.rate(Verdict.SLOWER)
 
 
-def detected(trials: Trials, percent: float) -> Detected:
+def detected(trials: Trials, percent: float, regime: str = BURST) -> Detected:
     """Return the verdicts on one slowdown, in comparisons of each run in which it was measured with each other one.
 
     Before is any run, after any other in which one variant of the table is slower and all others are as they were.
@@ -136,7 +154,7 @@ def detected(trials: Trials, percent: float) -> Detected:
     numbers = range(len(trials.runs))
     plain_sides = [as_measured(trials, number) for number in numbers]
     by_base: dict[str, list[Row]] = {}
-    for base in trials.bases:
+    for base in (base for base in trials.bases if trials.has(base, percent)):
         plain = trials.variant(base, 0.0)
         slower = trials.variant(base, percent)
         slowed = {
@@ -152,16 +170,20 @@ def detected(trials: Trials, percent: float) -> Detected:
             if row.variant == plain
         ]
     cases = {(base, row.workload) for base, rows in by_base.items() for row in rows}
-    truths = {case: median(ratios) for case in cases if (ratios := injected(trials, case[0], percent, case[1]))}
+    truths = {
+        case: median(ratios) for case in cases if (ratios := injected(trials, case[0], percent, case[1], regime=regime))
+    }
 
     def truth(row: Row) -> float | None:
         return truths.get((trials.variants[row.variant].base, row.workload))
 
     return Detected(
         percent=percent,
-        total=tally((row for rows in by_base.values() for row in rows), truth),
-        by_base={base: tally(rows, truth) for base, rows in by_base.items()},
-        truth={base: median(ratios) for base in trials.bases if (ratios := injected(trials, base, percent))},
+        total=tally((row for rows in by_base.values() for row in rows), truth, regime),
+        by_base={base: tally(rows, truth, regime) for base, rows in by_base.items()},
+        truth={
+            base: median(ratios) for base in trials.bases if (ratios := injected(trials, base, percent, regime=regime))
+        },
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from fluxbench.analysis.certificate.certificate import Certificate
+from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
 from fluxbench.analysis.certificate.judging import PERCENT, Detected
 from fluxbench.analysis.certificate.tables import Tables
 from fluxbench.records.schema import BURST, SUSTAINED
@@ -38,6 +38,7 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
             level: {"trials": one.total.count if one else 0, "found_rate": one.rate if one else None}
             for level, one in levels.items()
         },
+        **({"sustained": _sustained(certificate.sustained)} if certificate.sustained else {}),
         "position_effect_max": certificate.position_effect,
         "rerun_ratio_max_difference": certificate.rerun_difference(BURST),
         "rerun_ratio_max_difference_sustained": certificate.rerun_difference(SUSTAINED),
@@ -46,6 +47,25 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
         "measured_at": certificate.measured_at,
         "fingerprint": dict(trials.fingerprint) if trials else {},
         "beside": _beside(certificate, levels),
+    }
+
+
+def _sustained(found: UnderLoad) -> dict[str, Any]:
+    return {
+        "tables": {
+            "within_sessions": _tables(found.independent.within),
+            "between_sessions": _tables(found.independent.between),
+        },
+        "a_a": {
+            "comparisons": found.same.count,
+            "false_verdict_rate": found.same.rate(Verdict.FASTER, Verdict.SLOWER),
+            "undecided_rate": found.same.rate(Verdict.UNDECIDED),
+            "half_interval_median": found.same.half_width,
+        },
+        "detection": {
+            f"{one.percent:g}": {"trials": one.total.count, "found_rate": one.rate, **_detected(one)}
+            for one in found.detection
+        },
     }
 
 

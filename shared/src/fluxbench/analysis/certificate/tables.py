@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.analysis.certificate import trials
-from fluxbench.analysis.certificate.judging import as_measured
+from fluxbench.analysis.certificate.judging import as_measured, change_of
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison
 from fluxbench.records.fingerprint import PACKAGE
-from fluxbench.records.schema import RecordError
+from fluxbench.records.schema import BURST, RecordError
 from fluxbench.stats.proportions import upper_bound
 
 
@@ -47,8 +47,8 @@ class Independent:
     between: Tables
 
 
-def independent(sessions: Sequence[Trials]) -> Independent:
-    """Return the verdicts on disjoint pairs of runs: all runs count, and none is replaced."""
+def independent(sessions: Sequence[Trials], regime: str = BURST) -> Independent:
+    """Return the verdicts on disjoint pairs of runs in a regime: all runs count, and none is replaced."""
     return Independent(
         sessions=tuple(
             Session(
@@ -58,8 +58,10 @@ def independent(sessions: Sequence[Trials]) -> Independent:
             )
             for one in sessions
         ),
-        within=_tables(pair for one in sessions for pair in _within(one)),
-        between=_tables(pair for two in zip(sessions[::2], sessions[1::2], strict=False) for pair in _between(*two)),
+        within=_tables((pair for one in sessions for pair in _within(one)), regime),
+        between=_tables(
+            (pair for two in zip(sessions[::2], sessions[1::2], strict=False) for pair in _between(*two)), regime
+        ),
     )
 
 
@@ -101,7 +103,6 @@ def _between(before: Trials, after: Trials) -> Iterator[Comparison]:
         yield compare(as_measured(before, number), as_measured(after, number))
 
 
-def _tables(comparisons: Iterable[Comparison]) -> Tables:
-    compared = [one for one in comparisons if one.compared]
-    called = [one for one in compared if any(row.judged and row.judged.significant for row in one.rows)]
-    return Tables(of=len(compared), called=len(called))
+def _tables(comparisons: Iterable[Comparison], regime: str) -> Tables:
+    changes = [[change for row in one.rows if (change := change_of(row, regime))] for one in comparisons]
+    return Tables(of=sum(map(bool, changes)), called=sum(any(change.significant for change in one) for one in changes))

@@ -80,6 +80,10 @@ class Trials(Struct, frozen=True, kw_only=True):
         """Return the variant that is a base slowed by so much. Raises `KeyError` where there is none."""
         return {(form.base, form.percent, form.twin): name for name, form in self.variants.items()}[base, percent, twin]
 
+    def has(self, base: str, percent: float, *, twin: bool = False) -> bool:
+        """Whether a base was slowed by so much."""
+        return Form(base=base, percent=percent, twin=twin) in self.variants.values()
+
 
 def read_file(path: Path) -> Trials:
     """Return the trials that a file holds. Raises `OSError`, and `RecordError` where it is damaged."""

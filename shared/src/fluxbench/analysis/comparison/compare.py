@@ -18,10 +18,10 @@ from fluxbench.analysis.comparison.model import CellKey, Comparison, Measured, M
 from fluxbench.analysis.comparison.notes import note_of
 from fluxbench.analysis.comparison.page import Sides, changes
 from fluxbench.records import fingerprint
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import Status
 
-_SUSTAINED_LEAST = 0.01  # smaller sustained changes are not significant: fresh runs of one kernel differ by 0.7%
+_SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
 
 _Records = Mapping[RowKey, Record]
 
@@ -41,7 +41,7 @@ def compare(before: Measured, after: Measured) -> Comparison:
     beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
     alone, _, _ = changes(times, between)
-    sustained, _, _ = changes(_sustained(compared), between, least=_SUSTAINED_LEAST)
+    sustained, _, _ = changes(_sustained(compared), between, least=_SUSTAINED_LEAST, apart=True)
     rows = [
         Row(
             notebook=key[0],
@@ -82,10 +82,14 @@ def _levels(old: Record, new: Record) -> Sides:
 
 def _sustained(compared: Mapping[RowKey, tuple[Record, Record]]) -> dict[RowKey, Sides]:
     return {
-        key: (levels_of_means(old.sustained.samples_ms), levels_of_means(new.sustained.samples_ms))
+        key: (_middles(old.sustained), _middles(new.sustained))
         for key, (old, new) in compared.items()
         if old.burst and old.sustained and new.sustained
     }
+
+
+def _middles(timing: Timing) -> tuple[float, ...]:
+    return (levels_of_means if timing.statistic == "mean" else levels)(timing.samples_ms)
 
 
 def _mixture(old: _Records, new: _Records, cell: CellKey) -> Mixture | None:

@@ -20,11 +20,12 @@ def changes(
     device: Effect | None = None,
     *,
     least: float = 0.0,
+    apart: bool = False,
 ) -> tuple[dict[RowKey, Change], Change | None, tuple[OutlyingProcess, ...]]:
     """Return the change of each row, that of the device, which is one more variant of the page, and what is outlying.
 
     Rows of a variant in a cell belong together where they have equally many processes. No change is significant up to
-    `least`, a share.
+    `least`, a share. `apart` is as in `pooling.effects`.
     """
     groups: dict[tuple[str, str, str, int, int], list[RowKey]] = {}
     for key, (before, after) in rows.items():
@@ -32,6 +33,7 @@ def changes(
     found, outliers = effects(
         [tuple(np.array([rows[key][side] for key in keys]) for side in (0, 1)) for keys in groups.values()],  # type: ignore[misc]
         [between[which[:2]] for which in groups],
+        apart=apart,
     )
     of_device = [VariantEffects(mean=device, departures=(), rows=(device,))] if device else []
     judged = judge([*found, *of_device], least=least)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fluxbench.analysis.certificate.judging import Tally, a_a, tally
+from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.model import Comparison
+from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.report.blocks import Block, Column, Row, Table
 from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, missing, trials_of
 from fluxbench.report.results import Results
@@ -12,34 +17,38 @@ _NUMBERS = ("compared", "false positives", "undecided", "CI coverage", "CI half-
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return the comparisons of each run with each later one, between which nothing changed."""
+    """Return the comparisons of each run with each later one, between which nothing changed, by regime."""
     trials = trials_of(results)
     if trials is None:
         return NO_TRIALS
     comparisons = a_a(trials)
+    sustained = any(row.sustained for comparison in comparisons for row in comparison.rows)
+    return [_table(trials, comparisons, regime) for regime in (BURST, SUSTAINED)[: 1 + sustained]]
+
+
+def _table(trials: Trials, comparisons: Sequence[Comparison], regime: str) -> Table:
     compared = [row for comparison in comparisons for row in comparison.rows]
     workloads = dict.fromkeys(row.workload for row in compared)
     rows = []
     for base in trials.bases:
         for workload in workloads:
             case = [row for row in compared if (trials.variants[row.variant].base, row.workload) == (base, workload)]
-            rows.append(Row((base, workload, *_cells(tally(case)))))
-    total = tally(compared)
+            rows.append(Row((base, workload, *_cells(tally(case, regime=regime)))))
+    total = tally(compared, regime=regime)
     significant = sum(bool(comparison.device and comparison.device.significant) for comparison in comparisons)
     notes = [
         f"{len(comparisons)} pairs of {len(trials.runs)} runs ({trials.processes} fresh processes); in each pair "
         f"{len(trials.unslowed)} variants that did not change, judged as one table. Pairs share runs, so the "
-        "comparisons are not independent; the runs are. Burst times, normalized to control.",
-        f"The control kernel's own change was significant in {significant} of the pairs.",
+        "comparisons are not independent; the runs are. "
+        + ("Sustained times." if regime == SUSTAINED else "Burst times, normalized to control."),
+        f"The control kernel's own change was significant in {significant} of the pairs." if regime == BURST else "",
         missing(total),
     ]
-    return [
-        Table(
-            columns=[Column("kernel", left=True), Column("workload", left=True), *map(Column, _NUMBERS)],
-            rows=[*rows, Row(("all", "", *_cells(total)))],
-            notes=[" ".join(filter(None, notes))],
-        )
-    ]
+    return Table(
+        columns=[Column("kernel", left=True), Column("workload", left=True), *map(Column, _NUMBERS)],
+        rows=[*rows, Row(("all", "", *_cells(total)))],
+        notes=[" ".join(filter(None, notes))],
+    )
 
 
 def _cells(of: Tally) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from statistics import median
 from fluxbench.analysis.certificate.judging import PERCENT, Tally, a_a, detected, injected
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.core.formatting import percent
+from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.report.blocks import Block, Column, Row, Table
 from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, missing, trials_of
 from fluxbench.report.results import Results
@@ -16,28 +17,38 @@ _NUMBERS = ("true ratio", "compared", "detected", "faster", "CI coverage", "CI h
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return the verdicts on each slowdown, with what a comparison is and the truth that it rests on."""
+    """Return the verdicts on each slowdown, with what a comparison is and the truth that it rests on, by regime."""
     trials = trials_of(results)
     if trials is None:
         return NO_TRIALS
+    sustained = any(record.sustained for record in trials.records)
+    return [_table(trials, regime) for regime in (BURST, SUSTAINED)[: 1 + sustained]]
+
+
+def _table(trials: Trials, regime: str) -> Table:
     rows, unmeasured = [], ""
     for level in PERCENT:
-        slowdown = detected(trials, level)
+        slowdown = detected(trials, level, regime)
+        if not slowdown.by_base:
+            continue
         for base, of_base in slowdown.by_base.items():
             truth = f"{slowdown.truth[base]:.4f}" if base in slowdown.truth else "-"
             rows.append(Row((f"{level:g}%", base, truth, *_cells(of_base))))
         rows.append(Row((f"{level:g}%", "all", "", *_cells(slowdown.total))))
         unmeasured = unmeasured or missing(slowdown.total)
     columns = [Column("injected", left=True), Column("kernel", left=True), *map(Column, _NUMBERS)]
-    return [Table(columns, rows, notes=[" ".join(filter(None, [*_notes(trials), unmeasured]))])]
+    return Table(columns, rows, notes=[" ".join(filter(None, [*_notes(trials, regime), unmeasured]))])
 
 
-def _notes(trials: Trials) -> list[str]:
+def _notes(trials: Trials, regime: str) -> list[str]:
     rows = max((len(comparison.rows) for comparison in a_a(trials)), default=0)
     twins = [
-        f"{base} {median(ratios):.4f}" for base in trials.bases if (ratios := injected(trials, base, 0.0, twin=True))
+        f"{base} {median(ratios):.4f}"
+        for base in trials.bases
+        if (ratios := injected(trials, base, 0.0, twin=True, regime=regime))
     ]
     return [
+        f"{regime.capitalize()} times.",
         "A comparison: one run before, another after; after, one kernel of the table is slower, and all others are as "
         "they were. The slowdown is detected where the verdict on that kernel at one workload is slower. "
         f"{len(trials.runs)} runs ({trials.processes} fresh processes), each before and after each other: comparisons "
