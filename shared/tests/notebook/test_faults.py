@@ -126,7 +126,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     """Return a laboratory in which everything was built: not to be changed."""
     folder, apart = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("apart")
     program = apart / "uv"
-    program.write_text(f'#!/bin/sh\n"{sys.executable}" "$2"\nexit $?\n', encoding="utf-8")  # 128 + signal, as uv
+    program.write_text(f'#!/bin/sh\nshift; "{sys.executable}" "$@"\nexit $?\n', encoding="utf-8")  # 128 + signal, as uv
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as monkeypatch:
         clean(monkeypatch)

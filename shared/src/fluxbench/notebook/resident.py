@@ -19,7 +19,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fluxbench.notebook import orphans, supervisor
 
@@ -38,16 +37,16 @@ class Request:
 
 
 def serve(connection: socket.socket) -> Request | None:
-    """Start what is asked for until the other side is gone. Returns in each fork that is to run a cell, and then None."""
+    """Start what is asked for until the other side is gone, and return None; in a fork that is a cell, return its request."""
     supervisor.adopt_orphans()
     supervisors: dict[int, int] = {}  # descriptors of the processes, by their ids
     while True:
-        ready, _, _ = select.select([connection, *supervisors.values()], [], [])
+        ready, _, _ = select.select([connection.fileno(), *supervisors.values()], [], [])
         for pid in [pid for pid, descriptor in supervisors.items() if descriptor in ready]:
             os.close(supervisors.pop(pid))
             if os.waitpid(pid, 0)[1]:  # its cell killed it
                 orphans.kill(set(supervisors))
-        if connection not in ready:
+        if connection.fileno() not in ready:
             continue
         message, ends, _, _ = socket.recv_fds(connection, _LONGEST, 4)
         if not message:

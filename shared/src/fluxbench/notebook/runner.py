@@ -153,7 +153,8 @@ def watch(start: Callable[[Ends], Watched], limit_s: float, tick: Callable[[], N
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
         def pipe(*, inward: bool = False) -> tuple[FileIO, int]:
-            read, write = (open(end, mode, buffering=0) for end, mode in zip(os.pipe(), ("rb", "wb"), strict=True))
+            ends = os.pipe()
+            read, write = FileIO(ends[0], "r"), FileIO(ends[1], "w")
             own, other = (write, read) if inward else (read, write)
             ours.enter_context(own)
             return own, theirs.enter_context(other).fileno()
