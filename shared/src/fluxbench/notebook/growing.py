@@ -20,7 +20,7 @@ from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
-from fluxbench.notebook.schedule import Interrupted, Snapshot
+from fluxbench.notebook.schedule import Interrupted, Pending, Snapshot
 from fluxbench.notebook.store import Result
 from fluxbench.records import fingerprint, method
 
@@ -59,11 +59,10 @@ class GrowingPage:
     def write(self, snapshot: Snapshot) -> None:
         """Write the page as it is without drawing anything."""
         self._snapshot = snapshot
-        to_go = len(snapshot.pending.keys() & set(self._measuring))
         left = "" if snapshot.left_s is None else f", about {_minutes(snapshot.left_s)} left"
         now = utc(datetime.now(UTC).isoformat(timespec="seconds"))
         text = (
-            f"{len(self._measuring) - to_go} of {len(self._measuring)} measured{left}. This page of {now} is not "
+            f"{self._measured(snapshot)} measured{left}. This page of {now} is not "
             "finished, and loads itself again until it is."
         )
         self._write(snapshot, text, _RELOAD_S)
@@ -71,9 +70,11 @@ class GrowingPage:
     def stay(self) -> None:
         """Say on the page, where one was written, that its build ended before it was finished."""
         if self._snapshot:
-            to_go = len(self._snapshot.pending.keys() & set(self._measuring))
-            text = f"The build ended with {len(self._measuring) - to_go} of {len(self._measuring)} measured."
-            self._write(self._snapshot, text, None)
+            self._write(self._snapshot, f"The build ended with {self._measured(self._snapshot)} measured.", None)
+
+    def _measured(self, snapshot: Snapshot) -> str:
+        done = [cell_id for cell_id in self._measuring if cell_id not in snapshot.pending]
+        return f"{len(done)} of {len(self._measuring)}"
 
     def _write(self, snapshot: Snapshot, text: str, reload_s: int | None) -> None:
         from fluxbench.notebook.page.draw import Banner, draw  # which takes longer to load than all the rest
@@ -83,12 +84,14 @@ class GrowingPage:
             for cell_id, drawn in self._drawn.items()
             if cell_id in snapshot.pending
         }
-        failures = {**snapshot.failures, **snapshot.pending}
-        for cell_id in shown:
-            del failures[cell_id]
+        to_come = {cell_id: Pending() for cell_id in snapshot.pending if cell_id not in shown}
         with self._noting():
             draw(
-                self._place.document, {**snapshot.cells, **shown}, failures, self._output, banner=Banner(text, reload_s)
+                self._place.document,
+                {**snapshot.cells, **shown},
+                {**snapshot.failures, **to_come},
+                self._output,
+                banner=Banner(text, reload_s),
             )
 
     def _draw(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:

@@ -37,7 +37,7 @@ class Request:
 
 
 def serve(connection: socket.socket) -> Request | None:
-    """Start what is asked for until the other side is gone, and return None; in a fork that is a cell, return its request."""
+    """Start what is asked for until the other side is gone, and return None; return a cell's request in its fork."""
     supervisor.adopt_orphans()
     supervisors: dict[int, int] = {}  # descriptors of the processes, by their ids
     while True:

@@ -148,8 +148,6 @@ _ORPHANS = orphans.Orphans()  # being the parent of orphans is a state of the wh
 
 def watch(start: Callable[[Ends], Watched], limit_s: float, tick: Callable[[], None]) -> Ended:
     """Start a supervisor and return how its command ended. What it watches is killed where this raises."""
-    started = time.monotonic()
-    deadline = started + limit_s + _GRACE_S
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
         def pipe(*, inward: bool = False) -> tuple[FileIO, int]:
@@ -163,6 +161,8 @@ def watch(start: Callable[[Ends], Watched], limit_s: float, tick: Callable[[], N
         (stderr, stderr_end), (status, status_end) = pipe(), pipe()
         kept = {stdout: Kept(), stderr: Kept()}
         watcher = start(Ends(stdin=stdin_end, stdout=stdout_end, stderr=stderr_end, status=status_end))
+        started = time.monotonic()
+        deadline = started + limit_s + _GRACE_S
         try:
             theirs.close()
             _listen(watcher, kept, tick, deadline)

@@ -40,11 +40,8 @@ class NotRun:
     reason: str
 
 
-@dataclass(frozen=True)
 class Pending:
-    """A cell of a build that goes on is still to be run, or is running."""
-
-    is_running: bool
+    """Stands for a cell of a build that goes on and has not ended yet."""
 
 
 Failure = Result | NotRun
@@ -70,11 +67,11 @@ class Width:
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """How far a build is: every cell's freshness, what failed, what is still to come, and about how long it takes."""
+    """How far a build is: every cell's freshness, what failed, which are still to come, and about how long it takes."""
 
     cells: Mapping[str, Freshness]
     failures: Mapping[str, Failure]
-    pending: Mapping[str, Pending]
+    pending: Collection[str]
     left_s: float | None
     has_new_figures: bool  # whether something was measured since the page before
 
@@ -147,12 +144,10 @@ class Schedule:
 
     def snapshot(self) -> Snapshot:
         """Return how far the build is."""
-        waiting = {code.id: Pending(is_running=False) for code in self._waiting}
-        running = {one.code.id: Pending(is_running=True) for one in self._running.values()}
         return Snapshot(
             cells=dict(self._cells),
             failures=dict(self._failures),
-            pending=waiting | running,
+            pending={*(code.id for code in self._waiting), *(one.code.id for one in self._running.values())},
             left_s=self._times.left_s(),
             has_new_figures=self._has_new,
         )

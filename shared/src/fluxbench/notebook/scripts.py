@@ -22,7 +22,7 @@ from fluxbench.core.files import write_text
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document
 
-_LOCALE = threading.Lock()  # the locale is the whole process's
+_LOCALE, _LAUNCHERS = threading.Lock(), threading.Lock()  # the locale is the whole process's, a launcher several cells'
 _LAUNCH = """
 import runpy, sys
 del sys.argv[0]
@@ -53,7 +53,8 @@ def launcher(code: CodeCell, document: Document) -> Path | None:
     tools = {name: table for name, table in asked.get("tool", {}).items() if name != "fluxbench"}
     key = hashlib.sha256(json.dumps({**asked, "tool": tools}, sort_keys=True, default=str).encode()).hexdigest()[:12]
     path = document.scripts / f"_environment.{key}.py"  # no cell has such an id
-    return path if path.is_file() else _write(path, cell.block(code.code) + _LAUNCH)
+    with _LAUNCHERS:
+        return path.resolve() if path.is_file() else _write(path, cell.block(code.code) + _LAUNCH)
 
 
 def _write(path: Path, text: str) -> Path:

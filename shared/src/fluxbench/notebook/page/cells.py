@@ -61,7 +61,7 @@ def draw(
         failed=failed,
         stale=freshness.state is State.STALE and not pending,
         pending=pending,
-        note=_to_come(result, failure) if isinstance(failure, Pending) else _note(freshness, failure, failed=failed),
+        note=_to_come(result) if isinstance(failure, Pending) else _note(freshness, failure, failed=failed),
         display=Markup(shown.display) if shown and shown.display else None,
         stdout=shown.run.stdout if shown else "",
         logs=logs,
@@ -96,9 +96,8 @@ def _note(freshness: Freshness, failure: Failure | None, *, failed: bool) -> str
     return None
 
 
-def _to_come(result: Result | None, pending: Pending) -> str:
-    when = "This cell is running." if pending.is_running else "This cell is still to run."
-    return f"{when} What follows is {_last_good(result)}." if result else when
+def _to_come(result: Result | None) -> str:
+    return "This cell is still to run." + (f" What follows is {_last_good(result)}." if result else "")
 
 
 def _last_good(result: Result) -> str:

@@ -41,8 +41,8 @@ def draw(
     """Draw `<output>/<notebook>.html` with the folder `<notebook>/` beside it, and return the page's path.
 
     Both are written aside, where `finish(final, new)` may take over what the new folder keeps of the old one, and then
-    put in place. `failures`, `site` and `banner` are as of `render`. Raises `SetupError` as `exclusive.check_page` does,
-    and `OSError`; what was there before stays.
+    put in place. `failures`, `site` and `banner` are as of `render`. Raises `SetupError` as `exclusive.check_page`
+    does, and `OSError`; what was there before stays.
     """
     name = document.path.stem
     final, new, old = output / name, output / f".{name}.new", output / f".{name}.old"
