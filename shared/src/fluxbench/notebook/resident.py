@@ -8,6 +8,7 @@ cell, and answers with a descriptor of the supervisor's process. All of it ends 
 from __future__ import annotations
 
 import array
+import atexit
 import contextlib
 import gc
 import json
@@ -16,6 +17,7 @@ import runpy
 import select
 import socket
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,11 +118,23 @@ def main(descriptor: str) -> None:
     _import()
     request = serve(connection)
     if request:
-        with contextlib.suppress(OSError):
-            os.nice(_NICE)
+        _give_way()
         os.environ.update(request.variables)
         sys.argv[:] = [request.script]
         runpy.run_path(request.script, run_name="__main__")
+        if threading.active_count() == 1:  # tearing down all that was imported would take longer than many a cell
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+
+
+def _give_way() -> None:
+    """Leave the cores to what measures; Linux may weigh whole sessions against each other, and then that is set too."""
+    with contextlib.suppress(OSError):
+        os.nice(_NICE)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(_NICE), encoding="ascii")
 
 
 if __name__ == "__main__":
