@@ -94,7 +94,7 @@ ANEW = $(if $(wildcard .venv/broken),--no-cache)
 .venv/ready: $(LOCKS)/uv.txt $(LOCKS)/tools.txt shared/pyproject.toml
 	$(PYTHON) -m venv --clear --without-pip .venv
 	$(PYTHON) -m pip -q --python $(BIN)/python install $(OFFLINE) --require-hashes -r $(LOCKS)/uv.txt
-	$(BIN)/uv pip install -q $(ANEW) --compile-bytecode --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
+	$(BIN)/uv pip install -q $(ANEW) --python $(BIN)/python --require-hashes -r $(LOCKS)/tools.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --editable shared && touch $@
 
 .venv/dev: .venv/ready $(LOCKS)/dev.txt $(TORCH_LOCK)

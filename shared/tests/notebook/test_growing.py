@@ -111,6 +111,13 @@ def test_what_is_shown_meanwhile_is_no_result(growing: Machine) -> None:
     assert not (growing.notebook.parent / ".uvnote" / "interim").exists()
 
 
+def test_what_is_drawn_meanwhile_gives_way_to_what_measures(growing: Machine) -> None:
+    growing.rewrite('print("shown"', f'print("nice", os.nice(0) - {os.nice(0)}, "shown"')
+    growing.build()
+    assert shown(before(growing, "second"), "shown").startswith("nice 10 shown")
+    assert growing.shown("shown").startswith("nice 0 shown")
+
+
 def test_a_cell_that_is_still_to_run_counts_with_its_last_good_result(growing: Machine) -> None:
     growing.build()
     growing.measures("first", record("torch_math", sustained_ms=2.0))

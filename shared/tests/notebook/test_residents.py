@@ -52,7 +52,7 @@ def test_cells_with_one_header_are_forks_of_one_process_and_each_is_as_if_it_ran
     for cell_id, needs in (("a", "None"), ("b", "UVNOTE_INPUT_A")):
         parent, _, rest = drawing.good(cell_id).run.stdout.partition(" ")
         parents.add(parent)
-        assert rest == f"10 ['home'] __main__ [] {needs} ['{cell_id}.py'] '' True True\n"
+        assert rest == f"0 ['home'] __main__ [] {needs} ['{cell_id}.py'] '' True True\n"
         assert drawing.good(cell_id).run.stderr == "to stderr\n"
     assert len(parents) == 2  # each has a supervisor of its own
     assert drawing.shown("c") == "by itself"

@@ -75,11 +75,14 @@ def run_cell(
     inputs: Mapping[str, Result],
     depends: Fingerprint,
     tick: Callable[[progress.Progress], None],
+    *,
+    gives_way: bool = False,
     **more: str,
 ) -> Result:
     """Run a cell with the results of the cells that it needs, and keep its result, good or failed.
 
-    `tick` is called a few times a second with how far the cell is; `more` variables are for this cell alone. Raises
+    `tick` is called a few times a second with how far the cell is. A cell that is drawn while others measure is to be
+    one that `gives_way`; `more` variables are for this cell alone. Raises
     `OSError` where the result cannot be kept, and whatever `tick` raises.
     """
     document, ran_at = place.document, datetime.now(UTC).isoformat(timespec="seconds")
@@ -88,7 +91,7 @@ def run_cell(
     if resident:
         with exclusive.cell_folder(document.work, resident.folder) as folder:
             own = _own(folder, inputs, place) | more
-            ended = resident.run(script, folder, own, _limit_s(place), _said(folder, tick))
+            ended = resident.run(script, folder, own, _limit_s(place), _said(folder, tick), gives_way=gives_way)
             if ended:
                 return _keep(code, place, inputs, depends, folder, ended, ran_at)
     with exclusive.cell_folder(document.work) as folder:

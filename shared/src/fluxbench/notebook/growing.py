@@ -118,7 +118,7 @@ class GrowingPage:
         with self._noting():
             document = self._place.document
             depends = depends_on(code, document, self._device, self._settings)
-            result = run_cell(code, self._place, inputs, depends, lambda _: check())
+            result = run_cell(code, self._place, inputs, depends, lambda _: check(), gives_way=True)
             if result.run.failure:
                 raise SetupError(f"cell {code.id} failed: {result.run.failure}")
             self._drawn[code.id] = result

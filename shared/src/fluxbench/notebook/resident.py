@@ -31,11 +31,12 @@ _NICE = 10  # a cell that draws gives way to what measures
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A cell to run: its script, the variables that only it has, and how many seconds it may take."""
+    """A cell to run: its script, the variables that only it has, how long it may take, and whether others come first."""
 
     script: str
     variables: dict[str, str]
     limit_s: float
+    gives_way: bool
 
 
 def serve(connection: socket.socket) -> Request | None:
@@ -118,7 +119,8 @@ def main(descriptor: str) -> None:
     _import()
     request = serve(connection)
     if request:
-        _give_way()
+        if request.gives_way:
+            _give_way()
         os.environ.update(request.variables)
         sys.argv[:] = [request.script]
         runpy.run_path(request.script, run_name="__main__")

@@ -76,13 +76,20 @@ class Resident:
         self._thread.start()
 
     def run(
-        self, script: Path, folder: Path, variables: Mapping[str, str], limit_s: float, tick: Callable[[], None]
+        self,
+        script: Path,
+        folder: Path,
+        variables: Mapping[str, str],
+        limit_s: float,
+        tick: Callable[[], None],
+        *,
+        gives_way: bool,
     ) -> Ended | None:
         """Run a script in a folder inside of `self.folder`, as `runner.run` does, with these variables added.
 
-        Returns None where there is no resident process to run it in, or none any more.
+        It leaves the cores to others where it `gives_way`. Returns None where there is no resident process to run it in, or none any more.
         """
-        request = {"script": str(script), "variables": dict(variables), "limit_s": limit_s}
+        request = {"script": str(script), "variables": dict(variables), "limit_s": limit_s, "gives_way": gives_way}
         write_text(folder / resident.REQUEST, json.dumps(request))
         try:
             ended = runner.watch(lambda ends: self._start(folder, ends, tick), limit_s, tick)
