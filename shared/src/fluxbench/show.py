@@ -5,12 +5,10 @@ uvnote names the folder of each needed cell's artifacts in `UVNOTE_INPUT_<ID>`. 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -38,7 +36,6 @@ from fluxbench.report.display import show
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import method
 
-_kept: dict[Path, Results] = {}  # of the folder that was read last
 _OF_UVNOTE = {"result.json", "stdout.txt", "stderr.txt"}  # beside a cell's artifacts
 
 
@@ -226,20 +223,9 @@ def _written(path: Path) -> dict[str, object]:
         raise SetupError(f"{path.name} must be whole, got {error}; measure the rates first") from error
 
 
-def keep(variables: Mapping[str, str]) -> None:
-    """Read the results that a cell with these variables shows, for it and its like: forks of this process."""
-    for folder in _inputs(variables):
-        if folder not in _kept and (folder / of_cells.REST).is_file():
-            _kept.clear()
-            with contextlib.suppress(SetupError):  # the cell will say so
-                _kept[folder] = of_cells.read(folder)
-
-
 def _results() -> Results:
     """Return what the results cell gathered. Raises `SetupError` where this cell does not need it."""
     for folder in _inputs():
-        if folder in _kept:
-            return _kept[folder]
         if (folder / of_cells.REST).is_file():
             return of_cells.read(folder)
     if plain.is_plain() and (missing := _missing()):
@@ -262,10 +248,10 @@ def _has(name: str) -> bool:
     return any((folder / name).is_file() for folder in _inputs())
 
 
-def _inputs(variables: Mapping[str, str] = os.environ) -> list[Path]:
+def _inputs() -> list[Path]:
     """Return the folders of the needed cells' artifacts."""
-    return [Path(variables[name]) for name in _variables(variables)]
+    return [Path(os.environ[name]) for name in _variables()]
 
 
-def _variables(variables: Mapping[str, str] = os.environ) -> list[str]:
-    return [name for name in variables.get("UVNOTE_INPUTS", "").split(",") if name]
+def _variables() -> list[str]:
+    return [name for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]

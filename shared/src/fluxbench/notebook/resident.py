@@ -19,6 +19,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +32,7 @@ _NICE = 10  # a cell that draws gives way to what measures
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """A cell to run: its script, the variables that only it has, how long it may take, and whether others come first."""
+    """A cell to run: its script, the variables that only it has, how long it may take, whether it gives way."""
 
     script: str
     variables: dict[str, str]
@@ -56,7 +57,7 @@ def serve(connection: socket.socket) -> Request | None:
             return None
         folder = Path(os.fsdecode(message))
         request = Request(**json.loads((folder / REQUEST).read_text(encoding="utf-8")))
-        _prepare(request)
+        _prepare(request.variables)
         if (pid := os.fork()) == 0:
             for descriptor in (connection.detach(), *supervisors.values()):
                 os.close(descriptor)
@@ -91,18 +92,23 @@ def _is_cell(request: Request, folder: Path, stdin: int, stdout: int, stderr: in
         os._exit(1)
 
 
-def _prepare(request: Request) -> None:
+def _prepare(variables: Mapping[str, str]) -> None:
     """Read once what several cells show."""
-    with contextlib.suppress(ImportError):
-        from fluxbench import show
+    with contextlib.suppress(ImportError, KeyError):
+        from fluxbench.core.errors import SetupError
+        from fluxbench.report import results
 
-        show.keep(request.variables)
+        for name in variables["UVNOTE_INPUTS"].split(","):
+            folder = Path(variables[name])
+            if (folder / results.REST).is_file():
+                with contextlib.suppress(SetupError):  # the cell will say so
+                    results.keep(folder)
 
 
 def _import() -> None:
     """Import what cells use, as far as it is there."""
     with contextlib.suppress(ImportError):
-        from fluxbench.report import figures, tables
+        from fluxbench.report import figures, headline, tables, trial_runs  # noqa: F401
 
         for name in figures.names():
             figures.find(name)

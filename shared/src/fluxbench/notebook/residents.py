@@ -87,7 +87,8 @@ class Resident:
     ) -> Ended | None:
         """Run a script in a folder inside of `self.folder`, as `runner.run` does, with these variables added.
 
-        It leaves the cores to others where it `gives_way`. Returns None where there is no resident process to run it in, or none any more.
+        It leaves the cores to others where it `gives_way`. Returns None where there is no resident process to run it
+        in, or none any more.
         """
         request = {"script": str(script), "variables": dict(variables), "limit_s": limit_s, "gives_way": gives_way}
         write_text(folder / resident.REQUEST, json.dumps(request))
