@@ -104,7 +104,7 @@ _UV = f"""#!/bin/sh
 echo "$*" >> "$UV_LOG"
 case "$1" in
     cache) echo /a/cache/of/uv ;;
-    run) exec '{sys.executable}' -S "$2" ;;
+    run) shift; exec '{sys.executable}' -S "$@" ;;
 esac
 """
 
@@ -141,7 +141,7 @@ class Machine:
         log = self.folder / "uv.log"
         calls = log.read_text(encoding="utf-8").splitlines()
         log.write_text("", encoding="utf-8")
-        return [Path(call).stem for call in calls if call.startswith("run ")]
+        return [Path(call).stem for call in calls if call.startswith("run ") and "/resident.py " not in call]
 
     def cells(self) -> dict[str, Freshness]:
         """Return the freshness of every cell."""

@@ -30,7 +30,7 @@ WHAT_ROOT_MAY = (
 CELL = "import os, pathlib\nexec(os.environ.get('FAULT', ''))\nprint('done')"
 UV = f'''#!/bin/sh
 case "$1" in
-run) exec "{sys.executable}" "$2" ;;
+run) shift; exec "{sys.executable}" "$@" ;;
 cache) echo "${{UV_CACHE_DIR:-$HOME/.cache/uv}}" ;;
 esac
 '''

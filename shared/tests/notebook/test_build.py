@@ -210,7 +210,7 @@ def test_progress_of_a_cell_reaches_the_listener(machine: Machine) -> None:
     heard: list[tuple[str, Progress]] = []
 
     class Hearing(Lines):
-        def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+        def advanced(self, cell_id: str, elapsed_s: float, progress: Progress, left_s: float | None) -> None:
             heard.append((cell_id, progress))
 
     machine.build(listener=Hearing(io.StringIO()))

@@ -24,13 +24,19 @@ from notebooks import visible
 from fluxbench.notebook.document import load
 from fluxbench.notebook.store import Store
 
+HEADER = """# /// script
+# dependencies = ["fluxbench"]
+# ///
+"""
 NOTEBOOK = """---
 title: Made up — überall
 ---
 ```python id=steady
+HEADER
 print("the stéady cell")
 ```
 ```python id=faulty outputs=left.txt
+HEADER
 import os, pathlib
 folder = pathlib.Path(os.environ["PREPARED"])
 if (folder / "fault.py").exists():
@@ -121,12 +127,12 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, list[str]]:
     return process.returncode, [line for line in err.splitlines() if line.startswith("fluxbench: ")]
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
+@pytest.fixture(scope="module", params=["", HEADER], ids=["by itself", "in a resident process"])
+def built(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Laboratory:
     """Return a laboratory in which everything was built: not to be changed."""
     folder, apart = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("apart")
     program = apart / "uv"
-    program.write_text(f'#!/bin/sh\n"{sys.executable}" "$2"\nexit $?\n', encoding="utf-8")  # 128 + signal, as uv
+    program.write_text(f'#!/bin/sh\nshift; "{sys.executable}" "$@"\nexit $?\n', encoding="utf-8")  # 128 + signal, as uv
     program.chmod(0o755)
     with pytest.MonkeyPatch.context() as monkeypatch:
         clean(monkeypatch)
@@ -134,7 +140,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
         laboratory = Laboratory(folder=folder, variables={**os.environ, **own})
     for name in ("notebooks", "tmp"):
         (folder / name).mkdir()
-    (folder / "notebooks" / "made_up.md").write_text(NOTEBOOK, encoding="utf-8")
+    (folder / "notebooks" / "made_up.md").write_text(NOTEBOOK.replace("HEADER\n", request.param), encoding="utf-8")
     assert ended(laboratory.start()) == (0, [])
     return laboratory
 
@@ -177,7 +183,7 @@ def test_an_end_leaves_no_process(
     before = laboratory.page.read_bytes()
     laboratory.fault(CHILDREN + "print(os.getpid(), file=pids, flush=True)\ntime.sleep(600)")
     process = laboratory.start("steady", "faulty")
-    assert until(lambda: len(laboratory.pids()) == 4)
+    assert until(lambda: len(laboratory.pids()) == 4 and laboratory.store.numbers("steady") == [2, 1])
     end(process)
     assert ended(process) == (code, sentences)
     assert not sentences or laboratory.left() == []  # it had time to end them

@@ -69,6 +69,7 @@ def test_a_cell_that_an_interruption_kept_from_running_is_stale(built: Machine) 
         def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
             raise KeyboardInterrupt
 
+    built.measures("first", record("torch_math", sustained_ms=2.0))
     with pytest.raises(KeyboardInterrupt):
         built.build("first", listener=Interrupting(io.StringIO()))
     assert built.states() == {"first": "fresh", "second": "fresh", "figure": "stale", "other": "fresh"}

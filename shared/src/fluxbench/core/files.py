@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import ctypes
 import errno
 import gzip
 import io
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFLNK: "a link",
@@ -100,11 +102,15 @@ def remove(path: Path) -> None:
 
 
 def replace_folder(new: Path, final: Path, aside: Path) -> None:
-    """Put a new folder in the place of an old one, which is moved `aside` meanwhile. Raises `OSError`.
+    """Put a new folder in the place of an old one, which is moved `aside`. Raises `OSError`.
 
-    `restore_folder` undoes what an interruption leaves.
+    In one step, where the file system can: then there is a folder at any moment. `restore_folder` undoes what an
+    interruption leaves elsewhere.
     """
     remove(aside)
+    if final.exists() and _exchange(new, final):
+        new.rename(aside)
+        return
     if final.exists():
         final.rename(aside)
     new.rename(final)
@@ -114,6 +120,14 @@ def restore_folder(final: Path, aside: Path) -> None:
     """Put an old folder back where `replace_folder` was interrupted between its two steps. Raises `OSError`."""
     if aside.exists() and not final.exists():
         aside.rename(final)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Give each of two folders the other's name in one step; return False where that cannot be done."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # a C library may lack it, and a file system refuse it
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+    )
 
 
 def _open(descriptor: int, part: str, kind: int, name: str) -> int:

@@ -53,6 +53,11 @@ def header(source: str) -> dict[str, Any]:
         ) from error
 
 
+def block(source: str) -> str:
+    """Return the lines of a cell's PEP 723 header; empty where it has none."""
+    return next((f"{match[0]}\n" for match in _BLOCK.finditer(source) if match["type"] == "script"), "")
+
+
 def tool_table(source: str) -> dict[str, Any] | None:
     """Return the `[tool.fluxbench]` table of a cell's source, or None where it has none. Raises as `header` does."""
     tool = header(source).get("tool")

@@ -5,9 +5,13 @@ uvnote's parser, and a runner of our own: uvnote's stops at the first failure an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from uvnote.parser import CodeCell
 
 from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
@@ -15,7 +19,7 @@ from fluxbench.core.settings import Settings
 from fluxbench.device import detect, targets
 from fluxbench.device.model import Device
 from fluxbench.device.targets import Target
-from fluxbench.notebook import exclusive, problems, schedule
+from fluxbench.notebook import exclusive, problems, schedule, times
 from fluxbench.notebook.document import Document, load
 from fluxbench.notebook.freshness import CYCLE, Freshness, State, check
 from fluxbench.notebook.listeners import Listener
@@ -76,7 +80,7 @@ def build(
         exclusive.check_page(output, document.path.stem)
         failures: dict[str, Failure] = {code.id: NotRun(CYCLE) for code in document.cells if code not in order}
         if to_run:
-            failures |= schedule.run(to_run, document, store, device, settings, cells, listener)
+            failures |= _run(to_run, only, document, store, device, settings, cells, output, listener)
         after = check(document, store, device, settings)
         earlier: dict[str, Failure] = {
             cell_id: latest
@@ -95,6 +99,58 @@ def build(
         before={code.id: cells[code.id].result for code in to_run},
         problems=tuple(problems.of(document, after, failures, target, asked if only else None)),
     )
+
+
+def _run(
+    codes: Sequence[CodeCell],
+    named: Sequence[str],
+    document: Document,
+    store: Store,
+    device: Device,
+    settings: Settings,
+    cells: Mapping[str, Freshness],
+    output: Path,
+    listener: Listener | None,
+) -> Mapping[str, Failure]:
+    """Run these cells, while the page grows if any of them measures, and return those that failed."""
+    from fluxbench.notebook import execution
+    from fluxbench.notebook.growing import GrowingPage
+    from fluxbench.notebook.residents import Residents
+
+    note = listener.note if listener else lambda _: None
+    variables = execution.variables(settings)
+    with _interim(document) as interim, Residents(document.work, variables) as residents:
+        place = execution.Place(
+            document=document, store=store, variables=variables, residents=residents, added_to=store
+        )
+        page = None
+        if any(document.is_measuring(code) for code in codes):
+            note(f"The page grows at {(output / f'{document.path.stem}.html').resolve()}")
+            page = GrowingPage(codes, replace(place, added_to=interim), device, settings, output, note)
+        run = schedule.Schedule(codes, named, place, device, settings, cells, listener, page)
+        if page:
+            page.write(run.snapshot())
+        began_s = time.monotonic()
+        try:
+            failures = run.run()
+        except BaseException:
+            if page:
+                page.stay()
+            raise
+        times.write(document, times.Build(begin_s=began_s, end_s=time.monotonic(), spans=tuple(run.spans)))
+        return failures
+
+
+@contextmanager
+def _interim(document: Document) -> Iterator[Store]:
+    """Give a store for what is drawn before all is measured, and remove it. Raises `OSError`."""
+    store = Store(document, "interim")
+    store.remove()
+    try:
+        yield store
+    finally:
+        with suppress(OSError):  # the next build tries again
+            store.remove()
 
 
 def _check_needs(document: Document, asked: set[str], cells: Mapping[str, Freshness]) -> None:

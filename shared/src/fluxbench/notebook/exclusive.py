@@ -33,9 +33,9 @@ def only_build(work: Path) -> Iterator[None]:
 
 
 @contextmanager
-def cell_folder(work: Path) -> Iterator[Path]:
+def cell_folder(work: Path, inside: Path | None = None) -> Iterator[Path]:
     """Give an empty folder for a cell to run in, outside of the repository, and remove it. Raises `OSError`."""
-    folder = Path(tempfile.mkdtemp(prefix=_prefix(work)))
+    folder = Path(tempfile.mkdtemp(prefix=_prefix(work), dir=inside))
     try:
         yield folder
     finally:

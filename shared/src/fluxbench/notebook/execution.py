@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import locale
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from uvnote.executor import create_cell_script
 from uvnote.parser import CodeCell
 
 from fluxbench.analysis import history
 from fluxbench.core import absent, progress
 from fluxbench.core.errors import SetupError
-from fluxbench.core.files import read_regular, write_text
+from fluxbench.core.files import read_regular
 from fluxbench.core.settings import Settings
 from fluxbench.device import nvidia
 from fluxbench.environments import cell, uv
-from fluxbench.notebook import exclusive, outputs, runner
+from fluxbench.notebook import exclusive, outputs, runner, scripts
 from fluxbench.notebook.document import Document, attributes_sha256, input_variable
 from fluxbench.notebook.outputs import OutputError
+from fluxbench.notebook.residents import Residents
 from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
@@ -62,89 +60,110 @@ def variables(settings: Settings) -> dict[str, str]:
     return common
 
 
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where the cells of a build run and what they leave is kept."""
+
+    document: Document
+    store: Store  # of the results, which also holds the earlier ones
+    variables: Mapping[str, str]  # that every cell gets
+    residents: Residents
+    added_to: Store  # `store`, or another one for results that do not last
+
+
 def run_cell(
     code: CodeCell,
-    document: Document,
-    store: Store,
+    place: Place,
     inputs: Mapping[str, Result],
     depends: Fingerprint,
-    environment: Mapping[str, str],
     tick: Callable[[progress.Progress], None],
+    *,
+    gives_way: bool = False,
+    **more: str,
 ) -> Result:
     """Run a cell with the results of the cells that it needs, and keep its result, good or failed.
 
-    `tick` is called a few times a second with how far the cell is. Raises `OSError` where the result cannot be kept.
+    `tick` is called a few times a second with how far the cell is. A cell that is drawn while others measure is to be
+    one that `gives_way`; `more` variables are for this cell alone. Raises
+    `OSError` where the result cannot be kept, and whatever `tick` raises.
     """
-    ran_at = datetime.now(UTC).isoformat(timespec="seconds")
-    script = document.scripts / f"{code.id}.py"
-    script.parent.mkdir(parents=True, exist_ok=True)
-    write_text(script, source(code))
-    limit_s = float(environment["FLUXBENCH_CELL_LIMIT_S"])
+    document, ran_at = place.document, datetime.now(UTC).isoformat(timespec="seconds")
+    script, launcher = scripts.write(code, document), scripts.launcher(code, document)
+    resident = place.residents.of(launcher) if launcher and not document.is_measuring(code) else None
+    if resident:
+        with exclusive.cell_folder(document.work, resident.folder) as folder:
+            own = _own(folder, inputs, place) | more
+            ended = resident.run(script, folder, own, _limit_s(place), _said(folder, tick), gives_way=gives_way)
+            if ended:
+                return _keep(code, place, inputs, depends, folder, ended, ran_at)
     with exclusive.cell_folder(document.work) as folder:
-        (folder / "home").mkdir()
-        own = {
-            **environment,
-            # uv makes the cell's own environment first: its time is not the measurement's.
-            "FLUXBENCH_CELL_LIMIT_S": f"{limit_s - min(120.0, limit_s / 4):.0f}",
-            **_inputs(inputs),
-            "HOME": str(folder / "home"),
-            progress.VARIABLE: str(folder / _PROGRESS),
-            display.VARIABLE: str(folder / _DISPLAY),
-            absent.VARIABLE: str(folder / _ABSENT),
-            history.VARIABLE: os.pathsep.join(map(str, _earlier(inputs, document, store))),
-        }
-        ended = runner.run(
-            [uv.find(), "run", str(script.resolve())],
-            folder,
-            own,
-            limit_s,
-            lambda: tick(progress.read(folder / _PROGRESS)),
-        )
-        failure = _failure(ended)
-        names: list[str] = []
-        if not failure:
-            try:
-                names = outputs.of_cell(code, folder, absent.read(folder / _ABSENT))
-            except OutputError as error:
-                failure = str(error)
-        run = Run(
-            success=failure is None,
-            stdout=ended.stdout,
-            stderr=ended.stderr,
-            duration=ended.duration_s,
-            artifacts={},
-            failure=failure,
-            ran_at=ran_at,
-            depends={**depends, "attributes": attributes_sha256(code)},
-            inputs={need: result.number for need, result in inputs.items()},
-        )
-        return store.add(
-            code.id,
-            run,
-            folder,
-            names,
-            _display(folder / _DISPLAY) if not failure and cell.uses_fluxbench(code.code) else None,
-            good=None if document.is_measuring(code) else _DRAWN_RESULTS,
-        )
+        command = [uv.find(), "run", *([str(launcher)] if launcher else []), str(script)]
+        variables = {**place.variables, **_own(folder, inputs, place), **more}
+        ended = runner.run(command, folder, variables, _limit_s(place), _said(folder, tick))
+        return _keep(code, place, inputs, depends, folder, ended, ran_at)
 
 
-def source(code: CodeCell) -> str:
-    """Return a cell's script as uvnote writes it, below a header of its `deps=`."""
-    with tempfile.TemporaryDirectory(prefix="fluxbench-script-") as name, _in_utf8():
-        text: str = create_cell_script(code, Path(name)).read_text(encoding="utf-8")
-        return text
+def _limit_s(place: Place) -> float:
+    return float(place.variables["FLUXBENCH_CELL_LIMIT_S"])
 
 
-@contextlib.contextmanager
-def _in_utf8() -> Iterator[None]:
-    """Let uvnote write UTF-8 whatever the locale: it opens files without an encoding."""
-    before = locale.setlocale(locale.LC_CTYPE)
-    with contextlib.suppress(locale.Error):
-        locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
-    try:
-        yield
-    finally:
-        locale.setlocale(locale.LC_CTYPE, before)
+def _said(folder: Path, tick: Callable[[progress.Progress], None]) -> Callable[[], None]:
+    return lambda: tick(progress.read(folder / _PROGRESS))
+
+
+def _own(folder: Path, inputs: Mapping[str, Result], place: Place) -> dict[str, str]:
+    """Return the variables of a cell that runs in this folder, where its HOME is made."""
+    (folder / "home").mkdir()
+    limit_s = _limit_s(place)
+    return {
+        # uv makes the cell's own environment first: its time is not the measurement's.
+        "FLUXBENCH_CELL_LIMIT_S": f"{limit_s - min(120.0, limit_s / 4):.0f}",
+        **_inputs(inputs),
+        "HOME": str(folder / "home"),
+        progress.VARIABLE: str(folder / _PROGRESS),
+        display.VARIABLE: str(folder / _DISPLAY),
+        absent.VARIABLE: str(folder / _ABSENT),
+        history.VARIABLE: os.pathsep.join(map(str, _earlier(inputs, place.document, place.store))),
+    }
+
+
+def _keep(
+    code: CodeCell,
+    place: Place,
+    inputs: Mapping[str, Result],
+    depends: Fingerprint,
+    folder: Path,
+    ended: runner.Ended,
+    ran_at: str,
+) -> Result:
+    """Keep what a cell left in its folder."""
+    failure = _failure(ended)
+    names: list[str] = []
+    if not failure:
+        try:
+            names = outputs.of_cell(code, folder, absent.read(folder / _ABSENT))
+        except OutputError as error:
+            failure = str(error)
+    run = Run(
+        success=failure is None,
+        stdout=ended.stdout,
+        stderr=ended.stderr,
+        duration=ended.duration_s,
+        artifacts={},
+        failure=failure,
+        ran_at=ran_at,
+        depends={**depends, "attributes": attributes_sha256(code)},
+        inputs={need: result.number for need, result in inputs.items()},
+        contents={need: result.run.sha256 for need, result in inputs.items() if result.run.sha256},
+    )
+    return place.added_to.add(
+        code.id,
+        run,
+        folder,
+        names,
+        _display(folder / _DISPLAY) if not failure and cell.uses_fluxbench(code.code) else None,
+        good=None if place.document.is_measuring(code) else _DRAWN_RESULTS,
+    )
 
 
 def _inputs(inputs: Mapping[str, Result]) -> dict[str, str]:

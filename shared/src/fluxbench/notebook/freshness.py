@@ -81,7 +81,7 @@ def check(document: Document, store: Store, device: Device, settings: Settings) 
     cells: dict[str, Freshness] = {}
     order = document.in_order()
     for code in order:
-        cells[code.id] = _check_cell(code, document, store, device, settings, cells)
+        cells[code.id] = check_cell(code, document, store, device, settings, cells)
     for code in document.cells:
         if code not in order:
             result = store.last_good(code.id)
@@ -123,7 +123,7 @@ def _results_of(notebooks: Iterable[str], document: Document) -> Iterator[str]:
                     yield result.folder.name
 
 
-def _check_cell(
+def check_cell(
     code: CodeCell,
     document: Document,
     store: Store,
@@ -131,7 +131,7 @@ def _check_cell(
     settings: Settings,
     needed: Mapping[str, Freshness],
 ) -> Freshness:
-    """Return the freshness of one cell, given that of the cells that it needs."""
+    """Return the freshness of one cell, given that of the cells that it needs. Raises as `depends_on` does."""
     now = depends_on(code, document, device, settings)  # first: what is wrong with the machine ends the check
     result = store.last_good(code.id)
     latest = store.latest(code.id)
@@ -191,9 +191,15 @@ def _of_needs(code: CodeCell, result: Result, needed: Mapping[str, Freshness]) -
         of_need = needed[need]
         if of_need.holds and need not in inputs:
             yield f"it now needs {need}"
-        elif of_need.holds and of_need.result and inputs[need] != of_need.result.number:
+        elif of_need.holds and of_need.result and not _same(result, need, of_need.result):
             yield f"{need} was run again"
     yield from (f"it no longer needs {need}" for need in inputs if need not in code.needs)
+
+
+def _same(result: Result, need: str, now: Result) -> bool:
+    """Whether a result was made of what a needed cell has left now: that very run, or one of the same content."""
+    content = result.run.contents.get(need)
+    return result.run.inputs[need] == now.number or (content is not None and content == now.run.sha256)
 
 
 def _retryable(result: Result) -> str | None:

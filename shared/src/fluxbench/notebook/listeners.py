@@ -16,14 +16,17 @@ _LINE_EVERY_S = 10.0
 class Listener(Protocol):
     """Hears how a build goes on."""
 
-    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
-        """Take the cells that will run, in order, with the reasons for each, and how long each took the last time."""
+    def plan(self, cells: Mapping[str, Sequence[str]]) -> None:
+        """Take the cells that will run, in order, with the reasons for each."""
 
-    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
-        """Take how far a cell is, a few times a second."""
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress, left_s: float | None) -> None:
+        """Take how far a cell is, a few times a second, and when all cells are done; several may run at once."""
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
-        """Take that a cell ended, or, without a duration, that it was not started."""
+        """Take that a cell ended, or, without a duration, that it was not started: its result stands, or why."""
+
+    def note(self, line: str) -> None:
+        """Take what a person should know. Other threads may call it."""
 
 
 class Display(Listener, Protocol):
@@ -46,32 +49,13 @@ def on(stream: TextIO | None = None) -> Display:
     return Bar(stream.drawn() if isinstance(stream, Output) else stream)
 
 
-class Times:
-    """How long the rest will take, from how long each cell took the last time."""
-
-    def __init__(self, usual_s: Mapping[str, float | None]) -> None:
-        self._usual_s = dict(usual_s)
-
-    def left_s(self, cell_id: str, elapsed_s: float, share: float | None) -> float | None:
-        """Return the seconds until all cells are done; None where one that is still to run was never timed."""
-        ids = list(self._usual_s)
-        usual_s = self._usual_s[cell_id]
-        if share and (usual_s is None or elapsed_s > usual_s):
-            usual_s = elapsed_s / share
-        later = [self._usual_s[later_id] for later_id in ids[ids.index(cell_id) + 1 :]]
-        if usual_s is None or None in later:
-            return None
-        return max(0.0, usual_s - elapsed_s) + sum(seconds for seconds in later if seconds is not None)
-
-
 class Lines:
     """A line when a cell begins and when it ends, and every ten seconds what it is doing."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._cells: list[str] = []
-        self._times = Times({})
-        self._printed: tuple[str, float] = ("", 0.0)  # of which cell, and after how many of its seconds
+        self._printed: dict[str, float] = {}  # after how many seconds of which cell
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -82,37 +66,36 @@ class Lines:
     ) -> None:
         """End."""
 
-    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
+    def plan(self, cells: Mapping[str, Sequence[str]]) -> None:
         """Print which cells will run, and why."""
-        self._cells, self._times = list(cells), Times(usual_s)
+        self._cells = list(cells)
         for cell_id, reasons in cells.items():
             self._print(f"cell {cell_id} will run: {_brief(reasons)}")
 
-    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress, left_s: float | None) -> None:
         """Print that a cell begins, and now and then what it is doing."""
-        printed_id, printed_s = self._printed
-        if printed_id == cell_id and elapsed_s < printed_s + _LINE_EVERY_S:
+        if cell_id in self._printed and elapsed_s < self._printed[cell_id] + _LINE_EVERY_S:
             return
-        self._printed = (cell_id, elapsed_s)
-        self._print(f"{self._numbered(cell_id)} {progress.step}".rstrip() + self._left(cell_id, elapsed_s, progress))
+        self._printed[cell_id] = elapsed_s
+        self._print(f"{self._numbered(cell_id)} {progress.step}".rstrip() + _left(left_s))
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
         """Print how a cell ended."""
         self._print(f"{self._numbered(cell_id)} {_outcome(duration_s, failure)}")
 
+    def note(self, line: str) -> None:
+        """Print it."""
+        self._print(line)
+
     def _numbered(self, cell_id: str) -> str:
         return f"[{self._cells.index(cell_id) + 1}/{len(self._cells)}] {cell_id}"
-
-    def _left(self, cell_id: str, elapsed_s: float, progress: Progress) -> str:
-        left_s = self._times.left_s(cell_id, elapsed_s, progress.share)
-        return "" if left_s is None else f", about {_clock(left_s)} left"
 
     def _print(self, line: str) -> None:
         print(one_line(line), file=self._stream, flush=True)
 
 
 class Bar(Lines):
-    """A bar for the cells that run, with the cell, its variant and the time left; ended cells stay above it."""
+    """A bar for each cell that runs, with its variant and the time left for all; ended cells stay above."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -128,7 +111,7 @@ class Bar(Lines):
             console=Console(file=stream, highlight=False),
             transient=True,
         )
-        self._task: Any = None
+        self._tasks: dict[str, Any] = {}  # of the cells that run
 
     def __enter__(self) -> Self:
         """Take the terminal."""
@@ -141,26 +124,24 @@ class Bar(Lines):
         """Give it back."""
         self._bar.stop()
 
-    def plan(self, cells: Mapping[str, Sequence[str]], usual_s: Mapping[str, float | None]) -> None:
-        """Print which cells will run and why, and begin the bar."""
-        super().plan(cells, usual_s)
-        self._task = self._bar.add_task("", total=len(cells), cell="", step="", left="")
-
-    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress) -> None:
-        """Move the bar."""
+    def advanced(self, cell_id: str, elapsed_s: float, progress: Progress, left_s: float | None) -> None:
+        """Move the cell's bar."""
+        if cell_id not in self._tasks:
+            self._tasks[cell_id] = self._bar.add_task("", total=1.0, cell="", step="", left="")
         self._bar.update(
-            self._task,
-            completed=self._cells.index(cell_id) + (progress.share or 0.0),
+            self._tasks[cell_id],
+            completed=progress.share or 0.0,
             cell=self._numbered(cell_id),
             step=one_line(progress.step),
-            left=_clock(elapsed_s) + self._left(cell_id, elapsed_s, progress),
+            left=_clock(elapsed_s) + _left(left_s),
             refresh=True,
         )
 
     def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
-        """Leave a line above the bar."""
+        """Leave a line above the bars."""
         self._print(f"{cell_id} {_outcome(duration_s, failure)}")
-        self._bar.update(self._task, completed=self._cells.index(cell_id) + 1)
+        if cell_id in self._tasks:
+            self._bar.remove_task(self._tasks.pop(cell_id))
 
     def _print(self, line: str) -> None:
         self._bar.console.print(one_line(line), markup=False)
@@ -174,8 +155,12 @@ def _brief(reasons: Sequence[str]) -> str:
 
 def _outcome(duration_s: float | None, failure: str | None) -> str:
     if duration_s is None:
-        return f"not run: {failure}"
+        return f"not run: {failure}" if failure else "unchanged"
     return f"FAILED: {failure}" if failure else f"done in {duration_s:.1f} s"
+
+
+def _left(left_s: float | None) -> str:
+    return "" if left_s is None else f", about {_clock(left_s)} left"
 
 
 def _clock(seconds: float) -> str:

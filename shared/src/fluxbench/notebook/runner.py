@@ -7,7 +7,6 @@ every process that the command started, and a sentence about how it ended.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import selectors
 import signal
@@ -15,15 +14,18 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
-from fluxbench.notebook import supervisor
+from fluxbench.notebook import orphans, supervisor
 
 KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
 _TICK_S = 0.2
 _DRAIN_S = 1.0  # seconds to read on after the supervisor ended
+LOST = "its supervisor was ended before it"
 _GRACE_S = supervisor.KILL_LIMIT_S + 2.0  # seconds that the supervisor has to kill what it watches
 
 
@@ -69,81 +71,125 @@ class Kept:
         return self._head.decode("utf-8", "replace") + note + b"".join(self._tail).decode("utf-8", "replace")
 
 
+class Watched(Protocol):
+    """The supervisor of a command, as `subprocess.Popen` has it."""
+
+    def poll(self) -> int | None:
+        """Return None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, unless it has ended."""
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ends:
+    """The descriptors that a supervisor gets: ends of pipes, which are closed here once it has started."""
+
+    stdin: int
+    stdout: int
+    stderr: int
+    status: int
+
+
 def run(
     command: list[str],
     folder: Path,
     variables: Mapping[str, str],
     limit_s: float,
     tick: Callable[[], None] = lambda: None,
+    descriptor: int | None = None,
 ) -> Ended:
     """Run a command in a folder until it ends, or for `limit_s`, and return how it ended.
 
-    `tick` is called about five times a second. Once this returns or raises, no process of the command runs, except one
-    that a driver does not let go. Where this raises, or its process is killed, the folder is removed.
+    `tick` is called about five times a second. The command inherits the `descriptor`, which is closed here. Once this
+    returns or raises, no process of the command runs, except one that a driver does not let go. Where this raises, or
+    its process is killed, the folder is removed. Threads may run commands at once.
     """
-    started = time.monotonic()
-    deadline = started + limit_s + _GRACE_S
-    others = set(supervisor.descendants(os.getpid()))
-    status_in, status_out = os.pipe()
-    # Without our name in its command line, so that `pkill -f fluxbench` leaves it alive to end what it watches.
-    script = os.open(supervisor.__file__, os.O_RDONLY)
-    watcher = None
-    streams = {"stdout": Kept(), "stderr": Kept()}
-    _adopt(True)
-    try:
-        watcher = subprocess.Popen(
-            [sys.executable, "-I", "-S", f"/dev/fd/{script}", str(status_out), str(limit_s), *command],
-            cwd=folder,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=dict(variables),
-            start_new_session=True,
-            pass_fds=(status_out, script),
-        )
-        os.close(status_out)
-        status_out = -1
-        _listen(watcher, streams, tick, deadline)
-        _end(watcher, deadline)
-        with os.fdopen(status_in, "rb") as file:
-            status_in = -1
-            status = file.read().decode().split()
-    finally:
-        if watcher:
-            assert watcher.stdin
-            with contextlib.suppress(OSError):
-                watcher.stdin.close()  # which ends whatever is left
+    inherited = () if descriptor is None else (descriptor,)
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(ends: Ends) -> Watched:
+        # Without our name in its command line, so that `pkill -f fluxbench` leaves it alive to end what it watches.
+        script = os.open(supervisor.__file__, os.O_RDONLY)
+        own = [f"/dev/fd/{script}", str(ends.status), str(limit_s), ",".join(map(str, inherited)) or "-"]
+        try:
+            watcher = _ORPHANS.start(
+                [sys.executable, "-I", "-S", *own, *command],
+                cwd=folder,
+                stdin=ends.stdin,
+                stdout=ends.stdout,
+                stderr=ends.stderr,
+                env=dict(variables),
+                start_new_session=True,
+                pass_fds=(ends.status, script, *inherited),
+            )
+        finally:
+            for each in (script, *inherited):
+                os.close(each)
+        started.append(watcher)
+        return watcher
+
+    with _ORPHANS.adopted():
+        try:
+            return watch(start, limit_s, tick)
+        finally:
+            for watcher in started:
+                _ORPHANS.ended(watcher)
+
+
+_ORPHANS = orphans.Orphans()  # being the parent of orphans is a state of the whole process
+
+
+def watch(start: Callable[[Ends], Watched], limit_s: float, tick: Callable[[], None]) -> Ended:
+    """Start a supervisor and return how its command ended. What it watches is killed where this raises."""
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+
+        def pipe(*, inward: bool = False) -> tuple[FileIO, int]:
+            ends = os.pipe()
+            read, write = FileIO(ends[0], "r"), FileIO(ends[1], "w")
+            own, other = (write, read) if inward else (read, write)
+            ours.enter_context(own)
+            return own, theirs.enter_context(other).fileno()
+
+        (stdin, stdin_end), (stdout, stdout_end) = pipe(inward=True), pipe()
+        (stderr, stderr_end), (status, status_end) = pipe(), pipe()
+        kept = {stdout: Kept(), stderr: Kept()}
+        watcher = start(Ends(stdin=stdin_end, stdout=stdout_end, stderr=stderr_end, status=status_end))
+        started = time.monotonic()
+        deadline = started + limit_s + _GRACE_S
+        try:
+            theirs.close()
+            _listen(watcher, kept, tick, deadline)
+            _end(watcher, deadline)
+            said = status.readall().decode().split()
+        finally:
+            stdin.close()  # which ends whatever is left
             _end(watcher, time.monotonic() + _GRACE_S)
-            if watcher.returncode:  # a cell killed or stopped it
-                _kill(others)
-            for pipe in (watcher.stdout, watcher.stderr):
-                if pipe:
-                    pipe.close()
-        _adopt(False)
-        for descriptor in (status_in, status_out, script):
-            if descriptor >= 0:
-                os.close(descriptor)
-    is_late = time.monotonic() - started >= limit_s  # and the supervisor could not say so
-    failure: str | None = _late(limit_s) if is_late else "its supervisor was ended before it"
-    exit_code = None
-    if len(status) == 2:
-        failure, exit_code = _outcome(int(status[0]), status[1] == "1", limit_s)
-    return Ended(
-        stdout=streams["stdout"].text(),
-        stderr=streams["stderr"].text(),
-        duration_s=time.monotonic() - started,
-        failure=failure,
-        exit_code=exit_code,
-    )
+        is_late = time.monotonic() - started >= limit_s  # and the supervisor could not say so
+        failure: str | None = _late(limit_s) if is_late else LOST
+        exit_code = None
+        if len(said) == 2:
+            failure, exit_code = _outcome(int(said[0]), said[1] == "1", limit_s)
+        return Ended(
+            stdout=kept[stdout].text(),
+            stderr=kept[stderr].text(),
+            duration_s=time.monotonic() - started,
+            failure=failure,
+            exit_code=exit_code,
+        )
 
 
-def _listen(
-    watcher: subprocess.Popen[bytes], streams: Mapping[str, Kept], tick: Callable[[], None], deadline: float
-) -> None:
+def _listen(watcher: Watched, streams: Mapping[FileIO, Kept], tick: Callable[[], None], deadline: float) -> None:
     """Read both streams until every process that could write to them is gone, or the supervisor is, or it is late."""
     with selectors.DefaultSelector() as selector:
-        for name, kept in streams.items():
-            selector.register(getattr(watcher, name), selectors.EVENT_READ, kept)
+        for stream, kept in streams.items():
+            selector.register(stream, selectors.EVENT_READ, kept)
         ticked = time.monotonic()
         gone_s = None  # when the supervisor ended: what it could not kill may hold the streams open for good
         while selector.get_map() and time.monotonic() < (deadline if gone_s is None else gone_s + _DRAIN_S):
@@ -160,7 +206,7 @@ def _listen(
                 ticked = time.monotonic()
 
 
-def _end(watcher: subprocess.Popen[bytes], deadline: float) -> None:
+def _end(watcher: Watched, deadline: float) -> None:
     """Wait until the supervisor has ended; kill it at the deadline."""
     while time.monotonic() < deadline:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -169,26 +215,6 @@ def _end(watcher: subprocess.Popen[bytes], deadline: float) -> None:
         watcher.send_signal(signal.SIGCONT)
     watcher.kill()
     watcher.wait()
-
-
-def _adopt(does: bool) -> None:
-    """Become the parent of processes below this one whose own parents end, or no longer."""
-    ctypes.CDLL(None).prctl(supervisor.PR_SET_CHILD_SUBREAPER, int(does), 0, 0, 0)
-
-
-def _kill(others: Collection[int]) -> None:
-    """Kill every process below this one, which became its parent when the supervisor ended, except the `others`."""
-    killed: set[int] = set()
-    deadline = time.monotonic() + supervisor.KILL_LIMIT_S
-    while (left := set(supervisor.descendants(os.getpid())) - set(others)) and time.monotonic() < deadline:
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        killed |= left
-        time.sleep(0.005)
-    for pid in killed:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
 
 
 def _late(limit_s: float) -> str:

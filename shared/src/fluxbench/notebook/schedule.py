@@ -1,10 +1,15 @@
-"""Runs the cells of a build in order; a cell that fails costs itself and the cells that need it."""
+"""Runs the cells of a build, some of them at once; one that fails costs itself and the cells that need it."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from uvnote.parser import CodeCell
 
@@ -12,10 +17,20 @@ from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
-from fluxbench.notebook.document import Document
-from fluxbench.notebook.freshness import Freshness, depends_on
+from fluxbench.environments import cell
+from fluxbench.notebook import estimates
+from fluxbench.notebook.execution import Place, run_cell
+from fluxbench.notebook.freshness import Freshness, State, check_cell, depends_on
 from fluxbench.notebook.listeners import Listener
-from fluxbench.notebook.store import Result, Store
+from fluxbench.notebook.store import Result
+from fluxbench.notebook.times import Span
+from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.records.status import Status
+
+ORDER = "FLUXBENCH_ORDER"  # the place of a measuring cell among those of the build, from 0
+_TICK_S = 0.2
+_AT_ONCE = 3  # measuring cells on a GPU: one measures while others import and compile
+_CORES = 6  # of a host that has some to spare beside a measurement
 
 
 @dataclass(frozen=True)
@@ -25,60 +40,246 @@ class NotRun:
     reason: str
 
 
+class Pending:
+    """Stands for a cell of a build that goes on and has not ended yet."""
+
+
 Failure = Result | NotRun
+Interrupted = Callable[[], None]  # raises where what calls it is to end
 
 
-def run(
-    codes: Sequence[CodeCell],
-    document: Document,
-    store: Store,
-    device: Device,
-    settings: Settings,
-    cells: Mapping[str, Freshness],
-    listener: Listener | None,
-) -> dict[str, Failure]:
-    """Run these cells in this order and return those that failed, each with its result or why it was not started.
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """How many cells run at once: measuring ones, others beside these, and others alone."""
 
-    `cells` is the freshness of all cells before. Raises `SetupError` where uv is missing, `OSError` where a result
-    cannot be kept.
-    """
-    from fluxbench.notebook import execution
+    measuring: int
+    beside: int
+    alone: int
 
-    variables = execution.variables(settings)
-    if listener:
-        ids = {code.id for code in codes}
-        reasons = {code.id: cells[code.id].reasons or _of_needs(code, ids) for code in codes}
+    @classmethod
+    def on(cls, device: Device) -> Width:
+        """Return that of this host. Nothing is drawn beside a measurement of the CPU, or on a host of few cores."""
+        cores = os.cpu_count() or 1
+        if device.worker_kind == "cpu" or cores < _CORES:
+            return cls(measuring=1, beside=0, alone=cores)
+        return cls(measuring=_AT_ONCE, beside=max(1, cores // 4), alone=cores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    """How far a build is: every cell's freshness, what failed, which are still to come, and about how long it takes."""
+
+    cells: Mapping[str, Freshness]
+    failures: Mapping[str, Failure]
+    pending: Collection[str]
+    left_s: float | None
+    has_new_figures: bool  # whether something was measured since the page before
+
+
+class Page(Protocol):
+    """The page that grows."""
+
+    def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
+        """Draw it; never raises for a page that cannot be drawn, but what `check` raises."""
+
+
+@dataclass
+class _Running:
+    code: CodeCell
+    began: float
+    progress: Progress = field(default_factory=lambda: Progress(share=None, step=""))
+
+
+class _StoppedError(Exception):
+    """The build ends, or what was being drawn is out of date."""
+
+
+class Schedule:
+    """The cells of one build. `spans` are the begin and end of each in monotonic seconds, and of drawings beside."""
+
+    def __init__(
+        self,
+        codes: Sequence[CodeCell],
+        named: Collection[str],
+        place: Place,
+        device: Device,
+        settings: Settings,
+        cells: Mapping[str, Freshness],
+        listener: Listener | None,
+        page: Page | None,
+    ) -> None:
+        self._place, self._device, self._settings, self._listener = place, device, settings, listener
+        self._named, self._page, self._width = named, page, Width.on(device)
+        self._waiting = list(codes)
+        self._cells = dict(cells)
+        self._measuring = [code.id for code in codes if place.document.is_measuring(code)]
+        self._failures: dict[str, Failure] = {}
+        self._running: dict[Future[Result], _Running] = {}
+        self._drawing: tuple[Future[None], float] | None = None
+        self._is_due = self._has_new = False  # the page, and its figures
+        self._stops, self._stops_drawing = threading.Event(), threading.Event()
+        self.spans: list[Span] = []
         usual_s = {code.id: result.run.duration if (result := cells[code.id].result) else None for code in codes}
-        listener.plan(reasons, usual_s)
-    failures: dict[str, Failure] = {}
-    current = {cell_id: freshness.result for cell_id, freshness in cells.items()}
-    for code in codes:
-        began = time.monotonic()
-
-        def tick(progress: Progress, cell_id: str = code.id, began: float = began) -> None:
-            if listener:
-                listener.advanced(cell_id, time.monotonic() - began, progress)
-
-        outcome: Failure
-        if failed := [need for need in code.needs if need in failures]:
-            outcome = NotRun(f"it needs {' and '.join(failed)}, which failed")
-        else:
-            inputs = {need: result for need in code.needs if (result := current[need])}
-            try:
-                depends = depends_on(code, document, device, settings)
-                tick(Progress(share=None, step=""))
-                outcome = execution.run_cell(code, document, store, inputs, depends, variables, tick)
-            except SetupError as error:  # its header is not right
-                outcome = NotRun(str(error))
-        reason = outcome.reason if isinstance(outcome, NotRun) else outcome.run.failure
-        if reason:
-            failures[code.id] = outcome
-        elif isinstance(outcome, Result):
-            current[code.id] = outcome
+        weights = {code.id: estimates.weight(code, place.document, device, settings) for code in codes}
+        self._times = estimates.Times(usual_s, weights, self._width.measuring)
         if listener:
-            started = isinstance(outcome, Result)
-            listener.ended(code.id, time.monotonic() - began if started else None, reason)
-    return failures
+            ids = {code.id for code in codes}
+            listener.plan({code.id: cells[code.id].reasons or _of_needs(code, ids) for code in codes})
+
+    def run(self) -> dict[str, Failure]:
+        """Run the cells and return those that failed, each with its result or why it was not started.
+
+        Raises `SetupError` where uv is missing, `OSError` where a result cannot be kept.
+        """
+        threads = self._width.measuring + self._width.alone + 1
+        with ThreadPoolExecutor(threads, thread_name_prefix="cell") as pool:
+            try:
+                while self._waiting or self._running:
+                    self._start(pool)
+                    self._wait()
+            finally:
+                self._stops.set()
+                self._stops_drawing.set()
+        return self._failures
+
+    def snapshot(self) -> Snapshot:
+        """Return how far the build is."""
+        return Snapshot(
+            cells=dict(self._cells),
+            failures=dict(self._failures),
+            pending={*(code.id for code in self._waiting), *(one.code.id for one in self._running.values())},
+            left_s=self._times.left_s(),
+            has_new_figures=self._has_new,
+        )
+
+    def _start(self, pool: ThreadPoolExecutor) -> None:
+        """Start what there is room for."""
+        still_measures = any(code.id in self._measuring for code in self._waiting) or self._count(measuring=True)
+        if not still_measures:
+            self._is_due = False
+            self._stops_drawing.set()  # the last page is drawn next
+        elif self._page and self._is_due and not self._drawing and self._has_room(measuring=False):
+            snapshot, width = self.snapshot(), self._width
+            self._is_due = self._has_new = False
+            future = pool.submit(self._page.grow, snapshot, width.beside or width.alone, self._check_drawing)
+            self._drawing = (future, time.monotonic())
+        settled = True
+        while settled:  # a cell that ends here may let others begin
+            settled = False
+            for code in list(self._waiting):
+                settled = self._start_cell(code, pool) or settled
+
+    def _start_cell(self, code: CodeCell, pool: ThreadPoolExecutor) -> bool:
+        """Start a cell where its turn has come; return whether it ended instead."""
+        busy = {each.id for each in self._waiting} | {one.code.id for one in self._running.values()}
+        if busy & set(code.needs):
+            return False
+        if failed := [need for need in code.needs if need in self._failures]:
+            return self._settle(code, NotRun(f"it needs {' and '.join(failed)}, which failed"))
+        is_measuring = code.id in self._measuring
+        if not self._has_room(measuring=is_measuring) or (self._is_alone(code) and self._runs_alone()):
+            return False
+        try:
+            depends = depends_on(code, self._place.document, self._device, self._settings)
+            if not is_measuring and code.id not in self._named and self._check(code).state is State.FRESH:
+                return self._settle(code, None)
+        except SetupError as error:  # its header is not right
+            return self._settle(code, NotRun(str(error)))
+        self._waiting.remove(code)
+        one = _Running(code, time.monotonic())
+        self._running[pool.submit(self._run, one, depends)] = one
+        self._tick()
+        return False
+
+    def _run(self, one: _Running, depends: Fingerprint) -> Result:
+        def tick(progress: Progress) -> None:
+            if self._stops.is_set():
+                raise _StoppedError
+            one.progress = progress
+
+        code = one.code
+        inputs = {need: result for need in code.needs if (result := self._cells[need].result)}
+        order = {ORDER: str(self._measuring.index(code.id))} if code.id in self._measuring else {}
+        gives_way = self._count(measuring=True) > 0
+        return run_cell(code, self._place, inputs, depends, tick, gives_way=gives_way, **order)
+
+    def _has_room(self, *, measuring: bool) -> bool:
+        measured, drawn, width = self._count(measuring=True), self._count(measuring=False), self._width
+        if measuring:
+            is_apart = width.beside == 0
+            return measured < width.measuring and not (
+                is_apart and (drawn or self._drawing or (self._page and self._is_due))
+            )
+        return not self._drawing and drawn < (width.beside if measured else width.alone)
+
+    def _runs_alone(self) -> bool:
+        return any(self._is_alone(one.code) for one in self._running.values())
+
+    def _is_alone(self, code: CodeCell) -> bool:
+        """Whether it is somebody's own cell, of which one runs after the other."""
+        return code.id not in self._measuring and not cell.uses_fluxbench(code.code)
+
+    def _count(self, *, measuring: bool) -> int:
+        return sum((one.code.id in self._measuring) == measuring for one in self._running.values())
+
+    def _wait(self) -> None:
+        """Wait a moment, or until something ends, and take it in."""
+        futures: set[Future[Any]] = {*self._running, *([self._drawing[0]] if self._drawing else [])}
+        concurrent.futures.wait(futures, _TICK_S, concurrent.futures.FIRST_COMPLETED)
+        for future in [future for future in self._running if future.done()]:
+            one = self._running.pop(future)
+            self._settle(one.code, future.result(), one)
+        if self._drawing and self._drawing[0].done():
+            drawing, began = self._drawing
+            self._drawing = None
+            self._stops_drawing.clear()
+            self.spans.append(Span(cell="(page so far)", measures=False, begin_s=began, end_s=time.monotonic()))
+            error = drawing.exception()
+            if error and not isinstance(error, _StoppedError):
+                raise error
+        self._tick()
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for one in self._running.values():
+            self._times.advanced(one.code.id, now - one.began, one.progress.share)
+        if self._listener:
+            for one in self._running.values():
+                self._listener.advanced(one.code.id, now - one.began, one.progress, self._times.left_s())
+
+    def _settle(self, code: CodeCell, outcome: Failure | None, one: _Running | None = None) -> bool:
+        """Take in how a cell ended; None: its result stands as it is. Return True."""
+        now = time.monotonic()
+        duration_s = now - one.began if one else None
+        if code in self._waiting:
+            self._waiting.remove(code)
+        reason = outcome.reason if isinstance(outcome, NotRun) else outcome.run.failure if outcome else None
+        if outcome and reason:
+            self._failures[code.id] = outcome
+        if not isinstance(outcome, NotRun):
+            self._cells[code.id] = self._check(code)
+        self._times.ended(code.id, duration_s or 0.0)
+        if one:
+            is_measuring = code.id in self._measuring
+            self.spans.append(Span(cell=code.id, measures=is_measuring, begin_s=one.began, end_s=now))
+            self._is_due |= is_measuring
+            self._has_new |= isinstance(outcome, Result) and is_measuring and not reason and _measured(outcome)
+        if self._listener:
+            self._listener.ended(code.id, duration_s, reason)
+        return True
+
+    def _check(self, code: CodeCell) -> Freshness:
+        place = self._place
+        return check_cell(code, place.document, place.store, self._device, self._settings, self._cells)
+
+    def _check_drawing(self) -> None:
+        if self._stops_drawing.is_set():
+            raise _StoppedError
+
+
+def _measured(result: Result) -> bool:
+    """Whether a result has a time, or is one of a measuring cell without records."""
+    return not result.records or any(record.status is Status.PASSED for record in result.records)
 
 
 def _of_needs(code: CodeCell, ids: set[str]) -> list[str]:

@@ -8,6 +8,7 @@ kept until the next one.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
 import shutil
 import stat
@@ -41,6 +42,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     depends: dict[str, str | int | float | bool | None]  # see `records.fingerprint`
     inputs: dict[str, int]  # the runs of the needed cells that it was given, by cell
     display: int | None = None  # bytes of display.html; None where there is none
+    sha256: str | None = None  # of the artifacts' names and contents; None of a result of an older fluxbench
+    contents: dict[str, str] = {}  # the `sha256` of the inputs, by cell
 
 
 @dataclass(frozen=True)
@@ -76,8 +79,8 @@ class Result:
 class Store:
     """The results of one notebook's cells."""
 
-    def __init__(self, document: Document) -> None:
-        self._root = document.work / "cache"
+    def __init__(self, document: Document, name: str = "cache") -> None:
+        self._root = document.work / name
         self._prefix = f"{document.path.stem}."
         self._read: dict[Path, Result | None] = {}
 
@@ -134,16 +137,20 @@ class Store:
         try:
             remove(part)
             part.mkdir(parents=True)
+            digest = hashlib.sha256()
             for name in artifacts:
                 (part / name).parent.mkdir(parents=True, exist_ok=True)
                 with open_regular(source, name) as file, (part / name).open("xb") as copy:
                     shutil.copyfileobj(file, copy, 1 << 20)
+                with (part / name).open("rb") as copied:
+                    digest.update(f"{name}\0{hashlib.file_digest(copied, 'sha256').hexdigest()}\0".encode())
             if display is not None:
                 write_text(part / _DISPLAY, display)
             run = msgspec.structs.replace(
                 run,
                 artifacts={name: (part / name).stat().st_size for name in artifacts},
                 display=None if display is None else (part / _DISPLAY).stat().st_size,
+                sha256=digest.hexdigest(),
             )
             write_text(part / _RESULT, msgspec.json.format(msgspec.json.encode(run), indent=1).decode() + "\n")
             part.rename(folder)
@@ -160,6 +167,10 @@ class Store:
             if before and (before.run.failure or kept > (good or kept)):
                 shutil.rmtree(before.folder, ignore_errors=True)
         return result
+
+    def remove(self) -> None:
+        """Remove all that is kept, of every notebook. Raises `OSError`."""
+        remove(self._root)
 
     def clear_parts(self) -> None:
         """Remove what a killed run left half done."""

@@ -1,10 +1,11 @@
 """Runs one command and kills all of its processes when it ends, at its time limit, and when its starter ends.
 
-Started as a script of its own, `python -I -S supervisor.py STATUS_FD LIMIT_S COMMAND...`, in the command's folder and
-with a pipe as stdin that its starter holds open. Every process of the command, in whatever session or process group,
-becomes a child of this one when its own parent ends (this is their subreaper). All are killed once the command ends,
-the limit is reached or the pipe closes, which it does even when its holder is killed. At the end `RETURNCODE TIMED_OUT`
-is written to the descriptor STATUS_FD. The folder is removed where the starter is gone and cannot do it.
+Started as a script of its own, `python -I -S supervisor.py STATUS_FD LIMIT_S FDS COMMAND...`, in the command's folder
+and with a pipe as stdin that its starter holds open; the command inherits the descriptors FDS (`3,4`, or `-` for none).
+Every process of the command, in whatever session or process group, becomes a child of this one when its own parent ends
+(this is their subreaper). All are killed once the command ends, the limit is reached or the pipe closes, which it does
+even when its holder is killed. At the end `RETURNCODE TIMED_OUT` is written to the descriptor STATUS_FD. The folder is
+removed where the starter is gone and cannot do it. `resident.py` calls `watch` for a cell that it forks.
 """
 
 from __future__ import annotations
@@ -18,18 +19,31 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 KILL_LIMIT_S = 10.0  # a process inside a driver call may take its time to die
 
 
-def main(status_fd: str, limit: str, *command: str) -> int:
+def main(status_fd: str, limit: str, descriptors: str, *command: str) -> int:
     """Run the command and report its end; return 0."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    folder, deadline = Path.cwd(), time.monotonic() + float(limit)
-    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    ended = os.pidfd_open(child.pid)
+    adopt_orphans()
+    deadline = time.monotonic() + float(limit)
+    inherited = [int(each) for each in descriptors.split(",") if each != "-"]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=inherited)
+    for descriptor in inherited:
+        os.close(descriptor)
+    watch(child.pid, int(status_fd), deadline)
+    return 0
+
+
+def watch(child: int, status_fd: int, deadline: float) -> None:
+    """Wait until a child ends, the deadline (monotonic seconds) or the end of stdin; kill all below this, and report.
+
+    It is reaped here, and by nobody else.
+    """
+    folder, ended = Path.cwd(), os.pidfd_open(child)
     orphaned = timed_out = False
     while True:
         left_s = deadline - time.monotonic()
@@ -43,14 +57,18 @@ def main(status_fd: str, limit: str, *command: str) -> int:
             orphaned = True
             break
     if timed_out or orphaned:
-        child.kill()
-    returncode = child.wait()
+        os.kill(child, signal.SIGKILL)
+    returncode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     _kill_descendants()
     if orphaned:
         shutil.rmtree(folder, ignore_errors=True)
     with contextlib.suppress(OSError):  # the starter is gone
-        os.write(int(status_fd), f"{returncode} {int(timed_out)}\n".encode())
-    return 0
+        os.write(status_fd, f"{returncode} {int(timed_out)}\n".encode())
+
+
+def adopt_orphans(does: bool = True) -> None:
+    """Become the parent of processes below this one whose own parents end, or no longer."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, int(does), 0, 0, 0)
 
 
 def _kill_descendants() -> None:
@@ -67,8 +85,8 @@ def _kill_descendants() -> None:
         time.sleep(0.005)
 
 
-def descendants(pid: int) -> list[int]:
-    """Return every process below one that is not a zombie."""
+def descendants(pid: int, without: Collection[int] = ()) -> list[int]:
+    """Return every process below one that is not a zombie, except the children `without` and all below these."""
     children: dict[int, list[int]] = {}  # by parent; a zombie's number is negative
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -80,8 +98,9 @@ def descendants(pid: int) -> list[int]:
     descendants, ahead = [], [pid]
     while ahead:
         for child in children.get(ahead.pop(), []):
-            ahead.append(abs(child))
-            descendants.append(child)
+            if abs(child) not in without:
+                ahead.append(abs(child))
+                descendants.append(child)
     return [child for child in descendants if child > 0]
 
 

@@ -28,6 +28,7 @@ from fluxbench.report.probes import Probes
 RECORDS, EARLIER, REST = OUTPUTS = ("results.jsonl", "earlier.jsonl", "results.json")
 RATES, CAPABILITIES, DEVICE, TRIALS = "rates.json", "*.capabilities.json", "device.json", "trials.json"
 _RATES_OF_SCHEMA_1 = "ceilings.json"
+_kept: dict[Path, Results] = {}  # of the folder that was kept last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +169,20 @@ def write(results: Results, folder: Path) -> None:
     write_text(folder / REST, msgspec.json.encode(rest).decode() + "\n")
 
 
+def keep(folder: Path) -> None:
+    """Read a folder's results for forks of this process, which get these from `read`; those kept before are dropped.
+
+    The folder must not change any more. Raises as `read` does.
+    """
+    if folder not in _kept:
+        _kept.clear()
+        _kept[folder] = read(folder)
+
+
 def read(folder: Path) -> Results:
     """Return what `write` wrote. Raises `SetupError` where it is missing or damaged."""
+    if folder in _kept:
+        return _kept[folder]
     try:
         rest = files.read_json(folder / REST, _Rest, "the results")
         return Results(

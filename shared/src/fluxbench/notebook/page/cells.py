@@ -17,7 +17,7 @@ from uvnote.parser import CodeCell
 from fluxbench.core.formatting import utc
 from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.page import templates
-from fluxbench.notebook.schedule import Failure, NotRun
+from fluxbench.notebook.schedule import Failure, NotRun, Pending
 from fluxbench.notebook.store import Result
 
 _PICTURES = (".png", ".jpg", ".jpeg")
@@ -32,14 +32,22 @@ class Links:
 
 
 def draw(
-    code: CodeCell, freshness: Freshness, failure: Failure | None, links: Links, *, is_measuring: bool, linenos: bool
+    code: CodeCell,
+    freshness: Freshness,
+    failure: Failure | Pending | None,
+    links: Links,
+    *,
+    is_measuring: bool,
+    linenos: bool,
 ) -> Markup:
     """Return a cell's markup: its last good result, with a note above where that is not a fresh one.
 
-    `failure` is the run that failed, or why there was none, of a cell that was to run and did not succeed.
+    `failure` is the run that failed, or why there was none, of a cell that was to run and did not succeed, or says that
+    it is still to run.
     """
     result = freshness.result
-    failed = failure is not None or freshness.state in (State.FAILED, State.MISSING)
+    pending = isinstance(failure, Pending)
+    failed = not pending and (failure is not None or freshness.state in (State.FAILED, State.MISSING))
     # A cell that never succeeded shows what it printed when it failed.
     shown = failure if isinstance(failure, Result) and result is None else result
     # Of a cell that failed, what went wrong stands below what it gave before.
@@ -51,8 +59,9 @@ def draw(
         "cell.html",
         id=code.id,
         failed=failed,
-        stale=freshness.state is State.STALE,
-        note=_note(freshness, failure, failed=failed),
+        stale=freshness.state is State.STALE and not pending,
+        pending=pending,
+        note=_to_come(result) if isinstance(failure, Pending) else _note(freshness, failure, failed=failed),
         display=Markup(shown.display) if shown and shown.display else None,
         stdout=shown.run.stdout if shown else "",
         logs=logs,
@@ -85,6 +94,10 @@ def _note(freshness: Freshness, failure: Failure | None, *, failed: bool) -> str
     if freshness.state is State.STALE and result:
         return f"Not as this machine is now: {'; '.join(freshness.reasons)}. This is {_last_good(result)}."
     return None
+
+
+def _to_come(result: Result | None) -> str:
+    return "This cell is still to run." + (f" What follows is {_last_good(result)}." if result else "")
 
 
 def _last_good(result: Result) -> str:

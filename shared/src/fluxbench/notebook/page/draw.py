@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import platform
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from markupsafe import Markup
@@ -16,23 +17,32 @@ from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness
 from fluxbench.notebook.page import cells, folder, prose, templates
 from fluxbench.notebook.page.cells import Links
-from fluxbench.notebook.schedule import Failure
+from fluxbench.notebook.schedule import Failure, Pending
+
+
+@dataclass(frozen=True)
+class Banner:
+    """What an unfinished page says at its top, and after how many seconds a browser loads it again."""
+
+    text: str
+    reload_s: int | None
 
 
 def draw(
     document: Document,
     freshness: Mapping[str, Freshness],
-    failures: Mapping[str, Failure],
+    failures: Mapping[str, Failure | Pending],
     output: Path,
     *,
     site: Sequence[tuple[str, str]] = (),
     finish: Callable[[Path, Path], None] | None = None,
+    banner: Banner | None = None,
 ) -> Path:
     """Draw `<output>/<notebook>.html` with the folder `<notebook>/` beside it, and return the page's path.
 
     Both are written aside, where `finish(final, new)` may take over what the new folder keeps of the old one, and then
-    put in place. `failures` and `site` are as of `render`. Raises `SetupError` as `exclusive.check_page` does, and
-    `OSError`; what was there before stays.
+    put in place. `failures`, `site` and `banner` are as of `render`. Raises `SetupError` as `exclusive.check_page`
+    does, and `OSError`; what was there before stays.
     """
     name = document.path.stem
     final, new, old = output / name, output / f".{name}.new", output / f".{name}.old"
@@ -46,7 +56,7 @@ def draw(
         folder.fill(new, document, freshness, found)
         if finish:
             finish(final, new)
-        files.write_text(new_page, render(document, freshness, failures, folder.links(name, found), site))
+        files.write_text(new_page, render(document, freshness, failures, folder.links(name, found), site, banner))
         files.replace_folder(new, final, old)
         new_page.replace(page)
         files.remove(old)
@@ -60,14 +70,16 @@ def draw(
 def render(
     document: Document,
     freshness: Mapping[str, Freshness],
-    failures: Mapping[str, Failure],
+    failures: Mapping[str, Failure | Pending],
     links: Links,
     site: Sequence[tuple[str, str]] = (),
+    banner: Banner | None = None,
 ) -> str:
     """Return the page.
 
-    `failures` holds the run that failed, or why there was none, of each cell that was to run and did not succeed;
-    `site` the addresses and names of other pages to link to above the title.
+    `failures` holds the run that failed, or why there was none, of each cell that was to run and did not succeed, and
+    which cells are still to run; `site` the addresses and names of other pages to link to above the title; `banner`
+    what an unfinished page says.
     """
     config = document.config
     drawn = {
@@ -88,6 +100,7 @@ def render(
         style=Markup(_style(document)),
         script=Markup(templates.script()),
         site=site,
+        banner=banner,
         prose=prose.draw(document, drawn),
         system=f"{platform.system()} {platform.machine()}, {platform.platform()}",
     )

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from fluxbench.core.files import write_gzip, write_text
-from fluxbench.notebook import execution
+from fluxbench.notebook import scripts
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness
 from fluxbench.notebook.page.cells import Links
@@ -65,7 +65,7 @@ def fill(folder: Path, document: Document, cells: Mapping[str, Freshness], found
     for sub in ("records", "artifacts", "cells"):
         (folder / sub).mkdir(parents=True)
     for code in document.cells:
-        write_text(folder / "cells" / f"{code.id}.py", execution.source(code))
+        write_text(folder / "cells" / f"{code.id}.py", scripts.source(code))
         result = cells[code.id].result
         for name in result.run.artifacts if result else ():
             if not (result and (place := found.get((code.id, name)))):

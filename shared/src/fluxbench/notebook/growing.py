@@ -1,0 +1,148 @@
+"""The page of a build that goes on: drawn from what is measured so far, after each measuring cell.
+
+What showing cells give meanwhile is kept apart from their results and removed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+
+from uvnote.parser import CodeCell
+
+from fluxbench.core.errors import SetupError, refusal
+from fluxbench.core.formatting import utc
+from fluxbench.core.settings import Settings
+from fluxbench.device.model import Device
+from fluxbench.environments import cell
+from fluxbench.notebook.execution import Place, run_cell
+from fluxbench.notebook.freshness import Freshness, State, depends_on
+from fluxbench.notebook.schedule import Interrupted, Pending, Snapshot
+from fluxbench.notebook.store import Result
+from fluxbench.records import fingerprint, method
+
+_RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
+
+
+class GrowingPage:
+    """The page of one build. `place` adds results to a store of its own, which does not last."""
+
+    def __init__(
+        self,
+        codes: Sequence[CodeCell],
+        place: Place,
+        device: Device,
+        settings: Settings,
+        output: Path,
+        note: Callable[[str], None],
+    ) -> None:
+        self._place, self._device, self._settings, self._output, self._note = place, device, settings, output, note
+        document = place.document
+        self._showing = [code for code in codes if cell.uses_fluxbench(code.code) and not document.is_measuring(code)]
+        self._measuring = [code.id for code in document.cells if document.is_measuring(code)]
+        self._drawn: dict[str, Result] = {}
+        self._snapshot: Snapshot | None = None  # of the page that is there
+
+    def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
+        """Draw figures where there are new measurements, `at_once` of them, and write the page.
+
+        What cannot be drawn is a note. Raises what `check` raises.
+        """
+        if snapshot.has_new_figures:
+            self._draw(snapshot, at_once, check)
+        check()
+        self.write(snapshot)
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Write the page as it is without drawing anything."""
+        self._snapshot = snapshot
+        left = "" if snapshot.left_s is None else f", about {_minutes(snapshot.left_s)} left"
+        now = utc(datetime.now(UTC).isoformat(timespec="seconds"))
+        text = (
+            f"{self._measured(snapshot)} measured{left}. This page of {now} is not "
+            "finished, and loads itself again until it is."
+        )
+        self._write(snapshot, text, _RELOAD_S)
+
+    def stay(self) -> None:
+        """Say on the page, where one was written, that its build ended before it was finished."""
+        if self._snapshot:
+            self._write(self._snapshot, f"The build ended with {self._measured(self._snapshot)} measured.", None)
+
+    def _measured(self, snapshot: Snapshot) -> str:
+        done = [cell_id for cell_id in self._measuring if cell_id not in snapshot.pending]
+        return f"{len(done)} of {len(self._measuring)}"
+
+    def _write(self, snapshot: Snapshot, text: str, reload_s: int | None) -> None:
+        from fluxbench.notebook.page.draw import Banner, draw  # which takes longer to load than all the rest
+
+        shown = {
+            cell_id: Freshness(state=State.FRESH, reasons=(), result=drawn)
+            for cell_id, drawn in self._drawn.items()
+            if cell_id in snapshot.pending
+        }
+        to_come = {cell_id: Pending() for cell_id in snapshot.pending if cell_id not in shown}
+        with self._noting():
+            draw(
+                self._place.document,
+                {**snapshot.cells, **shown},
+                {**snapshot.failures, **to_come},
+                self._output,
+                banner=Banner(text, reload_s),
+            )
+
+    def _draw(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
+        """Run the showing cells, each after those that it needs."""
+        ahead = [code for code in self._showing if code.id in snapshot.pending]
+        with ThreadPoolExecutor(at_once) as pool:
+            while ahead:
+                ids = {code.id for code in ahead}
+                ready = [code for code in ahead if not ids & set(code.needs)]
+                if not ready:
+                    return
+                ahead = [code for code in ahead if code not in ready]
+                list(pool.map(lambda code: self._draw_cell(code, snapshot, check), ready))
+
+    def _draw_cell(self, code: CodeCell, snapshot: Snapshot, check: Interrupted) -> None:
+        inputs = {need: result for need in code.needs if (result := self._input(need, snapshot))}
+        if not inputs:
+            return
+        contents = {need: result.run.sha256 for need, result in inputs.items()}
+        before = self._drawn.get(code.id)
+        if before and before.run.contents == contents:
+            return
+        check()
+        with self._noting():
+            document = self._place.document
+            depends = depends_on(code, document, self._device, self._settings)
+            result = run_cell(code, self._place, inputs, depends, lambda _: check(), gives_way=True)
+            if result.run.failure:
+                raise SetupError(f"cell {code.id} failed: {result.run.failure}")
+            self._drawn[code.id] = result
+
+    def _input(self, need: str, snapshot: Snapshot) -> Result | None:
+        """Return what a needed cell gave: in this build, or before where it is still to run and fits this machine."""
+        result = self._drawn.get(need) or snapshot.cells[need].result
+        if not result or need not in snapshot.pending or need in self._drawn:
+            return result
+        now = fingerprint.of_device(self._device)
+        others = [
+            record
+            for record in result.records or ()
+            if fingerprint.not_comparable((record.fingerprint, record.method_version), (now, method.METHOD_VERSION))
+        ]
+        return None if others else result
+
+    @contextlib.contextmanager
+    def _noting(self) -> Iterator[None]:
+        try:
+            yield
+        except (SetupError, OSError, MemoryError) as error:
+            self._note(f"the page so far could not be drawn: {refusal(error) or error}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{round(seconds / 60)} min" if seconds >= 90 else f"{max(10, round(seconds, -1)):.0f} s"

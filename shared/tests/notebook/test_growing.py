@@ -1,0 +1,194 @@
+"""The page of a build that goes on: what is on it after each measuring cell, and what becomes of it at the end."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from fakes import REPOSITORY
+from notebooks import MEASURING, Machine, visible
+from sample_records import record
+
+from fluxbench.core import files
+from fluxbench.notebook.listeners import Lines
+
+HEADER = '# /// script\n# dependencies = ["fluxbench"]\n# ///\n'
+# Each measuring cell keeps the page that it finds; a gathering cell lists what it was given, and another shows that.
+FIND = """import pathlib, shutil, time
+page = pathlib.Path(os.environ["PAGE"])
+while not (pattern := os.environ.get("AWAITED")) or pattern not in page.read_text():
+    if not pattern or "{cell}" == "first":
+        break
+    time.sleep(0.05)
+if page.exists():
+    shutil.copy(page, os.path.join(os.environ["LABORATORY"], "before-{cell}.html"))
+print("order", os.environ["FLUXBENCH_ORDER"])
+"""
+GATHER = """import json, os, pathlib, sys
+folders = [pathlib.Path(os.environ[name]) for name in os.environ.get("UVNOTE_INPUTS", "").split(",") if name]
+lines = [json.loads(line) for folder in folders for path in folder.glob("*.jsonl") for line in path.open()]
+text = " ".join(f"{line['variant']}={line['timings']['sustained']['median_ms']}" for line in lines)
+if os.environ.get("REFUSED") == text:
+    sys.exit("fluxbench: too little")
+pathlib.Path("gathered.txt").write_text(text)
+"""
+SHOW = """import os, pathlib
+print("shown", pathlib.Path(os.environ["UVNOTE_INPUT_GATHERED"], "gathered.txt").read_text())
+"""
+
+
+@pytest.fixture
+def growing(machine: Machine) -> Machine:
+    """A machine with two measuring cells and two that show, which use fluxbench; its host has two cores."""
+    patch = machine.monkeypatch
+    patch.setattr(os, "cpu_count", lambda: 2)
+    patch.setenv("PYTHONPATH", str(REPOSITORY / "shared" / "src"))
+    patch.setenv("PAGE", str(machine.output / "made_up.html"))
+    uv = machine.folder / "bin" / "uv"
+    uv.write_text(f'#!/bin/sh\necho "$*" >> "$UV_LOG"\nshift\n"{sys.executable}" "$@"\n', encoding="utf-8")
+    patch.setenv("UV_CACHE_DIR", str(machine.folder))
+    measuring = {
+        cell: MEASURING.format(variant=variant).replace("bench.measure()", FIND.format(cell=cell) + "bench.measure()")
+        for cell, variant in (("first", "torch_math"), ("second", "torch_native"))
+    }
+    machine.notebook.write_text(
+        f"# Made up\n```python id=shown needs=gathered\n{HEADER}{SHOW}```\n"
+        f"```python id=first outputs=first.jsonl\n{measuring['first']}```\n"
+        f"```python id=second outputs=second.jsonl\n{measuring['second']}```\n"
+        f"```python id=gathered needs=first,second outputs=gathered.txt\n{HEADER}{GATHER}```\n",
+        encoding="utf-8",
+    )
+    return machine
+
+
+def before(machine: Machine, cell: str) -> str:
+    """Return the page that a cell found when it began to measure."""
+    return (machine.folder / "laboratory" / f"before-{cell}.html").read_text(encoding="utf-8")
+
+
+def shown(page: str, cell: str) -> str:
+    return visible(re.split(f'id="cell-{cell}">', page)[1])
+
+
+def status(page: str) -> str:
+    """Return what a page says of its build, without the time."""
+    found = re.search('role="status">([^<]*)', page)
+    return re.sub(r"\d{4}-\S+ \S+ UTC", "NOW", found[1]) if found else ""
+
+
+UNFINISHED = "This page of NOW is not finished, and loads itself again until it is."
+RELOAD = '<meta http-equiv="refresh" content="10">'
+
+
+@pytest.mark.parametrize("cores", [1, 16])
+def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Machine, cores: int) -> None:
+    growing.monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    growing.monkeypatch.setenv("AWAITED", "1 of 2 measured" if cores == 1 else "shown torch_math=1.0")
+    stream = io.StringIO()
+    assert growing.build(listener=Lines(stream)).problems == ()
+    assert stream.getvalue().splitlines()[0] == f"The page grows at {growing.output / 'made_up.html'}"
+    first, second = before(growing, "first"), before(growing, "second")
+    assert status(first) == f"0 of 2 measured. {UNFINISHED}"
+    assert shown(first, "shown") == "This cell is still to run."
+    assert re.fullmatch(rf"1 of 2 measured, about 10 s left. {UNFINISHED}", status(second))
+    assert [RELOAD in page for page in (first, second)] == [True, True]
+    assert shown(second, "shown") == "shown torch_math=1.0"
+    assert shown(second, "second") == "This cell is still to run."
+    assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
+    assert (status(growing.page), RELOAD in growing.page) == ("", False)
+    assert [f"order {place}" in growing.shown(cell) for place, cell in enumerate(("first", "second"))] == [True, True]
+
+
+def test_what_is_shown_meanwhile_is_no_result(growing: Machine) -> None:
+    growing.build()
+    assert [growing.good(cell).number for cell in ("gathered", "shown")] == [1, 1]
+    assert growing.states() == dict.fromkeys(("shown", "first", "second", "gathered"), "fresh")
+    assert not (growing.notebook.parent / ".uvnote" / "interim").exists()
+
+
+def test_what_is_drawn_meanwhile_gives_way_to_what_measures(growing: Machine) -> None:
+    growing.rewrite('print("shown"', f'print("nice", os.nice(0) - {os.nice(0)}, "shown"')
+    growing.build()
+    assert shown(before(growing, "second"), "shown").startswith("nice 10 shown")
+    assert growing.shown("shown").startswith("nice 0 shown")
+
+
+def test_a_cell_that_is_still_to_run_counts_with_its_last_good_result(growing: Machine) -> None:
+    growing.build()
+    growing.measures("first", record("torch_math", sustained_ms=2.0))
+    growing.measures("second", record("torch_native", sustained_ms=2.0))
+    growing.build("first", "second")
+    page = before(growing, "second")
+    assert shown(page, "shown") == "shown torch_math=2.0 torch_native=1.0"
+    assert shown(page, "second").startswith("This cell is still to run. What follows is its last good result, of ")
+    assert growing.shown("shown") == "shown torch_math=2.0 torch_native=2.0"
+
+
+def test_a_page_so_far_that_cannot_be_drawn_is_a_line_and_the_build_goes_on(growing: Machine) -> None:
+    growing.monkeypatch.setenv("REFUSED", "torch_math=1.0")
+    stream = io.StringIO()
+    assert growing.build(listener=Lines(stream)).problems == ()
+    assert "the page so far could not be drawn: cell gathered failed: too little\n" in stream.getvalue()
+    assert shown(before(growing, "second"), "shown") == "This cell is still to run."
+    assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
+
+
+def test_figures_whose_inputs_have_the_same_content_are_not_drawn_again(growing: Machine) -> None:
+    growing.build()
+    number = growing.good("shown").number
+    assert growing.build("first").problems == ()
+    assert (growing.good("first").number, growing.good("shown").number) == (2, number)
+    assert growing.states() == dict.fromkeys(("shown", "first", "second", "gathered"), "fresh")
+    assert "This cell" not in growing.page
+
+
+def test_an_interrupted_build_leaves_a_page_that_says_so_and_stays(growing: Machine) -> None:
+    class Interrupting(Lines):
+        def ended(self, cell_id: str, duration_s: float | None, failure: str | None) -> None:
+            if cell_id == "second":
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        growing.build(listener=Interrupting(io.StringIO()))
+    assert (status(growing.page), RELOAD in growing.page) == ("The build ended with 1 of 2 measured.", False)
+    assert growing.shown("shown") == "shown torch_math=1.0"
+    assert growing.build().problems == ()
+    assert status(growing.page) == ""
+
+
+def test_a_reader_of_a_page_that_is_written_finds_all_of_it_at_any_moment(growing: Machine) -> None:
+    growing.build()
+    ends = threading.Event()
+    faults: list[str] = []
+
+    def read() -> None:
+        while not ends.is_set():
+            page = growing.page
+            faults.extend(["half a page"] * (not page.endswith("</html>")))
+            for name in re.findall('href="(made_up/[^"]*)"', page):
+                faults.extend([name] * (not (growing.output / name).is_file()))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(20):
+        growing.build()
+    ends.set()
+    reader.join()
+    assert faults == []
+
+
+def test_a_folder_is_replaced_where_the_file_system_cannot_exchange_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", lambda name: object())
+    for name in ("new", "final"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    files.replace_folder(tmp_path / "new", tmp_path / "final", tmp_path / "old")
+    assert [path.name for path in (tmp_path / "final").iterdir()] == ["new"]
+    assert [path.name for path in (tmp_path / "old").iterdir()] == ["final"]
