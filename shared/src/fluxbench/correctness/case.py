@@ -12,8 +12,8 @@ The yardstick is unfused attention that rounds all that a precision class may ro
   roundings: gradients, whose sums cancel; float32, where only sums round; and the classes `rounded` and `tf32`.
 - **A row** may err by sqrt(6) times as much as follows in the same way from the yardstick's worst row, because that is
   the ratio of the largest error of a rounding, u, to its root mean square.
-- **A head of n rows** may err by sqrt(1 + 5 / n) times as much as follows so: one of its rows at its largest error, with
-  six times the usual square, and n - 1 usual ones. This matters where a head has few queries, as in decoding.
+- **A head of n rows** may err by sqrt(1 + 5 / n) times as much as follows so: one of its rows at its largest error,
+  with six times the usual square, and n - 1 usual ones. This matters where a head has few queries, as in decoding.
 - **A quantized variant** declares the budget of the whole. Heads and rows may exceed it as far as the yardstick's do
   the yardstick's whole; rows again sqrt(6) times.
 """

@@ -27,7 +27,7 @@ _MORE_TOKENS = {"k": 7, "v": 19}  # that lie between two batch entries
 
 
 def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
-    """Return the shape of the check at so many keys; None of an operation that has no keys. Decoding keeps its one query."""
+    """Return the shape of the check at so many keys, of decoding with its one query; None where there are no keys."""
     if "seq_len_k" not in shape:
         return None
     queries = shape.get("seq_len_q", 1)
@@ -90,7 +90,7 @@ def _contiguous(inputs: Tensors) -> Tensors:
 
 
 def _strided(inputs: Tensors) -> Tensors:
-    """Return copies of the inputs with k and v, `[batch, tokens, heads, head_dim]`, as views of longer and wider tensors."""
+    """Return copies of the inputs; k and v, `[batch, tokens, heads, head_dim]`, are views of longer, wider tensors."""
     strided = _contiguous(inputs)
     for width, name in enumerate(_MORE_TOKENS, start=2):
         if name in inputs:
