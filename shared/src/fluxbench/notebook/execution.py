@@ -79,13 +79,15 @@ def run_cell(
     tick: Callable[[progress.Progress], None],
     *,
     gives_way: bool = False,
+    sharing: int = 1,
     **more: str,
 ) -> Result:
     """Run a cell with the results of the cells that it needs, and keep its result, good or failed.
 
     `tick` is called a few times a second with how far the cell is. A cell that is drawn while others measure is to be
-    one that `gives_way`; `more` variables are for this cell alone. Raises
-    `OSError` where the result cannot be kept, and whatever `tick` raises.
+    one that `gives_way`. `sharing` is how many cells may run that share the device: this one may wait for each as long
+    as a cell may take. `more` variables are for this cell alone. Raises `OSError` where the result cannot be kept, and
+    whatever `tick` raises.
     """
     document, ran_at = place.document, datetime.now(UTC).isoformat(timespec="seconds")
     script, launcher = scripts.write(code, document), scripts.launcher(code, document)
@@ -99,7 +101,7 @@ def run_cell(
     with exclusive.cell_folder(document.work) as folder:
         command = [uv.find(), "run", *([str(launcher)] if launcher else []), str(script)]
         variables = {**place.variables, **_own(folder, inputs, place), **more}
-        ended = runner.run(command, folder, variables, _limit_s(place), _said(folder, tick))
+        ended = runner.run(command, folder, variables, sharing * _limit_s(place), _said(folder, tick))
         return _keep(code, place, inputs, depends, folder, ended, ran_at)
 
 

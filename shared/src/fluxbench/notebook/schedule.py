@@ -201,7 +201,8 @@ class Schedule:
         inputs = {need: result for need in code.needs if (result := self._cells[need].result)}
         order = {ORDER: str(self._measuring.index(code.id))} if code.id in self._measuring else {}
         gives_way = self._count(measuring=True) > 0
-        return run_cell(code, self._place, inputs, depends, tick, gives_way=gives_way, **order)
+        sharing = self._width.measuring if order else 1
+        return run_cell(code, self._place, inputs, depends, tick, gives_way=gives_way, sharing=sharing, **order)
 
     def _has_room(self, *, measuring: bool) -> bool:
         measured, drawn, width = self._count(measuring=True), self._count(measuring=False), self._width
