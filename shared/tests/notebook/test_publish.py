@@ -321,8 +321,8 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
         monkeypatch.setattr(Path, name, wrapped(getattr(Path, name)))
 
 
-# Put the page's text in place, the old folder away, the new folder in its place, the page in its place. Where two folders
-# can be exchanged, the new folder is in its place before the old one is away.
+# Put the page's text in place, the old folder away, the new folder in its place, the page in its place. Where two
+# folders can be exchanged, the new folder is in its place before the old one is away.
 @pytest.mark.parametrize(("exchanges", "step"), [*((False, step) for step in range(4)), (True, 1), (True, 2)])
 def test_an_interruption_loses_nothing(
     publisher: Publisher, monkeypatch: pytest.MonkeyPatch, exchanges: bool, step: int
