@@ -95,10 +95,13 @@ def judged(logs: Any, one: Scenario) -> tuple[list[list[Estimate]], list[list[Es
     while True:
         counts = [*counts[:variants], max(counts[:variants])]  # the reference is in every process
         found = means(samples(logs, counts))
-        more = [max(map(half, of_variant)) > TARGET for of_variant in found[:-1]]
-        if not (one.sequential and any(more) and max(counts) < MOST):
+        more = [
+            one.sequential and count < MOST and max(map(half, of_variant)) > TARGET
+            for count, of_variant in zip(counts[:-1], found[:-1], strict=True)
+        ]
+        if not any(more):
             break
-        counts = [count + (wanted and count == max(counts)) for count, wanted in zip(counts, more, strict=False)]
+        counts = [count + wanted for count, wanted in zip(counts[:-1], more, strict=True)]
     own = samples(logs[:-1], counts[:-1])
     beside = [samples(logs[-1:], [count])[0] for count in counts[:-1]]
     return found, mean_ratios(own, beside), counts
