@@ -85,7 +85,7 @@ def test_the_more_rivals_the_larger_a_difference_must_be() -> None:
 
     def of(count: int) -> int | None:
         rivals = [timed(f"v{i}", *processes) for i in range(count)]
-        slow = timed("slow", *(1.012 * ms for ms in processes))
+        slow = timed("slow", *(1.015 * ms for ms in processes))
         return next(place.rank for place in places(*rivals, slow) if place.record.variant == "slow")
 
     assert [of(2), of(90)] == [3, 1]

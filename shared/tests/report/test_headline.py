@@ -34,7 +34,7 @@ def test_the_answer_names_fastest_reference_runner_up_and_device() -> None:
         "On NVIDIA H200 (driver 580.10), at flux1-1024px with 4,608 tokens (512 of them text), 24 heads of 128, "
         f"bfloat16, torch_cudnn is the fastest exact kernel under sustained load, unbeaten at all {ALL}: "
         "0.400 ms [0.398, 0.402] (0.3600 ms [0.3596, 0.3604] from rest), "
-        "2.00× [1.99, 2.01] as fast as torch_flash and 1.500× [1.492, 1.508] as fast as the runner-up flex."
+        "2.00× [1.99, 2.01] as fast as torch_flash and 1.500× [1.491, 1.509] as fast as the runner-up flex."
     ]
 
 
@@ -61,7 +61,7 @@ def test_a_runner_up_that_is_tied_says_so() -> None:
 def test_the_runner_up_is_the_fastest_median_of_those_measurably_slower() -> None:
     noisy = record("noisy", sustained_ms=0.7, ci=0.25)
     text = answered(record(), record("a", sustained_ms=0.5), record("b", sustained_ms=0.6), noisy)
-    assert text.endswith("1.200× [1.194, 1.206] as fast as the runner-up b, level with noisy.")
+    assert text.endswith("1.200× [1.193, 1.207] as fast as the runner-up b, level with noisy.")
 
 
 def test_what_is_not_measurably_slower_than_the_first_is_no_runner_up() -> None:
@@ -76,7 +76,7 @@ def test_the_reference_can_be_the_fastest_or_level_with_it() -> None:
         "torch_flash (the reference) is the fastest exact kernel under sustained load: 1.000 ms [0.995, 1.005] ("
         in text
     )
-    assert text.endswith("from rest), 1.500× [1.492, 1.508] as fast as the runner-up a.")
+    assert text.endswith("from rest), 1.500× [1.491, 1.509] as fast as the runner-up a.")
     level = answered(record(), record("a", sustained_ms=0.999))
     assert "between a and torch_flash, the fastest" in level
     assert ", no measurable difference to the reference torch_flash and no other kernel is ranked." in level
@@ -130,8 +130,8 @@ APART = "Apart from these, at looser error budgets, "
 @pytest.mark.parametrize(
     ("sustained_ms", "which", "how_fast"),
     [
-        (0.3, "the quantized fp8 {error} is faster still", "3.33× [3.32, 3.35] as fast as torch_flash."),
-        (1.3, "the fastest quantized kernel is fp8 {error}", "0.769× [0.765, 0.773] as fast as torch_flash."),
+        (0.3, "the quantized fp8 {error} is faster still", "3.33× [3.31, 3.35] as fast as torch_flash."),
+        (1.3, "the fastest quantized kernel is fp8 {error}", "0.769× [0.764, 0.774] as fast as torch_flash."),
         (1.0, "the fastest quantized kernel is fp8 {error}", "no measurable difference to torch_flash."),
     ],
 )

@@ -32,11 +32,12 @@ def levels(several: Sequence[Sequence[float]]) -> list[Level]:
     """Return the level of each variant, from the logarithms of its processes' values.
 
     Two degrees of freedom say little of a spread, so variants share what their variances between processes have in
-    common, as in `intervals.means`, and one whose processes differ far more (it is tuned anew in each) keeps its wide
-    interval. Of a single value the variance is infinite.
+    common, and one whose processes differ far more (it is tuned anew in each) keeps its wide interval. That is the
+    median, and not the mean as in `intervals.means`: the mean with the degrees of freedom of all calls too much faster
+    where a few variants of a large page vary more than the others. Of a single value the variance is infinite.
     """
     own = [variances.of(logs) for logs in several]
-    common = variances.pooled(own)
+    common = variances.middle(own)
     return [_level(logs, variances.at_least(common, one)) for logs, one in zip(several, own, strict=True)]
 
 

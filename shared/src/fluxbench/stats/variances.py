@@ -44,6 +44,20 @@ def pooled(several: Sequence[Variance]) -> Variance:
     return Variance(math.fsum(one.value * one.df for one in kept) / df, df) if kept else Variance(0.0, 0)
 
 
+def middle(several: Sequence[Variance]) -> Variance:
+    """Return the middle of several variances of normal values: their median over that of chi-square.
+
+    It has half their degrees of freedom: a median tells half as much as a mean, and is not moved by a few larger ones.
+    Chi-square's median by Wilson and Hilferty (The Distribution of Chi-square, 1931). Without degrees of freedom where
+    all are.
+    """
+    known = [one for one in several if one.df]
+    if not known:
+        return Variance(0.0, 0)
+    value = median(one.value / (1 - 2 / (9 * one.df)) ** 3 for one in known)
+    return Variance(value, max(1.0, math.fsum(one.df for one in known) / 2))
+
+
 def alike(several: Sequence[Variance]) -> list[Variance]:
     """Return the variances that are known, without those over ten times their median.
 
