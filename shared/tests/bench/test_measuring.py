@@ -72,10 +72,12 @@ def test_a_wrong_request_ends_the_cell_with_one_sentence(here: Path, monkeypatch
     assert list(here.iterdir()) == []
 
 
-def study(monkeypatch: pytest.MonkeyPatch, *workloads: Workload) -> str:
+def study(monkeypatch: pytest.MonkeyPatch, *workloads: Workload, **fields: Any) -> str:
     """Return the name of a study of these workloads, in a module that is there as long as the test."""
     module = type(sys)("a_study")
-    vars(module)["STUDY"] = Study(name="flux", references=("torch_flash", "torch_math"), workloads=workloads)
+    vars(module)["STUDY"] = Study(
+        name="flux", references=("torch_flash", "torch_efficient", "torch_math"), workloads=workloads, **fields
+    )
     monkeypatch.setitem(sys.modules, "a_study", module)
     return "a_study:STUDY"
 
@@ -137,14 +139,17 @@ def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatc
     assert list((here.parent / "cache" / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize(("name", "sustained"), [("flux", True), ("certificate", False)])
-def test_workers_are_asked_for_the_regimes_of_the_study(tmp_path: Path, name: str, sustained: bool) -> None:
+@pytest.mark.parametrize(("measures", "sustained"), [(("burst", "sustained"), True), (("burst",), False)])
+def test_workers_are_asked_for_the_regimes_of_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measures: tuple[str, ...], sustained: bool
+) -> None:
     log = tmp_path / "log.jsonl"
     python = str(interpreter(tmp_path / "python", log=log))
-    records(tmp_path, "torch_math", study=name, python=python, workloads=WORKLOADS[:1])
+    name = study(monkeypatch, tokens("a", 8), measures=measures)
+    records(tmp_path, "torch_math", study=name, python=python)
     asked = [line["request"] for line in log_of(log)]
     assert [request["sustained"] for request in asked] == [sustained] * 3
-    assert [request["probe"] for request in asked] == [False, False, sustained]
+    assert [request["probe"] for request in asked] == [False, sustained, False]
     assert {request["device"] for request in asked} == {"cpu"}
     assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
 

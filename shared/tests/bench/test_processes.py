@@ -49,7 +49,8 @@ def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(tmp_path: Path
     [
         ((1.0, 1.001, 1.0), 3),  # as the others
         ((1.0, 1.03, 1.0, 1.0, 1.0), 5),  # too wide for half a percent, up to the most
-        ((3.0, 3.01, 3.0), 3),  # so slow that it decides nothing
+        ((1.2, 1.21, 1.2), 3),  # slower, so that less is asked of it
+        ((3.0, 3.01), 2),  # so slow that it decides nothing
     ],
 )
 def test_what_is_not_known_well_enough_is_measured_in_further_processes(
@@ -208,7 +209,7 @@ def requests(folder: Path) -> list[Request]:
 def test_each_process_gets_its_number_the_clock_and_all_variants_and_the_last_one_probes(tmp_path: Path) -> None:
     collected = played(tmp_path, "", device=dataclasses.replace(GPU, sm_clock_max_mhz=1980))
     asked = requests(tmp_path)
-    assert [(each.process, each.probe) for each in asked] == [(0, False), (1, False), (2, True)]
+    assert [(each.process, each.probe) for each in asked] == [(0, False), (1, True), (2, False)]
     assert {(each.variants, each.references, each.clock_mhz, each.skip) for each in asked} == {
         (("a", "b", "c"), ("a",), 1980, ())
     }

@@ -1,5 +1,6 @@
 """What a worker does while torch compiles, and what is known of the first compilation."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,30 @@ def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_ru
     with lock.held(short=True):  # nothing is left of it
         compiled(torch.zeros(3))
     assert ("compiles", True) in seen
+
+
+def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path, 0)
+    seen: list[bool | str] = []
+
+    def measures() -> None:
+        seen.append(lock.is_held)
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        for _ in range(2):
+            benchmarking.benchmarker.benchmark(measures, device=torch.device("cpu"))
+        seen.append("last")
+        deadline = time.monotonic() + 10
+        while lock.is_held and time.monotonic() < deadline:
+            time.sleep(0.01)
+        seen.append(lock.is_held)
+        return graph.forward
+
+    with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
+        torch.compile(lambda x: x + 7, backend=backend)(torch.zeros(2))
+        assert lock.is_held
+    assert list(dict.fromkeys(seen[: seen.index("last")])) == [True]
+    assert seen[-1] is False
 
 
 def test_a_compilation_that_fails_holds_the_device_again(tmp_path: Path) -> None:

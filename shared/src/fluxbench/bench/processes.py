@@ -11,6 +11,7 @@ from pathlib import Path
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Exit, Pool, run_worker
+from fluxbench.bench.timings import LEAST, is_slow
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
@@ -34,7 +35,7 @@ class Batch:
     processes: int
     most: int  # processes
     sustained: bool  # False: burst samples alone
-    probe: bool  # whether the last process also tries capabilities
+    probe: bool  # whether the last process that measures all variants also tries capabilities
     lock: str | None  # the folder of the device lock; None on a CPU, where one cell runs at a time
     compiled: str  # the folder where the times of first compilations are kept
 
@@ -82,16 +83,22 @@ class Batch:
     def _left(self, collected: Collected, process: int) -> tuple[str, ...]:
         """Return the variants that a process has still to measure at some workload."""
         timed = self._timed(collected, process)
-        wanted = self.variants if process < self.processes else self._wide(collected)
+        wanted = self._wanted(collected, process)
         return tuple(name for name in wanted if name not in timed and self._open(collected, name))
 
-    def _wide(self, collected: Collected) -> list[str]:
-        """Return the variants of which a sustained interval is wider than it must be, at any workload.
+    def _wanted(self, collected: Collected, process: int) -> list[str]:
+        """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        That of the reference too, if it is measured here: it has a block in every process anyway.
+        Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
+        reference too, if it is measured here: it has a block in every process anyway.
         """
-        known = timings.widths(collected)
-        return [name for name in self.variants if not all(width.enough for width in known.get(name, {}).values())]
+        if process < LEAST:
+            return list(self.variants)
+        widths = timings.widths(collected)
+        known = {name: list(widths.get(name, {}).values()) for name in self.variants}
+        if process < self.processes:
+            return [name for name, its in known.items() if not is_slow(width.ratio for width in its)]
+        return [name for name, its in known.items() if not all(width.enough for width in its)]
 
     def _open(self, collected: Collected, name: str) -> list[Workload]:
         """Return the workloads at which a variant has not failed."""
@@ -106,7 +113,7 @@ class Batch:
             references=self.references,
             process=process,
             sustained=self.sustained,
-            probe=self.probe and process == self.processes - 1,
+            probe=self.probe and process == min(LEAST, self.processes) - 1,
             skip=tuple(collected.failed),
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,

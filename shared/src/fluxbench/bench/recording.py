@@ -10,14 +10,14 @@ from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.series import ProcessSeries
 from fluxbench.bench.state import with_state
-from fluxbench.bench.timings import timings_of
+from fluxbench.bench.timings import LEAST, is_slow, timings_of
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import Flag, Record, Timing
+from fluxbench.records.schema import SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
 
@@ -38,13 +38,16 @@ def of_cell(
 ) -> Iterator[Record]:
     """Yield the record of each variant at each workload.
 
-    PASSED needs possible times, and samples of every process that measured the variant at any workload.
+    PASSED needs possible times, and samples of every process that measured the variant at any workload: of three at
+    least, of two where it is far slower than the reference.
     """
     cell = series.of_cell(collected)
     timings = timings_of(cell)
     for variant in names:
         taken = cell.get(variant, {})
-        needed = max([context.processes, *map(len, taken.values())])
+        sustained = [its[SUSTAINED].ratio for its in timings[variant].values() if SUSTAINED in its] if taken else []
+        least = min(LEAST, context.processes) if is_slow(sustained) else context.processes
+        needed = max([least, *map(len, taken.values())])
         for workload in workloads:
             its = taken.get(workload.name, [])
             found = timings[variant].get(workload.name, {}) if its else {}

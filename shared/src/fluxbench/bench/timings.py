@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -43,6 +43,10 @@ def timings_of(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
     return found
 
 
+LEAST = 2  # processes that measure every variant
+_SLOW = 1.5  # over the reference's time
+
+
 class Width(NamedTuple):
     """A sustained mean's ratio to the reference, and half its 95% interval: both shares."""
 
@@ -73,6 +77,12 @@ def widths(collected: Collected) -> dict[str, dict[str, Width]]:
 def sustained_within(ratio: float) -> float:
     """Return half the 95% interval, a share, at which a sustained mean with this ratio has converged."""
     return SUSTAINED_WITHIN if ratio <= CLOSE else SLOWER_WITHIN
+
+
+def is_slow(ratios: Iterable[float]) -> bool:
+    """Return whether a variant with these sustained ratios decides no rank: two processes are enough for it."""
+    known = list(ratios)
+    return bool(known) and min(known) >= _SLOW
 
 
 def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[ProcessSeries]]:

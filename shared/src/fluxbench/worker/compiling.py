@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from fluxbench.core.device_lock import DeviceLock
+
+_IDLE_S = 0.2  # between two measurements of max-autotune, after which the device is given back again
 
 
 @contextlib.contextmanager
@@ -26,27 +29,27 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
     if handler is None or benchmarker is None:
         yield
         return
+    tuning = _Tuning(lock)
 
     def begins(args: Any) -> None:
         if args.callback_trigger.name != "DYNAMO":  # a CUDA graph is recorded on the device
             return
-        if torch.cuda.is_initialized():
-            torch.cuda.synchronize()
-        lock.release()
+        tuning.give_back()
         compiles(True)
 
     def ended(args: Any) -> None:
-        lock.acquire(short=True)
+        tuning.hold()
         compiles(False)
 
     names = [name for name in dir(benchmarker) if name.startswith("benchmark")]
     for name in names:
-        setattr(benchmarker, name, _after(lock, getattr(benchmarker, name)))
+        setattr(benchmarker, name, tuning.holding(getattr(benchmarker, name)))
     handler.register_start_callback(begins)
     handler.register_end_callback(ended)
     try:
         yield
     finally:
+        tuning.hold()
         for callbacks, callback in ((handler.start_callbacks, begins), (handler.end_callbacks, ended)):
             if callback in callbacks:  # `torch.compiler.reset` removes them all
                 callbacks.remove(callback)
@@ -54,12 +57,52 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
             delattr(benchmarker, name)
 
 
-def _after(lock: DeviceLock, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that waits for the device first."""
+class _Tuning:
+    """The device while a compilation runs: held by each measurement, and for a moment after it, for the next one."""
 
-    @functools.wraps(function)
-    def waits(*args: Any, **kwargs: Any) -> Any:
-        lock.acquire(short=True)
-        return function(*args, **kwargs)
+    def __init__(self, lock: DeviceLock) -> None:
+        self._lock = lock
+        self._uses = threading.RLock()
+        self._timer: threading.Timer | None = None
 
-    return waits
+    def hold(self) -> None:
+        """Hold the device until it is given back."""
+        with self._uses:
+            self._stop_timer()
+            self._lock.acquire(short=True)
+
+    def give_back(self) -> None:
+        """Let others use the device, once it is done."""
+        with self._uses:
+            self._stop_timer()
+            if self._lock.is_held and torch.cuda.is_initialized():
+                torch.cuda.synchronize()
+            self._lock.release()
+
+    def holding(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that holds the device, and gives it back soon after if nothing else holds it."""
+
+        @functools.wraps(function)
+        def holds(*args: Any, **kwargs: Any) -> Any:
+            with self._uses:
+                was_held = self._lock.is_held and self._timer is None
+                self.hold()
+                try:
+                    return function(*args, **kwargs)
+                finally:
+                    if not was_held:
+                        self._timer = threading.Timer(_IDLE_S, self._expire)
+                        self._timer.daemon = True
+                        self._timer.start()
+
+        return holds
+
+    def _expire(self) -> None:
+        with self._uses:
+            if self._timer is threading.current_thread():
+                self.give_back()
+
+    def _stop_timer(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
