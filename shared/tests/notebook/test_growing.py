@@ -104,6 +104,29 @@ def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Ma
     assert [f"order {place}" in growing.shown(cell) for place, cell in enumerate(("first", "second"))] == [True, True]
 
 
+def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:
+    growing.monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    measures = (
+        'print("at", time.monotonic()); time.sleep(0.5); print("until", time.monotonic())\nprint("order", os.environ'
+    )
+    compiled = 'torch_flash_compile_d", "torch_math_compile_d'
+    cells = {"first": "torch_math", "light": "torch_native"} | {f"heavy{place}": compiled for place in range(3)}
+    text = "# Made up\n"
+    for name, variant in cells.items():
+        body = MEASURING.format(variant=variant).split("sys.path")[0]
+        text += f"```python id={name} outputs={name}.txt\n{body}import time\n{measures}['FLUXBENCH_ORDER'])\n"
+        text += f"open('{name}.txt', 'w').close()\n```\n"
+    growing.notebook.write_text(text, encoding="utf-8")
+    growing.build()
+    seen = {name: dict(re.findall(r"(at|until|order) ([\d.]+)", growing.shown(name))) for name in cells}
+    orders = {name: int(its["order"]) for name, its in seen.items()}
+    assert orders == {"first": 0, "heavy0": 1, "heavy1": 2, "heavy2": 3, "light": 4}
+    begin = {name: float(its["at"]) for name, its in seen.items()}
+    first_end = min(float(seen[name]["until"]) for name in ("heavy0", "heavy1"))
+    assert begin["heavy2"] >= first_end
+    assert begin["light"] < first_end
+
+
 def test_what_is_shown_meanwhile_is_no_result(growing: Machine) -> None:
     growing.build()
     assert [growing.good(cell).number for cell in ("gathered", "shown")] == [1, 1]

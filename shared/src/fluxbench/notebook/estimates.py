@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from uvnote.parser import CodeCell
 
-from fluxbench import studies
+from fluxbench import studies, variants
 from fluxbench.bench.dependencies import measured_variants
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
@@ -16,6 +16,7 @@ from fluxbench.environments import cell
 from fluxbench.notebook.doctor.variants import unsupported
 from fluxbench.notebook.document import Document
 
+_SEVERAL = 2
 _TELLING = 0.1  # the share of a cell's steps from which on its time tells of others
 
 
@@ -33,6 +34,16 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
         return sum(not unsupported(name, device, workloads) for name in names)
     except (SetupError, ValueError):  # an unknown name, which the cell will refuse
         return 0
+
+
+def compiles(code: CodeCell, document: Document) -> bool:
+    """Return whether a measuring cell has several variants that torch compiles, so that it mostly needs the host."""
+    if not document.is_measuring(code):
+        return False
+    try:
+        return sum(variants.find(name).compiles for name in cell.parse(code.code, code.id).variants) >= _SEVERAL
+    except (SetupError, ValueError):  # an unknown name, which the cell will refuse
+        return False
 
 
 class Times:

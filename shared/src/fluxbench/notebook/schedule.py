@@ -29,7 +29,8 @@ from fluxbench.records.status import Status
 
 ORDER = "FLUXBENCH_ORDER"  # the place of a measuring cell among those of the build, from 0
 _TICK_S = 0.2
-_AT_ONCE = 3  # measuring cells on a GPU: one measures while others import and compile
+_AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
+_COMPILING = 2  # of these, cells that compile much: others use the device meanwhile
 _CORES = 6  # of a host that has some to spare beside a measurement
 
 
@@ -110,9 +111,11 @@ class Schedule:
     ) -> None:
         self._place, self._device, self._settings, self._listener = place, device, settings, listener
         self._named, self._page, self._width = named, page, Width.on(device)
-        self._waiting = list(codes)
         self._cells = dict(cells)
-        self._measuring = [code.id for code in codes if place.document.is_measuring(code)]
+        several = codes if self._width.measuring > 1 else ()
+        self._compiling = {code.id for code in several if estimates.compiles(code, place.document)}
+        self._waiting = self._in_turn(codes)
+        self._measuring = [code.id for code in self._waiting if place.document.is_measuring(code)]
         self._failures: dict[str, Failure] = {}
         self._running: dict[Future[Result], _Running] = {}
         self._drawing: tuple[Future[None], float] | None = None
@@ -141,6 +144,11 @@ class Schedule:
                 self._stops.set()
                 self._stops_drawing.set()
         return self._failures
+
+    def _in_turn(self, codes: Sequence[CodeCell]) -> list[CodeCell]:
+        """Return the cells as they start: the first that measures, those that compile much, and the rest."""
+        first = next((code for code in codes if self._place.document.is_measuring(code)), None)
+        return sorted(codes, key=lambda code: (code is not first, code.id not in self._compiling))
 
     def snapshot(self) -> Snapshot:
         """Return how far the build is."""
@@ -177,7 +185,7 @@ class Schedule:
         if failed := [need for need in code.needs if need in self._failures]:
             return self._settle(code, NotRun(f"it needs {' and '.join(failed)}, which failed"))
         is_measuring = code.id in self._measuring
-        if not self._has_room(measuring=is_measuring) or (self._is_alone(code) and self._runs_alone()):
+        if not self._has_room(code, measuring=is_measuring) or (self._is_alone(code) and self._runs_alone()):
             return False
         try:
             depends = depends_on(code, self._place.document, self._device, self._settings)
@@ -204,8 +212,11 @@ class Schedule:
         sharing = self._width.measuring if order else 1
         return run_cell(code, self._place, inputs, depends, tick, gives_way=gives_way, sharing=sharing, **order)
 
-    def _has_room(self, *, measuring: bool) -> bool:
+    def _has_room(self, code: CodeCell | None = None, *, measuring: bool) -> bool:
         measured, drawn, width = self._count(measuring=True), self._count(measuring=False), self._width
+        compiling = sum(one.code.id in self._compiling for one in self._running.values())
+        if code and code.id in self._compiling and compiling >= _COMPILING:
+            return False
         if measuring:
             is_apart = width.beside == 0
             return measured < width.measuring and not (
