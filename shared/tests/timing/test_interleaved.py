@@ -133,6 +133,14 @@ def variant(name: str, blocks: Sequence[Block]) -> Record:
     return changed(record(name), timings={"sustained": timing})
 
 
+def test_a_ratio_far_from_1_needs_fewer_rounds(clock: Clock) -> None:
+    rounds = {}
+    for own_s in (0.05, 0.15):
+        taken = [len(Busy(clock, seed, (1.0, 0.6)).rounds(own_s, 0.05, workloads=3).windows) for seed in range(20)]
+        rounds[own_s] = sum(taken)
+    assert rounds[0.15] < 0.8 * rounds[0.05]
+
+
 def test_a_factor_of_one_and_a_half_is_always_told_on_a_busy_machine_and_none_where_there_is_none(clock: Clock) -> None:
     wrong = 0
     for seed in range(40):

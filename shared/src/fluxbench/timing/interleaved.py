@@ -23,6 +23,7 @@ ALTERNATIONS = 4  # of both sides at a workload in a round, where calls are shor
 LEAST_ROUNDS = 2
 LEAST_RATIOS = 6  # of all workloads, by which one is known: two may agree by chance
 NARROW, WIDE = 0.05, 0.12  # half the 95% interval of a process's ratio, as a share
+FAR = 0.2  # of the distance between the two sides: a ratio far from 1 decides as much with a wider interval
 WIDE_FOR = 8  # times as long as others, a ratio may be measured whose interval is wide
 
 
@@ -46,8 +47,8 @@ def interleave(
     The reference is by itself: its ratio is 1, and it has two rounds. In a round the two take turns at each workload:
     once where the longer of two calls, which takes `call_s`, fills a chunk, else up to four times with as many calls as
     fit. Who begins is random, and so is the order of workloads. A sample is the mean of a round. Rounds end with the
-    first of: a ratio that is known within `NARROW`, `paired_s` in calls where it is known within `WIDE`, and eight
-    times `paired_s`.
+    first of: a ratio that is known within `NARROW`, or `FAR` of its logarithm; `paired_s` in calls where it is known
+    within `WIDE`; eight times `paired_s`.
     """
     split = {name: _split(seconds, plan) for name, seconds in call_s.items()}
     counts = {name: turns * calls for name, (turns, calls) in split.items()}
@@ -116,8 +117,10 @@ def _alternate(
 def _enough(samples: list[dict[str, list[float]]], busy_s: float, plan: Plan) -> bool:
     if len(samples) < 2:
         return True
-    half = half_interval(*samples)
-    if half <= NARROW and sum(map(len, samples[0].values())) >= LEAST_RATIOS:
+    own, beside = samples
+    half = half_interval(own, beside)
+    apart = abs(fmean(math.log(fmean(own[name]) / fmean(beside[name])) for name in own))
+    if half <= max(NARROW, FAR * apart) and sum(map(len, samples[0].values())) >= LEAST_RATIOS:
         return True
     return busy_s >= plan.paired_s * (1 if half <= WIDE else WIDE_FOR)
 
