@@ -94,9 +94,9 @@ def test_however_a_fork_ends_no_process_of_it_is_left_and_the_others_go_on(
 
 
 def test_cells_run_by_themselves_where_one_of_them_kills_the_process_that_they_share(drawing: Machine) -> None:
-    kill = "import os, pathlib\nif 'resident' in pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_text():\n"
+    kill = "import os, pathlib, time\nif 'resident' in pathlib.Path(f'/proc/{os.getppid()}/cmdline').read_text():\n"
     resident = "int(pathlib.Path(f'/proc/{os.getppid()}/stat').read_text().rpartition(')')[2].split()[1])"
-    a, b = f"{HEADER}{kill}    os.kill({resident}, 9)\nprint('of a')", f"{HEADER}print('of b')"
+    a, b = f"{HEADER}{kill}    os.kill({resident}, 9)\n    time.sleep(600)\nprint('of a')", f"{HEADER}print('of b')"
     drawing.write(f"id=a: {a}", f"id=b needs=a: {b}")
     assert drawing.build().problems == ()
     assert calls(drawing) == ["resident.py", "a.py", "b.py"]
