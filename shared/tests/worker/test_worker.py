@@ -178,7 +178,7 @@ def test_rates_alone_are_measured_and_a_request_survives_its_trip(
     ready, rates, done = events_of(Request(device="cpu", workloads=(), variants=(), references=(), rates=True))
     assert isinstance(rates, Rates)
     assert set(rates.rates) == {"matmul_tflops", "matmul_size", "copy_gb_s", "event_us"}
-    assert repr(rates.rates["matmul_size"]) == "2048"
+    assert repr(rates.rates["matmul_size"]) == "1024"
     assert (type(ready), type(done)) == (Ready, Done)
     asked = Request(
         device="cpu", workloads=(TINY, tokens("b", 33, heads=4, kv_heads=2, causal=True)), variants=("a",),
