@@ -114,7 +114,7 @@ def test_rounds_go_on_where_ratios_scatter_and_end_where_they_are_known_or_time_
     in_calls_s = sum(end - begin for begin, end in busy.windows)
     assert len(busy.windows) > LEAST_ROUNDS
     assert known <= NARROW or in_calls_s >= PLAN.paired_s
-    calls = {"own": clock.call(itertools.cycle([0.1, 0.4])), "beside": clock.call(0.1)}
+    calls = {"own": clock.call(itertools.cycle([0.05, 0.2])), "beside": clock.call(0.1)}
     sides = [Side(calls={"a": call}, given={"a": InTurn()}) for call in calls.values()]
     hopeless = interleave(Stopwatch(ON_CPU), sides, {"a": 0.1}, PLAN, random.Random(0))
     assert sum(end - begin for begin, end in hopeless.windows) == pytest.approx(WIDE_FOR * PLAN.paired_s, abs=0.5)

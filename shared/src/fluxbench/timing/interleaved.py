@@ -22,8 +22,8 @@ from fluxbench.timing.sustained import Block, Given
 ALTERNATIONS = 4  # of both sides at a workload in a round, where calls are short
 LEAST_ROUNDS = 2
 LEAST_RATIOS = 6  # of all workloads, by which one is known: two may agree by chance
-NARROW, WIDE = 0.05, 0.12  # half the 95% interval of a process's ratio, as a share
-FAR = 0.2  # of the distance between the two sides: a ratio far from 1 decides as much with a wider interval
+NARROW, WIDE = 0.05, 0.15  # half the 95% interval of a process's ratio, as a share
+FAR = 0.5  # of the distance between the two sides: a ratio far from 1 decides as much with a wider interval
 WIDE_FOR = 8  # times as long as others, a ratio may be measured whose interval is wide
 
 
