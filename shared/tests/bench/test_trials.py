@@ -77,7 +77,7 @@ def test_no_run_begins_that_would_end_too_late(here: Path, tmp_path: Path, monke
     scenario = """
 def before(step, variant=None, workload=None):
     if step == "ready":
-        time.sleep(0.8)
+        time.sleep(1.0)
 """
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
     monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "7")  # of which the last quarter is for writing; a run takes 3 s
