@@ -29,7 +29,7 @@ SILENCE_LIMIT_S = 150.0
 WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured environment is started with
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
-_COMPILING = 2  # cells may compile at once
+COMPILING = 2  # cells that compile several variants, at once
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -113,7 +113,7 @@ def _start(
         **environment.variables,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONWARNINGS": "ignore",
-        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, ((os.cpu_count() or 1) - _CORES_LEFT) // _COMPILING)),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, ((os.cpu_count() or 1) - _CORES_LEFT) // COMPILING)),
         # max-autotune would compile float32 matrix products in Triton for a minute at each length of torch_math, and
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",

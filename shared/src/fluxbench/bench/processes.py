@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, is_slow
+from fluxbench.core import device_lock
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import Request
-
-ORDER = "FLUXBENCH_ORDER"  # names the place of the running cell among those of its build
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,7 +116,7 @@ class Batch:
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,
             lock=self.lock,
-            order=int(os.environ.get(ORDER, "0")),
+            order=device_lock.order(),
             compiled=self.compiled,
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import statistics
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from fluxbench.bench import dependencies
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.measuring import PROCESSES, deadline_of, device_lock, scratch
 from fluxbench.bench.pool import Pool, run_worker
-from fluxbench.bench.processes import ORDER
+from fluxbench.core.device_lock import order
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_text
 from fluxbench.core.settings import Settings
@@ -47,7 +46,7 @@ def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> d
         rates=True,
         clock_mhz=device.sm_clock_max_mhz,
         lock=device_lock(device, settings),
-        order=int(os.environ.get(ORDER, "0")),
+        order=order(),
     )
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(scratch(cell, settings)))

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 from uvnote.parser import CodeCell
 
+from fluxbench.bench.pool import COMPILING
+from fluxbench.core.device_lock import ORDER
 from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
 from fluxbench.core.settings import Settings
@@ -27,10 +29,8 @@ from fluxbench.notebook.times import Span
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.status import Status
 
-ORDER = "FLUXBENCH_ORDER"  # the place of a measuring cell among those of the build, from 0
 _TICK_S = 0.2
 _AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
-_COMPILING = 2  # of these, cells that compile much: others use the device meanwhile
 _CORES = 6  # of a host that has some to spare beside a measurement
 
 
@@ -215,7 +215,7 @@ class Schedule:
     def _has_room(self, code: CodeCell | None = None, *, measuring: bool) -> bool:
         measured, drawn, width = self._count(measuring=True), self._count(measuring=False), self._width
         compiling = sum(one.code.id in self._compiling for one in self._running.values())
-        if code and code.id in self._compiling and compiling >= _COMPILING:
+        if code and code.id in self._compiling and compiling >= COMPILING:  # others use the device meanwhile
             return False
         if measuring:
             is_apart = width.beside == 0

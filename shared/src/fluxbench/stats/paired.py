@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median, variance
 
+from fluxbench.stats import variances
 from fluxbench.stats.intervals import Samples, quotients
 from fluxbench.stats.ordering import Level
+from fluxbench.stats.variances import Variance
 
 _MEDIAN_OF_MANY = math.pi / 2  # the variance of a median over that of the mean, of three normal values or more at most
 
@@ -27,8 +29,8 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     `stats.intervals`. Of a single round in all it is infinite. Raises `ValueError` where `quotients` does.
     """
     spreads = [_spread(*pair) for pair in pairs]
-    others = [each for each in spreads if each.within or each.between]  # the reference's own ratio is always 1
-    excess = [each.between - each.within for each in others if each.processes > 1]
+    others = [each for each in spreads if each.within.value or each.between]  # the reference's own ratio is always 1
+    excess = [each.between - each.within.value for each in others if each.processes > 1]
     return [_level(each, max(0.0, fmean(excess)) if excess else 0.0, len(excess)) for each in spreads]
 
 
@@ -36,8 +38,7 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
 class _Spread:
     log: float
     processes: int
-    within: float  # W
-    within_df: float  # none where each process has one round
+    within: Variance  # W; without degrees of freedom where each process has one round
     between: float  # B
 
 
@@ -45,13 +46,12 @@ def _spread(samples: Samples, reference: Samples) -> _Spread:
     processes = [[math.log(ratio) for ratio in part] for part in quotients(samples, reference)]
     middles = [median(logs) for logs in processes]
     # Of each process by its own rounds: there are few where they agree, and many where they do not.
-    parts = [(_of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
-    whole = math.fsum(part for part, _ in parts)
+    parts = [Variance(_of_median(logs), len(logs) - 1) for logs in processes if len(logs) > 1]
+    whole = variances.total(parts) if parts else Variance(0.0, 0)
     return _Spread(
         log=fmean(middles),
         processes=len(middles),
-        within=whole / len(parts) if parts else 0.0,
-        within_df=whole**2 / math.fsum(part**2 / df for part, df in parts) if whole else 0.0,
+        within=Variance(whole.value / max(1, len(parts)), whole.df),
         between=variance(middles) if len(middles) > 1 else 0.0,
     )
 
@@ -62,10 +62,9 @@ def _of_median(logs: Sequence[float]) -> float:
 
 
 def _level(of: _Spread, common: float, variants: int) -> Level:
-    if of.processes == 1 and not of.within:
+    if of.processes == 1 and not of.within.value:
         return Level(of.log, math.inf, 1.0)
-    own = of.between - of.within
+    own = of.between - of.within.value
     beyond, df = (own, of.processes - 1) if own > common else (common, (of.processes - 1) * variants)
-    parts = (of.within**2 / of.within_df if of.within else 0.0) + (beyond**2 / df if df else 0.0)
-    whole = of.within + beyond
-    return Level(of.log, whole / of.processes, max(1.0, whole**2 / parts) if parts else 1.0)
+    whole = variances.total([of.within, Variance(beyond, df or math.inf)])
+    return Level(of.log, whole.value / of.processes, max(1.0, whole.df))

@@ -249,12 +249,13 @@ class Worker:
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         workload, state = prepared.workload, ProcessState(self.device)
         first = None
-        if self.request.compiled and not self.request.process:
+        formed = variants.find(name)
+        if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
             ragged = name, str(ragged_shape(workload.shape))
             found = check(
-                variants.find(name), workload, self.device, prepared.cases, not self.request.process,
+                formed, workload, self.device, prepared.cases, not self.request.process,
                 self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
