@@ -66,6 +66,24 @@ def mean_ms(name):
     assert counts == {"b": processes, "c": 3}
 
 
+def test_two_processes_of_what_is_far_slower_are_enough_when_time_is_up(tmp_path: Path) -> None:
+    """The third process, which measures the others, hangs until the cell's deadline."""
+    scenario = """
+def mean_ms(name):
+    return 3.0 if name == "b" else 1.0
+
+def before(step, variant=None, workload=None):
+    if (step, process) == ("ready", 2):
+        time.sleep(60)
+"""
+    found = outcomes(played(tmp_path, scenario, deadline_s=4.0))
+    assert {pair: outcome for pair, outcome in found.items() if pair.startswith("b")} == {
+        "b at tiny": "2",
+        "b at tinier": "2",
+    }
+    assert {outcome for pair, outcome in found.items() if pair.startswith("c")} == {"TIMEOUT"}
+
+
 SEGFAULT = "print('RuntimeError: illegal access', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
 ABORTED = "the process ended with signal SIGABRT"
 CRASHES: list[tuple[str, str, list[str], str, int]] = [
