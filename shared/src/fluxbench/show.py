@@ -31,8 +31,9 @@ from fluxbench.records.status import FlagKind
 from fluxbench.report import figures, headline, tables, trial_runs
 from fluxbench.report import results as of_cells
 from fluxbench.report.basis import basis
-from fluxbench.report.blocks import Block, Facts, Paragraph, Verbatim
+from fluxbench.report.blocks import Block, Facts, Fold, Paragraph, Verbatim
 from fluxbench.report.display import show
+from fluxbench.report.picture import Picture
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import method
 
@@ -142,8 +143,8 @@ def measured() -> None:
         shown = dataclasses.replace(shown, records=tuple(files.read(Path(f"{this.id}.jsonl"))))
     except (FileNotFoundError, RecordError) as error:
         raise SetupError(f"the records of cell {this.id!r} must be whole, got {error}; measure them first") from error
-    paragraphs = [Paragraph(text) for text in method(shown.records)]
-    show(*_shared_device(shown.records), *tables.find("timing").blocks(shown), *paragraphs)
+    how = Fold("How this was measured", [Paragraph(text) for text in method(shown.records)])
+    show(*_shared_device(shown.records), *tables.find("timing").blocks(shown), how)
 
 
 def _reruns(device: Device) -> dict[str, object]:
@@ -201,8 +202,10 @@ def _figure(name: str, shown: Results) -> None:
         show(Paragraph("There is nothing to draw."))
         absent.say(f"{name}.svg", f"{name}.csv")
         return
-    write_text(Path(f"{name}.svg"), drawing.svg)
+    file = f"{name}.svg"
+    write_text(Path(file), drawing.svg)
     write_rows(Path(f"{name}.csv"), drawing.rows)
+    show(Picture(file=file, wide=drawing.svg, narrow=drawing.narrow, caption=drawing.caption, details=drawing.details))
 
 
 def _notes(shown: Results) -> list[Block]:

@@ -42,7 +42,7 @@ def test_a_row_has_rank_ratio_time_rate_and_burst() -> None:
 def test_ranks_are_aligned_whatever_signs_stand_behind_them() -> None:
     late = record("c", sustained_ms=0.8, flags=[LAUNCH_BOUND])
     ties = [record("a", sustained_ms=0.5, converged={SUSTAINED: False}), record("b", sustained_ms=0.501)]
-    first = [row.cells[0] for row in ranking(record(), *ties, late).rows if not isinstance(row, Heading)]
+    first = [row.texts()[0] for row in ranking(record(), *ties, late).rows if not isinstance(row, Heading)]
     assert first == ["1=c ", "1=  ", "3h  ", "4   "]
 
 
@@ -65,7 +65,7 @@ def test_an_unknown_peak_is_said() -> None:
 
 def test_quantized_variants_stand_apart_without_a_share_of_the_exact_peak() -> None:
     table = ranking(record(), record("fp8", sustained_ms=0.3, precision_class="quantized"))
-    assert [row.words if isinstance(row, Heading) else row.cells[1] for row in table.rows] == [
+    assert [row.words if isinstance(row, Heading) else row.texts()[1] for row in table.rows] == [
         *("torch_flash", "quantized: looser error budgets, so ranked apart", "fp8"),
     ]
     assert cells(table, "fp8")["sustained of peak"] == "-"
@@ -89,8 +89,9 @@ def test_burst_ranks_alone_where_there_is_nothing_else() -> None:
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.PASSED])
 def test_what_did_not_pass_has_no_rank_but_a_reason(status: Status) -> None:
     found = blocks(results(record(), record("other", status=status)))
-    assert [row[1] for row in rows_of(table_of(found))] == ["torch_flash"]
-    assert f"Did not pass (flux1-1024px): {status.value} everywhere: {REASONS[status]} other" in words(found)
+    assert [row[1] for row in rows_of(table_of(found, "Ranking at"))] == ["torch_flash"]
+    assert "1 of 2 rows did not pass. Which, and why" in words(found)
+    assert f"{status.value}: 1 row other everywhere: {REASONS[status]}" in words(found)
 
 
 @pytest.mark.parametrize("kind", [None, FlagKind.SKIPS_WORK])
@@ -98,7 +99,7 @@ def test_a_variant_that_is_not_believed_at_one_length_has_no_rank_at_the_others(
     status, flags = (Status.ERROR, [Flag(kind=kind)]) if kind else (Status.INCORRECT, [])
     wrong = record("flex", LENGTHS[0], status=status, flags=flags)
     found = blocks(results(record(), record("flex", LENGTHS[5], 0.1), wrong))
-    assert [row[1] for row in rows_of(table_of(found))] == ["torch_flash"]
+    assert [row[1] for row in rows_of(table_of(found, "Ranking at"))] == ["torch_flash"]
     assert "has no rank at the others." in words(found)
 
 

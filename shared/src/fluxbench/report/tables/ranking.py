@@ -8,9 +8,9 @@ from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_v
 from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
 from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
-from fluxbench.records.schema import BURST, Record
+from fluxbench.records.schema import BURST
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, method, shape
 from fluxbench.report.tables.not_passed import not_passed
@@ -25,7 +25,8 @@ def blocks(results: Results) -> list[Block]:
     if not every_group:
         return [Paragraph("There are no records.")]
     ranking = [block for group in every_group for block in _of_group(group, results)]
-    return [*ranking, *map(Paragraph, method(results.records))]
+    measured = Fold("How this was measured", [Paragraph(text) for text in method(results.records)])
+    return [*ranking, legend.SIGNS, *not_passed(results.records), measured]
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:
@@ -36,7 +37,6 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     caption = f"Ranking at {shape(group)}; {by_sheet}."
     if not records:
         yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
-        yield from not_passed(group)
         return
     regime, omitted = ranking_regime(records), legend.everywhere(records)
     heads = [f"{regime}\n{what}" for what in ("ratio", "ms", results.rate, "of peak")]
@@ -51,18 +51,17 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
         columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
         rows=rows,
         caption=f"{caption} Ratio: time over {reference_variant(group.records)}'s, under 1 is faster; {INTERVALS}.",
-        notes=list(_notes(group, places, records, regime)),
+        notes=list(_notes(group, places, regime)),
     )
-    yield from not_passed(group)
 
 
 def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> Row:
     record, timing, burst = place.record, timing_of(place.record), place.record.burst
     is_reference = record.variant == timing.reference_variant
     reached = throughput(record, rate)
-    cells = [
+    cells: list[str | Name] = [
         f"{place.rank}{legend.of_place(place, omitted):<3}",
-        record.variant,
+        legend.name(record.variant),
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),
         number(reached),
@@ -78,7 +77,7 @@ def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Col
     return Row(tuple(cells))
 
 
-def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record], regime: str) -> Iterator[str]:
+def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterator[str]:
     yield (
         f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster: "
         f"{MEASURABLY}. So a wide interval can rank before a faster time."
@@ -93,4 +92,3 @@ def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record],
         yield _NO_DIFFERENCE.format(sets="; ".join(" = ".join(names) for names in sets))
     if regime != BURST:
         yield from filter(None, map(burst_order, places.values()))
-    yield from legend.notes(records)
