@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluxbench.report import display
-from fluxbench.report.blocks import Block, Bullets, Column, Facts, Heading, Paragraph, Row, Table, Verbatim
+from fluxbench.report.blocks import Block, Bullets, Column, Facts, Fold, Heading, Paragraph, Row, Table, Verbatim
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</td></tr></table>", "&amp;<!--", "]]>'")
 
@@ -31,6 +31,7 @@ def blocks_of(text: str) -> list[Block]:
     return [
         *(Paragraph(text), Paragraph("a", kind=text), Verbatim(text), Facts([(text, text)])),
         *(Bullets(text, [(text, text)]), Table(columns, [row, heading], text, (text,)), Table(columns, [row])),
+        Fold(text, [Paragraph(text), Table(columns, [row])]),
     ]
 
 
@@ -83,6 +84,15 @@ def test_bullets_say_of_whom_they_are() -> None:
         "      flex, a",
         "  a note",
     ]
+
+
+def test_a_fold_is_closed_in_a_page_and_printed_whole_in_a_terminal() -> None:
+    block = Fold("How to read this", [Paragraph("One."), Fold("More", [Paragraph("Two.")])])
+    assert block.text() == "How to read this\n\nOne.\n\nMore\n\nTwo."
+    [details] = parsed(block)
+    assert [child.tag for child in details] == ["summary", "p", "details"]
+    assert "open" not in details.attrib
+    assert details[0].text == "How to read this"
 
 
 def test_lines_of_another_program_stay_as_they_are() -> None:

@@ -181,6 +181,23 @@ class Table:
         return "\n".join(filter(None, parts))
 
 
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that a page shows once their title is opened; a terminal prints them below it."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    def text(self) -> str:
+        """Return the title and the blocks' texts, an empty line between them."""
+        return "\n\n".join([self.title, *(block.text() for block in self.blocks)])
+
+    def html(self) -> str:
+        """Return a `<details>`, closed."""
+        parts = [f"<summary>{html.escape(self.title)}</summary>", *(block.html() for block in self.blocks)]
+        return "\n".join(['<details class="fold">', *parts, "</details>"])
+
+
 def _heading(row: Heading, columns: int) -> str:
     kind = "across word" if row.note else "across"
     return f'<tr><th scope="rowgroup" class="{kind}" colspan="{columns}">{html.escape(row.words.strip())}</th></tr>'
