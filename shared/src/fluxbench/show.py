@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from fluxbench import studies, variants
+from fluxbench import studies
 from fluxbench.analysis import history
 from fluxbench.core import absent, plain
 from fluxbench.core.errors import SetupError, one_sentence
@@ -23,9 +23,9 @@ from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
 from fluxbench.environments import cell
-from fluxbench.report import device_facts, figures, headline, of_measuring, tables
+from fluxbench.report import device_facts, figures, of_measuring, tables, verdict
 from fluxbench.report import results as of_cells
-from fluxbench.report.basis import basis
+from fluxbench.report.basis import measured_with
 from fluxbench.report.blocks import Block, Facts, Paragraph
 from fluxbench.report.display import show
 from fluxbench.report.results import Results
@@ -153,8 +153,7 @@ def _simulation(device: Device) -> dict[str, object]:
 
 
 def _answer(shown: Results) -> list[Block]:
-    paragraphs = headline.answer(shown.records, shown.device.name, variants.notes())
-    return [*(Paragraph(text, kind="lead") for text in paragraphs), basis(shown), *_notes(shown)]
+    return [*verdict.blocks(shown.records, shown.device.name), measured_with(shown), *_notes(shown)]
 
 
 def _table(name: str, shown: Results) -> None:

@@ -74,13 +74,13 @@ def test_any_notebook_is_on_its_page_with_all_that_its_cells_gave(machine: Machi
     assert "<p>Prose with a" in page
     assert "A listing that is no cell." in page
     assert "never" not in page
-    assert machine.shown("picture") == "a < b & c seen files: picture.svg data.csv"
+    assert machine.shown("picture") == "a < b & c seen"
     assert machine.shown(order[2]) == "no id"
     assert machine.shown("after") == "runs"
     assert machine.shown("late") == "output of late UVNOTE_INPUT_EARLY of early"
     undeclared = machine.html("undeclared")
     assert machine.shown("undeclared") == (
-        "uv install logs Resolved 3 packages Installed 3 packages in 5ms a <warning> files: photo.png plots/notes.txt"
+        "uv install logs Resolved 3 packages Installed 3 packages in 5ms a <warning>"
     )
     assert '<img src="made_up/artifacts/undeclared/photo.png" alt="photo.png">' in undeclared
     assert "deps: numpy, &lt;i&gt;some-package==1.0" in undeclared
@@ -98,7 +98,7 @@ def test_under_a_cell_stands_when_it_ran_and_on_what(built: Machine) -> None:
     [summary] = re.findall("<summary>(.*?)</summary>", built.html("first"))
     text = re.sub("<[^>]*>", "", summary)
     assert re.fullmatch(
-        r"Cell: first \| \d+\.\d\ds \| measured 2026-01-31 12:00:00 UTC, NVIDIA Made Up, driver 580\.65\.06, "
+        r"Code and data: first \| \d+\.\d\ds \| measured 2026-01-31 12:00:00 UTC, NVIDIA Made Up, driver 580\.65\.06, "
         r"torch 2\.9\.0",
         text,
     )

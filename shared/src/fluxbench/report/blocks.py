@@ -59,6 +59,23 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A small chart within the text, with its caption; a terminal prints its numbers."""
+
+    svg: str  # of `report.figures.svg.render`: markup
+    words: str  # the numbers, a line each
+    caption: str
+
+    def text(self) -> str:
+        """Return the caption and the numbers."""
+        return f"{Paragraph(self.caption).text()}\n{textwrap.indent(self.words, '  ')}"
+
+    def html(self) -> str:
+        """Return a `<figure>`."""
+        return f'<figure class="chart">{self.svg}<figcaption>{html.escape(self.caption)}</figcaption></figure>'
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and values."""
 
