@@ -147,6 +147,11 @@ def test_without_records_both_pages_say_so_and_a_page_alone_has_its_card(tmp_pat
     (tmp_path / "h200").mkdir()
     (tmp_path / "h200" / "certificate.html").write_text("page")
     assert "h200/certificate.html" in drawn(tmp_path)[0].links
+    summary = tmp_path / "h200" / "certificate" / "summary.json"
+    summary.parent.mkdir()
+    for text, shown in (('{"verdict": "It is <good>."}', True), ('{"verdict": ', False), ('{"verdict": 5}', False)):
+        summary.write_text(text)
+        assert ("It is <good>." in drawn(tmp_path)[0].text) == shown
 
 
 def test_what_is_published_is_drawn_without_problems(tmp_path: Path) -> None:

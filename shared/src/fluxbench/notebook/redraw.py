@@ -48,13 +48,14 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
     records = published / "records"
     if not records.is_dir():
         raise SetupError(f"a published page must have a folder of records, got {published}")
-    there, document = gather([records]), _as_measured(load(notebook), published)
+    there, present = gather([records]), load(notebook)
+    document = _as_measured(present, published)
     if there.notes:
         raise SetupError(there.notes[0])
     with exclusive.only_build(document.work), locks.scratch(settings.cache):
         store = Store(document)
         store.remove()
-        cells = {code.id: _restored(code, document, records, there, store) for code in document.cells}
+        cells = {code.id: _restored(code, document, records, there, store) for code in present.cells}
         variables = execution.variables(settings)
         drawn_here = [code for code in document.in_order() if cells[code.id].result is None]
         with Residents(document.work, variables) as residents:
@@ -74,7 +75,7 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
             before={},
             problems=tuple(problems.of(document, after, failures, target, [code.id for code in drawn_here])),
         )
-        _check_none_lost(records, built)
+        _check_same(records, built)
         page = publish(built, published.parent.parent, target.name)
         store.remove()
     remove(document.work)
@@ -93,7 +94,10 @@ def _as_measured(document: Document, published: Path) -> Document:
 
 
 def _restored(code: CodeCell, document: Document, records: Path, there: Results, store: Store) -> Freshness:
-    """Keep what a cell left of a published page as its result, and return that; none of a cell that only shows."""
+    """Keep what a cell left of a published page as its result, and return that; none of a cell that only shows.
+
+    `code` is the present one, since the published one may have an older header.
+    """
     is_measuring = document.is_measuring(code)
     if not is_measuring and DEVICE not in code.outputs:
         return Freshness(state=State.MISSING, reasons=("it is drawn again",), result=None)
@@ -136,9 +140,17 @@ def _copy(output: str, records: Path, folder: Path) -> str | None:
     return None
 
 
-def _check_none_lost(records: Path, built: Built) -> None:
-    """Raise `SetupError` where a file of the published records would not be published again."""
-    kept = {place for place in page_folder.places(built.document, built.cells).values() if place.startswith("records/")}
-    lost = sorted({path.name for path in records.iterdir()} - {place.removeprefix("records/") for place in kept})
-    if lost:
-        raise SetupError(f"each file of {records} must be of a cell of {built.document.path.name}, got {lost[0]}")
+def _check_same(records: Path, built: Built) -> None:
+    """Raise `SetupError` where the published records would not be those that are published again.
+
+    So a page that rests on more than its own records cannot be drawn again: a certificate that compares other results.
+    """
+    places = page_folder.places(built.document, built.cells)
+    new = {place: key for key, place in places.items() if place.startswith("records/")}
+    for path in sorted(records.iterdir()):
+        cell_id, name = new.get(f"records/{path.name}", ("", ""))
+        result = built.cells[cell_id].result if cell_id else None
+        if result is None:
+            raise SetupError(f"each file of {records} must be of a cell of {built.document.path.name}, got {path.name}")
+        if files.read_bytes(result.folder / name) != files.read_bytes(path):
+            raise SetupError(f"a page that is drawn again must have the same records, got another {path.name}")

@@ -23,9 +23,8 @@ _SENTENCE = 1200  # characters of a problem
 _FACT = 200  # characters of a fact
 _TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
-    "Attention kernels on the shapes of FLUX.1 and its kin, measured on real devices. Each kernel is checked against a "
-    "float64 reference, then timed in fresh processes. Every number here is drawn from record files that anyone can "
-    "make again."
+    "Attention kernels at the shapes of FLUX.1, measured on real devices. Each kernel is checked against a float64 "
+    "reference, then timed in fresh processes."
 )
 
 
@@ -43,6 +42,8 @@ class Verdicts:
     """What a card says of one notebook, and how many more shapes that has."""
 
     name: str
+    page: str | None
+    own: str  # its own sentence, where it has no records to be compared
     shapes: Sequence[Shape]
     more_shapes: int
 
@@ -52,10 +53,10 @@ class Card:
     """What the page shows of a target; paths are relative to `reports/`."""
 
     name: str
+    title: str  # the device
     facts: Sequence[tuple[str, str]]  # none where there are no records
     notebooks: Sequence[Verdicts]
     problems: Sequence[str]
-    pages: Sequence[tuple[str, str]]  # path and words
     compare: str  # the address of its rows in the comparison; empty where it has none
     files: Sequence[tuple[str, Sequence[str]]]  # what they are, and their paths
 
@@ -73,10 +74,10 @@ def _card(target: Target) -> Card:
     )
     return Card(
         name=target.name,
+        title=_shortened(device_name(target.records), _FACT) if target.records else target.name,
         facts=_facts(target.records) if target.records else (),
-        notebooks=[_verdicts(notebook, target) for notebook in target.notebooks if notebook.records],
+        notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
-        pages=[(notebook.page, f"{notebook.name} page") for notebook in measured_first if notebook.page],
         compare=f"compare.html#{urlencode({'target': target.name}, errors='replace')}" if target.records else "",
         files=[(words, paths) for words, paths in files if paths],
     )
@@ -110,7 +111,13 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if len(verdict.shown) > 1 else ""
         caption = words.caption(verdict, device_name(group.records)) if drawn else ""
         shapes.append(Shape(sentence=words.sentence(verdict), chart=Markup(drawn), caption=caption))
-    return Verdicts(name=notebook.name, shapes=shapes, more_shapes=len(notebook.groups) - len(shapes))
+    return Verdicts(
+        name=notebook.name,
+        page=notebook.page,
+        own="" if shapes else notebook.verdict,
+        shapes=shapes,
+        more_shapes=len(notebook.groups) - len(shapes),
+    )
 
 
 def _versions(records: Iterable[Record], package: str) -> str:
