@@ -9,6 +9,12 @@ from fluxbench.report import usage
 from fluxbench.report.usage import Usage
 
 VERSIONS = {"torch": "2.11.0+cu130", "cuda": "13.0", "python": "3.12.3"}
+# What was measured where every variant's library is there.
+EVERYTHING = {
+    "flash-attn": "2.8.3.post2", "flash-attn-3": "3.0.0", "flash-attn-4": "4.0.0b36", "kernels": "0.17.2",
+    "nvidia-cudnn-frontend": "1.32.0", "nvidia-cutlass-dsl": "4.8.1", "quack-kernels": "0.6.5", "triton": "3.6.0",
+    "sageattention": "2.2.0", "transformer-engine": "2.20.2", "xformers": "0.0.35",
+}  # fmt: skip
 
 
 def record(name: str, **versions: str) -> Record:
@@ -21,6 +27,6 @@ def used(name: str, **versions: str) -> Usage:
     return found
 
 
-def with_fa3(name: str, **versions: str) -> Usage:
+def with_fa3(name: str) -> Usage:
     """Return the usage of a variant where fa3-fwd was measured."""
-    return used(name, fa3_fwd="0.0.3", **versions)
+    return used(name, fa3_fwd="0.0.3")

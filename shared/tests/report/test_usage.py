@@ -115,7 +115,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", EAGER)
 def test_the_lines_of_a_variant_compute_attention(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     install(name, monkeypatch)
-    found = used(name, fa3_fwd="0.0.3")
+    found = with_fa3(name)
     assert max(run(found.code, found.short)) < budget(name)
     assert len(found.short.splitlines()) <= 3
 

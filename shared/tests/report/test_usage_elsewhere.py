@@ -14,7 +14,7 @@ import pytest
 import sample_records
 import signatures
 import torch
-from usages import record, used, with_fa3
+from usages import EVERYTHING, record, used, with_fa3
 
 from fluxbench import variants
 from fluxbench.report import usage
@@ -49,12 +49,6 @@ def set_in_diffusers(lines: str) -> list[Any]:
     return transformer.asked
 
 
-# What was measured where every variant's library is there.
-EVERYTHING = {
-    "flash-attn": "2.8.3.post2", "flash-attn-3": "3.0.0", "flash-attn-4": "4.0.0b36", "kernels": "0.17.2",
-    "nvidia-cudnn-frontend": "1.32.0", "nvidia-cutlass-dsl": "4.8.1", "quack-kernels": "0.6.5", "triton": "3.6.0",
-    "sageattention": "2.2.0", "transformer-engine": "2.20.2", "xformers": "0.0.35",
-}  # fmt: skip
 WITHOUT = {"flash_attn_3_fp8", "flash_attn_4", "flex_flash", "triton_flash", "hf_sage", "cudnn_frontend"}
 WITHOUT |= {"cudnn_frontend_fp8", "te_fused", "te_flash", "te_unfused"}
 
