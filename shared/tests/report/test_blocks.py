@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fluxbench.report import display
-from fluxbench.report.blocks import Block, Bullets, Column, Facts, Fold, Heading, Paragraph, Row, Table, Verbatim
+from fluxbench.report.blocks import Block, Bullets, Code, Column, Facts, Fold, Heading, Paragraph, Row, Table, Verbatim
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</td></tr></table>", "&amp;<!--", "]]>'")
 
@@ -106,3 +106,7 @@ def test_markup_is_appended_where_a_file_is_named(tmp_path: Path, monkeypatch: p
     display.show(Paragraph("é <b>"))
     display.show(Paragraph("two"), Paragraph("three"))
     assert path.read_text(encoding="utf-8") == "<p>é &lt;b&gt;</p>\n<p>two</p>\n<p>three</p>\n"
+
+
+def test_lines_of_code_are_indented_below_what_they_are() -> None:
+    assert Code("a\n\nb", "PyTorch: flex").text() == "PyTorch: flex:\n    a\n\n    b"

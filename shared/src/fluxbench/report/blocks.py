@@ -76,6 +76,30 @@ class Chart:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Lines to copy, below what they are: "PyTorch: FlashAttention-3"."""
+
+    lines: str
+    label: str
+
+    def text(self) -> str:
+        """Return the label and indented lines."""
+        return f"{self.label}:\n{textwrap.indent(self.lines, '    ')}"
+
+    def html(self) -> str:
+        """Return a `<pre>` below a button, which `assets/copy.js` shows and answers."""
+        label = html.escape(self.label)
+        return "\n".join([
+            f'<div class="lines" role="group" aria-label="{label}">',
+            f'<div class="head"><span>{label}</span>',
+            '<span role="status"></span>',
+            f'<button type="button" class="copy" hidden aria-label="Copy {label}">Copy</button></div>',
+            f'<pre tabindex="0"><code>{html.escape(self.lines)}</code></pre>',
+            "</div>",
+        ])  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and values."""
 
