@@ -130,4 +130,20 @@ def test_a_published_verdict_is_short(target: str) -> None:
     found = analysis.of(group)
     caption = verdict.caption(found, str(records[0].fingerprint["device"]))
     assert len(f"{verdict.sentence(found)} {caption}".split()) <= 60
-    assert len(shown) == 2
+    assert shown[2].startswith("Use ")
+
+
+def shown_of(*records: Record) -> list[str]:
+    return [block.text() for block in verdict.blocks(records, "X")]
+
+
+def test_the_lines_of_the_answer_are_open_and_all_others_fold() -> None:
+    cudnn = record("torch_cudnn", sustained_ms=0.5)
+    _, _, use, diffusers, install, every = shown_of(DEFAULT, cudnn)
+    assert use.splitlines()[:2] == ["Use cuDNN (SDPA):", "    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):"]
+    assert diffusers.splitlines()[1].strip() == 'pipe.transformer.set_attention_backend("_native_cudnn")'
+    assert every.startswith("How to install and use these kernels\n\nHow to use cuDNN (SDPA)\n")
+    assert install == "Install what was measured:\n    pip install torch==2.9.0"
+    assert "PyTorch default" not in every
+    tied = shown_of(DEFAULT, record("torch_cudnn"))
+    assert tied[2].splitlines() == ["Use PyTorch default (SDPA):", "    out = scaled_dot_product_attention(q, k, v)"]

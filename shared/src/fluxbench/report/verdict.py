@@ -10,7 +10,8 @@ from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
 from fluxbench.core.formatting import interval
 from fluxbench.operations.workload import describe
 from fluxbench.records.schema import Record
-from fluxbench.report.blocks import Block, Chart, Fold, Paragraph
+from fluxbench.report import usage
+from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import chart, share
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -34,7 +35,23 @@ def _of_group(group: Group, device_name: str) -> list[Block]:
     if len(found.shown) > 1:
         words = [f"{label(row.record.variant)}: {speed(row, found)}" for row in found.shown]
         shown.append(Chart(chart(found, f"verdict of {group.name}"), "\n".join(words), caption(found, device_name)))
-    return shown
+    return [*shown, *_use(found)]
+
+
+def _use(verdict: Verdict) -> list[Block]:
+    """Return the lines that use the first exact kernel, and a fold with all lines for each kernel but the default."""
+    records = [row.record for row in verdict.shown if row.record.variant != DEFAULT]
+    best = sorted(verdict.exact, key=lambda one: one.record.variant != DEFAULT)  # which needs no change
+    first = usage.of(best[0].record) if best else None
+    shown: list[Block] = []
+    if first:
+        shown.append(Code(first.short, f"Use {first.label}"))
+        if first.diffusers:
+            shown.append(Code(first.diffusers, f"In diffusers {usage.DIFFUSERS}"))
+        if first.install and first.variant != DEFAULT:
+            shown.append(Code(first.install, "Install what was measured"))
+    every = usage.blocks(records)
+    return [*shown, Fold("How to install and use these kernels", every)] if every else shown
 
 
 def sentence(verdict: Verdict) -> str:
