@@ -1,4 +1,4 @@
-"""What the records show beyond the ranking, a sentence each, with a link to where the page shows it."""
+"""What the records show beyond the ranking, one sentence for each, with a link to where the page shows it."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def blocks(results: Results) -> list[Block]:
 
 
 def _of_group(group: Group) -> list[Block]:
-    found = findings.of_group(group)
-    if not found:
+    every = findings.of_group(group)
+    if not every:
         return [Paragraph(f"No findings ({title(group)}): the intervals support none of those that are looked for.")]
     longest = f"{group.longest.x:,} {group.axis}"
     heading = f"Findings ({title(group)}; at {longest} where no other length is named; 95% intervals in brackets):"
-    first, rest = found[:SHOWN], found[SHOWN:]
+    first, rest = every[:SHOWN], every[SHOWN:]
     folded = Fold(f"{len(rest)} more {'findings' if len(rest) > 1 else 'finding'}", [_list("", rest)])
     return [_list(heading, first), *([folded] if rest else [])]
 
 
-def _list(heading: str, found: Sequence[Finding]) -> Bullets:
-    items = [(sentence(finding), _cases(finding)) for finding in found]
-    return Bullets(heading, items, [(f"cell-{one.cell}", _LINKS.get(one.cell, "its times")) for one in found])
+def _list(heading: str, listed: Sequence[Finding]) -> Bullets:
+    items = [(sentence(finding), _cases(finding)) for finding in listed]
+    return Bullets(heading, items, [(f"cell-{one.cell}", _LINKS.get(one.cell, "its times")) for one in listed])
 
 
 def sentence(finding: Finding) -> str:

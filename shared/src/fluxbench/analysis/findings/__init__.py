@@ -1,7 +1,7 @@
-"""What a group of records shows beyond its ranking, found only where the intervals support it: a module each kind.
+"""What a group of records shows beyond its ranking, where the intervals support it: a module for each kind.
 
-To add a kind: a module here, its name in `KINDS`, and its sentence in `report.findings`. The kinds that test share the
-level of 5% evenly (Bonferroni), and each of them its part by Holm's procedure (1979) among all that it tests, so that
+To add a kind: a module here, its name in `TESTED` or `FLAGGED`, and its sentence in `report.findings`. The kinds that
+test share the level of 5% evenly (Bonferroni). Each uses its part for all that it tests, by Holm's procedure (1979). So
 the chance of any false finding in a group is at most 5%.
 """
 
@@ -26,6 +26,6 @@ KINDS = (*TESTED, *FLAGGED)
 
 def of_group(group: Group) -> list[Finding]:
     """Return the findings of a group, those first that matter most to a reader."""
-    found = [finding for find in TESTED.values() for finding in find(group, LEVEL / len(TESTED))]
-    found += [finding for find in FLAGGED.values() for finding in find(group)]
-    return sorted(found, key=lambda finding: -finding.weight)
+    tested = [finding for find in TESTED.values() for finding in find(group, LEVEL / len(TESTED))]
+    flagged = [finding for find in FLAGGED.values() for finding in find(group)]
+    return sorted([*tested, *flagged], key=lambda finding: -finding.weight)

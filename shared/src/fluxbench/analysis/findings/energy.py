@@ -22,10 +22,10 @@ def find(group: Group, level: float) -> list[Finding]:
 
     Of all precision classes, since a call's energy is a reason to choose between these.
     """
-    found = order(group, group.longest)
+    sustained = order(group, group.longest)
     records = [r for r in plain(believed(group, group.longest)) if r.sustained and r.energy_mj and r.energy_ci95_mj]
     differences = {
-        (one.variant, other.variant): (_energy(one, other, time := found.difference(one, other)), time)
+        (one.variant, other.variant): (_energy(one, other, time := sustained.difference(one, other)), time)
         for one, other in itertools.permutations(records, 2)
     }
     chances = {

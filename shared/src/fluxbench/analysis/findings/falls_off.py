@@ -1,7 +1,7 @@
-"""Lengths at which a kernel takes longer per operation than at the lengths beside them.
+"""Lengths at which a kernel takes longer per operation than at the neighbouring ones.
 
 All lengths of a variant share a block on a GPU, so the state of the device cancels within each process. The reference
-is no part of it: its own time per operation goes up and down with the length, and would show in every ratio.
+takes no part: its own time per operation goes up and down with the length, and would show in every ratio.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def find(group: Group, level: float) -> list[Finding]:
     for variant, run in significant(chances, level):
         rejected.setdefault(variant, []).append(run)
     together: dict[tuple[tuple[_Run, ...], str], list[Case]] = {}
-    for variant, its in rejected.items():
-        widest = _widest(its)
+    for variant, own in rejected.items():
+        widest = _widest(own)
         effect = _effect(levels[variant], [pair for run in widest for pair in _pairs(run)], scatter[variant])
         case = _case(group, variant, widest, effect)
         together.setdefault((widest, _kernel(group.records_at[case.workloads[0].name][variant])), []).append(case)
@@ -57,15 +57,15 @@ def _levels(group: Group) -> dict[str, Levels]:
 
     Of variants that were measured at every length, in the same number of processes, at least two.
     """
-    found: dict[str, list[list[float]]] = {}
+    curves: dict[str, list[list[float]]] = {}
     for workload in group.workloads:
         for record in believed(group, workload) if workload.cost.flops else ():
             per_operation = [log - math.log(workload.cost.flops) for log in process_logs(timing_of(record))]
-            found.setdefault(record.variant, []).append(per_operation)
+            curves.setdefault(record.variant, []).append(per_operation)
     count = len(group.workloads)
     return {
         variant: np.array(own)
-        for variant, own in found.items()
+        for variant, own in curves.items()
         if len(own) == count and {len(own[0])} == set(map(len, own)) and len(own[0]) > 1
     }
 
@@ -81,7 +81,7 @@ def _scatter(levels: Mapping[str, Levels]) -> dict[str, Variance]:
 
 
 def _pairs(run: _Run) -> list[_Pair]:
-    """Return each length of a run with each of the two beside the run."""
+    """Return the pairs of a length of a run and one of the two next to the run."""
     return [(inside, beside) for inside in range(run[0], run[1] + 1) for beside in (run[0] - 1, run[1] + 1)]
 
 

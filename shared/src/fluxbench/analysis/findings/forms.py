@@ -36,9 +36,9 @@ class Pair:
 
 def slower_forms(group: Group, forms: Collection[str], level: float) -> list[Pair]:
     """Return which records in these forms are measurably slower than those of their kernels as they are."""
-    records, found = believed(group, group.longest), order(group, group.longest)
+    records, sustained = believed(group, group.longest), order(group, group.longest)
     eager = {record.kernel: record for record in plain(records)}
     pairs = [(record, eager[record.kernel]) for record in records if record.form in forms and record.kernel in eager]
-    effects = {form.variant: (form, other, found.difference(form, other)) for form, other in pairs}
+    effects = {form.variant: (form, other, sustained.difference(form, other)) for form, other in pairs}
     chances = {variant: chance_over(effect, LEAST) for variant, (_, _, effect) in effects.items()}
     return [Pair(*effects[variant][:2], estimate(effects[variant][2])) for variant in significant(chances, level)]

@@ -26,14 +26,14 @@ def find(group: Group, level: float) -> list[Finding]:
     """
     compared: dict[_Place, tuple[Record, Part, Effect]] = {}
     for workload in group.workloads:
-        records, found = plain(believed(group, workload)), order(group, workload)
+        records, times = plain(believed(group, workload)), order(group, workload)
         exact = [record for record in records if record.precision_class == "exact" and record.burst]
         if not exact:
             continue
         best = min(exact, key=lambda record: record.burst.median_ms if record.burst else math.inf)
         for record in records:
             if record.precision_class == "quantized" and (part := _largest(record)):
-                compared[record.variant, workload] = (best, part, found.difference(record, best))
+                compared[record.variant, workload] = (best, part, times.difference(record, best))
     chances = {place: _chance(slower, -math.log1p(-part.share)) for place, (_, part, slower) in compared.items()}
     together: dict[str, list[Case]] = {}
     for variant, workload in significant(chances, level):

@@ -28,10 +28,10 @@ def find(group: Group, level: float) -> list[Finding]:
     differences: dict[_Pair, tuple[Effect, Effect]] = {}
     for workload in group.workloads:
         records = [record for record in plain(believed(group, workload)) if record.burst and record.sustained]
-        found, burst = order(group, workload), _levels(records)
+        sustained, burst = order(group, workload), _levels(records)
         for one, other in itertools.permutations(records, 2):
             in_burst = Effect(*ordering.difference(burst[one.variant], burst[other.variant]))
-            differences[one.variant, other.variant, workload] = (in_burst, found.difference(one, other))
+            differences[one.variant, other.variant, workload] = (in_burst, sustained.difference(one, other))
     chances = {
         pair: max(chance_over(_reversed(in_burst), _LEAST), chance_over(sustained, _LEAST))
         for pair, (in_burst, sustained) in differences.items()

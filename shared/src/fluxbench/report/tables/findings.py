@@ -28,7 +28,7 @@ def rows(results: Results) -> Rows:
 
     Ratios have 95% intervals, uncorrected. `weight` orders the findings, `folded` is 1 for those that a page folds.
     """
-    found: Rows = [_HEADER]
+    csv: Rows = [_HEADER]
     for group in groups(results.records):
         for place, finding in enumerate(findings.of_group(group)):
             for case in finding.cases:
@@ -36,8 +36,8 @@ def rows(results: Results) -> Rows:
                 part = (case.part.name, case.part.ms, case.part.call_ms) if case.part else (None,) * 3
                 ratios = (*_numbers(case.value), *_numbers(case.second))
                 last = (finding.multiple, finding.cell, case.weight, int(place >= SHOWN))
-                found.append((finding.kind.value, where, case.variant, case.against or None, *ratios, *part, *last))
-    return found
+                csv.append((finding.kind.value, where, case.variant, case.against or None, *ratios, *part, *last))
+    return csv
 
 
 def _numbers(ratio: Estimate | None) -> tuple[float | None, ...]:
