@@ -30,7 +30,12 @@ def blocks_of(text: str) -> list[Block]:
     columns = (Column(text), Column(text))
     return [
         *(Paragraph(text), Paragraph("a", kind=text), Verbatim(text), Facts([(text, text)])),
-        *(Bullets(text, [(text, text)]), Table(columns, [row, heading], text, (text,)), Table(columns, [row])),
+        *(
+            Bullets(text, [(text, text)]),
+            Bullets(text, [(text, text)], [(text, text)]),
+            Table(columns, [row, heading], text, (text,)),
+            Table(columns, [row]),
+        ),
         Fold(text, [Paragraph(text), Table(columns, [row])]),
     ]
 
@@ -84,6 +89,17 @@ def test_bullets_say_of_whom_they_are() -> None:
         "      flex, a",
         "  a note",
     ]
+
+
+def test_bullets_link_to_what_shows_them_in_a_page_alone() -> None:
+    block = Bullets("", [("It is slower.", "flex"), ("It is faster.", "")], [("cell-a", "figure"), ("cell-b", "table")])
+    assert block.text().splitlines() == ["  It is slower.", "      flex", "  It is faster."]
+    [items] = parsed(block)
+    assert [(link.attrib["href"], link.text) for link in items.iter("a")] == [
+        ("#cell-a", "figure"),
+        ("#cell-b", "table"),
+    ]
+    assert items.tag == "ul"
 
 
 def test_a_fold_is_closed_in_a_page_and_printed_whole_in_a_terminal() -> None:

@@ -123,14 +123,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A titled list; each item may name what it is said of."""
+    """A list, titled where the title is not empty; each item may name what it is said of."""
 
     title: str
     items: Sequence[tuple[str, str]]  # what, and of which variants; the second may be empty
+    links: Sequence[tuple[str, str]] = ()  # none, or for each item the id of what a page shows of it, and its words
 
     def text(self) -> str:
-        """Return indented lines."""
-        lines = [self.title]
+        """Return indented lines, without links."""
+        lines = [self.title] if self.title else []
         for what, of in self.items:
             lines += textwrap.wrap(what, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
             lines += textwrap.wrap(
@@ -141,10 +142,12 @@ class Bullets:
     def html(self) -> str:
         """Return a `<p>` and a `<ul>`."""
         items = []
-        for what, of in self.items:
+        links = [f' <a href="#{html.escape(to)}">{html.escape(words)}</a>' for to, words in self.links]
+        for (what, of), link in zip(self.items, links or [""] * len(self.items), strict=True):
             whom = f' <span class="of">{html.escape(of)}</span>' if of else ""
-            items.append(f"<li>{html.escape(what)}{whom}</li>")
-        return "\n".join([f"<p>{html.escape(self.title)}</p>", "<ul>", *items, "</ul>"])
+            items.append(f"<li>{html.escape(what)}{link}{whom}</li>")
+        title = [f"<p>{html.escape(self.title)}</p>"] if self.title else []
+        return "\n".join([*title, "<ul>", *items, "</ul>"])
 
 
 @dataclass(frozen=True)
