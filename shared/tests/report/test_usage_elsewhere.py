@@ -49,15 +49,16 @@ def set_in_diffusers(lines: str) -> list[Any]:
     return transformer.asked
 
 
-WITHOUT = {"flash_attn_3_fp8", "flash_attn_4", "flex_flash", "triton_flash", "hf_sage", "cudnn_frontend"}
-WITHOUT |= {"cudnn_frontend_fp8", "te_fused", "te_flash", "te_unfused"}
+WITH = {"torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "flex", "flex_eager", "xformers"}
+WITH |= {"flash_attn_2", "flash_attn_3", "torch_fa3", "torch_fa4", "hf_flash_attn2", "hf_flash_attn3"}
+WITH |= {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 
 
 @pytest.mark.parametrize("name", variants.NAMES)
 def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, kernel = used(name, **EVERYTHING), variants.find(name).variant.name
-    if kernel in WITHOUT or name in ("torch_flash_copy", "torch_efficient_copy"):
-        assert found.diffusers == ""
+    if not found.diffusers:
+        assert kernel not in WITH or name in ("torch_flash_copy", "torch_efficient_copy")
         assert found.diffusers_note.startswith(f"diffusers {usage.DIFFUSERS} ")
         return
     chosen = libraries.FlashInTorch(monkeypatch)
