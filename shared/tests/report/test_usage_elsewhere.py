@@ -136,6 +136,13 @@ def test_what_pip_cannot_install_is_said() -> None:
     assert with_fa3("flash_attn_3").install == "pip install torch==2.11.0 fa3-fwd==0.0.3"
 
 
+def test_an_extra_for_cuda_is_left_out_where_its_version_is_unknown() -> None:
+    versions = {"torch": "2.11.0", "flash-attn-4": "4.0.0b36"}
+    found = usage.of(sample_records.record("flash_attn_4", versions=versions))
+    assert found
+    assert (found.install, found.install_note) == ("pip install torch==2.11.0 flash-attn-4==4.0.0b36", "")
+
+
 def test_a_record_without_versions_names_none() -> None:
     found = usage.of(sample_records.record("torch_flash", versions={}))
     assert found
