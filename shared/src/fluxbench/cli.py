@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
     build = command("build", "build a notebook's page for this machine: run what is not fresh, and draw it")
     publish = command("publish", "build it, and take the page into reports/<target>/")
+    redraw = command("redraw", "draw a published page again from its records; nothing is measured")
     status = command("status", "print which cells and variants are stale, and exactly why; runs nothing")
     rerun = command("rerun", "run these cells and whatever depends on them, and print what changed")
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
@@ -75,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     for drawing in (build, publish, rerun):
         drawing.add_argument("--output", type=Path, default=Path("site"), help="folder of the page (default: site)")
     rerun.add_argument("cells", nargs="+", metavar="cell")
+    redraw.add_argument("page", type=Path, help="the folder of the page's records, such as reports/h200/flux")
+    redraw.add_argument("--notebook", type=Path, help="the notebook (default: notebooks/<page>.md of the repository)")
     diff.add_argument("before")
     diff.add_argument("after")
     audit.add_argument("table", type=Path)
@@ -105,6 +108,19 @@ def _publish(chosen: argparse.Namespace) -> int:
         print("fluxbench: nothing was published, since the page has problems", file=sys.stderr)
         return code
     page = publish(built, Settings.load().root / "reports", built.target.name)
+    print(f"\nThe page is {page.resolve()}")
+    return 0
+
+
+def _redraw(chosen: argparse.Namespace) -> int:
+    from fluxbench.notebook import listeners
+    from fluxbench.notebook.redraw import redraw
+
+    settings = Settings.load()
+    published = chosen.page.absolute()
+    notebook = chosen.notebook or settings.root / "notebooks" / f"{published.name}.md"
+    with listeners.on() as listener:
+        page = redraw(published, notebook, settings, listener)
     print(f"\nThe page is {page.resolve()}")
     return 0
 
@@ -259,6 +275,7 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:
 _COMMANDS = {
     "build": _build,
     "publish": _publish,
+    "redraw": _redraw,
     "status": _status,
     "rerun": _rerun,
     "diff": _diff,

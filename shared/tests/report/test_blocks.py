@@ -10,7 +10,20 @@ from pathlib import Path
 import pytest
 
 from fluxbench.report import display
-from fluxbench.report.blocks import Block, Bullets, Column, Facts, Fold, Heading, Name, Paragraph, Row, Table, Verbatim
+from fluxbench.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Facts,
+    Fold,
+    Heading,
+    Name,
+    Paragraph,
+    Row,
+    Table,
+    Verbatim,
+)
 from fluxbench.report.picture import Picture
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</td></tr></table>", "&amp;<!--", "]]>'")
@@ -31,7 +44,12 @@ def blocks_of(text: str) -> list[Block]:
     columns = (Column(text), Column(text))
     return [
         *(Paragraph(text), Paragraph("a", kind=text), Verbatim(text), Facts([(text, text)])),
-        *(Bullets(text, [(text, text)]), Table(columns, [row, heading], text, (text,)), Table(columns, [row])),
+        *(
+            Bullets(text, [(text, text)]),
+            Bullets(text, [(text, text)], [(text, text)]),
+            Table(columns, [row, heading], text, (text,)),
+            Table(columns, [row]),
+        ),
         Fold(text, [Paragraph(text), Table(columns, [row])]),
         Table(columns, [Row((Name(text, text), Name(text, "an_id")))], notes=("a", text)),
         Picture(file=text, wide="<svg/>", narrow="<svg/>", caption=text, details=[Paragraph(text)]),
@@ -89,6 +107,17 @@ def test_bullets_say_of_whom_they_are() -> None:
     ]
 
 
+def test_bullets_link_to_what_shows_them_in_a_page_alone() -> None:
+    block = Bullets("", [("It is slower.", "flex"), ("It is faster.", "")], [("cell-a", "figure"), ("cell-b", "table")])
+    assert block.text().splitlines() == ["  It is slower.", "      flex", "  It is faster."]
+    [items] = parsed(block)
+    assert [(link.attrib["href"], link.text) for link in items.iter("a")] == [
+        ("#cell-a", "figure"),
+        ("#cell-b", "table"),
+    ]
+    assert items.tag == "ul"
+
+
 def test_a_fold_is_closed_in_a_page_and_printed_whole_in_a_terminal() -> None:
     block = Fold("How to read this", [Paragraph("One."), Fold("More", [Paragraph("Two.")])])
     assert block.text() == "How to read this\n\nOne.\n\nMore\n\nTwo."
@@ -139,3 +168,7 @@ def test_markup_is_appended_where_a_file_is_named(tmp_path: Path, monkeypatch: p
     display.show(Paragraph("é <b>"))
     display.show(Paragraph("two"), Paragraph("three"))
     assert path.read_text(encoding="utf-8") == "<p>é &lt;b&gt;</p>\n<p>two</p>\n<p>three</p>\n"
+
+
+def test_lines_of_code_are_indented_below_what_they_are() -> None:
+    assert Code("a\n\nb", "PyTorch: flex").text() == "PyTorch: flex:\n    a\n\n    b"

@@ -35,11 +35,12 @@ class Document:
     config: DocumentConfig  # the frontmatter
     cells: tuple[CodeCell, ...]
     commented: tuple[CodeCell, ...] = ()
+    work_name: str = ".uvnote"  # as uvnote has it
 
     @property
     def work(self) -> Path:
-        """Where the notebook's scripts and results are kept, as uvnote has it."""
-        return self.path.parent / ".uvnote"
+        """Where the notebook's scripts and results are kept: beside it, as headers have paths relative to scripts."""
+        return self.path.parent / self.work_name
 
     @property
     def scripts(self) -> Path:

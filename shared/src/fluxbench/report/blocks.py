@@ -60,6 +60,47 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A small chart within the text, with its caption; a terminal prints its numbers."""
+
+    svg: str  # of `report.figures.svg.render`: markup
+    words: str  # the numbers, a line each
+    caption: str
+
+    def text(self) -> str:
+        """Return the caption and the numbers."""
+        return f"{Paragraph(self.caption).text()}\n{textwrap.indent(self.words, '  ')}"
+
+    def html(self) -> str:
+        """Return a `<figure>`."""
+        return f'<figure class="chart">{self.svg}<figcaption>{html.escape(self.caption)}</figcaption></figure>'
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to copy, below what they are: "PyTorch: FlashAttention-3"."""
+
+    lines: str
+    label: str
+
+    def text(self) -> str:
+        """Return the label and indented lines."""
+        return f"{self.label}:\n{textwrap.indent(self.lines, '    ')}"
+
+    def html(self) -> str:
+        """Return a `<pre>` below a button, which `assets/copy.js` shows and answers."""
+        label = html.escape(self.label)
+        return "\n".join([
+            f'<div class="lines" role="group" aria-label="{label}">',
+            f'<div class="head"><span>{label}</span>',
+            '<span role="status"></span>',
+            f'<button type="button" class="copy" hidden aria-label="Copy {label}">Copy</button></div>',
+            f'<pre tabindex="0"><code>{html.escape(self.lines)}</code></pre>',
+            "</div>",
+        ])  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and values."""
 
@@ -83,13 +124,14 @@ class Facts:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A list; each item may name what it is said of. It may have a title."""
+    """A list, titled where the title is not empty; each item may name what it is said of."""
 
     title: str
     items: Sequence[tuple[str, str]]  # what, and of which variants; the second may be empty
+    links: Sequence[tuple[str, str]] = ()  # none, or for each item the id of what a page shows of it, and its words
 
     def text(self) -> str:
-        """Return indented lines."""
+        """Return indented lines, without links."""
         lines = [self.title] if self.title else []
         for what, of in self.items:
             lines += textwrap.wrap(what, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
@@ -101,11 +143,12 @@ class Bullets:
     def html(self) -> str:
         """Return a `<p>` and a `<ul>`."""
         items = []
-        for what, of in self.items:
+        links = [f' <a href="#{html.escape(to)}">{html.escape(words)}</a>' for to, words in self.links]
+        for (what, of), link in zip(self.items, links or [""] * len(self.items), strict=True):
             whom = f' <span class="of">{html.escape(of)}</span>' if of else ""
-            items.append(f"<li>{html.escape(what)}{whom}</li>")
-        above = [f"<p>{html.escape(self.title)}</p>"] if self.title else []
-        return "\n".join([*above, "<ul>", *items, "</ul>"])
+            items.append(f"<li>{html.escape(what)}{link}{whom}</li>")
+        title = [f"<p>{html.escape(self.title)}</p>"] if self.title else []
+        return "\n".join([*title, "<ul>", *items, "</ul>"])
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _figures(result: Result, linked: Iterable[tuple[str, str]], *, display: str 
 def _facts(code: CodeCell, shown: Result | None, *, failed: bool) -> Iterator[str]:
     if code.deps:
         yield f"deps: {', '.join(code.deps)}"
-    if shown:
+    if shown and shown.run.duration is not None:
         yield f"{shown.run.duration:.2f}s"
     if failed:
         yield "FAILED"
