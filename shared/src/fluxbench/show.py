@@ -28,6 +28,7 @@ from fluxbench.report import results as of_cells
 from fluxbench.report.basis import measured_with
 from fluxbench.report.blocks import Block, Facts, Paragraph
 from fluxbench.report.display import show
+from fluxbench.report.picture import Picture
 from fluxbench.report.results import Results
 
 _OF_UVNOTE = {"result.json", "stdout.txt", "stderr.txt"}  # beside a cell's artifacts
@@ -171,8 +172,10 @@ def _figure(name: str, shown: Results) -> None:
         show(Paragraph("There is nothing to draw."))
         absent.say(f"{name}.svg", f"{name}.csv")
         return
-    write_text(Path(f"{name}.svg"), drawing.svg)
+    file = f"{name}.svg"
+    write_text(Path(file), drawing.svg)
     write_rows(Path(f"{name}.csv"), drawing.rows)
+    show(Picture(file=file, wide=drawing.svg, narrow=drawing.narrow, caption=drawing.caption, details=drawing.details))
 
 
 def _notes(shown: Results) -> list[Block]:

@@ -83,8 +83,8 @@ def test_a_retryable_failure_runs_again_with_the_cells_that_need_it(built: Machi
     ("content", "dependency", "shown"),
     [
         ("b'<p>drawn</p>'", "fluxbench", "drawn"),
-        ("b'drawn'.ljust(1 << 19)", "fluxbench", "drawn"),
-        ("b'drawn'.ljust(1 + (1 << 19))", "fluxbench", "<text>"),  # longer than is kept
+        ("b'drawn'.ljust(1 << 22)", "fluxbench", "drawn"),
+        ("b'drawn'.ljust(1 + (1 << 22))", "fluxbench", "<text>"),  # longer than is kept
         ("b'\\xff'", "fluxbench", "<text>"),
         ("b''", "fluxbench", "<text>"),
         ("b'drawn'", "fluxbench-more", "<text>"),

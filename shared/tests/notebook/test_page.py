@@ -97,6 +97,23 @@ def test_any_notebook_is_on_its_page_with_all_that_its_cells_gave(machine: Machi
     }
 
 
+def test_a_picture_that_the_display_holds_with_a_caption_is_not_shown_again(machine: Machine) -> None:
+    machine.write(
+        """id=drawn outputs=a.svg,b.svg: # /// script
+# dependencies = ["fluxbench"]
+# ///
+import os
+from pathlib import Path
+for name in "ab":
+    Path(f"{name}.svg").write_text(f"<svg xmlns='http://www.w3.org/2000/svg'><text>{name}</text></svg>")
+held = '<figure data-file="a.svg"><svg></svg><figcaption>a, with a caption</figcaption></figure>'
+Path(os.environ["FLUXBENCH_DISPLAY"]).write_text(held)
+"""
+    )
+    machine.build()
+    assert machine.shown("drawn") == "a, with a caption b files: a.svg b.svg"
+
+
 def test_under_a_cell_stands_when_it_ran_and_on_what(built: Machine) -> None:
     [summary] = re.findall("<summary>(.*?)</summary>", built.html("first"))
     text = re.sub("<[^>]*>", "", summary)

@@ -10,7 +10,21 @@ from pathlib import Path
 import pytest
 
 from fluxbench.report import display
-from fluxbench.report.blocks import Block, Bullets, Code, Column, Facts, Fold, Heading, Paragraph, Row, Table, Verbatim
+from fluxbench.report.blocks import (
+    Block,
+    Bullets,
+    Code,
+    Column,
+    Facts,
+    Fold,
+    Heading,
+    Name,
+    Paragraph,
+    Row,
+    Table,
+    Verbatim,
+)
+from fluxbench.report.picture import Picture
 
 HOSTILE = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</td></tr></table>", "&amp;<!--", "]]>'")
 
@@ -37,6 +51,8 @@ def blocks_of(text: str) -> list[Block]:
             Table(columns, [row]),
         ),
         Fold(text, [Paragraph(text), Table(columns, [row])]),
+        Table(columns, [Row((Name(text, text), Name(text, "an_id")))], notes=("a", text)),
+        Picture(file=text, wide="<svg/>", narrow="<svg/>", caption=text, details=[Paragraph(text)]),
     ]
 
 
@@ -109,6 +125,36 @@ def test_a_fold_is_closed_in_a_page_and_printed_whole_in_a_terminal() -> None:
     assert [child.tag for child in details] == ["summary", "p", "details"]
     assert "open" not in details.attrib
     assert details[0].text == "How to read this"
+
+
+def test_a_variant_has_its_name_for_people_and_its_id_in_a_page_and_the_id_in_a_terminal() -> None:
+    block = table(Row((Name("FlashAttention-3, compiled", "flash_attn_3_compile_d"), "1")), Row((Name("a", "a"), "2")))
+    assert [line.split() for line in block.text().splitlines()[-2:]] == [["flash_attn_3_compile_d", "1"], ["a", "2"]]
+    [first, second] = [
+        ["".join(code.itertext()) for code in cell] for cell in parsed(block).iter("th") if cell.get("scope") == "row"
+    ]
+    assert (first, second) == (["FlashAttention-3, compiled", "flash_attn_3_compile_d"], ["a"])
+
+
+def test_one_note_of_a_table_is_open_and_the_others_are_folded() -> None:
+    root = parsed(table(Row(("a", "1")), notes=("One.", "Two.", "Three.")))
+    assert [child.tag for child in root] == ["div", "p", "details"]
+    assert [line.text for line in root.iter("p")] == ["One.", "Two.", "Three."]
+    assert root.find("details") is not None
+    assert parsed(table(Row(("a", "1")), notes=("One.",))).find("details") is None
+
+
+def test_a_figure_has_both_drawings_its_caption_below_them_and_a_fold() -> None:
+    block = Picture(
+        file="a.svg", wide="<svg>w</svg>", narrow="<svg>n</svg>", caption="Lower.", details=[Paragraph("How.")]
+    )
+    [figure, fold] = parsed(block)
+    assert [(child.get("class"), "".join(child.itertext())) for child in figure] == [
+        *(("wide", "w"), ("narrow", "n"), (None, "Lower.")),
+    ]
+    assert figure.get("data-file") == "a.svg"
+    assert "".join(fold.itertext()).split() == ["How", "to", "read", "this", "figure", "How."]
+    assert block.text() == "a.svg: Lower.\n\nHow to read this figure\n\nHow."
 
 
 def test_lines_of_another_program_stay_as_they_are() -> None:

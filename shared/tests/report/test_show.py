@@ -191,7 +191,7 @@ def test_a_measuring_cell_shows_its_own_times_and_the_method(page: Page) -> None
     files.write(page.here / "other.jsonl", [record("flex")])
     text = " ".join(page.shown(show.measured).split())
     warning = "Another process was using the device: 7 python 3 MiB. Times may be too long."
-    assert text.startswith(f"{warning} flux1-1024px: mean time per call in ms")
+    assert text.startswith(f"{warning} Times of 2 variants at 1 workload of flux1-1024px ")
     assert text.count("Another process") == 1
     assert " a 0.400 ±0.002 " in text
     assert "Measured 2026-01-31 (UTC)" in text

@@ -13,6 +13,7 @@ from typing import Protocol
 
 _WIDTH = 110  # characters of a line of prose in a terminal
 _RULE = 44  # characters of the rule below the last column, at most
+_NOTES = "How to read this table"
 _WIDE = 44  # characters of a cell from which on its lines are broken in a page
 
 
@@ -159,11 +160,32 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Name:
+    """A cell that names a variant: for people in a page, with the id beside it; the id alone in a terminal."""
+
+    label: str
+    id: str
+
+    def text(self) -> str:
+        """Return the id."""
+        return self.id
+
+    def html(self) -> str:
+        """Return both; the id alone where it is the label."""
+        code = f'<code class="id">{html.escape(self.id)}</code>'
+        return code if self.label == self.id else f'<span class="who">{html.escape(self.label)}</span> {code}'
+
+
+@dataclass(frozen=True)
 class Row:
     """One row; `failed` rows stand out in a page."""
 
-    cells: tuple[str, ...]
+    cells: tuple[str | Name, ...]
     failed: bool = False
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the cells for a terminal."""
+        return tuple(cell.text() if isinstance(cell, Name) else cell for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -188,7 +210,7 @@ class Table:
         heads = [column.head.split("\n") for column in self.columns]
         height = max(map(len, heads))
         head = [tuple(line) for line in zip(*([""] * (height - len(lines)) + lines for lines in heads), strict=True)]
-        cells = [*head, *(row.cells for row in self.rows if isinstance(row, Row))]
+        cells = [*head, *(row.texts() for row in self.rows if isinstance(row, Row))]
         widths = [max(len(row[index]) for row in cells) for index in range(len(self.columns))]
 
         def line(row: Sequence[str]) -> str:
@@ -199,13 +221,13 @@ class Table:
             return "  ".join(aligned).rstrip()
 
         rule = "  ".join("─" * width for width in [*widths[:-1], min(widths[-1], _RULE)])
-        body = [row.words if isinstance(row, Heading) else line(row.cells) for row in self.rows]
+        body = [row.words if isinstance(row, Heading) else line(row.texts()) for row in self.rows]
         above = [Paragraph(self.caption).text()] if self.caption else []
         grid = "\n".join([*above, *map(line, head), rule, *body])
         return "\n\n".join([grid, *(Paragraph(note).text() for note in self.notes)])
 
     def html(self) -> str:
-        """Return a `<table>` that scrolls inside itself, with the notes below it."""
+        """Return a `<table>` that scrolls inside itself, below it the first note, and a fold with the others."""
         right = " ".join(f"n{number}" for number, column in enumerate(self.columns, start=1) if not column.left)
         label = html.escape(self.caption or self.columns[0].head.replace("\n", " ") or "table")
         parts = [
@@ -220,7 +242,8 @@ class Table:
             "</tbody>",
             "</table>",
             "</div>",
-            *(Paragraph(note).html() for note in self.notes),
+            *(Paragraph(note).html() for note in self.notes[:1]),
+            Fold(_NOTES, [Paragraph(note) for note in self.notes[1:]]).html() if len(self.notes) > 1 else "",
         ]
         return "\n".join(filter(None, parts))
 
@@ -249,9 +272,10 @@ def _heading(row: Heading, columns: int) -> str:
 
 def _row(row: Row) -> str:
     cells = []
-    for index, text in enumerate(row.cells):
-        wide = ' class="wide"' if len(text) > _WIDE else ""
+    for index, cell in enumerate(row.cells):
+        wide = ' class="wide"' if isinstance(cell, str) and len(cell) > _WIDE else ""
         tag, scope = ("td", "") if index else ("th", ' scope="row"')
-        cells.append(f"<{tag}{scope}{wide}>{html.escape(text.strip())}</{tag}>")
+        content = cell.html() if isinstance(cell, Name) else html.escape(cell.strip())
+        cells.append(f"<{tag}{scope}{wide}>{content}</{tag}>")
     opening = '<tr class="failed">' if row.failed else "<tr>"
     return f"{opening}{''.join(cells)}</tr>"

@@ -13,7 +13,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.records.status import FlagKind
 from fluxbench.report import tables, trial_runs
-from fluxbench.report.blocks import Block, Paragraph
+from fluxbench.report.blocks import Block, Fold, Paragraph
 from fluxbench.report.results import RATES, RATES_OF_SCHEMA_1, TRIALS, Results
 from fluxbench.report.sentences import method
 
@@ -35,7 +35,8 @@ def blocks(cell: Cell, device: Device, folder: Path) -> list[Block]:
     except (FileNotFoundError, RecordError) as error:
         raise SetupError(f"the records of cell {cell.id!r} must be whole, got {error}; measure them first") from error
     shown = Results(notebook=cell.notebook, study=cell.study, device=device, records=records)
-    return [*_shared_device(records), *tables.find("timing").blocks(shown), *map(Paragraph, method(records))]
+    how = Fold("How this was measured", [Paragraph(text) for text in method(records)])
+    return [*_shared_device(records), *tables.find("timing").blocks(shown), how]
 
 
 def _rates(folder: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.page import templates
 from fluxbench.notebook.schedule import Failure, NotRun, Pending
 from fluxbench.notebook.store import Result
+from fluxbench.report import picture
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 
@@ -66,7 +67,7 @@ def draw(
         stdout=shown.run.stdout if shown else "",
         logs=logs,
         stderr=stderr,
-        figures=list(_figures(result, linked)) if result else [],
+        figures=list(_figures(result, linked, display=shown.display if shown else None)) if result else [],
         files=linked,
         facts=[*_facts(code, shown, failed=failed), *_origin(result, is_measuring=is_measuring)],
         script=links.script(code.id),
@@ -105,9 +106,14 @@ def _last_good(result: Result) -> str:
     return f"its last good result, of {utc(result.run.ran_at)}" + (f", with driver {driver}" if driver else "")
 
 
-def _figures(result: Result, linked: Iterable[tuple[str, str]]) -> Iterator[Markup]:
-    """Yield the pictures among a result's artifacts; those in SVG become part of the page, in its colours."""
+def _figures(result: Result, linked: Iterable[tuple[str, str]], *, display: str | None) -> Iterator[Markup]:
+    """Yield the pictures among a result's artifacts that its display does not hold with a caption.
+
+    Those in SVG become part of the page, in its colours.
+    """
     for href, name in linked:
+        if display and picture.marker(name) in display:
+            continue
         suffix = PurePosixPath(name).suffix
         content = ""
         if suffix == ".svg":
