@@ -19,7 +19,7 @@ LENGTHS = sets.sets()["flux1-1024px"]
 LONGEST_MS = 0.4  # of every kernel, sustained, at the longest text
 PROCESSES, ROUNDS, WINDOWS = 3, 12, 4
 # Standard deviations: of a process sustained, at all lengths and at each; of a process in burst; of a sample.
-COMMON, OWN, IN_BURST, SAMPLE = 0.003, 0.001, 0.0008, 0.003
+COMMON, OWN, IN_BURST, SAMPLE = 0.003, 0.001, 0.0003, 0.003
 EQUAL = (
     "torch_flash",
     "torch_cudnn",

@@ -101,7 +101,6 @@ def test_no_cause_is_given_that_does_not_explain_most_of_the_difference() -> Non
 @pytest.mark.parametrize(
     "planted",
     [
-        pytest.param(kernel("flash_attn_3_compile_ma", 1.008), id="by less than 1%"),
         pytest.param(kernel("flash_attn_3_compile_ma", 0.9), id="faster"),
         pytest.param(kernel("flash_attn_3_compile_ma", 1.1, own=0.1), id="within its interval"),
         pytest.param(kernel("flash_attn_3_compile_ma", 1.1, flags=(LAUNCH_BOUND,)), id="slower by launching"),
@@ -110,6 +109,11 @@ def test_no_cause_is_given_that_does_not_explain_most_of_the_difference() -> Non
 )
 def test_what_is_no_slower_compiled_form(planted: list[Record]) -> None:
     assert found(page(planted), Kind.SLOWER_COMPILED) == []
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])  # those of which a test against no difference at all would call one
+def test_a_form_that_is_slower_by_less_than_a_percent_is_no_finding(seed: int) -> None:
+    assert of_group(page(kernel("flash_attn_3_compile_ma", 1.0095, seed=seed), seed=seed)) == []
 
 
 def test_copies_of_a_layout_cost_what_the_form_with_them_takes_longer() -> None:
@@ -123,21 +127,22 @@ def test_copies_of_a_layout_cost_what_the_form_with_them_takes_longer() -> None:
 
 
 def test_two_kernels_change_places_between_burst_and_sustained() -> None:
-    [one] = of_group(page(kernel("flash_attn_3", 0.93, 0.9), kernel("flash_attn_4", 0.9, 0.93)))
+    [one] = of_group(page(kernel("flash_attn_3", 0.98, 0.9), kernel("flash_attn_4", 0.9, 0.93)))
     assert (one.kind, one.cell) == (Kind.REGIMES, "flash_attn_4")
     assert {(case.variant, case.against) for case in one.cases} == {("flash_attn_3", "flash_attn_4")}
-    assert {case.workloads[0].x for case in one.cases} == {workload.x for workload in LENGTHS}
+    assert len({case.workloads for case in one.cases}) >= len(LENGTHS) - 1  # with three processes one may be too wide
     for case in one.cases:
         assert case.second is not None
-        assert case.value.low < 0.9 / 0.93 < case.value.high < 0.975
-        assert case.second.high > 0.93 / 0.9 > case.second.low > 1.01
+        assert case.value.value == pytest.approx(0.9 / 0.93, rel=0.003)
+        assert case.second.value == pytest.approx(0.98 / 0.9, rel=0.01)
+        assert case.value.high < 1 < case.second.low
 
 
 @pytest.mark.parametrize(
     ("three", "four"),
     [
         pytest.param((0.93, 0.9), (0.9, 0.9), id="level in burst"),
-        pytest.param((0.93, 0.9), (0.9, 0.901), id="by less than runs differ in burst"),
+        pytest.param((0.93, 0.9), (0.9, 0.902), id="by less than runs differ in burst"),
         pytest.param((0.93, 0.9), (0.93, 0.95), id="level sustained"),
         pytest.param((0.93, 0.93), (0.9, 0.9), id="in the same order"),
     ],
@@ -175,6 +180,12 @@ def test_quantizing_leaves_a_kernel_no_faster_than_the_fastest_exact_one() -> No
 )
 def test_what_quantizing_does_not_explain(times: float, fields: dict[str, Any]) -> None:
     assert of_group(page(kernel("flash_attn_3_fp8", times, joules=times, **fields))) == []
+
+
+def test_quantizing_does_not_explain_a_gain_that_may_be_left() -> None:
+    noisy = [kernel(variant, own=0.05) for variant in EQUAL]
+    quantized = kernel("flash_attn_3_fp8", 0.93, own=0.05, **QUANTIZED)  # its interval reaches 1
+    assert found(page(*noisy, quantized), Kind.QUANTIZING) == []
 
 
 def test_a_faster_kernel_takes_more_energy() -> None:
@@ -232,19 +243,18 @@ def changed_flag(processes: float) -> Any:
     [
         pytest.param({"launch_ms": 0.72}, id="launched early enough"),
         pytest.param({"launch_ms": 0.3, "flags": (LAUNCH_BOUND,)}, id="launching takes less than the call"),
-        pytest.param({"launch_ms": 0.361, "flags": (LAUNCH_BOUND,)}, id="within its interval"),
+        pytest.param({"launch_ms": 0.3638, "flags": (LAUNCH_BOUND,)}, id="within its interval"),
     ],
 )
 def test_what_is_not_launch_bound(fields: dict[str, Any]) -> None:
     assert of_group(page(kernel("flash_attn_4", **fields))) == []
 
 
-def test_a_variant_that_was_wrong_at_some_length_has_no_findings() -> None:
-    records = kernel("torch_cudnn", OFF, launch_ms=0.72, flags=(LAUNCH_BOUND,))
-    wrong = changed(
-        records[0], status=Status.INCORRECT, reason="wrong", timings={}, energy_mj=None, errors={"out": errors(0.2)}
-    )
-    assert of_group(page([wrong, *records[1:]])) == []
+@pytest.mark.parametrize("flags", [(), (LAUNCH_BOUND,)])
+def test_a_variant_that_was_wrong_at_some_length_has_no_findings(flags: tuple[Any, ...]) -> None:
+    first, *rest = kernel("torch_cudnn", OFF, launch_ms=0.72, flags=flags)
+    wrong: dict[str, Any] = {"status": Status.INCORRECT, "reason": "wrong", "errors": {"out": errors(0.2)}}
+    assert of_group(page([changed(first, timings={}, energy_mj=None, **wrong), *rest])) == []
 
 
 def test_findings_that_matter_more_come_first() -> None:
