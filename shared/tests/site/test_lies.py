@@ -215,7 +215,7 @@ LIES: dict[str, tuple[Lie, str]] = {
         of_series(lambda one: one["samples_ms"].__setitem__(0, 0.1), regime="sustained"),
         "no sample can be 0.1 ms: faster than the device can be",
     ),
-    "only fast samples ranked": (of_series(picked), "fewer than half of a process's samples can be left out"),
+    "only fast samples ranked": (of_series(picked), "fewer than half of a process's samples can be discarded"),
     "a scaled samples file": (of_series(scale("samples_ms", by=1.5)), "samples must be those of its samples file"),
     "no samples file": (lambda home: (home / "triton.samples.json.gz").unlink(), "there is no such file"),
     "swapped variants": (edited("cudnn_frontend.jsonl", swapped), "samples must be those of|must match"),
