@@ -1,11 +1,10 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
-Exit code 0: everything that was asked for was done. 1: not everything, and each problem is printed (`status`: something
+Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
 is not fresh; `audit`: a time is impossible; `doctor`: something is lacking; `site`: drawn, but without some records).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
-something, such as space on a disk, and finished cells and all earlier results are kept. 70: an exception that nobody
-foresaw; its traceback is in the file that the sentence names. 130 or 143: interrupted, and what was there before is
-still there.
+something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
+the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
 """
 
 from __future__ import annotations
@@ -59,18 +58,18 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=does, description=does)
 
     build = command("build", "build a notebook's page for this machine: run what is not fresh, and draw it")
-    publish = command("publish", "build it, and take the page into reports/<target>/")
+    publish = command("publish", "build it, and copy the page into reports/<target>/")
     redraw = command("redraw", "draw a published page again from its records; nothing is measured")
     status = command("status", "print which cells and variants are stale, and exactly why; runs nothing")
     rerun = command("rerun", "run these cells and whatever depends on them, and print what changed")
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
     doctor = command("doctor", "print what this machine has and lacks, and which variants will run")
     audit = command(
-        "audit", "compare a CSV of anyone's times with what its device can do at most; exit code 1: some are impossible"
+        "audit", "compare a CSV of anyone's times with the roofline of its device; exit code 1: some are impossible"
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
-    add = command("add", "take a folder of records in as a new target, or print why not")
+    add = command("add", "add a folder of records as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
     for drawing in (build, publish, rerun):
@@ -85,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
-    serve.add_argument("--port", type=_port, default=8000, help="of 127.0.0.1 (default: 8000)")
+    serve.add_argument("--port", type=_port, default=8000, help="port at 127.0.0.1 (default: 8000)")
     for of_reports in (site, serve, add):
         of_reports.add_argument(
             "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
@@ -263,7 +262,7 @@ def _unforeseen(error: Exception) -> int:
         traceback.print_exception(error)
         place = "above"
     what = f"{type(error).__name__}: {error}"[:_LONGEST]
-    _print_problems([f"this command must not end by an exception, got {what}; report it with its traceback {place}"])
+    _print_problems([f"this command must not raise an exception, got {what}; report it with its traceback {place}"])
     return _UNFORESEEN
 
 

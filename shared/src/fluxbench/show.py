@@ -194,7 +194,7 @@ def _results() -> Results:
 
 def _missing() -> list[str]:
     """Return a sentence for each needed cell that left nothing, as one that failed under plain uvnote."""
-    sentence = "Cell {} left nothing, so this page is without it; its own part of the page says why."
+    sentence = "Cell {} left no results, so this page does not show it; the cell's own output states why."
     return [
         sentence.format(name.removeprefix("UVNOTE_INPUT_").lower())
         for name in _variables()

@@ -67,7 +67,7 @@ def test_a_rate_needs_no_shape_and_follows_the_usual_count_of_operations(tmp_pat
     assert [reading.line for reading in table.impossible] == [3, 5, 7]
     assert table.impossible[0].reason == (
         "faster than the device can be: 1,071 TFLOP/s measured, but its most is 1,071 TFLOP/s"
-        "; possible if it was causal and counted as if not"
+        "; possible if it was causal and its operations were computed as not causal"
     )
     doubled = audited(tmp_path, "H200,x,forward,,,,,,,2142,TFLOP/s")
     assert doubled.impossible[0].reason.endswith("TFLOP/s")
@@ -228,7 +228,7 @@ def test_the_command_prints_the_rows_and_exits_1_where_one_is_impossible(
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "times.csv must be there"),
+        (None, "times.csv must exist"),
         (b"\xff\xfe\x00", "times.csv must be a CSV: "),
         (b"", "its first line must name the columns, got none"),
         (

@@ -190,7 +190,7 @@ def test_a_required_variant_without_a_record_is_a_problem(built: Machine) -> Non
 def test_a_measurement_as_of_another_machine_is_a_problem(built: Machine) -> None:
     built.measures("first", record("torch_math"), facts={"driver": NEWER})
     reason = f"driver {NEWER} -> 580.65.06"
-    assert built.build("first").problems[0] == f"cell first was run and its result does not hold: {reason}"
+    assert built.build("first").problems[0] == f"cell first was run, but its result is already stale: {reason}"
     assert built.states() == {"first": "stale", "second": "fresh", "figure": "stale", "other": "fresh"}
 
 

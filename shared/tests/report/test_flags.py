@@ -41,7 +41,7 @@ CAPPED = {SUSTAINED: False, BURST: None}
             "the ratio excludes 1 of 3 processes, in which another variant was the reference",
         ),
         (Flag(kind=FlagKind.SLEPT, value=3.25), "the machine slept for 3.2 s during the measurement"),
-        (Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, value=0.0123), "0.0123 ms is faster than the device can be"),
+        (Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, value=0.0123), "0.0123 ms is faster than the roofline"),
         (
             Flag(kind=FlagKind.SKIPS_WORK, value=0.5),
             "the kernel skips work: on repeated inputs it takes 50.0% of the time on new ones",

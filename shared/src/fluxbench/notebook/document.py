@@ -157,8 +157,8 @@ def _check_needs(code: CodeCell, name: str) -> None:
     for need in code.needs:
         if (other := by_variable.setdefault(input_variable(need), need)) != need:
             raise SetupError(
-                f"cell {code.id} of {name} must not need both {other!r} and {need!r}, whose folders uvnote gives in "
-                f"the one variable {input_variable(need)}; rename one of the two cells"
+                f"cell {code.id} of {name} must not need both {other!r} and {need!r}, because uvnote passes both "
+                f"folders in the one variable {input_variable(need)}; rename one of the two cells"
             )
 
 

@@ -13,7 +13,7 @@ from fluxbench.report.sentences import PRECISION
 
 MANY = 8  # variants that a sentence names; of more it gives the number
 SIGNS = Fold(
-    "Signs: = tied, c not converged, h launch-bound, g timed as CUDA graphs",
+    "Legend: = tied, c not converged, h launch-bound, g timed as CUDA graphs",
     [
         Facts(
             (

@@ -99,7 +99,7 @@ def _judge(row: Row, page_gpu: str | None, causal: bool) -> Iterator[str]:
         if reading.is_rate:
             most = rates.limits.tflops(narrow=row.is_narrow) * _COUNTED[direction]
             if reading.value > most:
-                maybe = "; possible if it was causal and counted as if not"
+                maybe = "; possible if it was causal and its operations were computed as not causal"
                 maybe = maybe if may_be_causal and reading.value <= 2 * most else ""
                 yield (
                     f"faster than the device can be: {reading.value:,.4g} TFLOP/s measured, "

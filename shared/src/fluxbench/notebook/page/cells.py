@@ -91,14 +91,14 @@ def _note(freshness: Freshness, failure: Failure | None, *, failed: bool) -> str
             if isinstance(failure, Result)
             else f"Not run: {failure.reason if isinstance(failure, NotRun) else '; '.join(freshness.reasons)}."
         )
-        return f"{why} What follows is {_last_good(result)}." if result else why
+        return f"{why} Below is {_last_good(result)}." if result else why
     if freshness.state is State.STALE and result:
-        return f"Not as this machine is now: {'; '.join(freshness.reasons)}. This is {_last_good(result)}."
+        return f"Stale on this machine: {'; '.join(freshness.reasons)}. This is {_last_good(result)}."
     return None
 
 
 def _to_come(result: Result | None) -> str:
-    return "This cell is still to run." + (f" What follows is {_last_good(result)}." if result else "")
+    return "This cell has not run yet." + (f" Below is {_last_good(result)}." if result else "")
 
 
 def _last_good(result: Result) -> str:
