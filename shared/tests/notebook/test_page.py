@@ -111,7 +111,7 @@ Path(os.environ["FLUXBENCH_DISPLAY"]).write_text(held)
 """
     )
     machine.build()
-    assert machine.shown("drawn") == "a, with a caption b files: a.svg b.svg"
+    assert machine.shown("drawn") == "a, with a caption b"
 
 
 def test_under_a_cell_stands_when_it_ran_and_on_what(built: Machine) -> None:
