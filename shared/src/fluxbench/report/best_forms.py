@@ -1,4 +1,4 @@
-"""Which form stands for a kernel where each has one row."""
+"""Which form stands for a kernel, or for a library, where each has one row."""
 
 from __future__ import annotations
 
@@ -20,14 +20,28 @@ def best_forms(group: Group, records: Iterable[Record]) -> list[Record]:
     kernels: dict[str, list[Record]] = {}
     for record in records:
         kernels.setdefault(record.kernel, []).append(record)
-    chosen = {_best(group, forms, reference).variant for forms in kernels.values()}
+    own = {record.kernel: record.variant for record in records if record.variant == reference}
+    chosen = {own.get(kernel) or best_form(group, forms).variant for kernel, forms in kernels.items()}
     return [record for record in records if record.variant in chosen]
 
 
-def _best(group: Group, forms: list[Record], reference: str | None) -> Record:
-    for record in forms:
-        if record.variant == reference:
-            return record
+def best_of_libraries(group: Group, records: Iterable[Record]) -> list[Record]:
+    """Return one of the records of each library, in their order; all are of one workload and one precision class.
+
+    A library is the cell that measures a kernel first.
+    """
+    records, cells = list(records), dict[str, str]()
+    for record in group.records:
+        cells.setdefault(record.kernel, record.cell)
+    libraries: dict[str, list[Record]] = {}
+    for record in records:
+        libraries.setdefault(cells[record.kernel], []).append(record)
+    chosen = {best_form(group, of_library).variant for of_library in libraries.values()}
+    return [record for record in records if record.variant in chosen]
+
+
+def best_form(group: Group, forms: list[Record]) -> Record:
+    """Return the simplest of these forms that none of the others beats; a launch-bound one only where all are."""
     known = not_launch_bound(forms)
     fastest = min(known, key=lambda record: timing_of(record).ratio)
     found = order(group, fastest.workload)
