@@ -26,7 +26,8 @@ def chart(verdict: Verdict, name: str) -> str:
     """Return it as an inline SVG; `name` tells the figures of a page apart."""
     rows = verdict.shown
     words = "; ".join(f"{label(row.record.variant)} {_speed(row)}" for row in rows)
-    return render([_strip(verdict)], "Speed of the kernels in the verdict", words, name=name, width_pt=WIDTH_PT)
+    title = "Speed of the kernels in the verdict"
+    return render([_strip(verdict)], title, words, name=name, width_pt=WIDTH_PT, text_pt=_TEXT_PT)
 
 
 def share(value: float) -> str:
