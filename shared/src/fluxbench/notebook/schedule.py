@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from uvnote.parser import CodeCell
 
 from fluxbench.bench.pool import COMPILING
-from fluxbench.core.device_lock import ORDER
+from fluxbench.core import device_lock
+from fluxbench.core.device_lock import ORDER, DeviceLock
 from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
 from fluxbench.core.settings import Settings
@@ -30,6 +32,7 @@ from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.status import Status
 
 _TICK_S = 0.2
+_EARLY_S = 5.0  # after a step of a cell, in which its early records are to be there
 _AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
 _CORES = 6  # of a host that has some to spare beside a measurement
 
@@ -83,12 +86,19 @@ class Page(Protocol):
     def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
         """Draw it; never raises for a page that cannot be drawn, but what `check` raises."""
 
+    def has_times(self, snapshot: Snapshot) -> bool:
+        """Return whether there is something measured that the page shows."""
+
+    def begin(self, code: CodeCell, folder: Path, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
+        """Draw it with the early records of a running cell, which are in a folder; raises as `grow`."""
+
 
 @dataclass
 class _Running:
     code: CodeCell
     began: float
     progress: Progress = field(default_factory=lambda: Progress(share=None, step=""))
+    heard: int = 0  # announcements of early records
 
 
 class _StoppedError(Exception):
@@ -171,11 +181,36 @@ class Schedule:
             self._is_due = self._has_new = False
             future = pool.submit(self._page.grow, snapshot, width.beside or width.alone, self._check_drawing)
             self._drawing = (future, time.monotonic())
+        self._start_early(pool)
         settled = True
         while settled:  # a cell that ends here may let others begin
             settled = False
             for code in list(self._waiting):
                 settled = self._start_cell(code, pool) or settled
+
+    def _start_early(self, pool: ThreadPoolExecutor) -> None:
+        """Start drawing with the early records of a cell, where the page shows no time yet."""
+        for one in self._running.values():
+            if self._page and not self._drawing and one.progress.soon > one.heard:
+                one.heard = one.progress.soon
+                snapshot = self.snapshot()
+                if not self._page.has_times(snapshot):
+                    self._drawing = (pool.submit(self._draw_early, one, snapshot, self._page), time.monotonic())
+
+    def _draw_early(self, one: _Running, snapshot: Snapshot, page: Page) -> None:
+        """Draw with the early records of a cell, if it has them after its step, while this holds the device."""
+        lock = DeviceLock(
+            device_lock.folder(self._settings.cache), device_lock.DRAWS,
+            lambda holds: None if holds else self._check_drawing(),
+            poll_s=_TICK_S / 2, say_every_s=0.0,
+        )  # fmt: skip
+        with lock.held(short=True):
+            until = time.monotonic() + _EARLY_S
+            while not one.progress.early and time.monotonic() < until:
+                self._check_drawing()
+                time.sleep(_TICK_S / 2)
+            if one.progress.early and one.progress.folder:
+                page.begin(one.code, one.progress.folder, snapshot, self._width.alone, self._check_drawing)
 
     def _start_cell(self, code: CodeCell, pool: ThreadPoolExecutor) -> bool:
         """Start a cell where its turn has come; return whether it ended instead."""
