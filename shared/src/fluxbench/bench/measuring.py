@@ -80,7 +80,8 @@ def measure(
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
     `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
-    enough. `early`: also write the first variants' records while the cell goes on, see `bench.early`. Raises `SetupError` where a study, a variant or a workload is unknown.
+    enough. `early`: also write the first variants' records while the cell goes on, see `bench.early`. Raises
+    `SetupError` where a study, a variant or a workload is unknown.
     """
     names = _known(names)
     study = studies.find(cell.study)

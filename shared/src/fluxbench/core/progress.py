@@ -3,7 +3,7 @@
 {"steps": 144}                                      how many steps there will be; the largest such number counts
 {"variant": "flex", "workload": "flux1-1024px-t512"}   a step begins; variant null: all are timed together
 {"step": "building the environment"}                   something else begins
-{"early": "soon"}                                      when this step is over there may be early records, see `bench.early`
+{"early": "soon"}                                      early records may be there when this step is over (`bench.early`)
 {"early": "ready"}                                     they are there
 """
 

@@ -6,7 +6,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "phase", "name": ..., "at": ...}                            what it does from then on
     {"event": "ready", "versions": {...}}
     {"event": "control_kernel", "description": ...}                       or "reason": why there is none
-    {"event": "kept", "name": ..., "sha256": ...}                         a file for later processes; no kernel is loaded
+    {"event": "kept", "name": ..., "sha256": ...}                         a file for later processes, no kernel loaded
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}}
