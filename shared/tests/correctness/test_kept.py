@@ -57,9 +57,22 @@ def test_what_a_kernel_wrote_in_place_of_a_content_is_not_read_in_the_next_proce
     Kept(tmp_path).save("a", 2 * VALUES)  # whole, with a digest that fits
     assert Kept(tmp_path, known).load("a") is None
     Kept(tmp_path, known).save("a", VALUES)
-    again = Kept(tmp_path, known).load("a")
+    later = Kept(tmp_path, known, trusts=False)
+    again = later.load("a")
     assert again is not None
     assert torch.equal(again, VALUES)
+    Kept(tmp_path).save("b", VALUES)  # by a kernel, of what no process has read yet
+    assert later.load("b") is None
+
+
+def test_a_content_that_a_later_process_needs_is_vouched_for_before_a_kernel_can_write_it(tmp_path: Path) -> None:
+    known: dict[str, str] = {}
+    saved(tmp_path, "of an earlier cell")
+    first = Kept(tmp_path, note=known.__setitem__)
+    for name in ("of an earlier cell", "missing"):
+        first.vouch(name)
+    assert list(known) == ["of an earlier cell"]
+    assert Kept(tmp_path, known, trusts=False).load("of an earlier cell") is not None
 
 
 @pytest.mark.parametrize("fails", ["full", "while it is written", "no folder"])

@@ -130,6 +130,7 @@ class Batch:
             compiled=self.compiled,
             cases=self.cases,
             kept=collected.kept,
+            trusts=not collected.workers,
         )
 
     def _fail(self, collected: Collected, exit_: Exit, left: Sequence[str], timed: set[str]) -> None:

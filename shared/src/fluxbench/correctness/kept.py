@@ -1,8 +1,8 @@
 """What takes seconds to compute on a CPU, kept in files for later processes and cells: read whole and right, or not.
 
-A kernel that runs in a worker may write any file of its user. So the process that starts workers knows the digest of
-each file from the worker that wrote it before it loaded a kernel, and gives it to the next one: what a kernel changed
-since is computed again. Between cells the digest beside the content says only that a file is not damaged.
+A kernel that runs in a worker may write any file of its user. So the first worker of a cell, before it loads a kernel,
+tells whoever started it the digests of all files that the cell will read; later ones get these and read no other: what
+a kernel wrote since is computed again. Between cells the digest beside the content says only that a file is whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fluxbench import operations
 from fluxbench.device import cpu
 from fluxbench.operations.workload import Workload
 
-MOST_BYTES = 6 << 30  # of all files of a folder; the ones that were used least recently go first
+MOST_BYTES = 3 << 30  # of all files of a folder; the ones that were used least recently go first
 _SPARE = 4  # times as much as a file must be free on the disk
 _SUFFIX = ".pt"
 _DIGEST_BYTES = 64
@@ -33,28 +33,48 @@ _SOURCES = ("operations/*.py", "correctness/case.py", "correctness/deviation.py"
 
 
 class Kept:
-    """A folder of contents by name. `known` digests by name must be those of the files; `note` gets each one's."""
+    """A folder of contents by name. The files must have the digests that are `known`; `note` gets each one's.
+
+    `trusts` files without a known digest too, as long as no kernel can have written them.
+    """
 
     def __init__(
-        self, folder: Path, known: Mapping[str, str] | None = None, note: Callable[[str, str], None] | None = None
+        self,
+        folder: Path,
+        known: Mapping[str, str] | None = None,
+        note: Callable[[str, str], None] = lambda name, digest: None,
+        *,
+        trusts: bool = True,
     ) -> None:
-        self._folder, self._known, self._note = folder, dict(known or {}), note or (lambda name, digest: None)
+        self._folder, self._known, self._note, self._trusts = folder, dict(known or {}), note, trusts
 
     def load(self, name: str) -> Any | None:
         """Return a content; None where there is none, it is damaged, or it has another digest than it had."""
+        content = self._read(name)
+        try:
+            return None if content is None else torch.load(io.BytesIO(content))
+        except Exception:  # noqa: BLE001 - whatever the file of another torch makes it raise: it is computed again
+            return None
+
+    def vouch(self, name: str) -> None:
+        """Note the digest of a content that a later process will load, where there is one."""
+        self._read(name)
+
+    def _read(self, name: str) -> memoryview | None:
+        """Return the bytes of a content that is whole and has the digest that it must have."""
         path = self._folder / f"{name}{_SUFFIX}"
         try:
             whole = path.read_bytes()
-            content = memoryview(whole)[_DIGEST_BYTES:]
-            digest = hashlib.sha256(content).hexdigest()
-            if whole[:_DIGEST_BYTES] != digest.encode() or self._known.get(name, digest) != digest:
-                return None
-            found = torch.load(io.BytesIO(content))
             os.utime(path)
-        except Exception:  # noqa: BLE001 - whatever a damaged file makes torch raise: it is computed again
+        except OSError:
+            return None
+        content = memoryview(whole)[_DIGEST_BYTES:]
+        digest = hashlib.sha256(content).hexdigest()
+        expected = self._known.get(name, digest if self._trusts else None)
+        if whole[:_DIGEST_BYTES] != digest.encode() or digest != expected:
             return None
         self._remember(name, digest)
-        return found
+        return content
 
     def save(self, name: str, content: Any) -> None:
         """Keep a content, whole or not at all; where it cannot be kept, nothing happens."""

@@ -30,6 +30,7 @@ class Request:
     compiled: str | None = None  # the folder where the times of first compilations are kept
     cases: str | None = None  # the folder where cases are kept, of all cells
     kept: dict[str, str] = dataclasses.field(default_factory=dict)  # digests of cases and contents, by name
+    trusts: bool = True  # what is kept without such a digest: no kernel has run in this cell
 
     @property
     def is_thorough(self) -> bool:
