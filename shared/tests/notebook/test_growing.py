@@ -16,7 +16,7 @@ from notebooks import MEASURING, Machine, visible
 from sample_records import record
 
 from fluxbench.core import files
-from fluxbench.notebook import schedule
+from fluxbench.notebook import pausing
 from fluxbench.notebook.document import load
 from fluxbench.notebook.listeners import Lines
 from fluxbench.notebook.store import Store
@@ -273,7 +273,7 @@ def test_early_records_are_drawn_while_their_cell_waits_and_its_own_take_their_p
 
 
 def test_where_the_page_has_times_or_the_records_do_not_come_nothing_is_drawn_early(early: Machine) -> None:
-    early.monkeypatch.setattr(schedule, "_EARLY_S", 0.1)
+    early.monkeypatch.setattr(pausing, "EARLY_S", 0.1)
     early.monkeypatch.setenv("EARLY", "not ready")
     assert early.build().problems == ()
     assert shown(before(early, "rest"), "shown") == "This cell is still to run."

@@ -54,10 +54,8 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     device = detect.detect()
     collected = Collected()
     most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
-    on_cpu = device.worker_kind == "cpu"
-    found = measure(
-        cell, cell.variants, device, settings, deadline_of(started, settings), collected, most, early=on_cpu
-    )
+    early = device.worker_kind == "cpu" and progress.is_heard()
+    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most, early=early)
     files.write(Path(f"{cell.id}.jsonl"), found)
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
     if collected.probed:

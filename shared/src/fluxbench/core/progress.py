@@ -24,6 +24,11 @@ _TYPES = {"steps": (int,), "step": (str,), "early": (str,), "variant": (str, Non
 _MOST_BYTES, _MOST_STEPS = 4 << 20, 10**9
 
 
+def is_heard() -> bool:
+    """Whether somebody listens."""
+    return bool(os.environ.get(VARIABLE))
+
+
 def say(**fields: str | int | None) -> None:
     """Append one line, where somebody listens. Progress is never worth failing for."""
     path = os.environ.get(VARIABLE)

@@ -21,7 +21,7 @@ from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
-from fluxbench.notebook.schedule import Interrupted, Pending, Snapshot
+from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
 from fluxbench.records.status import Status

@@ -3,94 +3,34 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from uvnote.parser import CodeCell
 
 from fluxbench.bench.pool import COMPILING
-from fluxbench.core import device_lock
-from fluxbench.core.device_lock import ORDER, DeviceLock
+from fluxbench.core.device_lock import ORDER
 from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
-from fluxbench.notebook import estimates
+from fluxbench.notebook import estimates, pausing
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, check_cell, depends_on
 from fluxbench.notebook.listeners import Listener
+from fluxbench.notebook.snapshot import Failure, NotRun, Page, Snapshot
 from fluxbench.notebook.store import Result
 from fluxbench.notebook.times import Span
+from fluxbench.notebook.width import Width
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.status import Status
 
 _TICK_S = 0.2
-_EARLY_S = 5.0  # after a step of a cell, in which its early records are to be there
-_AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
-_CORES = 6  # of a host that has some to spare beside a measurement
-
-
-@dataclass(frozen=True)
-class NotRun:
-    """Why a cell that was to run was not started: a sentence."""
-
-    reason: str
-
-
-class Pending:
-    """Stands for a cell of a build that goes on and has not ended yet."""
-
-
-Failure = Result | NotRun
-Interrupted = Callable[[], None]  # raises where what calls it is to end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Width:
-    """How many cells run at once: measuring ones, others beside these, and others alone."""
-
-    measuring: int
-    beside: int
-    alone: int
-
-    @classmethod
-    def on(cls, device: Device) -> Width:
-        """Return that of this host. Nothing is drawn beside a measurement of the CPU, or on a host of few cores."""
-        cores = os.cpu_count() or 1
-        if device.worker_kind == "cpu" or cores < _CORES:
-            return cls(measuring=1, beside=0, alone=cores)
-        return cls(measuring=_AT_ONCE, beside=max(1, cores // 4), alone=cores)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """How far a build is: every cell's freshness, what failed, which are still to come, and about how long it takes."""
-
-    cells: Mapping[str, Freshness]
-    failures: Mapping[str, Failure]
-    pending: Collection[str]
-    left_s: float | None
-    has_new_figures: bool  # whether something was measured since the page before
-
-
-class Page(Protocol):
-    """The page that grows."""
-
-    def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
-        """Draw it; never raises for a page that cannot be drawn, but what `check` raises."""
-
-    def has_times(self, snapshot: Snapshot) -> bool:
-        """Return whether there is something measured that the page shows."""
-
-    def begin(self, code: CodeCell, folder: Path, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
-        """Draw it with the early records of a running cell, which are in a folder; raises as `grow`."""
 
 
 @dataclass
@@ -198,19 +138,13 @@ class Schedule:
                     self._drawing = (pool.submit(self._draw_early, one, snapshot, self._page), time.monotonic())
 
     def _draw_early(self, one: _Running, snapshot: Snapshot, page: Page) -> None:
-        """Draw with the early records of a cell, if it has them after its step, while this holds the device."""
-        lock = DeviceLock(
-            device_lock.folder(self._settings.cache), device_lock.DRAWS,
-            lambda holds: None if holds else self._check_drawing(),
-            poll_s=_TICK_S / 2, say_every_s=0.0,
-        )  # fmt: skip
-        with lock.held(short=True):
-            until = time.monotonic() + _EARLY_S
-            while not one.progress.early and time.monotonic() < until:
-                self._check_drawing()
-                time.sleep(_TICK_S / 2)
-            if one.progress.early and one.progress.folder:
-                page.begin(one.code, one.progress.folder, snapshot, self._width.alone, self._check_drawing)
+        check, alone = self._check_drawing, self._width.alone
+        pausing.draw_early(
+            self._settings.cache,
+            lambda: one.progress,
+            lambda folder: page.begin(one.code, folder, snapshot, alone, check),
+            check,
+        )
 
     def _start_cell(self, code: CodeCell, pool: ThreadPoolExecutor) -> bool:
         """Start a cell where its turn has come; return whether it ended instead."""

@@ -51,8 +51,9 @@ class PreparedWorkload:
         seed = 0 if device.type == "cpu" else process * SEEDS_PER_PROCESS
         case = _case(workload, first, seed, device, cases)
         other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
-        for kind in () if all_kinds or cases is None else others:
-            cases.vouch(name_of_case(workload, kind, seed))
+        if cases and not all_kinds:
+            for kind in others:
+                cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
         made = Contents.make(workload, case, device, rotation=rotation, most=most, share=share, kept=contents)
         return cls(workload, case, made, other_kinds)

@@ -161,12 +161,9 @@ class Worker:
         """Return what is kept in a folder, on a CPU, where references take seconds."""
         if folder is None or self.device.type != "cpu":
             return None
-        return Kept(
-            Path(folder),
-            self.request.kept,
-            lambda name, digest: self.emit("kept", name=name, sha256=digest),
-            trusts=self.request.trusts,
-        )
+        request = self.request
+        note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
+        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
