@@ -80,6 +80,7 @@ for name in dict.fromkeys((*request["references"], *request["variants"])):
                 emit("failed", variant=name, workload=workload, status="INCORRECT", reason="it is wrong")
             else:
                 emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
+                     thorough=process == request["thorough_in"],
                      detail=None, peak_memory_bytes=None, compile_s=None, graph_breaks=None)
                 workloads.append(workload)
     reference = reference or (name if workloads else None)
@@ -155,7 +156,7 @@ def played(
     deadline = time.monotonic() + deadline_s
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
-        processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder),
+        processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder), cases=str(folder),
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

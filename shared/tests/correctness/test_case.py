@@ -93,8 +93,7 @@ def test_a_declared_budget_may_be_uneven_as_the_yardstick_is() -> None:
 
 def test_a_case_comes_back_from_its_file_and_errors_are_relative_to_its_answer(tmp_path: Path) -> None:
     case = Case.make(TINIER, "normal", 0, CPU)
-    case.save(tmp_path / "case.pt")
-    again = Case.load(tmp_path / "case.pt", TINIER)
+    again = Case.from_content(case.content, TINIER)
     assert (again.yardsticks, again.dtype, again.shape) == (case.yardsticks, case.dtype, TINIER.shape)
     assert torch.equal(again.inputs["k"], case.inputs["k"])
     assert torch.equal(again.expected["out"], case.expected["out"])

@@ -16,6 +16,7 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content, Contents, changed_inputs
 from fluxbench.correctness.guards import poison, restore
+from fluxbench.correctness.kept import Kept
 from fluxbench.correctness.sampling import Sampled, judge_rows
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.workload import Workload
@@ -33,7 +34,7 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def made(workload: Workload = SMALL, most: int = 48) -> tuple[Contents, Case]:
     case = Case.make(workload, "normal", 0, CPU)
-    return Contents.make(workload, case, CPU, rotation=2, most=most, share=1.0), case
+    return Contents.make(workload, case, CPU, rotation=2, most=most, share=1.0, kept=Kept(Path("kept"))), case
 
 
 def right(workload: Workload, content: Content) -> Tensors:

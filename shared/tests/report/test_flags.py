@@ -94,6 +94,6 @@ def test_a_sign_of_every_row_is_left_out() -> None:
 def test_every_sign_that_can_stand_somewhere_is_explained_once() -> None:
     late = record("flex", converged=CAPPED, flags=(LAUNCH_BOUND, REPLAYED))
     signs = legend.of_place(Ranked(1, True, late), ())
-    [facts] = legend.SIGNS.blocks
+    [facts] = legend.SYMBOLS.blocks
     assert isinstance(facts, Facts)
     assert sorted(name for name, _ in facts.rows) == sorted(signs) == sorted("=chg")

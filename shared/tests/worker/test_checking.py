@@ -135,7 +135,7 @@ def test_one_warm_call_is_profiled_where_asked_for_however_many_kinds_there_are(
         seen = right(variant("a"), kinds=kinds).seen
         assert any("matmul" in kernel["name"] or "mm" in kernel["name"] for kernel in seen["kernels"])
         assert 0 < seen["clocks"][1] <= seen["clocks"][0]  # of the profiler, of a wall clock
-        plain = right(variant("a"), kinds=kinds, first=False).seen
+        plain = right(variant("a"), kinds=kinds, thorough=False).seen
         assert (plain["kernels"], plain["clocks"], plain["peak_memory_bytes"]) == ([], None, None)
 
 

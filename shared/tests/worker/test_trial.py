@@ -19,6 +19,7 @@ from workers import QUICK, honest, variant
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content
+from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
@@ -235,9 +236,13 @@ def test_on_a_gpu_an_output_from_the_midst_of_a_block_is_judged() -> None:
     assert one.wrong["small"].status is Status.INCORRECT
 
 
-def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first() -> None:
+def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first(tmp_path: Path) -> None:
     """On a CPU, where a reference takes seconds."""
-    made = [PreparedWorkload.make(SMALL, ON_CPU, process) for process in (0, 2)]
+    kept = Kept(tmp_path)
+    made = [
+        PreparedWorkload.make(SMALL, ON_CPU, process, all_kinds=process == 0, cases=kept, contents=kept)
+        for process in (0, 2)
+    ]
     assert [list(each.cases) for each in made] == [["normal", "flux", "peaked", "tailed"], ["normal"]]
     assert torch.equal(made[0].case.expected["out"], made[1].case.expected["out"])
     assert torch.equal(made[0].contents.pool[0].inputs["q"], made[1].contents.pool[0].inputs["q"])

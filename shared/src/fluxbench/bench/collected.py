@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+
+import msgspec
 
 from fluxbench.bench import events
 from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Phase, ProbeResult, Timed
@@ -49,9 +52,11 @@ class Collected:
     control: str | None = None  # what the control kernel is, where the device has one
     probed: dict[str, dict[str, ProbeResult]] = field(default_factory=dict)  # by variant and capability
     workers: int = 0  # that have begun
+    kept: dict[str, str] = field(default_factory=dict)  # digests of what workers keep for later ones, by name
     rates: list[dict[str, float]] = field(default_factory=list)  # one a process
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
+    heard: Callable[[Event], None] = lambda event: None  # called with each event that was taken in
     _phase: Phase | None = None
 
     @cached_property
@@ -77,13 +82,24 @@ class Collected:
             case events.Rates():
                 self.rates.append(event.rates)
             case events.Checked():
-                self.checked.setdefault((event.variant, event.workload), event)
+                self._add_checked(event)
+            case events.Kept():
+                self.kept.setdefault(event.name, event.sha256)
             case events.Failed():
                 self.failed.setdefault((event.variant, event.workload), event)
             case events.Probed():
                 self.probed[event.variant] = event.found
             case events.Timed():
                 self.trials.append(Trial(event, self.workers))
+        self.heard(event)
+
+    def _add_checked(self, event: Checked) -> None:
+        """Keep the first check of a pair, with the errors and kernels of the thorough one, which may be another."""
+        pair = event.variant, event.workload
+        first = self.checked.setdefault(pair, event)
+        if event.thorough and not first.thorough:
+            changes = {name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "detail")}
+            self.checked[pair] = msgspec.structs.replace(first, **changes)
 
     def end_phase(self, at: float) -> None:
         """Note that what the present worker did has ended, at a monotonic time in seconds."""

@@ -39,6 +39,13 @@ class ControlKernel(_Event, frozen=True, kw_only=True, tag="control_kernel"):
     reason: str | None = None
 
 
+class Kept(_Event, frozen=True, kw_only=True, tag="kept"):
+    """A file that the process wrote or read for later ones, before it loaded a kernel."""
+
+    name: str
+    sha256: str
+
+
 class Begin(_Event, frozen=True, kw_only=True, tag="begin"):
     """A variant is built and checked at a workload; without a variant, inputs are made."""
 
@@ -51,6 +58,7 @@ class Checked(_Event, frozen=True, kw_only=True, tag="checked"):
 
     variant: str
     workload: str
+    thorough: bool  # on all kinds of inputs and at the ragged shape
     errors: dict[str, Errors]
     kernels: tuple[KernelShare, ...]
     clocks: tuple[Positive, NotNegative] | None  # of a CPU: one call by our clock and by the profiler, in ms
@@ -174,7 +182,21 @@ class Done(_Event, frozen=True, kw_only=True, tag="done"):
     """The process has done all."""
 
 
-Event = Phase | Ready | ControlKernel | Begin | Checked | Failed | TrialBegan | Timed | Probing | Probed | Rates | Done
+Event = (
+    Phase
+    | Ready
+    | ControlKernel
+    | Kept
+    | Begin
+    | Checked
+    | Failed
+    | TrialBegan
+    | Timed
+    | Probing
+    | Probed
+    | Rates
+    | Done
+)
 _DECODER = msgspec.json.Decoder(Event)
 
 

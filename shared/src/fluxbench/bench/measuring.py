@@ -19,10 +19,12 @@ import msgspec
 from fluxbench import operations, studies, variants
 from fluxbench.bench import dependencies, recording, samples
 from fluxbench.bench.collected import Collected
+from fluxbench.bench.early import Early
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch
 from fluxbench.bench.recording import Context
 from fluxbench.core import progress
+from fluxbench.core.device_lock import folder as lock_folder
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_gzip, write_text
 from fluxbench.core.settings import Settings
@@ -52,7 +54,8 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     device = detect.detect()
     collected = Collected()
     most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
-    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most)
+    early = device.worker_kind == "cpu" and progress.is_heard()
+    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most, early=early)
     files.write(Path(f"{cell.id}.jsonl"), found)
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
     if collected.probed:
@@ -70,35 +73,42 @@ def measure(
     deadline: float,
     collected: Collected,
     most: int = PROCESSES,
+    early: bool = False,
 ) -> list[Record]:
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
     `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
-    enough. Raises `SetupError` where a study, a variant or a workload is unknown.
+    enough. `early`: also write the first variants' records while the cell goes on, see `bench.early`. Raises
+    `SetupError` where a study, a variant or a workload is unknown.
     """
     names = _known(names)
     study = studies.find(cell.study)
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, device, settings, collected)
-    if wanted:
-        collected.others = list(nvidia.other_processes(device))
-        _run(cell, wanted, workloads, device, settings, deadline, collected, most)
-        collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     context = Context(
         cell=cell,
         device=device,
         processes=PROCESSES,
         fingerprint=depends,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        powers=powers(collected),
+        powers={},
+    )
+    if early:
+        collected.heard = Early(collected, workloads, context).hear
+    if wanted:
+        collected.others = list(nvidia.other_processes(device))
+        _run(cell, wanted, workloads, device, settings, deadline, collected, most)
+        collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
+    context = dataclasses.replace(
+        context, measured_at=datetime.now(UTC).isoformat(timespec="seconds"), powers=powers(collected)
     )
     return list(recording.of_cell(collected, names, workloads, context))
 
 
-def device_lock(device: Device, settings: Settings) -> str | None:
-    """Return the folder of the lock that workers take before they use the device; None on a CPU."""
-    return None if device.worker_kind == "cpu" else str((settings.cache / "lock").absolute())
+def device_lock(settings: Settings) -> str:
+    """Return the folder of the lock that workers take before they use the device."""
+    return str(lock_folder(settings.cache).absolute())
 
 
 def _compiler_caches(folder: Path) -> dict[str, str]:
@@ -202,8 +212,9 @@ def _run(
                     most=most,
                     sustained=SUSTAINED in study.measures,
                     probe=SUSTAINED in study.measures and cell.measures == "variants",
-                    lock=device_lock(device, settings),
+                    lock=device_lock(settings),
                     compiled=str(compiled),
+                    cases=str((settings.cache / "cases").absolute()),
                 )
                 batches.append((batch, pool))
         for batch, pool in batches:

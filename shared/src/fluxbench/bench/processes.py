@@ -34,8 +34,9 @@ class Batch:
     most: int  # processes
     sustained: bool  # False: burst samples alone
     probe: bool  # whether the last process that measures all variants also tries capabilities
-    lock: str | None  # the folder of the device lock; None on a CPU, where one cell runs at a time
+    lock: str | None  # the folder of the device lock
     compiled: str  # the folder where the times of first compilations are kept
+    cases: str  # the folder where cases are kept
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
@@ -68,6 +69,14 @@ class Batch:
                         pool.close()
                     else:
                         self._fail(collected, exit_, left, self._timed(collected, process) - before)
+
+    @property
+    def _thorough_in(self) -> int:
+        """The process that checks most: on a CPU the second of those in which every variant is measured.
+
+        There it takes as long as all trials of a process, and the first times are to be known before.
+        """
+        return min(LEAST, self.processes) - 1 if self.device.worker_kind == "cpu" else 0
 
     def _timed(self, collected: Collected, process: int) -> set[str]:
         """Return the variants that a process has timed."""
@@ -110,6 +119,7 @@ class Batch:
             variants=tuple(names),
             references=self.references,
             process=process,
+            thorough_in=self._thorough_in,
             sustained=self.sustained,
             probe=self.probe and process == min(LEAST, self.processes) - 1,
             skip=tuple(collected.failed),
@@ -118,6 +128,9 @@ class Batch:
             lock=self.lock,
             order=device_lock.order(),
             compiled=self.compiled,
+            cases=self.cases,
+            kept=collected.kept,
+            trusts=not collected.workers,
         )
 
     def _fail(self, collected: Collected, exit_: Exit, left: Sequence[str], timed: set[str]) -> None:

@@ -45,7 +45,7 @@ def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> d
         references=(),
         rates=True,
         clock_mhz=device.sm_clock_max_mhz,
-        lock=device_lock(device, settings),
+        lock=device_lock(settings),
         order=order(),
     )
     with contextlib.ExitStack() as stack:

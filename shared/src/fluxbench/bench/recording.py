@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from fluxbench import variants
 from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
@@ -30,6 +32,7 @@ class Context:
     processes: int  # at least, that must have measured what is PASSED
     fingerprint: Fingerprint
     measured_at: str  # UTC, ISO 8601
+    early: bool = False  # the cell goes on: not all has been checked
     powers: Mapping[str, tuple[float, float]]  # W by variant, and half its 95% interval; see `timing.energy`
 
 
@@ -52,7 +55,10 @@ def of_cell(
             its = taken.get(workload.name, [])
             found = timings[variant].get(workload.name, {}) if its else {}
             failure = _failure(collected, variant, workload, its, found, context, needed)
-            yield _record(collected, variant, workload, its, {} if failure else found, failure, context)
+            record = _record(collected, variant, workload, its, {} if failure else found, failure, context)
+            if context.early:
+                record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
+            yield record
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,9 @@ def _failure(
     """Return why a variant has no time at a workload, or None."""
     if failed := collected.failed.get((variant, workload.name)):
         return _Failure(failed.status, failed.reason)
+    checked = collected.checked.get((variant, workload.name))
+    if taken and not context.early and not (checked and checked.thorough):
+        return _Failure(Status.ERROR, "it was not checked on all kinds of inputs")
     if len(taken) < needed:
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,14 @@ from pathlib import Path
 from typing import TextIO
 
 ORDER = "FLUXBENCH_ORDER"  # names the place of the running cell among those of its build, from 0
+DRAWS = -1  # the order of a build that draws between two steps of its cell: before all others
 _POLL_S = 0.004
 _SAY_EVERY_S = 10.0
+
+
+def folder(cache: Path) -> Path:
+    """Return the lock's folder in a cache folder."""
+    return cache / "lock"
 
 
 def order() -> int:
@@ -28,11 +35,20 @@ class DeviceLock:
     """The lock as one worker sees it; `order` is the place of its cell among those that run.
 
     `changed` is called with True when the worker holds the device, with False when it begins to wait, and again every
-    ten seconds while it waits. Without a folder there is nobody to share with: the lock is always free.
+    ten seconds (`say_every_s`) while it waits. Without a folder there is nobody to share with: the lock is always free.
     """
 
-    def __init__(self, folder: Path | None, order: int, changed: Callable[[bool], None] = lambda holds: None) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        order: int,
+        changed: Callable[[bool], None] = lambda holds: None,
+        *,
+        poll_s: float = _POLL_S,
+        say_every_s: float = _SAY_EVERY_S,
+    ) -> None:
         self._folder, self._order, self._changed = folder, order, changed
+        self._poll_s, self._say_every_s = poll_s, say_every_s
         self._file: TextIO | None = None
         self.waited_s = 0.0  # so far
 
@@ -67,12 +83,12 @@ class DeviceLock:
             new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
             file = (self._folder / "device").open("w")
             try:
-                said = -_SAY_EVERY_S
+                said = -math.inf
                 while not (self._is_first(waiting) and _locked(file)):
-                    if time.monotonic() >= said + _SAY_EVERY_S:
+                    if time.monotonic() >= said + self._say_every_s:
                         self._changed(False)
                         said = time.monotonic()
-                    time.sleep(_POLL_S)
+                    time.sleep(self._poll_s)
             except BaseException:
                 file.close()
                 raise

@@ -3,6 +3,8 @@
 {"steps": 144}                                      how many steps there will be; the largest such number counts
 {"variant": "flex", "workload": "flux1-1024px-t512"}   a step begins; variant null: all are timed together
 {"step": "building the environment"}                   something else begins
+{"early": "soon"}                                      early records may be there when this step is over (`bench.early`)
+{"early": "ready"}                                     they are there
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -18,8 +20,13 @@ from typing import Any
 from fluxbench.core import files
 
 VARIABLE = "FLUXBENCH_PROGRESS"
-_TYPES = {"steps": (int,), "step": (str,), "variant": (str, NoneType), "workload": (str,)}
+_TYPES = {"steps": (int,), "step": (str,), "early": (str,), "variant": (str, NoneType), "workload": (str,)}
 _MOST_BYTES, _MOST_STEPS = 4 << 20, 10**9
+
+
+def is_heard() -> bool:
+    """Whether somebody listens."""
+    return bool(os.environ.get(VARIABLE))
 
 
 def say(**fields: str | int | None) -> None:
@@ -36,11 +43,14 @@ class Progress:
 
     share: float | None
     step: str
+    soon: int = 0  # how often early records were announced
+    early: bool = False  # they are there
+    folder: Path | None = field(default=None, compare=False)  # of the cell, where it is known
 
 
 def read(path: Path) -> Progress:
     """Return how far a cell has come. What is missing, half written or of another shape is left out."""
-    steps, begun, step = 0, 0, ""
+    steps, begun, soon, step, early = 0, 0, 0, "", False
     try:
         lines = files.read_regular(path, _MOST_BYTES).splitlines()
     except OSError:
@@ -49,10 +59,12 @@ def read(path: Path) -> Progress:
         said = _said(line)
         steps = max(steps, said.get("steps", 0))
         step = said.get("step", step)
+        soon += said.get("early") == "soon"
+        early |= said.get("early") == "ready"
         if "workload" in said:
             begun += said["variant"] is not None
             step = f"{said['variant'] or 'all variants'} at {said['workload']}"
-    return Progress(share=min(1.0, begun / steps) if steps else None, step=step)
+    return Progress(share=min(1.0, begun / steps) if steps else None, step=step, soon=soon, early=early)
 
 
 def _said(line: bytes) -> dict[str, Any]:

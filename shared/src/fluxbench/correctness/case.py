@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -62,15 +62,16 @@ class Case:
         operation = operations.find(workload.operation)
         return cls.of(operation, workload, operation.inputs(workload.shape, kind, seed, device))
 
-    def save(self, path: Path) -> None:
-        """Keep the case in a file."""
+    @property
+    def content(self) -> Any:
+        """What `from_content` makes the case of again: plain values and tensors."""
         yardsticks = {name: {key: vars(worst) for key, worst in of.items()} for name, of in self.yardsticks.items()}
-        torch.save((self.inputs, self.expected, self.dtype, yardsticks), path)
+        return self.inputs, self.expected, self.dtype, yardsticks
 
     @classmethod
-    def load(cls, path: Path, workload: Workload) -> Case:
-        """Return the case of a workload that `save` kept."""
-        inputs, expected, dtype, kept = torch.load(path)
+    def from_content(cls, content: Any, workload: Workload) -> Case:
+        """Return the case of a workload with this `content`."""
+        inputs, expected, dtype, kept = content
         yardsticks = {name: {key: Worst(**worst) for key, worst in of.items()} for name, of in kept.items()}
         return cls(operations.find(workload.operation), workload.shape, inputs, expected, dtype, yardsticks)
 

@@ -12,12 +12,12 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
+from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.workload import Workload
 
@@ -66,23 +66,32 @@ class Contents:
 
     @classmethod
     def make(
-        cls, workload: Workload, case: Case, device: torch.device, *, rotation: int, most: int, share: float
+        cls,
+        workload: Workload,
+        case: Case,
+        device: torch.device,
+        *,
+        rotation: int,
+        most: int,
+        share: float,
+        kept: Kept | None = None,
     ) -> Contents:
         """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
 
-        On a CPU, where a whole reference takes seconds, contents that have it are those of the cell's first process.
+        Contents that have a whole reference, which takes seconds on a CPU, may be those that an earlier process `kept`.
         """
         on_cpu = device.type == "cpu"
-        first = _whole(workload, 0, case, device)
+        first = _whole(workload, 0, case, device, kept)
         fitting = 2 * _CPU_POOL if on_cpu else _fitting(first, device, share)
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3))
         by_rows = operations.find(workload.operation).reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
             count = _CPU_WHOLE_POOL if on_cpu else _WHOLE_POOL
-            return cls([first, *(_whole(workload, index, case, device) for index in range(1, count))], rotation, slots)
+            others = [_whole(workload, index, case, device, kept) for index in range(1, count)]
+            return cls([first, *others], rotation, slots)
         count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots))
-        others = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
-        return cls([first, *others], rotation, slots)
+        by_row = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
+        return cls([first, *by_row], rotation, slots)
 
     @cached_property
     def apart(self) -> Contents:
@@ -146,14 +155,14 @@ def _positions(tokens: int, device: torch.device) -> torch.Tensor:
     return torch.tensor(sorted(chosen), dtype=torch.int64, device=device)
 
 
-def _whole(workload: Workload, number: int, case: Case, device: torch.device) -> Content:
-    """Return a content with its whole outputs; on a CPU that of the cell's first process."""
-    kept = Path(f"content-{workload.name}-{number}.pt")
-    if device.type == "cpu" and kept.is_file():
-        return Content(*torch.load(kept))
+def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:
+    """Return a content with its whole outputs: that which is kept, or a new one, which then is."""
+    name = f"content-{workload.name}-{number}"
+    if kept and (found := kept.load(name)):
+        return Content(*found)
     content = Content.make(workload, case.expected, device, whole=True)
-    if device.type == "cpu":
-        torch.save((content.inputs, content.positions, content.rows, content.expected), kept)
+    if kept:
+        kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
     return content
 
 

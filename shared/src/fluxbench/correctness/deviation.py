@@ -30,6 +30,16 @@ class Deviation:
         self._norm = torch.linalg.vector_norm(expected, dim=-1)
         self._heads_dim = 1 if expected.ndim == 4 else None  # the tokens, over which a head's error is summed
 
+    @property
+    def error(self) -> float:
+        """||out - expected||."""
+        return float(self._error.norm())
+
+    @property
+    def norm(self) -> float:
+        """||expected||."""
+        return float(self._norm.norm())
+
     @cached_property
     def rel_l2(self) -> float:
         """||out - expected|| / ||expected||."""

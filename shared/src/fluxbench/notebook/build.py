@@ -23,7 +23,7 @@ from fluxbench.notebook import exclusive, problems, schedule, times
 from fluxbench.notebook.document import Document, load
 from fluxbench.notebook.freshness import CYCLE, Freshness, State, check
 from fluxbench.notebook.listeners import Listener
-from fluxbench.notebook.schedule import Failure, NotRun
+from fluxbench.notebook.snapshot import Failure, NotRun
 from fluxbench.notebook.store import Result, Store
 from fluxbench.records.schema import Record
 

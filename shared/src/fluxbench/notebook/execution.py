@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def _limit_s(place: Place) -> float:
 
 
 def _said(folder: Path, tick: Callable[[progress.Progress], None]) -> Callable[[], None]:
-    return lambda: tick(progress.read(folder / _PROGRESS))
+    return lambda: tick(replace(progress.read(folder / _PROGRESS), folder=folder))
 
 
 def _own(folder: Path, inputs: Mapping[str, Result], place: Place) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from uvnote.parser import CodeCell
 
+from fluxbench.bench import early
 from fluxbench.core.errors import SetupError, refusal
 from fluxbench.core.formatting import utc
 from fluxbench.core.settings import Settings
@@ -20,9 +21,10 @@ from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
-from fluxbench.notebook.schedule import Interrupted, Pending, Snapshot
-from fluxbench.notebook.store import Result
+from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot
+from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
+from fluxbench.records.status import Status
 
 _RELOAD_S = 10  # a browser that shows an unfinished page loads it again after so many seconds
 
@@ -44,6 +46,7 @@ class GrowingPage:
         self._showing = [code for code in codes if cell.uses_fluxbench(code.code) and not document.is_measuring(code)]
         self._measuring = [code.id for code in document.cells if document.is_measuring(code)]
         self._drawn: dict[str, Result] = {}
+        self._early: dict[str, Result] = {}  # by cell, while it measures
         self._snapshot: Snapshot | None = None  # of the page that is there
 
     def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
@@ -56,13 +59,40 @@ class GrowingPage:
         check()
         self.write(snapshot)
 
+    def has_times(self, snapshot: Snapshot) -> bool:
+        """Return whether there is a record with a time that the page shows."""
+        results = (self._input(cell_id, snapshot) for cell_id in self._measuring)
+        return any(record.status is Status.PASSED for result in results if result for record in result.records or ())
+
+    def begin(self, code: CodeCell, folder: Path, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
+        """Draw figures of the early records in the folder of a cell that goes on, and write the page.
+
+        Raises as `grow`.
+        """
+        with self._noting():
+            run = Run(
+                success=True,
+                stdout="",
+                stderr="",
+                duration=0.0,
+                artifacts={},
+                failure=None,
+                ran_at=datetime.now(UTC).isoformat(timespec="seconds"),
+                depends={},
+                inputs={},
+            )
+            self._early[code.id] = self._place.added_to.add(code.id, run, folder / early.FOLDER, [f"{code.id}.jsonl"])
+            self._draw(snapshot, at_once, check)
+            check()
+            self.write(snapshot)
+
     def write(self, snapshot: Snapshot) -> None:
         """Write the page as it is without drawing anything."""
         self._snapshot = snapshot
         left = "" if snapshot.left_s is None else f", about {_minutes(snapshot.left_s)} left"
         now = utc(datetime.now(UTC).isoformat(timespec="seconds"))
         text = (
-            f"{self._measured(snapshot)} measured{left}. This page of {now} is not "
+            f"{self._measured(snapshot)} measured{left}. {self._of_early(snapshot)}This page of {now} is not "
             "finished, and reloads itself until it is."
         )
         self._write(snapshot, text, _RELOAD_S)
@@ -71,6 +101,12 @@ class GrowingPage:
         """Say on the page, where one was written, that its build ended before it was finished."""
         if self._snapshot:
             self._write(self._snapshot, f"The build ended with {self._measured(self._snapshot)} measured.", None)
+
+    def _of_early(self, snapshot: Snapshot) -> str:
+        names = [cell_id for cell_id in self._early if cell_id in snapshot.pending]
+        if not names:
+            return ""
+        return f"Of {', '.join(names)} it shows one process of the first variants, not checked on all inputs yet. "
 
     def _measured(self, snapshot: Snapshot) -> str:
         done = [cell_id for cell_id in self._measuring if cell_id not in snapshot.pending]
@@ -125,6 +161,8 @@ class GrowingPage:
 
     def _input(self, need: str, snapshot: Snapshot) -> Result | None:
         """Return what a needed cell gave: in this build, or before where it is still to run and fits this machine."""
+        if need in self._early and need in snapshot.pending:
+            return self._early[need]
         result = self._drawn.get(need) or snapshot.cells[need].result
         if not result or need not in snapshot.pending or need in self._drawn:
             return result

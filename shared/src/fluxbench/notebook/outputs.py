@@ -14,6 +14,7 @@ from fluxbench.environments import cell
 from fluxbench.notebook.document import LONGEST_NAME, unsafe_artifact
 from fluxbench.records import files
 from fluxbench.records.schema import RecordError
+from fluxbench.records.status import FlagKind
 
 WITHOUT_RECORDS = ("rates.json", "trials.json")  # what measuring cells without records leave
 
@@ -76,7 +77,10 @@ def _check_measured(cell_id: str, folder: Path, names: Collection[str]) -> None:
     for name in names:
         try:
             if name.endswith(files.SUFFIXES):
-                measurements += len(files.read(folder / name))
+                records = files.read(folder / name)
+                if any(record.flagged(FlagKind.EARLY) for record in records):
+                    raise OutputError(f"its output {name!r} must be of a measurement that ended, got early records")
+                measurements += len(records)
             elif name.endswith(files.CONTROL_SUFFIXES):
                 files.read_control(folder, files.cell_of(Path(name)))
             elif name in WITHOUT_RECORDS:

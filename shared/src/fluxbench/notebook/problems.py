@@ -9,7 +9,7 @@ from fluxbench.device.targets import Target
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness
-from fluxbench.notebook.schedule import Failure, NotRun
+from fluxbench.notebook.snapshot import Failure, NotRun
 from fluxbench.records.status import Status
 
 _NAMED = 3  # variants that a sentence names before it counts the rest

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from uvnote.parser import CodeCell
 
@@ -20,68 +19,18 @@ from fluxbench.core.progress import Progress
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
-from fluxbench.notebook import estimates
+from fluxbench.notebook import estimates, pausing
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, check_cell, depends_on
 from fluxbench.notebook.listeners import Listener
+from fluxbench.notebook.snapshot import Failure, NotRun, Page, Snapshot
 from fluxbench.notebook.store import Result
 from fluxbench.notebook.times import Span
+from fluxbench.notebook.width import Width
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.status import Status
 
 _TICK_S = 0.2
-_AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
-_CORES = 6  # of a host that has some to spare beside a measurement
-
-
-@dataclass(frozen=True)
-class NotRun:
-    """Why a cell that was to run was not started: a sentence."""
-
-    reason: str
-
-
-class Pending:
-    """Stands for a cell of a build that goes on and has not ended yet."""
-
-
-Failure = Result | NotRun
-Interrupted = Callable[[], None]  # raises where what calls it is to end
-
-
-@dataclass(frozen=True, kw_only=True)
-class Width:
-    """How many cells run at once: measuring ones, others beside these, and others alone."""
-
-    measuring: int
-    beside: int
-    alone: int
-
-    @classmethod
-    def on(cls, device: Device) -> Width:
-        """Return that of this host. Nothing is drawn beside a measurement of the CPU, or on a host of few cores."""
-        cores = os.cpu_count() or 1
-        if device.worker_kind == "cpu" or cores < _CORES:
-            return cls(measuring=1, beside=0, alone=cores)
-        return cls(measuring=_AT_ONCE, beside=max(1, cores // 4), alone=cores)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Snapshot:
-    """How far a build is: every cell's freshness, what failed, which are still to come, and about how long it takes."""
-
-    cells: Mapping[str, Freshness]
-    failures: Mapping[str, Failure]
-    pending: Collection[str]
-    left_s: float | None
-    has_new_figures: bool  # whether something was measured since the page before
-
-
-class Page(Protocol):
-    """The page that grows."""
-
-    def grow(self, snapshot: Snapshot, at_once: int, check: Interrupted) -> None:
-        """Draw it; never raises for a page that cannot be drawn, but what `check` raises."""
 
 
 @dataclass
@@ -89,6 +38,7 @@ class _Running:
     code: CodeCell
     began: float
     progress: Progress = field(default_factory=lambda: Progress(share=None, step=""))
+    heard: int = 0  # announcements of early records
 
 
 class _StoppedError(Exception):
@@ -171,11 +121,30 @@ class Schedule:
             self._is_due = self._has_new = False
             future = pool.submit(self._page.grow, snapshot, width.beside or width.alone, self._check_drawing)
             self._drawing = (future, time.monotonic())
+        self._start_early(pool)
         settled = True
         while settled:  # a cell that ends here may let others begin
             settled = False
             for code in list(self._waiting):
                 settled = self._start_cell(code, pool) or settled
+
+    def _start_early(self, pool: ThreadPoolExecutor) -> None:
+        """Start drawing with the early records of a cell, where the page shows no time yet."""
+        for one in self._running.values():
+            if self._page and not self._drawing and one.progress.soon > one.heard:
+                one.heard = one.progress.soon
+                snapshot = self.snapshot()
+                if not self._page.has_times(snapshot):
+                    self._drawing = (pool.submit(self._draw_early, one, snapshot, self._page), time.monotonic())
+
+    def _draw_early(self, one: _Running, snapshot: Snapshot, page: Page) -> None:
+        check, alone = self._check_drawing, self._width.alone
+        pausing.draw_early(
+            self._settings.cache,
+            lambda: one.progress,
+            lambda folder: page.begin(one.code, folder, snapshot, alone, check),
+            check,
+        )
 
     def _start_cell(self, code: CodeCell, pool: ThreadPoolExecutor) -> bool:
         """Start a cell where its turn has come; return whether it ended instead."""

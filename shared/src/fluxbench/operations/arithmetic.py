@@ -26,6 +26,7 @@ class Arithmetic:
     intermediate: Change  # every other value
     product: Product
     scores_too: bool = False  # are rounded, and so is the rest of the softmax
+    rounds_nothing: bool = False
 
 
 def of(dtype: torch.dtype, precision: str) -> Arithmetic:
@@ -40,7 +41,8 @@ def of(dtype: torch.dtype, precision: str) -> Arithmetic:
         return x.to(dtype).to(x.dtype)
 
     if precision == EXACT:
-        return Arithmetic(to_dtype, _same, _summed_in_turn if dtype == torch.float32 else torch.matmul)
+        product = _summed_in_turn if dtype == torch.float32 else torch.matmul
+        return Arithmetic(to_dtype, _same, product, rounds_nothing=dtype == torch.float64)
     if precision == ROUNDED:
         return Arithmetic(to_dtype, to_dtype, _summed_in_float16 if dtype == torch.float16 else torch.matmul, True)
     if precision == TF32:

@@ -71,6 +71,9 @@ def _probabilities(
     Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
     they scale them.
     """
+    if rounds.rounds_nothing:  # in fewer passes over the scores
+        scores = (q * q.shape[-1] ** -0.5) @ k.T
+        return (scores if hidden is None else scores.masked_fill_(hidden, float("-inf"))).softmax(dim=-1)
     scale = q.shape[-1] ** -0.5 * math.log2(math.e)
     if rounds.scores_too:
         scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.T)) * scale)

@@ -32,6 +32,7 @@ class FlagKind(enum.StrEnum):
     SLEPT = "slept"  # value: seconds
     NO_TELEMETRY = "no_telemetry"  # the driver reports no clock, power or temperature
     NO_ENERGY = "no_energy"  # the driver counts no energy, or too coarsely
+    EARLY = "early"  # one process, before all was checked: of a build that goes on, never of a result
     SHARED_DEVICE = "shared_device"  # detail: the other processes
     FASTER_THAN_ROOFLINE = "faster_than_roofline"  # value: ms; the record is an ERROR
     SKIPS_WORK = "skips_work"  # value: time on repeated inputs over that on new ones; the record is an ERROR

@@ -23,6 +23,7 @@ _WORDS = {
     FlagKind.SLEPT: "the machine slept for {value} during the measurement",
     FlagKind.NO_TELEMETRY: "clock, power and temperature are unknown: the driver does not report them",
     FlagKind.NO_ENERGY: "energy is unknown: the driver counts none, or too coarsely",
+    FlagKind.EARLY: "not finished: measured in one process, and not checked on all kinds of inputs yet",
     FlagKind.SHARED_DEVICE: "another process used the device: {detail}",
     FlagKind.FASTER_THAN_ROOFLINE: "{value} is faster than the roofline",
     FlagKind.WORKS_ASIDE: "the kernel works outside of its calls, by {value} of their time",

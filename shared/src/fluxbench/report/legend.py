@@ -12,7 +12,7 @@ from fluxbench.report.blocks import Facts, Fold, Name
 from fluxbench.report.sentences import PRECISION
 
 MANY = 8  # variants that a sentence names; of more it gives the number
-SIGNS = Fold(
+SYMBOLS = Fold(
     "Legend: = tied, c not converged, h launch-bound, g timed as CUDA graphs",
     [
         Facts(

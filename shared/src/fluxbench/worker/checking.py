@@ -50,13 +50,13 @@ def check(
     workload: Workload,
     device: torch.device,
     cases: Mapping[str, Case],
-    first: bool = True,
+    thorough: bool = True,
     waited_s: Callable[[], float] = lambda: 0.0,
     ragged: bool = True,
 ) -> Checked | Failed:
     """Build a variant and check it on each case, by kind of inputs.
 
-    `first`, in the first process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
+    `thorough`, in one process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
     False. `waited_s` returns for how long this process has waited for the device so far: no call lasted that long. What
     a call raises gets through.
     """
@@ -79,7 +79,7 @@ def check(
         kept = {name: x.clone() for name, x in case.inputs.items()}
         poison(case.expected.values(), case.dtype)
         started = clock()
-        if first and profile is None and case is not timed:
+        if thorough and profile is None and case is not timed:
             out, profile = profile_call(bound, case.inputs, device, parts)
         else:
             out = _finished(bound, case.inputs, device)
@@ -94,18 +94,19 @@ def check(
             return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
         worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
-    if first and profile is None:  # of an operation with one kind of inputs
+    if thorough and profile is None:  # of an operation with one kind of inputs
         started = clock()
         _, profile = profile_call(bound, timed.inputs, device, parts)
         durations.append(clock() - started)
-    if device.type == "cuda":  # the profiler's own start would count as the call's
+    if device.type == "cuda" or (len(durations) == 1 and (variant.jit or (compile_counters() - before).graphs)):
+        # Of the first call's time a warm one tells how long it compiled; the profiler's own start would count as one's.
         started = clock()
         _finished(bound, timed.inputs, device)
         durations.append(clock() - started)
     compiled = compile_counters() - before
     if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
-    if first and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
+    if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     memory = peak_memory_of(bound, timed.inputs, device)
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
+from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations.workload import Workload
 from fluxbench.timing.stopwatch import last_level_cache_bytes
 
@@ -19,7 +19,7 @@ SEEDS_PER_PROCESS = 100
 class PreparedWorkload:
     """One workload in one process: `case` is checked, timed calls get `contents`.
 
-    `other_kinds` are cases of the other kinds of inputs, of the first process alone.
+    `other_kinds` are cases of the other kinds of inputs, of the process alone that checks them.
     """
 
     def __init__(self, workload: Workload, case: Case, contents: Contents, other_kinds: Mapping[str, Case]) -> None:
@@ -30,17 +30,33 @@ class PreparedWorkload:
 
     @classmethod
     def make(
-        cls, workload: Workload, device: torch.device, process: int, *, most: int = 48, share: float = 1.0
+        cls,
+        workload: Workload,
+        device: torch.device,
+        process: int,
+        *,
+        most: int = 48,
+        share: float = 1.0,
+        all_kinds: bool = False,
+        cases: Kept | None = None,
+        contents: Kept | None = None,
     ) -> PreparedWorkload:
-        """Return a workload with the inputs of one process: `most` contents at most, see `Contents.make`."""
+        """Return a workload with the inputs of one process: `most` contents at most, see `Contents.make`.
+
+        On a CPU, where references take seconds, all processes have the same seed: `cases` are kept for any later
+        process, `contents` for those of this cell alone.
+        """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
-        seed = process * SEEDS_PER_PROCESS
-        case = _case(workload, first, seed, device)
-        other_kinds = {} if process else {kind: Case.make(workload, kind, seed, device) for kind in others}
+        seed = 0 if device.type == "cpu" else process * SEEDS_PER_PROCESS
+        case = _case(workload, first, seed, device, cases)
+        other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
+        if cases and not all_kinds:
+            for kind in others:
+                cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
-        contents = Contents.make(workload, case, device, rotation=rotation, most=most, share=share)
-        return cls(workload, case, contents, other_kinds)
+        made = Contents.make(workload, case, device, rotation=rotation, most=most, share=share, kept=contents)
+        return cls(workload, case, made, other_kinds)
 
     @property
     def cases(self) -> dict[str, Case]:
@@ -55,12 +71,12 @@ def _rotation_length(workload: Workload, device: torch.device) -> int:
     return max(2, -(-2 * last_level_cache_bytes(device) // workload.cost.min_bytes) + 1)
 
 
-def _case(workload: Workload, kind: str, seed: int, device: torch.device) -> Case:
-    """Return seeded inputs with their reference; on a CPU, which takes seconds for it, those of the first process."""
-    kept = Path(f"case-{workload.name}.pt")
-    if device.type == "cpu" and kept.is_file():
-        return Case.load(kept, workload)
+def _case(workload: Workload, kind: str, seed: int, device: torch.device, kept: Kept | None) -> Case:
+    """Return seeded inputs with their reference: what is kept, or new ones, which then are."""
+    name = name_of_case(workload, kind, seed) if kept else ""
+    if kept and (found := kept.load(name)):
+        return Case.from_content(found, workload)
     case = Case.make(workload, kind, seed, device)
-    if device.type == "cpu":
-        case.save(kept)
+    if kept:
+        kept.save(name, case.content)
     return case

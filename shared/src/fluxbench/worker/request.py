@@ -17,7 +17,8 @@ class Request:
     workloads: tuple[Workload, ...]  # of one operation
     variants: tuple[str, ...]
     references: tuple[str, ...]
-    process: int = 0  # the first one also checks on all kinds of inputs and looks at kernels, memory and CUPTI's times
+    process: int = 0  # the first one also looks at memory and CUPTI's times
+    thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
     sustained: bool = True  # False: burst samples alone
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
@@ -27,6 +28,14 @@ class Request:
     lock: str | None = None  # the folder of the device lock; None: nobody else uses the device
     order: int = 0  # of the cell among those that share the device
     compiled: str | None = None  # the folder where the times of first compilations are kept
+    cases: str | None = None  # the folder where cases are kept, of all cells
+    kept: dict[str, str] = dataclasses.field(default_factory=dict)  # digests of cases and contents, by name
+    trusts: bool = True  # what is kept without such a digest: no kernel has run in this cell
+
+    @property
+    def is_thorough(self) -> bool:
+        """Whether this process checks all that is ever checked."""
+        return self.process == self.thorough_in
 
     def to_json(self) -> str:
         """Return the request as JSON."""

@@ -6,6 +6,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "phase", "name": ..., "at": ...}                            what it does from then on
     {"event": "ready", "versions": {...}}
     {"event": "control_kernel", "description": ...}                       or "reason": why there is none
+    {"event": "kept", "name": ..., "sha256": ...}                         a file for later processes, no kernel loaded
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}}
@@ -40,6 +41,7 @@ from fluxbench import operations, variants
 from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
+from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound
 from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
@@ -122,7 +124,8 @@ class Worker:
                 self.emit("begin", variant=None, workload=workload.name)
                 workloads[workload.name] = PreparedWorkload.make(
                     workload, self.device, self.request.process, most=self.plan.max_rounds,
-                    share=1 / len(self.request.workloads),
+                    share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
+                    cases=self._kept(self.request.cases), contents=self._kept(""),
                 )  # fmt: skip
         found = self._reference(workloads)
         if found is None:
@@ -153,6 +156,14 @@ class Worker:
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
+
+    def _kept(self, folder: str | None) -> Kept | None:
+        """Return what is kept in a folder, on a CPU, where references take seconds."""
+        if folder is None or self.device.type != "cpu":
+            return None
+        request = self.request
+        note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
+        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
@@ -255,7 +266,7 @@ class Worker:
         try:
             ragged = name, str(ragged_shape(workload.shape))
             found = check(
-                formed, workload, self.device, prepared.cases, not self.request.process,
+                formed, workload, self.device, prepared.cases, self.request.is_thorough,
                 self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
@@ -264,7 +275,8 @@ class Worker:
             if isinstance(found, Checked):
                 self.ragged.add(ragged)
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
-                self.emit("checked", variant=name, workload=workload.name, **seen)
+                thorough = self.request.is_thorough
+                self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
             return None

@@ -81,6 +81,7 @@ def _own_flags(record: Record) -> Findings:
         return
     asked: Mapping[FlagKind, bool] = {
         FlagKind.NO_CUPTI: record.cupti is None,
+        FlagKind.EARLY: False,  # of a page that was not finished
         FlagKind.CUPTI_DIFFERS: abs(differs) > CUPTI_AGREES_WITHIN,
         FlagKind.NO_ENERGY: on_gpu and record.sustained is not None and record.energy_mj is None,
     }

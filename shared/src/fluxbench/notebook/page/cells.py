@@ -17,7 +17,7 @@ from uvnote.parser import CodeCell
 from fluxbench.core.formatting import utc
 from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.page import templates
-from fluxbench.notebook.schedule import Failure, NotRun, Pending
+from fluxbench.notebook.snapshot import Failure, NotRun, Pending
 from fluxbench.notebook.store import Result
 from fluxbench.report import picture
 

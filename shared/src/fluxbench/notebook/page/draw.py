@@ -17,7 +17,7 @@ from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness
 from fluxbench.notebook.page import cells, folder, prose, templates
 from fluxbench.notebook.page.cells import Links
-from fluxbench.notebook.schedule import Failure, Pending
+from fluxbench.notebook.snapshot import Failure, Pending
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph("There are no records.")]
     ranking = [block for group in every_group for block in _of_group(group, results)]
     measured = Fold("How this was measured", [Paragraph(text) for text in method(results.records)])
-    return [*ranking, legend.SIGNS, *not_passed(results.records), measured]
+    return [*ranking, legend.SYMBOLS, *not_passed(results.records), measured]
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:

@@ -1,0 +1,54 @@
+"""The records of a cell on a CPU that goes on: of the first variants of its first process, for a page without a figure.
+
+They have a flag, and the build that draws them never keeps them. Whoever draws holds the device lock meanwhile, and
+waits for it from the begin of the trial on after which there will be records, so that nothing is timed beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from fluxbench.bench import events, recording
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.events import Event
+from fluxbench.bench.recording import Context
+from fluxbench.core import progress
+from fluxbench.operations.workload import Workload
+from fluxbench.records import files
+
+FOLDER = ".fluxbench-early"  # in the cell's own
+_VARIANTS = 2  # fewer are no comparison
+
+
+class Early:
+    """Writes the early records of one cell into `FOLDER` when the second variant was timed, and says so."""
+
+    def __init__(self, collected: Collected, workloads: Sequence[Workload], context: Context) -> None:
+        self._collected, self._workloads = collected, workloads
+        self._context = dataclasses.replace(context, processes=1, early=True)
+        self._is_done = False
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event of a worker, which `collected` has taken in."""
+        if self._is_done or not isinstance(event, events.TrialBegan | events.Timed):
+            return
+        timed = list(dict.fromkeys(trial.timed.variant for trial in self._collected.trials if trial.timed.burst))
+        if isinstance(event, events.TrialBegan):
+            if len(timed) == _VARIANTS - 1 and event.variant not in timed:
+                progress.say(early="soon")
+        elif len(timed) >= _VARIANTS:
+            self._is_done = True
+            with contextlib.suppress(OSError):  # never worth failing for
+                self._write(timed)
+                progress.say(early="ready")
+
+    def _write(self, names: Sequence[str]) -> None:
+        so_far = dataclasses.replace(self._collected)  # with a log of its own, as that of all is made once
+        cell = self._context.cell
+        Path(FOLDER).mkdir()
+        files.write(
+            Path(FOLDER) / f"{cell.id}.jsonl", list(recording.of_cell(so_far, names, self._workloads, self._context))
+        )

@@ -1,0 +1,28 @@
+"""How many cells of a build run at once."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from fluxbench.device.model import Device
+
+_AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
+_CORES = 6  # of a host that has some to spare beside a measurement
+
+
+@dataclass(frozen=True, kw_only=True)
+class Width:
+    """How many cells run at once: measuring ones, others beside these, and others alone."""
+
+    measuring: int
+    beside: int
+    alone: int
+
+    @classmethod
+    def on(cls, device: Device) -> Width:
+        """Return that of this host. Nothing is drawn beside a measurement of the CPU, or on a host of few cores."""
+        cores = os.cpu_count() or 1
+        if device.worker_kind == "cpu" or cores < _CORES:
+            return cls(measuring=1, beside=0, alone=cores)
+        return cls(measuring=_AT_ONCE, beside=max(1, cores // 4), alone=cores)

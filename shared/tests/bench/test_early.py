@@ -1,0 +1,90 @@
+"""Early records: those of the first variants of a cell on a CPU, while it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fakes import CPU, TINIER, TINY
+from sample_events import checked, failed, timed
+
+from fluxbench.bench import events
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.early import FOLDER, Early
+from fluxbench.bench.recording import Context
+from fluxbench.core import progress
+from fluxbench.environments.cell import Cell
+from fluxbench.records import files
+from fluxbench.records.schema import Record
+from fluxbench.records.status import FlagKind, Status
+
+CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+Hears = Callable[..., None]
+
+
+@pytest.fixture
+def hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hears:
+    """Let a cell hear events of a worker."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLUXBENCH_PROGRESS", str(tmp_path / "progress.jsonl"))
+    collected = Collected()
+    context = Context(cell=CELL, device=CPU, processes=3, fingerprint={}, measured_at="", powers={})
+    collected.heard = Early(collected, (TINY, TINIER), context).hear
+
+    def hear(*several: dict[str, object]) -> None:
+        for event in several:
+            collected.add(events.parse(json.dumps(event)))
+
+    return hear
+
+
+def began(variant: str) -> dict[str, object]:
+    return {"event": "trial", "variant": variant}
+
+
+def of(variant: str) -> list[dict[str, object]]:
+    """Return the events of a variant that is checked on one kind of inputs and timed."""
+    both = [checked(variant, shape.name, thorough=False) for shape in (TINY, TINIER)]
+    return [*both, began(variant), timed(variant, workloads=[TINY.name, TINIER.name])]
+
+
+def written() -> list[Record]:
+    return list(files.read(Path(FOLDER) / "sdpa.jsonl"))
+
+
+def seen() -> tuple[int, bool]:
+    found = progress.read(Path("progress.jsonl"))
+    return found.soon, found.early
+
+
+def test_they_are_announced_before_the_second_variant_is_timed_and_written_after_it(hears: Hears) -> None:
+    first, second = of("torch_flash"), of("torch_math")
+    hears(*first, *second[:-2])
+    assert seen() == (0, False)
+    hears(second[-2])
+    assert (seen(), Path(FOLDER).exists()) == ((1, False), False)
+    hears(second[-1])
+    assert seen() == (1, True)
+    assert [(each.variant, each.workload.name, each.status) for each in written()] == [
+        (variant, shape.name, Status.PASSED) for variant in ("torch_flash", "torch_math") for shape in (TINY, TINIER)
+    ]
+    assert all(each.flagged(FlagKind.EARLY) for each in written())
+    hears(*of("torch_native"))
+    assert (seen(), len(written())) == ((1, True), 4)
+
+
+def test_a_variant_that_fails_while_it_is_timed_puts_them_off(hears: Hears) -> None:
+    wrong = [failed("torch_math", shape.name) for shape in (TINY, TINIER)]
+    hears(*of("torch_flash"), *of("torch_math")[:-1], *wrong)
+    assert (seen(), Path(FOLDER).exists()) == ((1, False), False)
+    hears(*of("torch_native"))
+    assert seen() == (2, True)
+    assert {each.variant for each in written()} == {"torch_flash", "torch_native"}
+
+
+def test_where_they_cannot_be_written_the_measurement_goes_on(hears: Hears) -> None:
+    Path(FOLDER).touch()
+    hears(*of("torch_flash"), *of("torch_math"))
+    assert seen() == (1, False)
