@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from sample_records import LAUNCH_BOUND, REASONS, record, results
-from tabled import cells, heads, rows_of, table_of, tables_of, words
+from tabled import cells, heads, rows_of, tables_of, words
 
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Cost
@@ -19,12 +19,22 @@ from fluxbench.report.tables.ranking import blocks
 LENGTHS = sets.sets()["flux1-1024px"]
 
 
+def opened(found: list[Block]) -> Table:
+    """Return the open table, of the first group."""
+    return tables_of(found)[0]
+
+
+def every(found: list[Block]) -> Table:
+    """Return the folded table of all variants, of the first group."""
+    return tables_of(found)[1]
+
+
 def ranking(*records: Record) -> Table:
-    return table_of(blocks(results(*records)), "Ranking at")
+    return every(blocks(results(*records)))
 
 
 def below(*records: Record) -> str:
-    return " ".join(ranking(*records).notes)
+    return " ".join(opened(blocks(results(*records))).notes)
 
 
 def test_a_row_has_rank_ratio_time_rate_and_burst() -> None:
@@ -37,7 +47,7 @@ def test_a_row_has_rank_ratio_time_rate_and_burst() -> None:
         ("2", "torch_flash", "reference", "1.000 ±0.005", "261", "26.4%", "0.9000 ±0.0009"),
     ]
     assert table.caption.endswith("; peak 990 TFLOP/s by data sheet.")
-    assert table.notes[0].startswith("Ratio: time over FlashAttention-2 (SDPA)'s; under 1 is faster. ")
+    assert table.notes == ["Ratio: time over FlashAttention-2 (SDPA)'s; under 1 is faster."]
 
 
 def test_ranks_are_aligned_whatever_signs_stand_behind_them() -> None:
@@ -52,7 +62,8 @@ def test_decode_is_given_in_gigabytes_a_second_where_the_study_says_so() -> None
         sets.by_name()["llama3-8b-decode-4096"], cost=Cost(flops=1, min_flops=1, min_bytes=24 * 10**8)
     )
     records = [record(workload=workload), record("fp8", workload, precision_class="quantized")]
-    table = table_of(blocks(results(*records, study="made_up_study:DECODE")), "; peak 4,800 GB/s by data sheet.")
+    table = every(blocks(results(*records, study="made_up_study:DECODE")))
+    assert table.caption.endswith("; peak 4,800 GB/s by data sheet.")
     assert "sustained GB/s" in heads(table)
     for name in ("torch_flash", "fp8"):
         assert (cells(table, name)["sustained GB/s"], cells(table, name)["sustained of peak"]) == ("2,400", "50.0%")
@@ -60,7 +71,8 @@ def test_decode_is_given_in_gigabytes_a_second_where_the_study_says_so() -> None
 
 def test_an_unknown_peak_is_said() -> None:
     device = dataclasses.replace(results().device, name="made up")
-    table = table_of(blocks(results(record(), device=device)), "; peak unknown.")
+    table = every(blocks(results(record(), device=device)))
+    assert table.caption.endswith("; peak unknown.")
     assert cells(table, "torch_flash")["sustained of peak"] == "-"
 
 
@@ -88,26 +100,43 @@ def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() 
     # Two kernels of one cell are of one library.
     records += [record("a", sustained_ms=0.6), record("b", sustained_ms=0.4, cell="a")]
     records += [record("fp8", sustained_ms=0.3, precision_class="quantized"), record("te", precision_class="rounded")]
-    open_rows, every = tables_of(blocks(results(*records)))[:2]
-    assert [row[1] for row in rows_of(open_rows)] == ["b", "flex_compile_d", "te_fused", "torch_flash", "fp8"]
-    assert len(rows_of(every)) == len(records)
+    found = blocks(results(*records))
+    assert [row[1] for row in rows_of(opened(found))] == ["b", "flex_compile_d", "te_fused", "torch_flash", "fp8"]
+    assert len(rows_of(every(found))) == len(records)
     many = [record(f"v{number:02}", sustained_ms=0.5 + number / 10) for number in range(14)]
     slow = [record("fp8", sustained_ms=9.0, precision_class="quantized")]
-    shown = [row[1] for row in rows_of(tables_of(blocks(results(*many, *slow)))[0])]
+    shown = [row[1] for row in rows_of(opened(blocks(results(*many, *slow))))]
     assert shown == [*(f"v{number:02}" for number in range(10)), "fp8"]
+
+
+def test_open_rows_have_the_speed_over_the_default_and_no_symbol_but_a_tie() -> None:
+    records = [
+        record(),
+        record("torch_native", sustained_ms=0.8),
+        record("flex", sustained_ms=0.4, flags=[LAUNCH_BOUND]),
+    ]
+    table = opened(blocks(results(*records)))
+    assert heads(table)[2] == "speed over PyTorch default (SDPA)"
+    assert [row[:3] for row in rows_of(table)] == [
+        ("1", "flex", "2.00× [1.99, 2.01]"),
+        ("2", "torch_native", "1×"),
+        ("3", "torch_flash", "0.800× [0.795, 0.805]"),
+    ]
+    without = opened(blocks(results(record(), record("flex", sustained_ms=0.4))))
+    assert heads(without)[2] == "speed over FlashAttention-2 (SDPA)"
 
 
 def test_burst_ranks_alone_where_there_is_nothing_else() -> None:
     table = ranking(record(regimes=[BURST]), record("a", burst_ms=0.45, regimes=[BURST]))
     assert heads(table)[2:] == ["burst ratio", "burst ms", "burst TFLOP/s", "burst of peak"]
     assert cells(table, "a")["burst ms"] == "0.4500 ±0.0004"
-    assert table.notes[1].startswith("Burst ranks. ")
+    assert "Burst ranks. " in below(record(regimes=[BURST]))
 
 
 @pytest.mark.parametrize("status", [status for status in Status if status is not Status.PASSED])
 def test_what_did_not_pass_has_no_rank_but_a_reason(status: Status) -> None:
     found = blocks(results(record(), record("other", status=status)))
-    assert [row[1] for row in rows_of(table_of(found, "Ranking at"))] == ["torch_flash"]
+    assert [row[1] for row in rows_of(every(found))] == ["torch_flash"]
     assert "1 of 2 rows did not pass. Which, and why" in words(found)
     assert f"{status.value}: 1 row other everywhere: {REASONS[status]}" in words(found)
 
@@ -117,13 +146,13 @@ def test_a_variant_that_is_not_believed_at_one_length_has_no_rank_at_the_others(
     status, flags = (Status.ERROR, [Flag(kind=kind)]) if kind else (Status.INCORRECT, [])
     wrong = record("flex", LENGTHS[0], status=status, flags=flags)
     found = blocks(results(record(), record("flex", LENGTHS[5], 0.1), wrong))
-    assert [row[1] for row in rows_of(table_of(found, "Ranking at"))] == ["torch_flash"]
+    assert [row[1] for row in rows_of(every(found))] == ["torch_flash"]
     assert "has no rank at the others." in words(found)
 
 
 def test_each_group_is_ranked_and_the_method_said_once() -> None:
     records = [record(workload=name) for name in ("flux1-1024px-t512", "flux1-512px-t128", "llama3-8b-decode-512")]
     found: list[Block] = blocks(results(*records))
-    titles = [table.caption.split(" with ")[0].removeprefix("Ranking at ") for table in tables_of(found)]
+    titles = [table.caption.split(" with ")[0].removeprefix("Ranking at ") for table in tables_of(found)[::2]]
     assert titles == ["flux1-1024px", "flux1-512px", "llama3-8b-decode (decode)"]
     assert words(found).count("Sustained, which ranks: calls of one kernel back to back") == 1

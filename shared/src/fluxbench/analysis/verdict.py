@@ -27,18 +27,20 @@ class Contender:
 class Verdict:
     """The answer for one group of workloads, at its longest.
 
-    `exact` are the kernels that none of their class beats, each in its simplest such form: first those that the fewest
-    beat at other lengths. A launch-bound form is none of them while there is another. `undecided` is rank 1 too, but
-    may be slower than the first by more than `LEVEL_WITHIN`.
+    `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
+    launch-bound form is none of them while there is another. `undecided` is rank 1 too, but may be slower than the
+    first by more than `LEVEL_WITHIN`. `choice` is one of `exact`: the default, which needs no change, else the one that
+    is beaten at the fewest workloads.
     """
 
     group: Group
     baseline: Record | None  # the default, else the reference; None where neither has a rank
     exact: tuple[Contender, ...]
     undecided: tuple[Record, ...]
-    beaten_at: int  # of the group's workloads, at how many the first exact kernel is not among the fastest
+    choice: Record | None
+    beaten_at: int  # of the group's workloads, at how many the choice is not among the fastest
     quantized: Contender | None
-    gain: Estimate | None  # of the quantized kernel over the fastest of the exact ones, where it is measurably faster
+    is_faster: bool  # the quantized kernel, measurably, than the fastest exact one
 
     @property
     def shown(self) -> tuple[Contender, ...]:
@@ -57,16 +59,12 @@ class Verdict:
 def of(group: Group) -> Verdict:
     """Return the verdict on a group; nothing is exact where no exact kernel has a rank."""
     ordering = order(group, group.longest)
-    entries = [place.record for kind in CLASSES for place in ranked(group, group.longest, kind)]
-    by_name = {record.variant: record for record in entries}
-    baseline = by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
+    baseline = baseline_of(group)
     exact = _unbeaten(group, EXACT, ordering)
     level = [record for record in exact if _is_level(record, exact[0], ordering)]
-    fastest = min(level, key=ordering.log, default=None)
-    quantized = _quantized(group, fastest, ordering)
-    gain = (
-        ordering.speedup(quantized, fastest) if quantized and fastest and ordering.faster(quantized, fastest) else None
-    )
+    quantized = _quantized(group, exact[0] if exact else None, ordering)
+    is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
+    choice = min(level, key=lambda record: (record.variant != DEFAULT, _beaten(group, record)), default=None)
 
     def contender(record: Record) -> Contender:
         speedup = ordering.speedup(record, baseline) if baseline and record is not baseline else None
@@ -77,10 +75,18 @@ def of(group: Group) -> Verdict:
         baseline=baseline,
         exact=tuple(map(contender, level)),
         undecided=tuple(record for record in exact if record not in level),
-        beaten_at=_beaten(group, level[0]) if level else 0,
+        choice=choice,
+        beaten_at=_beaten(group, choice) if choice else 0,
         quantized=contender(quantized) if quantized else None,
-        gain=gain,
+        is_faster=is_faster,
     )
+
+
+def baseline_of(group: Group) -> Record | None:
+    """Return PyTorch's default at the longest workload, else the reference; None where neither has a rank."""
+    entries = [place.record for kind in CLASSES for place in ranked(group, group.longest, kind)]
+    by_name = {record.variant: record for record in entries}
+    return by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
 
 
 def _unbeaten(group: Group, precision_class: str, ordering: Ordering) -> list[Record]:
@@ -94,7 +100,7 @@ def _unbeaten(group: Group, precision_class: str, ordering: Ordering) -> list[Re
     chosen = [
         min(forms, key=lambda record: (beaten[record.variant], simplicity(record.form))) for forms in kernels.values()
     ]
-    return sorted(chosen, key=lambda record: (beaten[record.variant], ordering.log(record), record.variant))
+    return sorted(chosen, key=lambda record: (ordering.log(record), record.variant))
 
 
 def _beaten(group: Group, record: Record) -> int:

@@ -9,7 +9,7 @@ from fluxbench.analysis.groups import Group, groups, ranking_regime
 from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
 from fluxbench.core.formatting import interval
 from fluxbench.operations.workload import describe
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import chart, share
@@ -39,23 +39,30 @@ def _of_group(group: Group, device_name: str) -> list[Block]:
 
 
 def _use(verdict: Verdict) -> list[Block]:
-    """Return the lines that use the first exact kernel, and a fold with all lines for each kernel but the default."""
+    """Return the lines that use the choice, and a fold with all lines for each kernel but the default."""
     records = [row.record for row in verdict.shown if row.record.variant != DEFAULT]
-    best = sorted(verdict.exact, key=lambda one: one.record.variant != DEFAULT)  # which needs no change
-    first = usage.of(best[0].record) if best else None
     shown: list[Block] = []
-    if first:
-        shown.append(Code(first.short, f"Use {first.label}"))
-        if first.diffusers:
-            shown.append(Code(first.diffusers, f"In diffusers {usage.DIFFUSERS}"))
-        if first.install and first.variant != DEFAULT:
-            shown.append(Code(first.install, "Install what was measured"))
+    chosen = usage.of(verdict.choice) if verdict.choice else None
+    if chosen:
+        shown.append(Code(chosen.short, f"Use {chosen.label}{_why(verdict)}; q, k, v: {chosen.layout}"))
+        if chosen.diffusers:
+            shown.append(Code(chosen.diffusers, f"In diffusers {usage.DIFFUSERS}"))
+        else:
+            shown.append(Paragraph(f"diffusers {usage.DIFFUSERS} has no backend for it."))
+        if chosen.install and chosen.variant != DEFAULT:
+            shown.append(Code(chosen.install, "Install what was measured"))
     every = usage.blocks(records)
     return [*shown, Fold("How to install and use these kernels", every)] if every else shown
 
 
+def _why(verdict: Verdict) -> str:
+    """Return why the choice is not the first of the exact kernels, where it is not."""
+    is_first = verdict.exact[0].record is verdict.choice
+    return "" if is_first or verdict.default_is_level or verdict.beaten_at else ", which none beats at any length"
+
+
 def sentence(verdict: Verdict) -> str:
-    """Return the verdict: at most 40 words where names are no longer than four."""
+    """Return the verdict in fixed clauses."""
     parts = [_exact(verdict), _elsewhere(verdict), _quantized(verdict)]
     return " ".join(filter(None, parts))
 
@@ -63,7 +70,7 @@ def sentence(verdict: Verdict) -> str:
 def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {_baseline(verdict)}" if verdict.baseline else "Speed"
-    regime = "sustained" if ranking_regime(row.record for row in verdict.shown) == "sustained" else "from rest"
+    regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
     return f"{what}, 95% intervals, {regime}: {device_name}, {describe(verdict.group.longest)}."
 
 
@@ -94,8 +101,9 @@ def _exact(verdict: Verdict) -> str:
 def _elsewhere(verdict: Verdict) -> str:
     if not verdict.beaten_at:
         return ""
-    count, first = len(verdict.group.workloads), label(verdict.exact[0].record.variant)
-    return f"At {verdict.beaten_at} of the {count} lengths another exact kernel is faster than {first}."
+    assert verdict.choice
+    count, choice = len(verdict.group.workloads), label(verdict.choice.variant)
+    return f"At {verdict.beaten_at} of the {count} lengths another exact kernel is faster than {choice}."
 
 
 def _quantized(verdict: Verdict) -> str:
@@ -105,8 +113,8 @@ def _quantized(verdict: Verdict) -> str:
     name, error = label(record.variant), f"{share(record.rel_l2 or 0.0)} relative error"
     if not verdict.exact:
         return f"Of the quantized kernels {name} is the fastest, with {error}."
-    if verdict.gain:
-        return f"{name}, with {error}, is {_faster([verdict.gain])} {'it' if len(verdict.exact) == 1 else 'these'}."
+    if verdict.is_faster and verdict.quantized.speedup and verdict.baseline:
+        return f"{name}, with {error}, is {_faster([verdict.quantized.speedup])} {_baseline(verdict)}."
     return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
 
 

@@ -70,6 +70,7 @@ def draw(
         figures=list(_figures(result, linked, display=shown.display if shown else None)) if result else [],
         files=linked,
         facts=[*_facts(code, shown, failed=failed), *_origin(result, is_measuring=is_measuring)],
+        tells_facts=is_measuring or failed,
         script=links.script(code.id),
         code=Markup(
             highlight(code.code, PythonLexer(), _formatter(linenos=linenos)).replace("<pre>", '<pre tabindex="0">')

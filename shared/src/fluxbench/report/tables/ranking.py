@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
-from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
+from fluxbench.analysis.ranking import CLASSES, Ranked, order, ranked, ties
+from fluxbench.analysis.verdict import baseline_of
 from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
-from fluxbench.records.schema import BURST
+from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.report import legend
 from fluxbench.report.best_forms import best_of_libraries
-from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, method, shape
 from fluxbench.report.tables.not_passed import not_passed
@@ -41,25 +42,32 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     if not records:
         yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
         return
-    regime, omitted = ranking_regime(records), legend.everywhere(records)
-    heads = [f"{regime}\n{what}" for what in ("ratio", "ms", results.rate, "of peak")]
-    heads += ["burst\nms"] if regime != BURST else []
-    columns = [Column("rank"), Column("kernel", left=True), *map(Column, heads)]
-
-    def table(shown: Mapping[str, Sequence[Ranked]], notes: Sequence[str]) -> Table:
-        rows: list[Row | Heading] = []
-        for kind, entries in shown.items():
-            if entries and kind != EXACT:
-                rows.append(Heading(f"{kind}: looser error budgets, ranked separately"))
-            share_of = peak if kind != QUANTIZED or results.rate == "GB/s" else None  # narrow formats have another peak
-            rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
-        return Table(columns=columns, rows=rows, caption=caption, notes=notes)
-
-    ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster. {INTERVALS}."
+    shown = _Shown(group, results.rate, peak, ranking_regime(records), legend.everywhere(records))
     best = _best(group, places)
-    yield table(best, [ratio, *_notes(group, places, regime)])
-    if sum(map(len, best.values())) < len(records):
-        yield Fold(f"All {len(records)} ranked variants", [table(places, ())])
+    than = label(shown.baseline.variant) if shown.baseline else ""
+    speed = [f"Speed: how many times as fast as {than}. {INTERVALS}."] if than else []
+    heads = (f"speed over\n{than}", *shown.heads)
+    yield Table(
+        columns=[Column("rank"), Column("kernel", left=True), *map(Column, heads)],
+        rows=list(_rows(best, shown.open_row)),
+        caption=f"{caption} Best form of each library.",
+        notes=[*speed, *_notes(group, places, shown.regime)],
+    )
+    ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster."
+    every = Table(
+        columns=[Column("rank"), Column("kernel", left=True), *map(Column, (f"{shown.regime}\nratio", *shown.heads))],
+        rows=list(_rows(places, shown.row)),
+        caption=caption,
+        notes=[ratio],
+    )
+    yield Fold(f"All {len(records)} ranked variants", [every])
+
+
+def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str], Row]) -> Iterator[Row | Heading]:
+    for kind, entries in places.items():
+        if entries and kind != EXACT:
+            yield Heading(f"{kind}: looser error budgets, ranked separately")
+        yield from (row_of(place, kind) for place in entries)
 
 
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
@@ -71,22 +79,45 @@ def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, lis
     return {**best, EXACT: best[EXACT][: MOST - len(best[QUANTIZED])]}
 
 
-def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> Row:
-    record, timing, burst = place.record, timing_of(place.record), place.record.burst
-    is_reference = record.variant == timing.reference_variant
-    reached = throughput(record, rate)
-    cells: list[str | Name] = [
-        f"{place.rank}{legend.of_place(place, omitted):<3}",
-        legend.name(record.variant),
-        "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
-        plus_minus(timing.median_ms, timing.ci95_ms),
-        number(reached),
-        f"{reached / peak:.1%}" if peak else "-",
-    ]
-    if regime != BURST:
-        time = burst and plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted)
-        cells.append(time or "-")
-    return Row(tuple(cells))
+class _Shown:
+    """Makes the rows of a group's tables."""
+
+    def __init__(self, group: Group, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> None:
+        self.regime = regime
+        self.baseline = baseline_of(group)
+        self.heads = [f"{regime}\n{what}" for what in ("ms", rate, "of peak")] + ["burst\nms"] * (regime != BURST)
+        self._ordering = order(group, group.longest)
+        self._rate, self._peak, self._omitted = rate, peak, omitted
+
+    def open_row(self, place: Ranked, kind: str) -> Row:
+        """Return a row with the speed over the default, and no symbols but that of a tie."""
+        record, speed = place.record, "-"
+        if self.baseline:
+            found = self._ordering.speedup(record, self.baseline)
+            speed = "1×" if record is self.baseline else interval(found.value, (found.low, found.high), unit="×")
+        cells = (f"{place.rank}{'=' * place.tied:<1}", legend.name(record.variant), speed)
+        return Row((*cells, *self._times(record, kind, frozenset((SUSTAINED, BURST)))))
+
+    def row(self, place: Ranked, kind: str) -> Row:
+        """Return a row with the ratio to the reference, and all symbols."""
+        record, timing = place.record, timing_of(place.record)
+        is_reference = record.variant == timing.reference_variant
+        cells = (
+            f"{place.rank}{legend.of_place(place, self._omitted):<3}",
+            legend.name(record.variant),
+            "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
+        )
+        return Row((*cells, *self._times(record, kind, self._omitted)))
+
+    def _times(self, record: Record, kind: str, omitted: Collection[str]) -> Iterator[str]:
+        timing, burst, reached = timing_of(record), record.burst, throughput(record, self._rate)
+        share_of = self._peak if kind != QUANTIZED or self._rate == "GB/s" else None  # narrow formats have another peak
+        yield plus_minus(timing.median_ms, timing.ci95_ms)
+        yield number(reached)
+        yield f"{reached / share_of:.1%}" if share_of else "-"
+        if self.regime != BURST:
+            time = burst and plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted)
+            yield time or "-"
 
 
 def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterator[str]:

@@ -29,6 +29,7 @@ class Usage:
     variant: str
     label: str
     short: str  # the few lines of `code` that matter
+    layout: str  # of the q, k and v that these take
     code: str  # defines attention(q, k, v), which takes and returns [batch, seq_len, heads, head_dim]
     diffusers: str  # with `pipe`, a pipeline; empty where diffusers has no backend for it
     diffusers_note: str  # what these lines do otherwise than what was measured, or why there are none
@@ -53,6 +54,7 @@ def of(record: Record) -> Usage | None:
         variant=record.variant,
         label=variants.label(record.variant),
         short="\n".join(filter(None, (_filled(lines.short, names), compiling))),
+        layout=lines.layout,
         code=_code(lines, found.form, names),
         diffusers=diffusers,
         diffusers_note=note,

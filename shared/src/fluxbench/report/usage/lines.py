@@ -15,6 +15,7 @@ class Lines:
 
     code: str
     short: str
+    layout: str  # of what `short` takes
     backend: str = ""
     before: str = ""
     after: str = ""
@@ -35,12 +36,16 @@ def of_variant(name: str) -> Lines | None:
     return _all().get(name)
 
 
+# torch's own functions take heads first, the libraries take them after the tokens.
+_LAYOUTS = {"torch": "[batch, heads, seq_len, head_dim]", "libraries": "[batch, seq_len, heads, head_dim]"}
+
+
 @functools.cache
 def _all() -> dict[str, Lines]:
     found: dict[str, Lines] = {}
     for path in sorted(Path(__file__).parent.glob("*.toml")):
         for name, entry in tomllib.loads(path.read_text(encoding="utf-8")).items():
-            found[name] = Lines(**{key: _value(value) for key, value in entry.items()})
+            found[name] = Lines(layout=_LAYOUTS[path.stem], **{key: _value(value) for key, value in entry.items()})
     return found
 
 
