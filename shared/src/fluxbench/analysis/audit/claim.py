@@ -43,7 +43,7 @@ class Claim:
 def number(text: str) -> tuple[float, float, float] | None:
     """Return a positive number and the ends of what rounds to it; None where the text is none.
 
-    Zeros at the end of a whole number may be rounded ones: 1150 is 1145 to 1155.
+    A zero at the end of a whole number may be a rounded one: 1150 is 1145 to 1155.
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
@@ -52,6 +52,6 @@ def number(text: str) -> tuple[float, float, float] | None:
     if not (math.isfinite(value) and value > 0):
         return None
     whole, decimals, power = match[1] or "0", match[2] or match[4] or "", int(match[3] or match[5] or 0)
-    zeros = 0 if decimals or "." in text else len(whole) - len(whole.rstrip("0"))
+    zeros = int(not decimals and whole.endswith("0"))
     half = 0.5 * 10.0 ** (power - len(decimals) + zeros) if abs(power) < 300 else 0.0
     return value, max(value - half, value / 2), value + half

@@ -7,6 +7,7 @@ workload.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -182,20 +183,7 @@ class Context:
         """Return the call that was measured; two passes together move at least the bytes of one of them."""
         if self.passes not in _OPERATIONS:
             raise NotDecidable(f"the operations of {self.passes} are not known")
-        shape: dict[str, int | float | bool | str] = {**self.shape, "dtype": self.dtype, "causal": causal}
-        try:
-            each = [
-                operations.workload(name, "row", shape, group="row", x=1, x_unit="row")
-                for name in _OPERATIONS[self.passes]
-            ]
-        except ValueError as error:
-            raise NotDecidable(f"no shape: {error}") from error
-        cost = Cost(
-            flops=sum(one.cost.flops for one in each),
-            min_flops=sum(one.cost.min_flops for one in each),
-            min_bytes=min(one.cost.min_bytes for one in each),
-        )
-        return dataclasses.replace(each[0], cost=cost)
+        return _workload(self.passes, tuple(self.shape.items()), self.dtype, causal)
 
     @cached_property
     def counted(self) -> Workload:
@@ -225,6 +213,21 @@ def projection_flops(context: Context) -> int:
     forward_inputs, forward_output = 2 * tokens * inputs, 2 * tokens * width * width
     forward, backward = forward_inputs + forward_output, forward_inputs + 2 * forward_output
     return {"forward": forward, "backward": backward}.get(context.passes, forward + backward)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _workload(passes: str, sizes: tuple[tuple[str, int], ...], dtype: str, causal: bool) -> Workload:
+    shape: dict[str, int | float | bool | str] = {**dict(sizes), "dtype": dtype, "causal": causal}
+    try:
+        each = [operations.workload(name, "row", shape, group="row", x=1, x_unit="row") for name in _OPERATIONS[passes]]
+    except ValueError as error:
+        raise NotDecidable(f"no shape: {error}") from error
+    cost = Cost(
+        flops=sum(one.cost.flops for one in each),
+        min_flops=sum(one.cost.min_flops for one in each),
+        min_bytes=min(one.cost.min_bytes for one in each),
+    )
+    return dataclasses.replace(each[0], cost=cost)
 
 
 def _whole(column: str, text: str) -> int:

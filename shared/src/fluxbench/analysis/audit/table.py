@@ -19,7 +19,7 @@ from fluxbench.core.files import read_regular
 from fluxbench.device.peaks import Peak
 
 MOST_BYTES = 256 << 20
-MOST_ROWS = 1_000_000
+MOST_ROWS = 100_000  # half a minute and a gigabyte, where no two rows have the same shape
 _ZERO = re.compile(r"0+(\.0*)?")  # of memory nothing may be used
 _VALUE_COLUMNS = {*VALUES, "value", "unit", "status"}
 
@@ -128,20 +128,26 @@ def of_csv(path: Path, options: Options) -> list[Entry]:
     header = next(reader, [])
     if not header or any(number(head.strip()) for head in header):
         raise ValueError(f"its first line must name the columns, got {','.join(header)[:80] or 'none'}")
+    _check_number(sum(1 for _ in itertools.islice(csv.reader(io.StringIO(text, newline="")), MOST_ROWS + 2)) - 1)
     return _entries(header, ((reader.line_num, cells) for cells in reader if cells), options)
 
 
 def of_frame(frame: Any, options: Options) -> list[Entry]:
     """Return the rows of a frame of pandas, numbered from 1; what is missing there is empty. Raises `ValueError`."""
     header = [str(name) for name in frame.columns]
-    columns = [frame[name].astype(object).where(frame[name].notna(), "").tolist() for name in frame.columns]
+    _check_number(len(frame))
+    series = [frame.iloc[:, index] for index in range(len(header))]
+    columns = [one.astype(object).where(one.notna(), "").tolist() for one in series]
     rows = (list(map(str, cells)) for cells in zip(*columns, strict=True))
     return _entries(header, enumerate(rows, start=1), options)
 
 
 def _entries(header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]], options: Options) -> list[Entry]:
     reader = _Reader(header=header, options=options)
-    entries = [reader.entry(line, cells) for line, cells in itertools.islice(rows, MOST_ROWS + 1)]
-    if len(entries) > MOST_ROWS:
+    return [reader.entry(line, cells) for line, cells in rows]
+
+
+def _check_number(rows: int) -> None:
+    """Raise `ValueError` where a table has more rows than are judged."""
+    if rows > MOST_ROWS:
         raise ValueError(f"a table must have at most {MOST_ROWS:,} rows, got more; split it")
-    return entries
