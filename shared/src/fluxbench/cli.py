@@ -98,14 +98,14 @@ def _build(chosen: argparse.Namespace) -> int:
 
 
 def _publish(chosen: argparse.Namespace) -> int:
-    from fluxbench.notebook.publish import publish
+    from fluxbench.notebook.publish import publish, target_of
 
     built = _built(chosen)
     if built.problems:
         code = _finish(built)
         print("fluxbench: nothing was published, since the page has problems", file=sys.stderr)
         return code
-    page = publish(built, Settings.load().root / "reports", built.target.name)
+    page = publish(built, Settings.load().root / "reports", target_of(built))
     print(f"\nThe page is {page.resolve()}")
     return 0
 

@@ -352,7 +352,7 @@ def test_the_command_exits_1_where_a_figure_cannot_be_right(tmp_path: Path, caps
     path = str(tmp_path / "times.csv")
     audited(tmp_path, f"{ROW},0.4,ms")
     assert cli.main(["audit", path]) == 0
-    assert "1 rows: 0 impossible" in capsys.readouterr().out
+    assert "1 row: 0 impossible" in capsys.readouterr().out
     audited(tmp_path, f"{ROW},0.4,ms", f"{ROW},0.20,ms".replace("H200", ""))
     assert cli.main(["audit", path, "--json", "--gpu", "H200"]) == 1
     shown = json.loads(capsys.readouterr().out)

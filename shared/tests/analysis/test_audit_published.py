@@ -68,7 +68,7 @@ def test_the_15_triton_backwards_by_both_counts(judged: Audit) -> None:
 def test_the_times_of_the_versions_against_their_tflops(judged: Audit) -> None:
     flops = 4 * 8 * 32 * 4096**2 * 64
     findings = of(judged, Kind.TIME_AND_RATE, table="versions, H100")
-    implied = {row.context.get("implementation"): finding.values["implied_tflops"] for row, finding in findings}
+    implied = {row.context.get("implementation"): float(one.values["implied_tflops"]) for row, one in findings}
     times = {"flash-attn-1": 28.4, "flash-attn-2": 12.5, "flash-attn-3 fp16": 7.2, "flash-attn-3 fp8": 4.8}
     assert implied == pytest.approx({name: flops / ms / 1e9 for name, ms in times.items()})
     assert (round(implied["flash-attn-2"]), round(implied["flash-attn-3 fp8"])) == (88, 229)
@@ -134,9 +134,8 @@ def test_speedups_that_are_not_those_of_the_times(judged: Audit) -> None:
     ranges = {str(one.values["speedup"]): float(one.values["quotient"]) for _, one in of(judged, Kind.SPEEDUP_RANGE)}
     expected = {"1.76": 13.8854 / 9.0415, "3.77": 3.9803 / 1.2159, "3.37": 27.4436 / 6.2005, "41.99": 15.6006 / 0.9097}
     assert ranges == pytest.approx(expected)
-    assert (
-        of(judged, Kind.SPEEDUP) == []
-    )  # all 504 others are the quotients of their times, as far as these are rounded
+    speedups = [row for row in judged.rows if row.context.get("over") and row.context.get("table") != "summary"]
+    assert (len(speedups), {row.judgement for row in speedups}) == (508, {Judgement.FINE})  # within their rounding
 
 
 def test_what_is_not_named_passes(judged: Audit) -> None:

@@ -122,8 +122,9 @@ def _row(entry: Entry, found: Mapping[Claim, list[Finding]], compared: set[Claim
         except NotDecidable as reason:
             missing = missing or ("" if of_claim else str(reason))
         findings += of_claim
-    gravest = min((finding.judgement for finding in findings), key=_ORDER.index, default=None)
-    judgement = gravest or (Judgement.UNDECIDABLE if missing else Judgement.FINE)
+    findings.sort(key=lambda finding: _ORDER.index(finding.judgement))
+    none_found = Judgement.UNDECIDABLE if missing else Judgement.FINE
+    judgement = findings[0].judgement if findings else none_found
     return Judged(
         entry.line,
         entry.context,

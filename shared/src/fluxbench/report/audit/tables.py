@@ -33,7 +33,7 @@ def of_source(audit: Audit, name: str, source: Source) -> list[Block]:
     rows = _of(audit, name)
     facts = [("published", source.published_as), ("card", source.gpu or "not stated")]
     facts += [("software", source.software or "not stated"), ("method", source.method)]
-    blocks: list[Block] = [Facts(facts), Paragraph("In its own words or for want of them: " + " ".join(source.caveats))]
+    blocks: list[Block] = [Facts(facts), Paragraph("Caveats: " + " ".join(source.caveats))]
     blocks.append(Table(columns=(Column("source", left=True), *_OF_ALL), rows=[_counts(name, rows)]))
     if found := [row for row in rows if row.findings]:
         columns = (

@@ -31,7 +31,7 @@ def text(audit: Audit) -> str:
 def summary(audit: Audit) -> str:
     """Return how many rows there are, and of each judgement: "3 rows: 1 impossible, ..."."""
     counts = ", ".join(f"{audit.count(judgement):,} {judgement}" for judgement in Judgement)
-    return f"{len(audit.rows):,} rows: {counts}"
+    return f"{len(audit.rows):,} row{'s' if len(audit.rows) != 1 else ''}: {counts}"
 
 
 def to_json(audit: Audit) -> str:
