@@ -14,11 +14,11 @@ import pytest
 from mutations import of_bytes, of_json
 
 from fluxbench.analysis.audit.judge import audit
-from fluxbench.report.audit.text import text
 from fluxbench.analysis.verification import cell
 from fluxbench.analysis.verification.rebuilt import Rebuilt
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.records import files
+from fluxbench.report.audit.text import text
 from fluxbench.site.collect import collect
 from fluxbench.site.draw import draw
 from fluxbench.site.intake import add
