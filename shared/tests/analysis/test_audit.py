@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pandas
@@ -13,6 +14,7 @@ from fakes import REPOSITORY
 from fluxbench import audit as of_frames
 from fluxbench import cli
 from fluxbench.analysis.audit import ours
+from fluxbench.analysis.audit.columns import ALIASES, CAUSAL, COMPONENTS, LAYERS, PASSES, UNITS, VALUES
 from fluxbench.analysis.audit.finding import Judgement, Kind
 from fluxbench.analysis.audit.judge import Audit, Judged, audit
 from fluxbench.core.errors import SetupError
@@ -387,6 +389,16 @@ def test_a_table_that_cannot_be_read_is_one_sentence_and_nothing_is_judged(
     assert cli.main(["audit", str(tmp_path / "times.csv")]) == 2
     captured = capsys.readouterr()
     assert (says in captured.err, captured.out, captured.err.count("\n")) == (True, "", 1)
+
+
+def test_the_documentation_names_every_column_unit_and_word() -> None:
+    text = (REPOSITORY / "docs/audit.md").read_text(encoding="utf-8")
+    names = {*ALIASES, *(alias for aliases in ALIASES.values() for alias in aliases), *VALUES, *CAUSAL}
+    names |= {*UNITS, *PASSES, *LAYERS, *COMPONENTS} - {"μs", "forward_backward", "fwd_bwd"}  # other spellings
+    assert sorted(name for name in names if f"`{name}`" not in text) == []
+    documented = {alias.strip(" `") for line in text.splitlines() if line.startswith("| `") and line.count("|") == 5
+                  for alias in re.split("[,;]", line.split("|")[2])}  # fmt: skip
+    assert documented - {""} <= names
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

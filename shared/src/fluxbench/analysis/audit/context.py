@@ -55,7 +55,7 @@ class Context:
     """
 
     cells: Mapping[str, str]
-    others: tuple[str, ...] = ()  # cells of columns that the audit does not know, where a row has one figure
+    others: tuple[str, ...] = ()  # cells of columns that the audit does not know
     page_gpu: str | None = None  # the card where the row names none
     causal_unless_stated: bool = False
     given_peak: Peak | None = None  # for a card that is not known

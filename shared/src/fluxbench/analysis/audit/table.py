@@ -82,7 +82,9 @@ class _Reader:
 
     def _context(self, cells: Sequence[str]) -> Context:
         stated = tuple(cells[index] for _, index in self.stated)
-        others = tuple(cells[index] for index in self.others) if "value" in self.places else ()
+        others = tuple(cells[index] for index in self.others)
+        if "value" not in self.places:  # numbers beside several figures are measured too
+            others = tuple(text for text in others if not number(text))
         key = (*stated, *others)
         context = self.contexts.get(key)
         if context is None:
