@@ -15,7 +15,7 @@ from fluxbench.core import plain
 from fluxbench.core.errors import SetupError, one_sentence
 from fluxbench.core.files import write_rows, write_text
 from fluxbench.core.settings import Settings
-from fluxbench.report.audit import figure, tables
+from fluxbench.report.audit import tables
 from fluxbench.report.audit.text import summary, text, to_json, why
 from fluxbench.report.blocks import Paragraph
 from fluxbench.report.display import show
@@ -45,6 +45,8 @@ def measured_here() -> ours.Ours:
 @one_sentence
 def overview() -> None:
     """Show the counts of all sources and the figure; write `shares.svg`, `shares.csv` and `judgements.csv`."""
+    from fluxbench.report.audit import figure  # it loads matplotlib, which no other cell needs
+
     judged = _published()
     drawing = figure.draw(judged, measured_here())
     show(Paragraph(f"{summary(judged)}.", kind="lead"), *tables.overview(judged, tuple(published.sources())))

@@ -154,6 +154,19 @@ def test_a_workload_that_is_known_by_name_gives_its_shape(tmp_path: Path, worklo
 
 
 @pytest.mark.parametrize(
+    ("kv_seq_len", "window", "judgement"),
+    [("", "", "impossible"), ("1024", "", "fine"), ("4608", "128", "not decidable")],
+)
+def test_fewer_keys_are_fewer_operations_and_those_of_a_window_are_not_counted(
+    tmp_path: Path, kv_seq_len: str, window: str, judgement: str
+) -> None:
+    header = "gpu,batch,q_seqlen,kv_seqlen,nheads,headdim,causal,window_size,ms"
+    assert judgements(audited(tmp_path, f"H200,1,4608,{kv_seq_len},24,128,0,{window},0.060", header=header)) == [
+        judgement
+    ]
+
+
+@pytest.mark.parametrize(
     ("implementation", "dtype"), [("x", "fp8"), ("sage", ""), ("flash-attn-3 fp8", ""), ("x", "int8"), ("x", "nvfp4")]
 )
 def test_a_narrow_format_has_a_rate_of_its_own(tmp_path: Path, implementation: str, dtype: str) -> None:

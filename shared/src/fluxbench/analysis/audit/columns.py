@@ -19,10 +19,13 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "precision_class": (),
     "causal": ("is_causal", "attn_mask"),
     "batch": ("batch_size", "bs"),
-    "seq_len": ("seqlen", "q_seqlen", "sequence_length"),
+    "seq_len": ("seqlen", "seq_len_q", "q_seqlen", "sequence_length"),
+    "kv_seq_len": ("seq_len_k", "kv_seqlen"),
     "heads": ("nheads", "num_heads", "num_q_heads"),
     "kv_heads": ("nheads_kv", "num_kv_heads"),
     "head_dim": ("headdim", "head_dim_qk"),
+    "head_dim_v": ("head_dim_vo",),
+    "window": ("window_size", "sliding_window_size"),
     "latent_dim": (),
     "layer": (),
     "model": (),
@@ -77,6 +80,7 @@ CAUSAL = {
     **dict.fromkeys(("true", "1", "yes", "causal", "top_left", "bottom_right"), True),
     **dict.fromkeys(("false", "0", "no", "full", "none", "no_mask"), False),
 }
+NO_WINDOW = ("", "-1", "none", "full", "false", "(-1, -1)")
 DTYPES = {
     **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
     **dict.fromkeys(("float16", "fp16", "half"), "float16"),

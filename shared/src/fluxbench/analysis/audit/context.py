@@ -15,7 +15,7 @@ from functools import cached_property
 
 from fluxbench import operations
 from fluxbench.analysis.audit import cards, models
-from fluxbench.analysis.audit.columns import CAUSAL, COMPONENTS, DTYPES, LAYERS, NARROW, PASSES
+from fluxbench.analysis.audit.columns import CAUSAL, COMPONENTS, DTYPES, LAYERS, NARROW, NO_WINDOW, PASSES
 from fluxbench.analysis.audit.models import Model
 from fluxbench.device.peaks import Peak
 from fluxbench.operations import sets
@@ -27,17 +27,21 @@ _OPERATIONS = {
     "backward": ("attention_backward",),
     "forward+backward": ("attention", "attention_backward"),
 }
-# A column of a size -> the fields of an attention's shape that it gives.
+# A column of a size -> the field of an attention's shape that it gives.
 _SIZES = {
-    "batch": ("batch",),
-    "seq_len": ("seq_len_q", "seq_len_k"),
-    "heads": ("heads",),
-    "kv_heads": ("kv_heads",),
-    "head_dim": ("head_dim_qk", "head_dim_v"),
+    "batch": "batch",
+    "seq_len": "seq_len_q",
+    "kv_seq_len": "seq_len_k",
+    "heads": "heads",
+    "kv_heads": "kv_heads",
+    "head_dim": "head_dim_qk",
+    "head_dim_v": "head_dim_v",
 }
+_SAME = {"kv_seq_len": "seq_len", "head_dim_v": "head_dim"}  # a column -> the one that counts where it is missing
 _KEY = (
     *("source", "table", "gpu", "implementation", "pass", "dtype", "causal", "component"),
-    *("batch", "seq_len", "heads", "kv_heads", "head_dim", "latent_dim", "layer", "model", "workload", "per"),
+    *("batch", "seq_len", "kv_seq_len", "heads", "kv_heads", "head_dim", "head_dim_v", "window"),
+    *("latent_dim", "layer", "model", "workload", "per"),
 )
 _LABEL = ("source", "table", "gpu", "implementation", "model", "component", "workload", "pass", "dtype")
 _SHAPE = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
@@ -125,6 +129,11 @@ class Context:
         return True if self.causal_unless_stated else None
 
     @property
+    def may_be_causal(self) -> bool:
+        """Whether the call may have been causal: there is no such call of more queries than keys."""
+        return self.causal is not False and self.shape["seq_len_q"] <= self.shape["seq_len_k"]
+
+    @property
     def layer(self) -> str:
         """What beside attention was measured: "" for nothing, or one of `columns.LAYERS`."""
         layer = self.get("layer").lower()
@@ -156,7 +165,7 @@ class Context:
 
     def size(self, column: str) -> int:
         """Return a size."""
-        known = self.known.shape.get(_SIZES[column][-1]) if self.known and column in _SIZES else None
+        known = self.known.shape.get(_SIZES[column]) if self.known and column in _SIZES else None
         text = self.get(column) or ("" if known is None else str(known))
         if not text:
             raise NotDecidable(f"{column} is not stated")
@@ -167,13 +176,12 @@ class Context:
         """The sizes of the attention by field. Key heads that are not stated count as one: the fewest bytes."""
         sizes = {}
         missing = [] if self.get("gpu") or self.page_gpu else ["the GPU"]
-        for column, fields in _SIZES.items():
-            for field in fields:
-                known = self.known.shape.get(field) if self.known else 1 if field == "kv_heads" else None
-                if text := self.get(column) or ("" if known is None else str(known)):
-                    sizes[field] = _whole(column, text)
-                elif column not in missing:
-                    missing.append(column)
+        for column, field in _SIZES.items():
+            known = self.known.shape.get(field) if self.known else 1 if field == "kv_heads" else None
+            if text := self.get(column) or ("" if known is None else str(known)) or self.get(_SAME.get(column, "")):
+                sizes[field] = _whole(column, text)
+            elif column not in _SAME:
+                missing.append(column)
         if missing:
             listed = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
             raise NotDecidable(f"{listed} {'is' if len(missing) == 1 else 'are'} not stated")
@@ -183,6 +191,8 @@ class Context:
         """Return the call that was measured; two passes together move at least the bytes of one of them."""
         if self.passes not in _OPERATIONS:
             raise NotDecidable(f"the operations of {self.passes} are not known")
+        if self.get("window").lower() not in NO_WINDOW:
+            raise NotDecidable("the operations of a sliding window are not counted")
         return _workload(self.passes, tuple(self.shape.items()), self.dtype, causal)
 
     @cached_property

@@ -84,10 +84,11 @@ def _bounds(context: Context) -> dict[str, Roofline | None]:
     """Return the bounds of a row's call, computed once for all rows that share its cells."""
     kept: dict[str, Roofline | None] | None = context.__dict__.get("_bounds")
     if kept is None:
-        kept = {"stated": _bound(context, causal=bool(context.causal)), "causal": _bound(context, causal=True)}
+        stated, may_be = bool(context.causal), context.may_be_causal
+        kept = {"stated": _bound(context, causal=stated), "causal": _bound(context, causal=may_be)}
         if context.layer:
-            kept["layer"] = _bound(context, causal=bool(context.causal), layer=True)
-            kept["causal layer"] = _bound(context, causal=True, layer=True)
+            kept["layer"] = _bound(context, causal=stated, layer=True)
+            kept["causal layer"] = _bound(context, causal=may_be, layer=True)
         context.__dict__["_bounds"] = kept
     return kept
 

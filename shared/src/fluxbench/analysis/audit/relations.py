@@ -56,7 +56,7 @@ def _counts(rate: Claim) -> dict[str, float]:
     """Return the operations of a call by how they may be counted. Raises `NotDecidable`."""
     context = rate.context
     full = float(context.workload(causal=False).cost.flops)
-    if context.causal is False:
+    if not context.may_be_causal:
         return {"full": full}
     return {"full": full, "causal": float(context.workload(causal=True).cost.flops)}
 

@@ -48,7 +48,7 @@ def of_source(audit: Audit, name: str, source: Source) -> list[Block]:
         if row.judgement is Judgement.UNDECIDABLE:
             missing[row.missing] = missing.get(row.missing, 0) + 1
     if missing:
-        items = [(f"{count:,} rows: {reason}", "") for reason, count in missing.items()]
+        items = [(f"{count:,} row{'s' * (count > 1)}: {reason}", "") for reason, count in missing.items()]
         blocks.append(Bullets("Not decidable, and what is missing:", items))
     if binary := sum(row.binary for row in rows):
         blocks.append(Paragraph(f"{binary} figures in MB agree with their formula only if a MB is 2**20 bytes."))
@@ -83,7 +83,7 @@ def beside_ours(audit: Audit, ours: Ours) -> list[Block]:
             row.share is None
             or context.is_narrow
             or not context.get("head_dim")
-            or row.judgement is Judgement.IMPOSSIBLE
+            or row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY)
         ):
             continue
         key = (context.get("source"), context.get("pass"), context.get("head_dim"))
