@@ -75,9 +75,9 @@ test: .venv/dev  ## run the tests that need no GPU
 seeds: .venv/dev  ## judge right but odd kernels on 200 seeds; takes half an hour
 	cd shared && SEEDS=200 ../$(BIN)/python -m pytest -q -n 2 tests/correctness/test_odd_kernels.py
 
-check: .venv/dev  ## check format, lint, types, the import rule and what must agree across files; changes nothing
+check: .venv/dev  ## check format, lint, types, the import rule, wording and what must agree across files; changes nothing
 	$(BIN)/ruff format --check shared && $(BIN)/ruff check shared
-	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/environments/test_locks.py
+	cd shared && ../$(BIN)/mypy && ../$(BIN)/python -m pytest -q tests/test_rooms.py tests/test_contracts.py tests/test_words.py tests/environments/test_locks.py
 
 bench: .venv/ready  ## print where the last page's time went, then time `make site` and the command line (after `make report`)
 	@$(BIN)/python shared/benchmarks/page_times.py $(NOTEBOOK)

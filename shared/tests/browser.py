@@ -64,6 +64,12 @@ class Browser:
         """Run a script in the page and return what it returns."""
         return self.driver.execute_script(script, *arguments)
 
+    def press(self, key: str) -> None:
+        """Press a key, one of selenium's `Keys`, where the focus is."""
+        from selenium.webdriver import ActionChains
+
+        ActionChains(self.driver).send_keys(key).perform()
+
     def complaints(self) -> list[str]:
         """Return the errors and warnings of the page's console since it was asked last."""
         return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]

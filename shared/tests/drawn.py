@@ -70,6 +70,27 @@ def bars(svg: str) -> dict[str, tuple[float, float]]:
     return found
 
 
+Box = tuple[str, float, float, float, float]  # a text, and its left, upper, right and lower end
+
+
+def text_box(element: ET.Element) -> Box | None:
+    """Return what room a text takes, in a font whose characters are all of one width; None for another element."""
+    if element.tag != f"{_SVG}text":
+        return None
+    text, style = "".join(element.itertext()), element.get("style", "")
+    size = float(re.findall(r"([\d.]+)px", style)[0])
+    width = 0.602 * size * len(text)
+    anchor = (re.findall(r"text-anchor:(\w+)", style) or ["start"])[0]
+    left = float(element.attrib["x"]) - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]
+    baseline = float(element.attrib["y"])
+    return text, left, baseline - 0.72 * size, left + width, baseline + 0.2 * size
+
+
+def overlap(one: Box, other: Box) -> bool:
+    """Whether two texts are written over each other."""
+    return one[1] < other[3] and other[1] < one[3] and one[2] < other[4] and other[2] < one[4]
+
+
 def scale(ticks: Sequence[tuple[float, float]], *, log: bool) -> Callable[[float], float]:
     """Return the function from a place to a value, of an axis with these ticks: pairs of value and place."""
     (low, start), *_, (high, end) = sorted(ticks)

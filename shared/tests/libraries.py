@@ -181,6 +181,9 @@ class DotProductAttention:
         self.training = mode
         return self
 
+    def eval(self) -> DotProductAttention:
+        return self.train(False)
+
     def __call__(self, *positional: Any, **keywords: Any) -> Any:
         forward = signatures.signature("transformer_engine.pytorch.DotProductAttention.forward")
         given = forward.bind(*positional, **keywords).arguments

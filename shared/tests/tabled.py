@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fluxbench.report.blocks import Block, Bullets, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Fold, Row, Table
+
+
+def unfolded(blocks: Iterable[Block]) -> list[Block]:
+    """Return all blocks, in place of folds what they hold."""
+    inner = (unfolded(block.blocks) if isinstance(block, Fold) else [block] for block in blocks)
+    return [block for several in inner for block in several]
 
 
 def tables_of(blocks: Iterable[Block]) -> list[Table]:
-    return [block for block in blocks if isinstance(block, Table)]
+    """Return the tables, those in folds too."""
+    return [block for block in unfolded(blocks) if isinstance(block, Table)]
 
 
 def table_of(blocks: Iterable[Block], caption: str = "") -> Table:
@@ -24,7 +31,7 @@ def heads(table: Table) -> list[str]:
 
 def rows_of(table: Table) -> list[tuple[str, ...]]:
     """Return the cells of all rows that are no headings, less the blanks around them."""
-    return [tuple(cell.strip() for cell in row.cells) for row in table.rows if isinstance(row, Row)]
+    return [tuple(cell.strip() for cell in row.texts()) for row in table.rows if isinstance(row, Row)]
 
 
 def cells(table: Table, name: str) -> dict[str, str]:
@@ -39,5 +46,5 @@ def words(blocks: Iterable[Block]) -> str:
 
 def bullets(blocks: Iterable[Block], title: str) -> list[tuple[str, str]]:
     """Return the items of the one list whose title has these words."""
-    [found] = [block for block in blocks if isinstance(block, Bullets) and title in block.title]
+    [found] = [block for block in unfolded(blocks) if isinstance(block, Bullets) and title in block.title]
     return list(found.items)

@@ -124,6 +124,6 @@ def test_an_impossible_time_ends_the_audit_with_1_and_no_table_with_2(here: Path
     )
     assert cli.main(["audit", "impossible.csv", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["found"][0]["line"] == 2
-    for name, rule in (("picture.csv", "be a CSV: "), ("missing.csv", "be there, got No such file or directory; ")):
+    for name, rule in (("picture.csv", "be a CSV: "), ("missing.csv", "exist, got No such file or directory; ")):
         assert cli.main(["audit", name]) == 2
         assert capsys.readouterr().err.startswith(f"fluxbench: {name} must {rule}")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from certificates import as_json, made_up
 from fakes import REPOSITORY
-from sample_records import results
+from sample_records import record, results
 from uvnote.parser import CodeCell
 
 from fluxbench import audit, studies, variants
 from fluxbench.analysis.audit import published
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, load
-from fluxbench.report import figures, tables
+from fluxbench.report import figures, tables, usage
 from fluxbench.report.results import OUTPUTS
 
 EVERY_NOTEBOOK = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
@@ -36,6 +36,14 @@ def measuring(document: Document) -> list[tuple[CodeCell, cell.Cell]]:
 def test_every_form_of_every_variant_is_measured_by_exactly_one_cell() -> None:
     [flux] = [document for document in NOTEBOOKS if document.path.stem == "flux"]
     assert Counter(name for _, header in measuring(flux) for name in header.variants) == Counter(variants.NAMES)
+
+
+def test_every_variant_says_how_it_is_used() -> None:
+    for name in variants.NAMES:
+        found = usage.of(record(name))
+        assert found, name
+        assert found.code, name
+        assert found.diffusers or found.diffusers_note, name
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)

@@ -89,11 +89,11 @@ def made(path: str, mode: int, *, folder: bool = True) -> None:
         (("diff", 100_000 * "x", "x"), None, bool, "x…x{100} must have a shorter name, got File name too long; "),
         (BUILD, lambda: made(".uvnote", 0o555), bool, "/.uvnote/\\S+ must be readable and writable for you, got Perm"),
         (BUILD, lambda: made("site", 0o555), bool, "site/\\S+ must be readable and writable for you, got Permission"),
-        (BUILD, lambda: made("site", 0o644, folder=False), bool, "site must be free to be made or removed, got File "),
-        (BUILD, lambda: made("cache", 0o644, folder=False), bool, "/cache must be free to be made or removed, got Fi"),
+        (BUILD, lambda: made("site", 0o644, folder=False), bool, "site must be possible to create or remove, got "),
+        (BUILD, lambda: made("cache", 0o644, folder=False), bool, "/cache must be possible to create or remove, got "),
         (BUILD, lambda: made("cache", 0o444), bool, "/cache/runs.lock must be readable and writable for you, got Per"),
-        (BUILD, None, limited(resource.RLIMIT_FSIZE, 1), "must be allowed to become that large, got File too large; "),
-        (BUILD, None, limited(resource.RLIMIT_NOFILE, 8), "must be opened beside all other open files, got Too many "),
+        (BUILD, None, limited(resource.RLIMIT_FSIZE, 1), "must fit in the limit of file size, got File too large; "),
+        (BUILD, None, limited(resource.RLIMIT_NOFILE, 8), "must fit in the limit of open files, got Too many "),
         (STATUS, None, lambda: os.dup2(os.open("/dev/full", os.O_WRONLY), 1), "standard output must have free space "),
     ],
     ids=["name", "store", "page", "file for page", "file for cache", "lock", "size", "files", "stdout"],
@@ -164,7 +164,7 @@ def test_what_nobody_foresaw_is_a_sentence_with_the_file_of_its_traceback(monkey
     for _ in range(2):
         code, _, err = fluxbench(*STATUS)
         got = re.fullmatch(
-            r"fluxbench: this command must not end by an exception, got ZeroDivisionError: made\\nup; "
+            r"fluxbench: this command must not raise an exception, got ZeroDivisionError: made\\nup; "
             r"report it with its traceback in (/\S+/tmp/fluxbench-\S+\.traceback\.txt)\n",
             err,
         )
@@ -239,9 +239,7 @@ def test_doctor_says_which_folder_cannot_be_written_to(
     code, out, _ = fluxbench("doctor")
     _, _, lacking = " ".join(out.split()).partition("What is lacking: ")
     assert code == 1
-    assert (
-        f"- {place} must lie in a folder that can be written to, got {path}; change its owner or mode, or " in lacking
-    )
+    assert f"- {place} must be in a writable folder, got {path}; change its owner or mode, or " in lacking
 
 
 def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +286,7 @@ def test_the_site_is_served_until_interrupted_and_a_taken_port_is_refused() -> N
     ("then", "code", "sentence"),
     [
         ("", 0, ""),
-        ("(home / '.uvnote').touch()", 2, r"fluxbench: .*/\.uvnote/cache\S* must lie in a folder, not in a file, got "),
+        ("(home / '.uvnote').touch()", 2, r"fluxbench: .*/\.uvnote/cache\S* must be in a folder, not in a file, got "),
         ("(home / 'site').rmdir(); (home / 'site').touch()", 2, "fluxbench: site/?.* must .*, got .*; "),
     ],
 )  # fmt: skip

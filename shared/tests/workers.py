@@ -37,7 +37,7 @@ honest: Load = variants.find("torch_math").variant.load
 
 def variant(name: str, load: Load = honest, **fields: Any) -> Variant:
     """Return a variant that runs everywhere."""
-    return Variant(name=name, load=load, **{"capabilities": ANYWHERE, **fields})
+    return Variant(name=name, label=name, load=load, **{"capabilities": ANYWHERE, **fields})
 
 
 def register(monkeypatch: pytest.MonkeyPatch, *made: Variant) -> None:

@@ -19,6 +19,7 @@ from fluxbench.report.audit import tables
 from fluxbench.report.audit.text import summary, text, to_json, why
 from fluxbench.report.blocks import Paragraph
 from fluxbench.report.display import show
+from fluxbench.report.picture import Picture
 
 __all__ = ["check", "text", "to_json", "why"]
 
@@ -50,9 +51,11 @@ def overview() -> None:
     judged = _published()
     drawing = figure.draw(judged, measured_here())
     show(Paragraph(f"{summary(judged)}.", kind="lead"), *tables.overview(judged, tuple(published.sources())))
-    write_text(Path("shares.svg"), drawing.svg)
+    file = "shares.svg"
+    write_text(Path(file), drawing.svg)
     write_rows(Path("shares.csv"), drawing.rows)
     write_rows(Path("judgements.csv"), tables.rows(judged))
+    show(Picture(file=file, wide=drawing.svg, narrow=drawing.narrow, caption=drawing.caption, details=drawing.details))
 
 
 @plain.goes_on

@@ -1,11 +1,10 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
-Exit code 0: everything that was asked for was done. 1: not everything, and each problem is printed (`status`: something
+Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
 is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
-something, such as space on a disk, and finished cells and all earlier results are kept. 70: an exception that nobody
-foresaw; its traceback is in the file that the sentence names. 130 or 143: interrupted, and what was there before is
-still there.
+something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
+the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
 """
 
 from __future__ import annotations
@@ -59,7 +58,8 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=does, description=does)
 
     build = command("build", "build a notebook's page for this machine: run what is not fresh, and draw it")
-    publish = command("publish", "build it, and take the page into reports/<target>/")
+    publish = command("publish", "build it, and copy the page into reports/<target>/")
+    redraw = command("redraw", "draw a published page again from its records; nothing is measured")
     status = command("status", "print which cells and variants are stale, and exactly why; runs nothing")
     rerun = command("rerun", "run these cells and whatever depends on them, and print what changed")
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
@@ -69,12 +69,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
-    add = command("add", "take a folder of records in as a new target, or print why not")
+    add = command("add", "add a folder of records as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
     for drawing in (build, publish, rerun):
         drawing.add_argument("--output", type=Path, default=Path("site"), help="folder of the page (default: site)")
     rerun.add_argument("cells", nargs="+", metavar="cell")
+    redraw.add_argument("page", type=Path, help="the folder of the page's records, such as reports/h200/flux")
+    redraw.add_argument("--notebook", type=Path, help="the notebook (default: notebooks/<page>.md of the repository)")
     diff.add_argument("before")
     diff.add_argument("after")
     audit.add_argument("table", type=Path)
@@ -83,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
-    serve.add_argument("--port", type=_port, default=8000, help="of 127.0.0.1 (default: 8000)")
+    serve.add_argument("--port", type=_port, default=8000, help="port at 127.0.0.1 (default: 8000)")
     for of_reports in (site, serve, add):
         of_reports.add_argument(
             "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
@@ -106,6 +108,19 @@ def _publish(chosen: argparse.Namespace) -> int:
         print("fluxbench: nothing was published, since the page has problems", file=sys.stderr)
         return code
     page = publish(built, Settings.load().root / "reports", target_of(built))
+    print(f"\nThe page is {page.resolve()}")
+    return 0
+
+
+def _redraw(chosen: argparse.Namespace) -> int:
+    from fluxbench.notebook import listeners
+    from fluxbench.notebook.redraw import redraw
+
+    settings = Settings.load()
+    published = chosen.page.absolute()
+    notebook = chosen.notebook or settings.root / "notebooks" / f"{published.name}.md"
+    with listeners.on() as listener:
+        page = redraw(published, notebook, settings, listener)
     print(f"\nThe page is {page.resolve()}")
     return 0
 
@@ -160,21 +175,16 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
 
 def _audit(chosen: argparse.Namespace) -> int:
-    import csv
-
-    from fluxbench.analysis.audit import ours
-    from fluxbench.analysis.audit.finding import Judgement
-    from fluxbench.analysis.audit.judge import audit
+    from fluxbench.analysis.audit import judge, ours
     from fluxbench.report.audit import text
 
-    measured = ours.read(Settings.load().root / "reports")
+    options = {"gpu": chosen.gpu, "causal": chosen.causal, "peak_tflops": chosen.peak}
     try:
-        judged = audit(chosen.table, gpu=chosen.gpu, causal=chosen.causal, peak_tflops=chosen.peak, ours=measured)
-    except (ValueError, csv.Error) as error:  # a text that is not UTF-8 is a ValueError
+        judged = judge.audit(chosen.table, ours=ours.read(Settings.load().root / "reports"), **options)
+    except ValueError as error:
         raise SetupError(f"{chosen.table} must be a CSV: {error}") from error
     print(text.to_json(judged) if chosen.json else text.text(judged))
-    wrong = judged.count(Judgement.IMPOSSIBLE) + judged.count(Judgement.CONTRADICTORY)
-    return 1 if wrong or judged.count(Judgement.UNDECIDABLE) == len(judged.rows) else 0
+    return int(judged.is_wrong or not judged.is_decided)
 
 
 def _site(chosen: argparse.Namespace) -> int:
@@ -259,7 +269,7 @@ def _unforeseen(error: Exception) -> int:
         traceback.print_exception(error)
         place = "above"
     what = f"{type(error).__name__}: {error}"[:_LONGEST]
-    _print_problems([f"this command must not end by an exception, got {what}; report it with its traceback {place}"])
+    _print_problems([f"this command must not raise an exception, got {what}; report it with its traceback {place}"])
     return _UNFORESEEN
 
 
@@ -271,6 +281,7 @@ def _terminated(number: int, frame: FrameType | None) -> NoReturn:
 _COMMANDS = {
     "build": _build,
     "publish": _publish,
+    "redraw": _redraw,
     "status": _status,
     "rerun": _rerun,
     "diff": _diff,

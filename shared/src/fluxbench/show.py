@@ -13,28 +13,23 @@ from pathlib import Path
 
 import msgspec
 
-from fluxbench import studies, variants
+from fluxbench import studies
 from fluxbench.analysis import history
-from fluxbench.core import absent, plain, strict
+from fluxbench.core import absent, plain
 from fluxbench.core.errors import SetupError, one_sentence
 from fluxbench.core.files import write_rows, write_text
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia
-from fluxbench.device.describe import describe
 from fluxbench.device.model import Device
-from fluxbench.device.peaks import peak
 from fluxbench.device.targets import target_name
 from fluxbench.environments import cell
-from fluxbench.records import files
-from fluxbench.records.schema import Record, RecordError
-from fluxbench.records.status import FlagKind
-from fluxbench.report import figures, headline, tables, trial_runs
+from fluxbench.report import device_facts, figures, of_measuring, tables, verdict
 from fluxbench.report import results as of_cells
-from fluxbench.report.basis import basis
-from fluxbench.report.blocks import Block, Facts, Paragraph, Verbatim
+from fluxbench.report.basis import measured_with
+from fluxbench.report.blocks import Block, Facts, Paragraph
 from fluxbench.report.display import show
+from fluxbench.report.picture import Picture
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import method
 
 _OF_UVNOTE = {"result.json", "stdout.txt", "stderr.txt"}  # beside a cell's artifacts
 
@@ -43,19 +38,10 @@ _OF_UVNOTE = {"result.json", "stdout.txt", "stderr.txt"}  # beside a cell's arti
 @one_sentence
 def device() -> None:
     """Show what this device is and its peak rates with their source, and write `device.json`."""
-    this_device = detect.detect()
-    sheet = peak(this_device)
-    content = {"device": dataclasses.asdict(this_device), "peak": dataclasses.asdict(sheet) if sheet else None}
+    found = detect.detect()
+    content = device_facts.content(found, nvidia.other_processes(found), nvidia.nvidia_smi())
     write_text(Path(of_cells.DEVICE), json.dumps(content, indent=1) + "\n")
-    if sheet:
-        rates = f"{sheet.bf16_tflops:g} TFLOP/s bfloat16, {sheet.memory_gb_s:,g} GB/s"
-        peaks = [("peak, dense", rates), ("source", sheet.source)]
-    else:
-        peaks = [("peak", "unknown: this device is not in fluxbench's table of data sheets")]
-    others = nvidia.other_processes(this_device)
-    in_use = [("in use by", "; ".join(others))] if others else []
-    text = nvidia.nvidia_smi()
-    show(Facts([*describe(this_device), *peaks, *in_use]), *([Verbatim(text)] if text else []))
+    show(*device_facts.blocks(content))
 
 
 @plain.goes_on
@@ -129,21 +115,7 @@ def study() -> None:
 @one_sentence
 def measured() -> None:
     """Show what the running measuring cell has measured: times, the device's own rates, or the runs of trials."""
-    this = cell.current()
-    if this.measures == "trials":
-        show(*trial_runs.blocks(Path("trials.json")))
-        return
-    shown = Results(notebook=this.notebook, study=this.study, device=detect.detect(), records=())
-    if this.measures == "rates":
-        shown = dataclasses.replace(shown, rates=_written(Path(of_cells.RATES)))
-        show(*tables.find("rates").blocks(shown))
-        return
-    try:
-        shown = dataclasses.replace(shown, records=tuple(files.read(Path(f"{this.id}.jsonl"))))
-    except (FileNotFoundError, RecordError) as error:
-        raise SetupError(f"the records of cell {this.id!r} must be whole, got {error}; measure them first") from error
-    paragraphs = [Paragraph(text) for text in method(shown.records)]
-    show(*_shared_device(shown.records), *tables.find("timing").blocks(shown), *paragraphs)
+    show(*of_measuring.blocks(cell.current(), detect.detect(), Path()))
 
 
 def _reruns(device: Device) -> dict[str, object]:
@@ -182,8 +154,7 @@ def _simulation(device: Device) -> dict[str, object]:
 
 
 def _answer(shown: Results) -> list[Block]:
-    paragraphs = headline.answer(shown.records, shown.device.name, variants.notes())
-    return [*(Paragraph(text, kind="lead") for text in paragraphs), basis(shown), *_notes(shown)]
+    return [*verdict.blocks(shown.records, shown.device.name), measured_with(shown), *_notes(shown)]
 
 
 def _table(name: str, shown: Results) -> None:
@@ -201,26 +172,14 @@ def _figure(name: str, shown: Results) -> None:
         show(Paragraph("There is nothing to draw."))
         absent.say(f"{name}.svg", f"{name}.csv")
         return
-    write_text(Path(f"{name}.svg"), drawing.svg)
+    file = f"{name}.svg"
+    write_text(Path(file), drawing.svg)
     write_rows(Path(f"{name}.csv"), drawing.rows)
+    show(Picture(file=file, wide=drawing.svg, narrow=drawing.narrow, caption=drawing.caption, details=drawing.details))
 
 
 def _notes(shown: Results) -> list[Block]:
     return [Paragraph(note, kind="note") for note in shown.notes]
-
-
-def _shared_device(records: tuple[Record, ...]) -> list[Block]:
-    flags = (record.flagged(FlagKind.SHARED_DEVICE) for record in records)
-    others = dict.fromkeys(flag.detail for flag in flags if flag)
-    text = "Another process was using the device: {}. Times may be too long."
-    return [Paragraph(text.format(other), kind="note") for other in others]
-
-
-def _written(path: Path) -> dict[str, object]:
-    try:
-        return strict.read(path, dict[str, object], 1 << 30)
-    except (OSError, strict.MalformedError) as error:
-        raise SetupError(f"{path.name} must be whole, got {error}; measure the rates first") from error
 
 
 def _results() -> Results:
@@ -235,7 +194,7 @@ def _results() -> Results:
 
 def _missing() -> list[str]:
     """Return a sentence for each needed cell that left nothing, as one that failed under plain uvnote."""
-    sentence = "Cell {} left nothing, so this page is without it; its own part of the page says why."
+    sentence = "Cell {} left no results, so this page does not show it; the cell's own output states why."
     return [
         sentence.format(name.removeprefix("UVNOTE_INPUT_").lower())
         for name in _variables()

@@ -99,7 +99,7 @@ def test_a_rate_needs_no_shape_and_follows_the_usual_count_of_operations(tmp_pat
     assert impossible_lines(table) == [3, 5, 7]
     assert sentence(table.rows[1].findings[0]) == (
         "faster than the card can be: 1,074 TFLOP/s, but its most is 1,071 TFLOP/s"
-        "; possible if it was causal and counted as if not"
+        "; possible if it was causal and its operations were computed as not causal"
     )
     doubled = audited(tmp_path, "H200,x,forward,,,,,,,2143,TFLOP/s")
     assert only_sentence(doubled).endswith("TFLOP/s")
@@ -382,7 +382,7 @@ def test_the_command_exits_1_where_a_figure_cannot_be_right(tmp_path: Path, caps
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (None, "times.csv must be there"),
+        (None, "times.csv must exist"),
         (b"\xff\xfe\x00", "times.csv must be a CSV: "),
         (b"", "its first line must name the columns, got none"),
         (b"H200,x,forward,bfloat16,1,4608,24,24,128,0.4,ms\n", "its first line must name the columns, got H200,x"),

@@ -94,7 +94,7 @@ ATTENTION = [
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = ["variants/triton_flash.py", "kernels/flash_forward.py"]
 SHOWING = [
-    "report/headline.py",
+    "report/verdict.py",
     "device/peaks.toml",  # of other cards than this one
     "cli.py",
     "show.py",

@@ -179,7 +179,7 @@ def test_a_hang_is_a_timeout(
     monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
     collected = played(tmp_path, when(condition, "time.sleep(600)"))
     assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *pairs)
-    reason = f"{doing}no sign of life for 1 s; the process was ended"
+    reason = f"{doing}silent for 1 s; the process was killed"
     assert {failed.reason for failed in collected.failed.values()} == {reason}
 
 

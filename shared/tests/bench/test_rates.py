@@ -50,7 +50,7 @@ def test_rates_are_medians_over_the_processes(here: Path, tmp_path: Path, monkey
     ("scenario", "limit", "reason"),
     [
         ("sys.exit('ImportError: no torch')", "1200", "the process ended with exit code 1: ImportError: no torch"),
-        ("time.sleep(600)", "1", "the cell's time was up; the process was ended"),
+        ("time.sleep(600)", "1", "the cell's time was up; the process was killed"),
         ("", "1200", "torch cannot use this device"),
         (None, "1200", "uv must be on PATH to build the measured environment, got none; run `make setup`"),
     ],

@@ -18,8 +18,8 @@ FULL = "/a must have free space on its disk, got no room; free some and run it a
     [
         (SetupError("it must be so, got otherwise"), "it must be so, got otherwise"),
         (OSError(errno.ENOSPC, "no room", "/b", None, "/a"), FULL),  # a copy: the second name is what is written
-        (OSError(errno.EIO, "no", "/a"), "/a must be usable, got no; mend that and run it again"),
-        (MemoryError(), "this process must get the memory that it asks for, got none; end other programs and run it a"),
+        (OSError(errno.EIO, "no", "/a"), "/a must be usable, got no; fix that and run it again"),
+        (MemoryError(), "this process must get the memory that it requests, got none; end other programs and run it a"),
     ],
 )
 def test_a_cell_ends_with_the_sentence(error: Exception, sentence: str) -> None:

@@ -57,7 +57,7 @@ def tried(load: Load = by_sequence, **declared: Any) -> dict[str, ProbeResult]:
     """Return what came of a made-up variant; fields of `Variant` and of `Capabilities` are both taken."""
     own = {key: declared.pop(key) for key in ("quantized_budget_rel_l2", "jit", "compiles") if key in declared}
     capabilities = {"dtypes": ("bfloat16",), "head_dims": (128,), "minimum": (8, 0), **declared}
-    return probe(Variant(name="made_up", load=load, capabilities=Capabilities(**capabilities), **own), CPU)
+    return probe(Variant(name="made_up", label="", load=load, capabilities=Capabilities(**capabilities), **own), CPU)
 
 
 @pytest.mark.parametrize("name", ["torch_math", "torch_flash", "torch_native"])
@@ -153,7 +153,7 @@ def test_what_is_asked_for_is_what_is_named() -> None:
         dtypes=("float16", "bfloat16"), head_dims=(96, 192), minimum=(8, 0), causal=YES, gqa=YES, backward=YES,
         varlen=YES,
     )  # fmt: skip
-    probe(Variant(name="made_up", load=load, capabilities=declared), CPU, keys.append)
+    probe(Variant(name="made_up", label="", load=load, capabilities=declared), CPU, keys.append)
     plain = AttentionCall(
         seq_len_q=256, seq_len_k=256, heads=4, kv_heads=4, head_dim_qk=96, head_dim_v=96, dtype="float16"
     )

@@ -107,7 +107,7 @@ def test_gpus_of_three_vendors_are_used_in_order_and_others_are_noted(linux: Pat
     assert device.kind == "rocm"
     assert device.note == (
         "an NVIDIA GPU is present but its driver does not answer: NVML Shared Library Not Found; "
-        "what runs here runs on the CPU"
+        "everything runs on the CPU"
     )
     nvml(gpu())
     assert (detect().kind, detect().note) == ("cuda", None)

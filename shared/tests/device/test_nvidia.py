@@ -91,7 +91,7 @@ def test_the_first_visible_gpu_is_used(monkeypatch: pytest.MonkeyPatch, nvml: In
         (None, None, "NVML lists no GPU that answers"),
         (gpu(mig=[1, 1]), None, "MIG is on and the GPU has no MIG device; create one, or turn MIG off"),
         (gpu(name=None), None, "an NVIDIA GPU is present but its driver does not answer: Not Supported; "
-         "what runs here runs on the CPU"),
+         "everything runs on the CPU"),
     ],
 )  # fmt: skip
 def test_a_gpu_not_to_be_used_is_a_note(

@@ -115,5 +115,5 @@ def test_an_overlay_adds_what_is_missing_and_leaves_the_interpreter(settings: Se
 
 def test_a_wheel_that_is_not_the_locked_one_is_refused(settings: Settings, wheels: Path) -> None:
     wheel(wheels, "dsl", {"dsl_module.py": "which = 'another'"})
-    with pytest.raises(SetupError, match=r"(?i)dsl.*hash.*; the lock does not know this file"):
+    with pytest.raises(SetupError, match=r"(?i)dsl.*hash.*; this file is not in the lock"):
         prepare(PACKAGES, TARGET, settings, "library")

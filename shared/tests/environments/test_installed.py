@@ -24,9 +24,9 @@ def test_every_file_of_a_locked_package_must_be_there_and_as_long_as_it_was(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert problem([lock]) is None
     module.write_text("1+", encoding="utf-8")
-    assert problem([lock]) == f"{module} of made-up is missing or was cut"
+    assert problem([lock]) == f"{module} of made-up is missing or truncated"
     module.unlink()
-    assert problem([lock]) == f"{module} of made-up is missing or was cut"
+    assert problem([lock]) == f"{module} of made-up is missing or truncated"
     shutil.rmtree(facts)
     assert problem([lock]) == "made-up is missing"
 

@@ -80,7 +80,7 @@ def test_an_environment_is_used_again(
     ("printed", "sentence"),
     [
         ("error: no space left", "no space left; free some disk space and run it again"),
-        (" ", "it ended with exit code 1 and said nothing; run it again"),
+        (" ", "it ended with exit code 1 and printed nothing; run it again"),
     ],
 )
 def test_an_unfinished_environment_is_made_again(
@@ -99,12 +99,12 @@ def test_all_of_the_locks_is_installed_by_hash_from_wheels(log: Path, settings: 
     assert python != prepare(PACKAGES, ON_GPU, settings, "xformers").python
     offline = dataclasses.replace(settings, wheels=tmp_path, cache=tmp_path / "another")
     (tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl").touch()
-    with pytest.raises(SetupError, match=r"^numpy==2.4.6 must lie as a wheel in the folder .*; gather it with `make"):
+    with pytest.raises(SetupError, match=r"^numpy==2.4.6 must be a wheel in the folder .*; gather it with `make"):
         prepare(PACKAGES, ON_GPU, offline)
     numpy = tmp_path / "numpy-2.4.6-cp312-cp312-any.whl"
     numpy.touch()
     assert lacking(FLASH, ON_GPU, offline, "flash-attn-2") == (
-        "flash-attn==2.8.3.post2 and einops==0.8.2 must lie as a wheel in the folder that FLUXBENCH_WHEELS names; "
+        "flash-attn==2.8.3.post2 and einops==0.8.2 must be a wheel in the folder of FLUXBENCH_WHEELS; "
         "gather it with `make wheelhouse`, or name an interpreter that holds torch in FLUXBENCH_PYTHON"
     )
     prepare(PACKAGES, ON_GPU, offline)
@@ -221,7 +221,7 @@ def test_an_interpreter_that_has_everything_is_used_as_it_is(log: Path, tmp_path
 @pytest.mark.parametrize(
     ("have", "packages", "library", "sentence"),
     [
-        ({}, PACKAGES, None, r"^numpy==2.4.6 must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder"),
+        ({}, PACKAGES, None, r"^numpy==2.4.6 must be installed for FLUXBENCH_PYTHON, or be a wheel in the folder"),
         ({}, FLASH, None, r"^torch-2.13.0.txt must lock flash-attn==2.8.3.post2, got nothing"),
         ({"numpy": "2"}, PACKAGES, "flash-attn-2", r"^einops==0.8.2 and flash-attn==2.8.3.post2 must be installed for"),
         ({"numpy": "2"}, PACKAGES, "hf-kernels", r"^\S+==\S+, \S+==\S+, \S+==\S+ and \d+ more must be installed for"),

@@ -57,7 +57,7 @@ error: No solution found when resolving dependencies
         ),
         (
             "error: Failed to download `numpy`\n  cause: Hash mismatch for `numpy==2.4.6`\n\n    Expected:\n",
-            "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or run `make lock`",
+            "this file is not in the lock: name a folder without it in UV_FIND_LINKS, or run `make lock`",
         ),
         ("error: it\n  cause: No space left on device (os error 28)", "free some disk space and run it again"),
         ("error: it\n  × broke.\n\nhint: a hash\n", "it broke"),

@@ -83,8 +83,8 @@ def test_a_retryable_failure_runs_again_with_the_cells_that_need_it(built: Machi
     ("content", "dependency", "shown"),
     [
         ("b'<p>drawn</p>'", "fluxbench", "drawn"),
-        ("b'drawn'.ljust(1 << 19)", "fluxbench", "drawn"),
-        ("b'drawn'.ljust(1 + (1 << 19))", "fluxbench", "<text>"),  # longer than is kept
+        ("b'drawn'.ljust(1 << 22)", "fluxbench", "drawn"),
+        ("b'drawn'.ljust(1 + (1 << 22))", "fluxbench", "<text>"),  # longer than is kept
         ("b'\\xff'", "fluxbench", "<text>"),
         ("b''", "fluxbench", "<text>"),
         ("b'drawn'", "fluxbench-more", "<text>"),
@@ -190,7 +190,7 @@ def test_a_required_variant_without_a_record_is_a_problem(built: Machine) -> Non
 def test_a_measurement_as_of_another_machine_is_a_problem(built: Machine) -> None:
     built.measures("first", record("torch_math"), facts={"driver": NEWER})
     reason = f"driver {NEWER} -> 580.65.06"
-    assert built.build("first").problems[0] == f"cell first was run and its result does not hold: {reason}"
+    assert built.build("first").problems[0] == f"cell first was run, but its result is already stale: {reason}"
     assert built.states() == {"first": "stale", "second": "fresh", "figure": "stale", "other": "fresh"}
 
 

@@ -193,7 +193,7 @@ def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(ma
     assert (running(found), found.packages["torch"]) == (set(), None)
     assert lacking(found) == (
         "torch_flash, torch_flash_copy, torch_math, torch_native must run here, and will not: torch==2.13.0 must be "
-        "installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
+        "installed for FLUXBENCH_PYTHON, or be a wheel in the folder of FLUXBENCH_WHEELS"
     )
     (tmp_path / "torch-2.13.0-cp312-cp312-manylinux_2_28_x86_64.whl").touch()
     machine.sets(wheels=tmp_path)
@@ -204,7 +204,7 @@ def test_an_interpreter_without_torch_runs_nothing_unless_the_wheels_offer_it(ma
     ("fields", "torch", "sentence"),
     [
         ({}, "2.13.0+cpu", "torch 2.13.0+cpu was built for CPUs and cannot use this GPU"),
-        ({"cuda": "12.8"}, None, "torch brings CUDA 13, and the driver knows 12.8 at most; install a newer driver"),
+        ({"cuda": "12.8"}, None, "torch brings CUDA 13, and the driver supports 12.8 at most; install a newer driver"),
         (
             {"name": "NVIDIA Made Up", "compute_capability": (3, 5)},
             None,

@@ -161,7 +161,7 @@ def test_a_cell_that_is_late_leaves_no_process_and_its_last_good_result_is_shown
     failure = "it did not end within 2 s and was killed"
     assert (code, problems) == (1, [f"fluxbench: cell faulty failed: {failure}"])
     assert (len(laboratory.pids()), laboratory.left(), laboratory.half_done()) == (3, [], [])
-    assert laboratory.shown("faulty").startswith(f"The last run of this cell failed: {failure}. What follows is its ")
+    assert laboratory.shown("faulty").startswith(f"The last run of this cell failed: {failure}. Below is its ")
     assert "printed: × 2" in laboratory.shown("faulty")
     assert laboratory.shown("steady") == "the stéady cell"
     laboratory.works()

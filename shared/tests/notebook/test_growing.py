@@ -81,7 +81,7 @@ def status(page: str) -> str:
     return re.sub(r"\d{4}-\S+ \S+ UTC", "NOW", found[1]) if found else ""
 
 
-UNFINISHED = "This page of NOW is not finished, and loads itself again until it is."
+UNFINISHED = "This page of NOW is not finished, and reloads itself until it is."
 RELOAD = '<meta http-equiv="refresh" content="10">'
 
 
@@ -94,11 +94,11 @@ def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Ma
     assert stream.getvalue().splitlines()[0] == f"The page grows at {growing.output / 'made_up.html'}"
     first, second = before(growing, "first"), before(growing, "second")
     assert status(first) == f"0 of 2 measured. {UNFINISHED}"
-    assert shown(first, "shown") == "This cell is still to run."
+    assert shown(first, "shown") == "This cell has not run yet."
     assert re.fullmatch(rf"1 of 2 measured, about 10 s left. {UNFINISHED}", status(second))
     assert [RELOAD in page for page in (first, second)] == [True, True]
     assert shown(second, "shown") == "shown torch_math=1.0"
-    assert shown(second, "second") == "This cell is still to run."
+    assert shown(second, "second") == "This cell has not run yet."
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
     assert (status(growing.page), RELOAD in growing.page) == ("", False)
     assert [f"order {place}" in growing.shown(cell) for place, cell in enumerate(("first", "second"))] == [True, True]
@@ -148,7 +148,7 @@ def test_a_cell_that_is_still_to_run_counts_with_its_last_good_result(growing: M
     growing.build("first", "second")
     page = before(growing, "second")
     assert shown(page, "shown") == "shown torch_math=2.0 torch_native=1.0"
-    assert shown(page, "second").startswith("This cell is still to run. What follows is its last good result, of ")
+    assert shown(page, "second").startswith("This cell has not run yet. Below is its last good result, of ")
     assert growing.shown("shown") == "shown torch_math=2.0 torch_native=2.0"
 
 
@@ -156,8 +156,8 @@ def test_a_page_so_far_that_cannot_be_drawn_is_a_line_and_the_build_goes_on(grow
     growing.monkeypatch.setenv("REFUSED", "torch_math=1.0")
     stream = io.StringIO()
     assert growing.build(listener=Lines(stream)).problems == ()
-    assert "the page so far could not be drawn: cell gathered failed: too little\n" in stream.getvalue()
-    assert shown(before(growing, "second"), "shown") == "This cell is still to run."
+    assert "the unfinished page could not be drawn: cell gathered failed: too little\n" in stream.getvalue()
+    assert shown(before(growing, "second"), "shown") == "This cell has not run yet."
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 

@@ -39,7 +39,7 @@ def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO
         listener.ended("figure", None, "it needs sdpa, which failed")
     text = stream.getvalue()
     assert "cell sdpa will run: driver 1 -> 2; b; c and 2 more" in text
-    assert "cell figure will run: it was asked for" in text
+    assert "cell figure will run: requested" in text
     assert "[1/3] sdpa" in text
     assert "flex at flux1-1024px-t512" in text
     assert "about 1:30 left" in text

@@ -90,7 +90,7 @@ def test_a_cell_killed_by_hand_costs_only_itself(tmp_path: Path, monkeypatch: py
         build.kill()
     page = (tmp_path / "site" / "flux.html").read_text(encoding="utf-8")
     assert "fluxbench: bench.measure was ended by SIGKILL; uvnote keeps this until the cell changes" in page
-    assert "Cell sdpa left nothing, so this page is without it" in page
+    assert "Cell sdpa left no results, so this page does not show it" in page
     assert [cell_id for cell_id in _KEPT if f'id="cell-{cell_id}"' not in page] == []
     latency = page.partition('id="cell-latency"')[2].partition('id="cell-hardware"')[0]
     assert "<svg" in latency

@@ -45,15 +45,15 @@ def test_after_a_new_driver_a_cell_and_its_descendants_run_again(built: Machine,
     difference = f"driver {DRIVER} -> {NEWER}"
     when = utc(built.good("second").run.ran_at)
     assert built.shown("second") == (
-        f"Not as this machine is now: {difference}. This is its last good result, of {when}, with driver {DRIVER}. "
+        f"Stale on this machine: {difference}. This is its last good result, of {when}, with driver {DRIVER}. "
         "measured torch_native: 1.0 ms files: second.jsonl"
     )
-    also = f"Not as this machine is now: {difference}; it needs second, which is stale. This is its last good result"
+    also = f"Stale on this machine: {difference}; it needs second, which is stale. This is its last good result"
     assert built.shown("other").startswith(also)
     assert built.states() == {"first": "fresh", "second": "stale", "figure": "fresh", "other": "stale"}
     assert built.command("build") == 0
     assert built.ran() == ["second", "other"]
-    assert "Not as this machine is now" not in built.page
+    assert "Stale on this machine" not in built.page
 
 
 def test_only_what_is_asked_for_and_its_descendants_run_though_all_is_fresh(built: Machine) -> None:
@@ -91,7 +91,7 @@ def test_an_unknown_cell_is_refused_and_nothing_is_changed(built: Machine, capsy
 
 def test_a_cell_whose_needs_were_never_run_says_so(machine: Machine, capsys: Capture) -> None:
     assert machine.command("rerun", "figure") == 2
-    sentence = "fluxbench: cell figure needs first, of which there is no result here; run `fluxbench build "
+    sentence = "fluxbench: cell figure needs first, which has no result here; run `fluxbench build "
     assert capsys.readouterr().err == f"{sentence}{machine.notebook}` first\n"
     assert machine.ran() == []
     assert not machine.output.exists()

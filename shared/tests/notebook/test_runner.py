@@ -119,7 +119,7 @@ def test_no_process_that_a_command_started_survives_it(place: Place, end: str, l
         ((b"caf\xe9 \xff",), "caf\ufffd \ufffd"),
         (
             (b"A" * KEPT_BYTES, b"x" * 10_000_000, b"B" * KEPT_BYTES),
-            f"{'A' * KEPT_BYTES}\n[... 10.0 MB of output are left out here ...]\n{'B' * KEPT_BYTES}",
+            f"{'A' * KEPT_BYTES}\n[... 10.0 MB of output are omitted here ...]\n{'B' * KEPT_BYTES}",
         ),
     ],
     ids=["short", "twice what is kept", "half a character", "no UTF-8", "the beginning and the end of a long one"],

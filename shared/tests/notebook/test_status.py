@@ -191,7 +191,7 @@ def test_only_failures_that_may_pass_the_next_time_are_retryable(machine: Machin
         assert machine.states()["first"] == "fresh"
     else:
         assert machine.states()["first"] == "retryable"
-        assert machine.reasons("first") == (f"what failed may pass the next time: flex {outcome}",)
+        assert machine.reasons("first") == (f"its failures are retryable: flex {outcome}",)
 
 
 @pytest.mark.parametrize("measures", ["rates", "trials"])
@@ -199,7 +199,7 @@ def test_only_failures_that_may_pass_the_next_time_are_retryable(machine: Machin
     ("rest", "state", "reasons"),
     [
         ({}, "fresh", ()),
-        ({"reason": "no uv"}, "retryable", ("what failed may pass the next time: no uv",)),
+        ({"reason": "no uv"}, "retryable", ("its failures are retryable: no uv",)),
         ({"fingerprint": {"driver": DRIVER, "code.timing": "1"}}, "stale", None),
     ],
 )

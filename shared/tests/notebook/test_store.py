@@ -169,7 +169,7 @@ def test_a_cell_whose_last_result_is_damaged_is_stale_and_is_mended_by_running_i
     assert machine.states()["first"] == "stale"
     assert machine.reasons("first") == ("its last result is damaged; this is the one before",)
     machine.build("second")  # which draws the page and leaves the damage
-    assert machine.shown("first").startswith("Not as this machine is now: its last result is damaged; this is the one ")
+    assert machine.shown("first").startswith("Stale on this machine: its last result is damaged; this is the one ")
     assert "torch_math: 3.0 ms" in machine.shown("first")
     machine.build("first")
     assert machine.states()["first"] == "fresh"

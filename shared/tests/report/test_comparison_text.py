@@ -76,7 +76,7 @@ def test_where_nothing_changed_the_minimum_detectable_change_is_said() -> None:
 def test_a_change_under_sustained_load_alone_is_said(load: float, verdict: str) -> None:
     found = compare(BEFORE, side("after", 61, load=only("flex", load)))
     text = said(found)
-    assert "In calls from rest nothing changed beyond noise: " in text
+    assert "In burst nothing changed beyond noise: " in text
     ratios = sorted(row.sustained.ratio for row in found.sustained_only if row.sustained)
     assert (
         f"These are {verdict} under sustained load only (power or clocks): flex {ratios[0]:.4f} to {ratios[-1]:.4f} "
@@ -96,7 +96,7 @@ def test_without_a_control_kernel_it_is_said_why() -> None:
     found = compare(BEFORE, side("after", 9, device=1.03, kernel=None))
     text = said(found)
     assert "Without a control kernel, device and library cannot be separated: none was timed in after." in text
-    assert "These changed, with no control kernel beside them: " in text
+    assert "These changed, and have no control kernel to compare with: " in text
     assert "Control kernel: none was timed in after." in words(blocks(found))
     other = compare(BEFORE, side("after", 10, kernel="another"))
     assert control_note(other) == "it is not the same kernel: a fixed matrix product -> another"
@@ -187,7 +187,7 @@ def test_variants_that_a_time_depends_on_are_said() -> None:
     found = compare(before_burst(BEFORE), before_burst(alone))
     phrase = "sdpa: timed beside other variants: without torch_math"
     assert differences(found) == [phrase]
-    assert f"A time depends on what runs between its samples, and that changed: {phrase}." in said(found)
+    assert f"What runs between the samples affects a time, and it changed: {phrase}." in said(found)
     refused = edited(before_burst(alone), lambda r: changed(r, method_version=5))
     assert "A time depends" not in said(compare(before_burst(BEFORE), refused))
 

@@ -3,54 +3,36 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import xml.etree.ElementTree as ET
 
 import pytest
-from drawn import bars, lines, marks, places, scale, texts, tooltips, words
-from sample_records import CPU, H200, LAUNCH_BOUND, REFERENCE, changed, errors, record, results
+from drawn import bars, lines, marks, overlap, places, scale, text_box, texts, tooltips, words
+from sample_records import CPU, LAUNCH_BOUND, REFERENCE, changed, errors, record, results
+from sample_results import LONG, SHORT, SMALL, everything, of_revision
+from tabled import unfolded
 
 from fluxbench import operations, variants
 from fluxbench.analysis.ranking import Ordering
 from fluxbench.operations import sets
-from fluxbench.records import fingerprint
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Record
 from fluxbench.records.status import Status
 from fluxbench.report import figures
 from fluxbench.report.figures import Drawing
 from fluxbench.report.figures.frontier import frontier
 from fluxbench.report.figures.style import look
-from fluxbench.report.results import Results
+from fluxbench.report.figures.svg import NARROW, WIDE
+from fluxbench.report.picture import Svg
 from fluxbench.variants.forms import EVERY_FORM
 
-SHORT, LONG = "flux1-1024px-t448", "flux1-1024px-t512"
 OF_RECORDS = [name for name in figures.names() if name != "history"]  # which draws two revisions or more
 REGIMES = {
     **{name: {SUSTAINED} for name in ("latency", "throughput", "frontier", "energy")},
     **{"ranking": {SUSTAINED, BURST}, "parts": {BURST}},
 }
+FROM_WIDE, FROM_NARROW = 840 - 30, 400 - 20  # CSS pixels of a figure on the narrowest screen that shows its drawing
 WITH_TIMES = ("latency", "ranking", "throughput", "frontier")
-CUPTI = Cupti(events_ms=0.72, kernels_ms=0.7, span_ms=0.72, parts_ms={"attention": 0.6, "copies": 0.1})
-FINGERPRINT = {**fingerprint.of_device(H200)}
-# Burst and sustained differ, and would rank the other way round.
-SMALL = [
-    record(variant, workload, ms * long, burst_ms=burst * long, reference_ms=0.8 * long, cupti=CUPTI)
-    for workload, long in ((SHORT, 0.9), (LONG, 1.0))
-    for variant, ms, burst in ((REFERENCE, 0.8, 0.72), ("torch_flash_copy", 0.9, 0.8), ("torch_cudnn", 0.4, 0.9))
-]
-
-
-def of_revision(month: int, variant: str, ms: float, *, method_version: int = 6) -> Record:
-    """Return a record of a driver and a torch of its own."""
-    return record(
-        variant,
-        LONG,
-        ms,
-        measured_at=f"2026-0{month}-15T12:00:00+00:00",
-        versions={"driver": f"58{month}.10", "torch": f"2.{8 + month}.0"},
-        fingerprint=FINGERPRINT,
-        method_version=method_version,
-    )
 
 
 def drawing(name: str, *records: Record, **fields: object) -> Drawing:
@@ -70,20 +52,15 @@ def row(drawn: Drawing, variant: str, workload: str = LONG) -> dict[str, object]
     return cells
 
 
-def everything() -> Results:
-    """Return results of which every figure draws something: forms, classes, endings, revisions, two operations."""
-    return results(
-        *(changed(one, fingerprint=FINGERPRINT) for one in SMALL),
-        record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04),
-        record("flex", LONG, 0.5, flags=[LAUNCH_BOUND]),
-        record("flash_attn_4", LONG, status=Status.UNSUPPORTED),
-        record('a<b>&"c]]>\x01', LONG, 2.0, fingerprint=FINGERPRINT),
-        *(record(variant, one, status=Status.TIMEOUT) for variant, one in (("b", LONG), ("a", SHORT))),
-        *(record(REFERENCE, one, 1.0) for one in sets.named(["llama3-8b-decode", "flux1-512px-backward"])),
-        record("flex", "wan-720p", status=Status.CRASHED),
-        earlier=tuple(of_revision(1, variant, 1.1) for variant in (REFERENCE, "torch_cudnn")),
-        rates={"matmul_tflops": 700.0},
-    )
+def said(drawn: Drawing) -> str:
+    """Return what stands below a figure in one line: the caption, and how to read it."""
+    return " ".join([drawn.caption, *(" ".join(block.text().split()) for block in drawn.details)])
+
+
+def folded(drawn: Drawing) -> str:
+    """Return the drawing in the fold below a figure."""
+    [svg] = [block.svg for block in unfolded(drawn.details) if isinstance(block, Svg)]
+    return svg
 
 
 @functools.cache
@@ -100,20 +77,52 @@ def small(name: str) -> Drawing:
     return drawing(name, *SMALL)
 
 
+def svgs(drawn: Drawing) -> list[str]:
+    """Return a figure's drawings: for a wide screen, for a phone, and the one in the fold."""
+    return [drawn.svg, drawn.narrow, *(block.svg for block in unfolded(drawn.details) if isinstance(block, Svg))]
+
+
 @pytest.mark.parametrize("name", figures.names())
 class TestEveryFigure:
     """The contract of a figure, on whatever there is to draw."""
 
     def test_is_one_svg_that_is_named_and_reaches_nothing_outside_itself(self, name: str) -> None:
-        svg = full(name).svg
-        root = ET.fromstring(svg)
-        ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
-        assert len(ids) == len(set(ids))
-        assert [child.get("id") for child in root[:2]] == root.attrib["aria-labelledby"].split()
-        assert set(re.findall(r'(?:url\(|href=")([^)"]+)', svg)) <= {f"#{own}" for own in ids}
-        assert not re.search("<(style|metadata|script|image)|font-family:(?! 'Cascadia)", svg)
-        other = full("energy" if name == "history" else "history")
-        assert not set(ids) & set(re.findall(r' id="([^"]*)"', other.svg))
+        taken = set(re.findall(r' id="([^"]*)"', full("energy" if name == "history" else "history").svg))
+        for svg in svgs(full(name)):
+            root = ET.fromstring(svg)
+            ids = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
+            assert len(ids) == len(set(ids))
+            assert not taken & set(ids)
+            taken |= set(ids)
+            assert [child.get("id") for child in root[:2]] == root.attrib["aria-labelledby"].split()
+            assert set(re.findall(r'(?:url\(|href=")([^)"]+)', svg)) <= {f"#{own}" for own in ids}
+            assert not re.search("<(style|metadata|script|image)|font-family:(?! 'Cascadia)", svg)
+
+    def test_text_has_ten_pixels_on_the_narrowest_screen_that_shows_it(self, name: str) -> None:
+        drawn = full(name)
+        for svg, narrowest in ((drawn.svg, FROM_WIDE), (drawn.narrow, FROM_NARROW)):
+            width = float(ET.fromstring(svg).attrib["viewBox"].split()[2])
+            sizes = [float(size) for size in re.findall(r"font-size:([\d.]+)px", svg)]
+            assert sizes
+            assert min(sizes) * narrowest / width >= 10
+
+    def test_no_text_reaches_over_an_edge_or_into_another(self, name: str) -> None:
+        for layout, svg in zip((WIDE, NARROW, NARROW), svgs(full(name)), strict=False):
+            boxes = [box for element in ET.fromstring(svg).iter() if (box := text_box(element))]
+            height = float(ET.fromstring(svg).attrib["viewBox"].split()[3])
+            for text, left, top, right, bottom in boxes:
+                assert left >= -1, text
+                assert right <= layout.width_pt + 1, text
+                assert 0 <= top < bottom <= height, text
+            for one, other in itertools.combinations(boxes, 2):
+                assert not overlap(one, other), (one, other)
+
+    def test_has_a_caption_of_one_line_and_little_else_in_the_drawing(self, name: str) -> None:
+        drawn = full(name)
+        assert 10 < len(drawn.caption) < 160
+        assert drawn.caption.endswith(".")
+        assert max(len(text) for text in texts(drawn.svg)) < 80
+        assert "95%" not in words(drawn.svg)
 
     def test_is_the_same_for_the_same_records(self, name: str) -> None:
         assert figures.find(name)(everything()) == full(name)
@@ -135,11 +144,9 @@ class TestEveryFigure:
 class TestEveryFigureOfRecords:
     """What holds of all figures but the history."""
 
-    def test_names_what_did_not_pass(self, name: str) -> None:
-        sentence = "Did not pass at every workload (the tables say why): UNSUPPORTED flash_attn_4; TIMEOUT b, a."
-        assert sentence in words(full(name).svg)
-        assert "Nothing passed: wan" in texts(full(name).svg)
-        assert "CRASHED flex" in words(full(name).svg)
+    def test_names_a_group_in_which_nothing_passed(self, name: str) -> None:
+        for svg in (full(name).svg, full(name).narrow):
+            assert "Nothing passed: wan" in texts(svg)
 
     def test_can_show_a_single_point(self, name: str) -> None:
         drawn = drawing(name, record("flex", "wan-720p"))
@@ -153,20 +160,23 @@ class TestEveryFigureOfRecords:
         assert name == "latency" or "flux1-1024px at 512 text tokens, 4,608 in all" in shown
 
     def test_says_what_its_numbers_rest_on(self, name: str) -> None:
-        labels = words(small(name).svg)
+        labels = said(small(name))
         clocks = {SUSTAINED: "SM clock 1,755 MHz, power 640 W", BURST: "SM clock 1,980 MHz, power 150 W"}
         shown = {regime for regime, clock in clocks.items() if f"10 samples from 5 fresh processes, {clock}" in labels}
         assert shown
         assert shown == REGIMES.get(name, shown)
-        assert (BURST in labels) == (BURST in shown)
+        assert (BURST in words(small(name).svg)) == (BURST in shown)
 
     def test_records_of_burst_alone_are_never_called_sustained(self, name: str) -> None:
-        svg = drawing(name, *(changed(one, timings={BURST: one.burst}, energy_mj=None) for one in SMALL)).svg
+        drawn = drawing(name, *(changed(one, timings={BURST: one.burst}, energy_mj=None) for one in SMALL))
         if name == "energy":
-            assert "Not known: this device has no energy counter, or it was not asked." in texts(svg)
+            assert "Not known: this device has no energy counter, or it was not asked." in texts(drawn.svg)
+            assert drawn.caption == "The energy of a call is not known here."
         else:
-            assert "sustained" not in svg.lower()
-            assert "burst" in svg.lower()
+            for svg in svgs(drawn):
+                assert "sustained" not in svg.lower()
+                assert "burst" in svg.lower()
+            assert "sustained" not in said(drawn).lower()
 
 
 @pytest.mark.parametrize("name", WITH_TIMES)
@@ -190,16 +200,16 @@ def test_the_csv_has_the_times_of_the_regime_that_ranks(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["latency", "throughput", "frontier", "energy"])
 def test_a_launch_bound_time_has_its_sign_no_interval_and_a_sentence(name: str) -> None:
-    def with_flex(ci: float) -> str:
+    def with_flex(ci: float) -> Drawing:
         late = record("flex", LONG, 0.5, ci=ci, flags=[LAUNCH_BOUND], energy_mj=100.0, energy_ci95_mj=(99.0, 101.0))
-        return drawing(name, *SMALL, late).svg
+        return drawing(name, *SMALL, late)
 
-    svg = with_flex(0.01)
-    assert {"flex h", "flex 0.500 h"} & set(texts(svg))
-    assert any(text.startswith("flex h") for text in tooltips(svg))
-    assert "h: launch-bound" in words(svg)
-    assert "h: launch-bound" not in words(small(name).svg)
-    assert lines(svg) == lines(with_flex(0.9))
+    drawn = with_flex(0.01)
+    assert {"FlexAttention h", "FlexAttention 0.500 h"} & set(texts(drawn.svg))
+    assert any(text.startswith("flex h") for text in tooltips(drawn.svg))
+    assert " with h " in said(drawn)
+    assert " with h " not in said(small(name))
+    assert lines(drawn.svg) == lines(with_flex(0.9).svg)
 
 
 class TestLatency:
@@ -228,28 +238,34 @@ class TestLatency:
 
     def test_one_line_per_kernel_in_the_simplest_form_that_is_not_beaten(self) -> None:
         forms = [record("flex", LONG, 0.7), record("flex_compile_d", LONG, 0.5), record("flex_compile_ma", LONG, 0.499)]
-        labels = texts(drawing("latency", *SMALL, *forms).svg)
-        assert {"flex_compile_d 0.500", "torch_flash 0.800 (reference)", "torch_cudnn 0.400"} <= set(labels)
-        assert {"eager 0.700", "compile_d 0.500", "compile_ma 0.499", "copy 0.900"} <= set(labels)
+        drawn = drawing("latency", *SMALL, *forms)
+        for svg in (drawn.svg, drawn.narrow):
+            shown = {"FlexAttention, compiled 0.500", "FlashAttention-2 (SDPA) 0.800, reference", "cuDNN (SDPA) 0.400"}
+            assert shown <= set(texts(svg))
+        assert {"eager 0.700", "compiled 0.500", "max-autotune 0.499", "layout copy 0.900"} <= set(texts(folded(drawn)))
 
     def test_a_form_that_is_launch_bound_stands_for_its_kernel_only_if_all_are(self) -> None:
         late = record("flex", LONG, 0.5, flags=[LAUNCH_BOUND])
-        labels = texts(drawing("latency", *SMALL, late, record("flex_compile_d", LONG, 0.7)).svg)
-        assert "flex_compile_d 0.700" in labels
-        assert "eager 0.500 h" in labels
-        assert "flex 0.500 h" in texts(drawing("latency", *SMALL, late).svg)
+        drawn = drawing("latency", *SMALL, late, record("flex_compile_d", LONG, 0.7))
+        assert "FlexAttention, compiled 0.700" in texts(drawn.svg)
+        assert "eager 0.500 h" in texts(folded(drawn))
+        assert "FlexAttention 0.500 h" in texts(drawing("latency", *SMALL, late).svg)
 
     def test_a_form_that_ends_early_says_where_and_does_not_stand_for_its_kernel(self) -> None:
         forms = [record("flex", SHORT, 0.1), record("flex_compile_d", SHORT, 0.4), record("flex_compile_d", LONG, 0.5)]
-        assert "flex_compile_d 0.500" in texts(drawing("latency", *SMALL, *forms).svg)
-        assert "flex 0.100 at 448" in texts(drawing("latency", *SMALL, forms[0]).svg)
+        assert "FlexAttention, compiled 0.500" in texts(drawing("latency", *SMALL, *forms).svg)
+        assert "FlexAttention 0.100 at 448" in texts(drawing("latency", *SMALL, forms[0]).svg)
 
     @pytest.mark.parametrize("kernels", [12, 13])
-    def test_of_many_kernels_the_fastest_are_drawn_again(self, kernels: int) -> None:
+    def test_of_many_kernels_the_fastest_are_drawn_and_all_in_the_fold(self, kernels: int) -> None:
         ms = {f"kernel_{index}": 0.5 + 0.1 * index for index in range(kernels)}
-        svg = drawing("latency", *(record(name, one, ms[name]) for name in ms for one in (SHORT, LONG))).svg
-        assert any("the fastest alone, up to 2 times" in text for text in texts(svg)) == (kernels > 12)
-        assert [len(places(svg, label)) for label in ("kernel_5 1.00", "kernel_6 1.10")] == [1 + (kernels > 12), 1]
+        drawn = drawing("latency", *(record(name, one, ms[name]) for name in ms for one in (SHORT, LONG)))
+        left_out = kernels > 12
+        assert (drawn.caption == "Lower is faster.") == (not left_out)
+        assert ("Shown are the 6 of 13 kernels within 2 times the shortest time." in drawn.caption) == left_out
+        assert ("kernel_5 1.00" in texts(drawn.svg), "kernel_6 1.10" in texts(drawn.svg)) == (True, not left_out)
+        if left_out:
+            assert {"kernel_5 1.00", "kernel_6 1.10"} <= set(texts(folded(drawn)))
 
 
 class TestRanking:
@@ -276,14 +292,27 @@ class TestRanking:
         burst = [cells[name] for name in ("burst_ratio", "burst_ratio_low", "burst_ratio_high")]
         assert burst == pytest.approx([1.25, 1.24875, 1.25125])
         assert cells["burst_median_ms"] == 0.9
-        assert "looser error budgets, each its own" in words(drawn.svg)
+        assert "quantized kernels" in texts(drawn.svg)
+        assert "looser error budgets" in said(drawn)
 
-    def test_signs_stand_behind_ranks_and_are_explained(self) -> None:
+    def test_signs_stand_behind_ranks(self) -> None:
         capped = record("a", LONG, 0.5, converged={SUSTAINED: False}, flags=[LAUNCH_BOUND])
-        svg = drawing("ranking", record(), capped, record("b", LONG, 1.001)).svg
-        assert {"1ch", "2="} <= set(texts(svg))
-        assert "reference" in texts(svg)
-        assert "c: not converged" in words(svg)
+        labels = texts(drawing("ranking", record(), capped, record("b", LONG, 1.001)).svg)
+        assert {"1ch", "a", "2=", "reference"} <= set(labels)
+
+    def test_a_row_per_kernel_in_its_best_form_and_all_forms_in_the_fold(self) -> None:
+        drawn = drawing("ranking", *SMALL, record("torch_cudnn_compile_d", LONG, 0.5))
+        names = ["cuDNN (SDPA)", "FlashAttention-2 (SDPA)"]
+        forms = ["cuDNN (SDPA), compiled", "FlashAttention-2 (SDPA), with a layout copy"]
+        assert [[text in texts(svg) for text in (*names, *forms)] for svg in svgs(drawn)] == [
+            *([True, True, False, False], [True, True, False, False], [True] * 4),
+        ]
+        assert drawn.caption == "Left of the line is faster than the reference. 1 of 2 kernels are."
+
+    def test_what_is_far_slower_is_in_the_fold_and_counted(self) -> None:
+        drawn = drawing("ranking", record(), record("a", LONG, 5.1), record("b", LONG, 4.9))
+        assert ("a" in texts(drawn.svg), "b" in texts(drawn.svg), "a" in texts(folded(drawn))) == (False, True, True)
+        assert drawn.caption.endswith("0 of 3 kernels are. 1 kernel over 5 times the least is in the fold.")
 
 
 class TestThroughput:
@@ -297,7 +326,7 @@ class TestThroughput:
         [(_, (x, _))] = marks(svg).items()
         assert rate(x) == pytest.approx(tflops, rel=0.01)
         upright = [rate(line[0][0]) for line in lines(svg, "currentColor") if line[0][0] == line[-1][0]]
-        assert {round(value) for value in upright} >= {700, 990}
+        assert {round(value, -1) for value in upright} >= {700, 990}
         assert rate(places(svg, "matmul measured 700")[0][0]) == pytest.approx(700, rel=0.01)
         assert {"bfloat16 peak 990", "matmul measured 700", f"{tflops / 989.5:.1%} of peak"} <= set(texts(svg))
 
@@ -363,7 +392,7 @@ class TestFrontier:
         (x, y) = marks(svg)["flex: 2.00 ms [1.60, 2.40] sustained, relative error 4.00e-03"]
         assert (ms(x), error(y)) == pytest.approx((2, 0.004), rel=0.01)
         assert [ms(x) for x, _ in lines(svg)[0]] == pytest.approx([1.6, 2.4], rel=0.01)
-        [(_, beside), (_, key)] = sorted(places(svg, "flex"))  # its name stands below its mark, and in the key
+        [(_, beside), (_, key)] = sorted(places(svg, "FlexAttention"))  # its name stands below its mark, and in the key
         assert y < beside < y + 25
         [steps] = [line for line in lines(svg, "currentColor") if len(line) == 4]
         corners = [pytest.approx(corner, rel=0.01) for corner in ((2, 0.004), (9, 0.004), (9, 0.002))]
@@ -386,7 +415,7 @@ class TestFrontier:
         drawn = drawing("frontier", changed(record("flex", "flux1-512px-t512-backward"), errors=both))
         cells = row(drawn, "flex", "flux1-512px-t512-backward")
         assert (cells["rel_l2"], cells["budget_rel_l2"]) == (0.004, 0.005)
-        assert "of the output nearest to its budget" in words(drawn.svg)
+        assert "of the output nearest to its budget" in said(drawn)
 
     @pytest.mark.parametrize(("second", "drawn"), [(0.06, True), (0.12, False)])
     def test_a_budget_is_drawn_where_all_kernels_of_a_class_share_it(self, second: float, drawn: bool) -> None:
@@ -417,7 +446,7 @@ class TestEnergy:
     def test_what_has_no_energy_is_named_and_not_drawn(self) -> None:
         unknown = record("torch_cudnn", LONG, energy_mj=None, energy_ci95_mj=None, telemetry={})
         drawn = drawing("energy", record(), unknown)
-        assert "Unknown for torch_cudnn." in texts(drawn.svg)
+        assert "Unknown for torch_cudnn." in said(drawn)
         assert [row(drawn, "torch_cudnn")[name] for name in ("energy_mj", "power_w")] == ["", ""]
         assert any(text.startswith("Not known: this device") for text in texts(drawing("energy", unknown).svg))
 
@@ -447,14 +476,15 @@ class TestParts:
         assert [first, end] == pytest.approx([second, third], abs=0.02)
         shares = [(end - start) / (first - start), (last - start) / (first - start)]
         assert shares == pytest.approx([0.87 / 0.6, 0.873 / 0.6], rel=0.01)
-        assert {"quantization 0.15", "copies 0.27", "Not profiled: torch_flash."} <= set(texts(drawn.svg))
+        assert {"quantization 0.15", "copies 0.27"} <= set(texts(drawn.svg))
+        assert "Not profiled: torch_flash." in said(drawn)
         copies = {cells["variant"]: (cells["call_ms"], cells["copies_ms"]) for cells in rows(drawn)}
         assert copies == {"torch_flash_copy": (0.9, 0.27), "fp8": (0.45, 0.0), REFERENCE: (0.9, "")}
 
     def test_parts_of_another_operation_have_their_columns_and_colours(self) -> None:
         drawn = drawing("parts", split("flex", 1.0, attention=0.5, gemm=0.3, norm=0.1))
         assert drawn.rows[0][4:] == ("attention_ms", "quantization_ms", "copies_ms", "gemm_ms", "norm_ms", "other_ms")
-        assert {"gemm", "norm", "gemm 0.30, norm 0.10"} <= set(texts(drawn.svg))
+        assert {"gemm", "norm", "gemm 0.30"} <= set(texts(drawn.svg))
         assert len(set(re.findall(r"fill:var\(--k\d\)", drawn.svg))) == 4
 
 
@@ -469,12 +499,12 @@ class TestHistory:
         times_of_all = [(cells["revision"], cells["torch"], cells["median_ms"]) for cells in rows(drawn)]
         assert times_of_all == [(1, "2.9.0", 1.2), (2, "2.10.0", 1.1), (3, "2.11.0", 1.0)]
         assert [bool(cells["not_comparable_with_before"]) for cells in rows(drawn)] == [False, True, False]
-        assert {"flex 1.00", "583.10", "2026-02-15", "revision"} <= set(texts(drawn.svg))
+        assert {"FlexAttention 1.00", "583.10", "2026-02-15", "revision"} <= set(texts(drawn.svg))
         assert tooltips(drawn.svg)[0] == "flex, revision 1: 1.200 ms [1.194, 1.206], sustained"
         [(second, _), (third, _)] = lines(drawn.svg)[0]
         x_of_marks = [x for x, _ in marks(drawn.svg).values()]
         assert [second, third] == pytest.approx(x_of_marks[1:], abs=0.02)
-        assert "Times must not be compared between revisions 1 and 2, since" in words(drawn.svg)
+        assert "Times must not be compared between revisions 1 and 2, since" in said(drawn)
 
     def test_one_line_per_kernel_in_its_simplest_form_and_all_in_the_csv(self) -> None:
         now = [of_revision(2, variant, 1.0) for variant in ("flex_compile_d", "flex", "torch_cudnn")]

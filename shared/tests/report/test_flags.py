@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sample_records import LAUNCH_BOUND, changed, record
+from sample_records import LAUNCH_BOUND, REPLAYED, record
 
 from fluxbench.analysis.failures import FlagRange
 from fluxbench.analysis.ranking import Ranked
 from fluxbench.records.schema import BURST, SUSTAINED, Flag
 from fluxbench.records.status import FlagKind
 from fluxbench.report import legend
+from fluxbench.report.blocks import Facts
 from fluxbench.report.flags import all_words, range_words, words
 
 CAPPED = {SUSTAINED: False, BURST: None}
@@ -40,7 +41,7 @@ CAPPED = {SUSTAINED: False, BURST: None}
             "the ratio excludes 1 of 3 processes, in which another variant was the reference",
         ),
         (Flag(kind=FlagKind.SLEPT, value=3.25), "the machine slept for 3.2 s during the measurement"),
-        (Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, value=0.0123), "0.0123 ms is faster than the device can be"),
+        (Flag(kind=FlagKind.FASTER_THAN_ROOFLINE, value=0.0123), "0.0123 ms is faster than the roofline"),
         (
             Flag(kind=FlagKind.SKIPS_WORK, value=0.5),
             "the kernel skips work: on repeated inputs it takes 50.0% of the time on new ones",
@@ -90,21 +91,9 @@ def test_a_sign_of_every_row_is_left_out() -> None:
     assert legend.everywhere(capped[:1]) == frozenset()
 
 
-def test_signs_are_explained_with_whom_they_are_of() -> None:
-    capped = record("flex", converged={SUSTAINED: False})
-    [note] = legend.notes([record(), capped])
-    assert note.startswith("c: not converged, ")
-    assert ", sustained within ±0.5% of the time, or ±1.5% where the ratio is over 1.05): sustained flex." in note
-    [every] = legend.notes([record(converged=CAPPED), capped])
-    assert every.endswith(": sustained every row.")
-    assert legend.notes([record()]) == []
-
-
-def test_many_are_counted_and_all_are_every_variant() -> None:
-    capped = [record(f"v{number}", converged={SUSTAINED: False}) for number in range(9)]
-    assert legend.notes([*capped, record()])[0].endswith(": sustained 9 of 10 variants.")
-    assert legend.notes([*capped[:8], record()])[0].endswith(", v6, v7.")
-    late = [changed(each, flags=(LAUNCH_BOUND,)) for each in capped]
-    assert legend.launch_bound_note(late).endswith("the kernel is faster: every variant.")
-    assert legend.launch_bound_note([record(), late[0]]).endswith("the kernel is faster: v0.")
-    assert legend.launch_bound_note([record()]) == ""
+def test_every_sign_that_can_stand_somewhere_is_explained_once() -> None:
+    late = record("flex", converged=CAPPED, flags=(LAUNCH_BOUND, REPLAYED))
+    signs = legend.of_place(Ranked(1, True, late), ())
+    [facts] = legend.SIGNS.blocks
+    assert isinstance(facts, Facts)
+    assert sorted(name for name, _ in facts.rows) == sorted(signs) == sorted("=chg")

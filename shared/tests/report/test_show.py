@@ -134,17 +134,19 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     when, versions = "2026-02-01T00:00:00+00:00", {"torch": "2.10.0", "driver": "580.10", "fa": "3"}
     later = record("torch_cudnn", sustained_ms=0.4, measured_at=when, fingerprint=ambient, versions=versions)
     page.of(record(fingerprint=uv), later, notes=("A note.",))
-    answer, facts, note = page.shown(show.answer).strip().split("\n\n")
-    assert answer.startswith("On NVIDIA H200 (driver 580.10), at flux1-1024px")
-    assert "torch_cudnn is the fastest" in " ".join(answer.split())
+    answer, chart, *lines_of_use, fold, facts, note = page.shown(show.answer).strip().split("\n\n")
+    assert lines_of_use[0].startswith("Use cuDNN (SDPA):\n")
+    assert answer.startswith("cuDNN (SDPA) is the fastest exact kernel: 2.5 times as fast as")
+    assert chart.splitlines()[-1] == "  FlashAttention-2 (SDPA): 1×"
+    assert fold == "What this was measured with"
     lines = facts.splitlines()
     assert lines[:2] == ["device       NVIDIA H200, power limit 700 W", "driver       580.10, CUDA 13.0"]
     assert lines[2] == "measured     2026-01-31 12:00:00 UTC to 2026-02-01 00:00:00 UTC"
-    assert lines[3].startswith("environment  as found on the machine; ")
+    assert lines[3].startswith("environment  from the lock torch-2.13.0.txt; partly the packages of the machine's own")
     assert lines[-1] == "with         torch 2.10.0 and 2.9.0, cuda 13.0, cudnn 9.12, fa 3"
     assert note == "A note."
     markup = (page.here / "display.html").read_text(encoding="utf-8")
-    assert markup.startswith('<p class="lead">On NVIDIA H200')
+    assert markup.startswith('<p class="lead">cuDNN (SDPA) is')
     assert markup.endswith('<p class="note">A note.</p>\n')
 
 
@@ -179,7 +181,7 @@ def test_a_study_is_shown_whole(page: Page) -> None:
     page.of(*curves("llama3-8b-decode"), study="made_up_study:DECODE")
     text = page.shown(show.study)
     assert page.written == {"correctness.csv", "latency.svg", "latency.csv"}
-    places = [text.index(words) for words in ("On NVIDIA H200", "Ranking at", "GB/s", "Errors against the float64")]
+    places = [text.index(words) for words in ("exact kernel", "Ranking at", "GB/s", "Errors against the float64")]
     assert places == sorted(places)
 
 
@@ -189,7 +191,7 @@ def test_a_measuring_cell_shows_its_own_times_and_the_method(page: Page) -> None
     files.write(page.here / "other.jsonl", [record("flex")])
     text = " ".join(page.shown(show.measured).split())
     warning = "Another process was using the device: 7 python 3 MiB. Times may be too long."
-    assert text.startswith(f"{warning} flux1-1024px: mean time per call in ms")
+    assert text.startswith(f"{warning} Times of 2 variants at 1 workload of flux1-1024px ")
     assert text.count("Another process") == 1
     assert " a 0.400 ±0.002 " in text
     assert "Measured 2026-01-31 (UTC)" in text

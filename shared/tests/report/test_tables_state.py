@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_records import CPU, H200, TELEMETRY, changed, record, results
-from tabled import bullets, cells, rows_of, table_of, tables_of
+from sample_records import CPU, H200, REPLAYED, TELEMETRY, changed, record, results
+from tabled import bullets, cells, rows_of, table_of, tables_of, words
 
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
@@ -17,7 +17,6 @@ from fluxbench.report.tables.state import blocks
 
 LENGTHS = sets.sets()["flux1-1024px"]
 SILENT = {regime: Telemetry(sm_clock_mhz=None, power_w=None, temperature_c=None) for regime in (BURST, SUSTAINED)}
-FLAGGED = "Flagged, since something was not as it should be (flux1-1024px):"
 UNSETTLED = Flag(kind=FlagKind.NOT_SETTLED, regime=SUSTAINED, value=1)
 
 
@@ -30,11 +29,11 @@ def state(*records: Record, device: Device = H200) -> dict[str, str]:
 
 def notes(*records: Record, device: Device = H200) -> list[str]:
     """Return what stands below the second table, less what its columns mean."""
-    return list(table_of(blocks(results(*records, device=device)), "Beside").notes)[1:]
+    return list(table_of(blocks(results(*records, device=device)), "Beside").notes)[2:]
 
 
 def flagged(*records: Record) -> list[tuple[str, str]]:
-    return bullets(blocks(results(*records)), "Flagged")
+    return bullets(blocks(results(*records)), "")
 
 
 def converged(sustained: bool | None, burst: bool | None) -> Record:
@@ -150,6 +149,20 @@ def test_values_that_differ_are_one_item_with_how_many_records_have_them() -> No
     assert flagged(*records, record("b", LENGTHS[0], flags=differs[2:]), record("b", LENGTHS[1])) == [
         ("burst: the CUPTI cross-check differs by -0.9% to +1.2%, in 3 of 4 records:", "a (2), b")
     ]
+
+
+def test_flagged_rows_are_counted_with_those_that_did_not_converge() -> None:
+    capped = record("a", converged={SUSTAINED: False})
+    found = blocks(results(record(), record("flex", flags=[UNSETTLED]), capped, record("b", status=Status.CRASHED)))
+    assert "2 of 3 rows are flagged, and why (flux1-1024px)" in words(found)
+    assert "Nothing is flagged (flux1-1024px)." in words(blocks(results(record())))
+
+
+def test_the_time_of_a_launched_call_is_that_at_the_longest_workload() -> None:
+    slow = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.9)
+    [(said, times)] = flagged(record("a", LENGTHS[5], flags=[slow]), record("a", LENGTHS[0], flags=[REPLAYED]))
+    assert said.startswith("sustained: timed as CUDA graphs")
+    assert times == "a 0.900 ms"
 
 
 def test_a_flag_of_nearly_all_names_the_others() -> None:

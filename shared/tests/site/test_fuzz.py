@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import json
 import shutil
@@ -89,7 +88,7 @@ def test_whatever_a_table_holds_is_checked_or_counted(tmp_path: Path) -> None:
         path.write_bytes(content)
         try:
             judged = audit(path)
-        except (ValueError, csv.Error):  # which the command turns into a sentence
+        except ValueError:  # which the command turns into a sentence
             continue
         assert len(judged.rows) <= content.count(b"\n") + content.count(b"\r") + 1
         assert max(map(len, text(judged).splitlines())) < 3000

@@ -215,7 +215,7 @@ LIES: dict[str, tuple[Lie, str]] = {
         of_series(lambda one: one["samples_ms"].__setitem__(0, 0.1), regime="sustained"),
         "no sample can be 0.1 ms: faster than the device can be",
     ),
-    "only fast samples ranked": (of_series(picked), "fewer than half of a process's samples can be left out"),
+    "only fast samples ranked": (of_series(picked), "fewer than half of a process's samples can be discarded"),
     "a scaled samples file": (of_series(scale("samples_ms", by=1.5)), "samples must be those of its samples file"),
     "no samples file": (lambda home: (home / "triton.samples.json.gz").unlink(), "there is no such file"),
     "swapped variants": (edited("cudnn_frontend.jsonl", swapped), "samples must be those of|must match"),
@@ -236,9 +236,9 @@ LIES: dict[str, tuple[Lie, str]] = {
     "an error over its budget": (of_first(put(*ERRORS, "rel_l2", 0.9)), "PASSED must be within its budget"),
     "NaN in PASSED": (of_first(put(*ERRORS, "nan_count", 3)), "3 elements that are not finite"),
     "a head over what it may err": (
-        of_first(put(*ERRORS, "head_budget_share", 1.5)), "must be within what a head may err, got 1.5 times"
+        of_first(put(*ERRORS, "head_budget_share", 1.5)), "must be within the budget of a head, got 1.5 times"
     ),
-    "a row over what it may err": (of_first(put(*ERRORS, "row_budget_share", 1.01)), "what a row may err, got 1.01"),
+    "a row over what it may err": (of_first(put(*ERRORS, "row_budget_share", 1.01)), "budget of a row, got 1.01"),
     "rounded relabelled": (
         of_first(put("precision_class", "rounded")), "precision class must be exact"
     ),

@@ -11,7 +11,9 @@ from fluxbench.stats.significance import (
     Effect,
     VariantEffects,
     Verdict,
+    chance_over,
     effect,
+    estimate,
     judge,
     levels,
     levels_beside,
@@ -117,6 +119,24 @@ def test_same_means_that_the_whole_interval_lies_within_one_percent(se: float, v
 def test_holms_procedure(chances: tuple[float, ...], significant: tuple[bool, ...]) -> None:
     family = [Effect(critical(p, 4) * 0.01, 0.01, 4) for p in chances]
     assert tuple(one.significant for one in verdicts(*family)) == significant
+
+
+def test_a_one_sided_chance_is_that_of_exceeding_the_least() -> None:
+    t4 = critical(0.05, 4)  # two-sided, so each side has half of it
+    assert chance_over(Effect(0.02 + t4 * 0.01, 0.01, 4), 0.02) == pytest.approx(0.025)
+    assert chance_over(Effect(0.02 - t4 * 0.01, 0.01, 4), 0.02) == pytest.approx(0.975)
+    assert chance_over(Effect(0.02, 0.01, 4), 0.02) == 0.5
+    assert chance_over(Effect(9.0, math.inf, 0), 0.02) == 0.5  # nothing is known of it
+    assert (chance_over(Effect(0.03, 0.0, 4), 0.02), chance_over(Effect(0.01, 0.0, 4), 0.02)) == (0, 1)
+
+
+def test_the_estimate_of_an_effect_has_an_interval_of_its_own() -> None:
+    found, half = estimate(Effect(0.1, 0.01, 4)), 2.7764451 * 0.01
+    assert (found.low, found.value, found.high) == pytest.approx(
+        (math.exp(0.1 - half), math.exp(0.1), math.exp(0.1 + half))
+    )
+    unknown = estimate(Effect(0.1, math.inf, 0))
+    assert (unknown.low, unknown.high) == (0, math.inf)
 
 
 def test_the_minimum_detectable_change_is_at_the_level_at_which_one_more_would_pass() -> None:

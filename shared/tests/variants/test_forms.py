@@ -34,7 +34,7 @@ def compiled(name: str, **asked: Any) -> Any:
 
 def test_a_copy_is_given_the_same_values_with_heads_first_in_memory() -> None:
     given: list[torch.Tensor] = []
-    made = Variant(name="made_up", load=lambda call: lambda *inputs: given.extend(inputs), capabilities=ANY)
+    made = Variant(name="made_up", label="", load=lambda call: lambda *inputs: given.extend(inputs), capabilities=ANY)
     inputs = calls.tensors(kv_heads=2)
     FormedVariant(made, forms.COPY).attention(call(kv_heads=2))(*inputs)
     for x, copy in zip(inputs, given, strict=True):
@@ -53,7 +53,9 @@ def test_a_compiled_form_is_compiled_in_its_mode_in_one_graph_unless_it_cannot(m
     monkeypatch.setattr(torch, "compile", compile_nothing)
     q, k, v = calls.tensors()
     for whole, form in ((True, forms.COMPILE_DEFAULT), (False, forms.COMPILE_MAX_AUTOTUNE)):
-        made = Variant(name="made_up", load=lambda call: lambda *qkv: qkv[0] + 1, capabilities=ANY, fullgraph=whole)
+        made = Variant(
+            name="made_up", label="", load=lambda call: lambda *qkv: qkv[0] + 1, capabilities=ANY, fullgraph=whole
+        )
         assert FormedVariant(made, form).attention(call())(q, k, v).equal(q + 1)
     assert [(each["mode"], each["fullgraph"]) for each in asked] == [("default", True), ("max-autotune", False)]
     assert not any(each["dynamic"] for each in asked)

@@ -27,7 +27,10 @@ class Clock:
         self.calls = 0
         self.asked: list[AttentionCall] = []
         self.base = Variant(
-            name=f"made_up_{id(self)}", load=self.load, capabilities=Capabilities(dtypes=("bfloat16",), minimum=(8, 0))
+            name=f"made_up_{id(self)}",
+            label="Made up",
+            load=self.load,
+            capabilities=Capabilities(dtypes=("bfloat16",), minimum=(8, 0)),
         )
         monkeypatch.setattr(time, "perf_counter", self.perf_counter)
 

@@ -226,6 +226,29 @@ def test_every_name_is_found_in_its_form() -> None:
     assert variants.find("flash_attn_2_compile_ma").form.compile_mode == "max-autotune"
 
 
+def test_every_name_has_a_short_label_of_its_own() -> None:
+    labels = [variants.label(name) for name in (*variants.NAMES, *(slowed.name for slowed in variants.CERTIFICATE))]
+    assert len(set(labels)) == len(labels)
+    assert not set(labels) & {*variants.NAMES, ""}
+    assert all(len(variant.label) <= 28 for variant in variants.REGISTRY)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("torch_native", "PyTorch default (SDPA)"),
+        ("flash_attn_3_compile_d", "FlashAttention-3, compiled"),
+        ("torch_cudnn_compile_ma", "cuDNN (SDPA), max-autotune"),
+        ("torch_cudnn_copy", "cuDNN (SDPA), with a layout copy"),
+        ("torch_cudnn_compile_d_plus_0_twin", "cuDNN (SDPA), compiled, slowed by 0% (twin)"),
+        ("torch_math_copy", "torch_math_copy"),  # there is no such form
+        ("mine", "mine"),
+    ],
+)
+def test_a_label_names_the_form(name: str, label: str) -> None:
+    assert variants.label(name) == label
+
+
 @pytest.mark.parametrize(
     ("names", "suffixes"),
     [

@@ -197,7 +197,7 @@ def test_on_a_gpu_another_kernel_is_an_error(kernels: dict[str, float], operatio
     del kernels[own]
     failed = found(FLASH, workload=workload, device=GPU)
     assert isinstance(failed, Failed)
-    assert (failed.status, failed.reason) == ("ERROR", "another kernel ran than flash stands for: cutlass_gemm")
+    assert (failed.status, failed.reason) == ("ERROR", "another kernel ran in place of flash: cutlass_gemm")
     assert failed.errors != {}
     assert isinstance(found(variant("any"), workload=workload, device=GPU), Checked)  # its name promises none
     assert isinstance(found(FLASH, workload=workload, device=ON_CPU), Checked)

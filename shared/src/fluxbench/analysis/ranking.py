@@ -22,6 +22,7 @@ from fluxbench.records.status import Status
 from fluxbench.stats import ordering, paired
 from fluxbench.stats.intervals import Estimate, Samples
 from fluxbench.stats.ordering import Level
+from fluxbench.stats.significance import Effect
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
@@ -61,6 +62,10 @@ class Ordering:
     def speedup(self, one: Record, other: Record) -> Estimate:
         """Return how many times as fast one variant is as another, with the 95% interval of their difference."""
         return ordering.speedup(self._levels[one.variant], self._levels[other.variant])
+
+    def difference(self, one: Record, other: Record) -> Effect:
+        """Return the logarithm of one variant's time over another's, with its standard error."""
+        return Effect(*ordering.difference(self._levels[one.variant], self._levels[other.variant]))
 
     def log(self, record: Record) -> float:
         """Return the logarithm of the time, or of the ratio, by which a variant is placed."""

@@ -178,8 +178,8 @@ def _collect(worker: subprocess.Popen[str], file: TextIO, collected: Collected, 
                 is_late = now >= deadline + collected.waited_s
                 if not is_late and now - latest < SILENCE_LIMIT_S:
                     continue
-                late = "the cell's time was up" if is_late else f"no sign of life for {SILENCE_LIMIT_S:.0f} s"
-                return position.exit(Status.TIMEOUT, f"{late}; the process was ended")
+                late = "the cell's time was up" if is_late else f"silent for {SILENCE_LIMIT_S:.0f} s"
+                return position.exit(Status.TIMEOUT, f"{late}; the process was killed")
             latest = now
             collected.add(event)
             position.update(event)

@@ -18,31 +18,31 @@ P = ParamSpec("P")
 # errno -> the rule that the named file breaks, and what to do. A number that is not here has the last of these.
 _DENIED = ("be readable and writable for you", "change its owner or mode, or name another place")
 _FULL = ("have free space on its disk", "free some and run it again")
-_TOO_MANY = ("be opened beside all other open files", "raise the limit with `ulimit -n`")
+_TOO_MANY = ("fit in the limit of open files", "raise the limit with `ulimit -n`")
 _NO_PROCESS = ("get memory and processes", "end other programs, or raise the limit with `ulimit -u`")
-_IN_THE_WAY = ("be free to be made or removed", "move away what is there and run it again")
+_IN_THE_WAY = ("be possible to create or remove", "move what is there and run it again")
 _REFUSALS = {
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
-    errno.EROFS: ("lie on a file system that can be written to", "mount it so, or name another place"),
+    errno.EROFS: ("be on a writable file system", "mount it writable, or name another place"),
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
-    errno.EFBIG: ("be allowed to become that large", "raise the limit with `ulimit -f`"),
+    errno.EFBIG: ("fit in the limit of file size", "raise the limit with `ulimit -f`"),
     errno.EMFILE: _TOO_MANY,
     errno.ENFILE: _TOO_MANY,
     errno.ENOMEM: _NO_PROCESS,
     errno.EAGAIN: _NO_PROCESS,
     errno.ENAMETOOLONG: ("have a shorter name", "Linux allows 255 bytes in a name and 4,095 in a path"),
     errno.E2BIG: ("start with shorter arguments and variables", "Linux allows 128 KiB for each"),
-    errno.ENOENT: ("be there", "run it again if it was removed meanwhile, else correct its name"),
-    errno.ENOTDIR: ("lie in a folder, not in a file", "move away the file that is in the folder's place"),
+    errno.ENOENT: ("exist", "run it again if it was just removed, or correct its name"),
+    errno.ENOTDIR: ("be in a folder, not in a file", "move away the file that is in the folder's place"),
     errno.EISDIR: ("be a file, not a folder", "move the folder away"),
     errno.EEXIST: _IN_THE_WAY,
     errno.ENOTEMPTY: _IN_THE_WAY,
-    errno.ELOOP: ("be reached without a circle of links", "mend the links"),
+    errno.ELOOP: ("not be part of a loop of links", "fix the links"),
     errno.EADDRINUSE: ("be a free address", "choose another port"),
 }
-_OTHER = ("be usable", "mend that and run it again")
+_OTHER = ("be usable", "fix that and run it again")
 _LONGEST_NAME = 200  # characters of a file's name that a sentence shows
 
 
@@ -53,12 +53,12 @@ class SetupError(Exception):
 def refusal(error: BaseException) -> str | None:
     """Return the sentence of a `SetupError`, or for what the system refuses: memory, or any `OSError` with a number.
 
-    None for every other error: nobody foresaw it.
+    None for every other error, which is unexpected.
     """
     if isinstance(error, SetupError):
         return str(error)
     if isinstance(error, MemoryError):
-        return "this process must get the memory that it asks for, got none; end other programs and run it again"
+        return "this process must get the memory that it requests, got none; end other programs and run it again"
     if not isinstance(error, OSError) or error.errno is None:
         return None
     rule, advice = _REFUSALS.get(error.errno, _OTHER)

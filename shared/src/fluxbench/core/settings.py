@@ -41,9 +41,7 @@ class Settings:
         """Read the settings. Raises `SetupError` where one names what does not exist."""
         root = Path(__file__).resolve().parents[4]
         if not (root / "environment" / "targets.toml").is_file():
-            raise SetupError(
-                f"fluxbench must be imported from its repository, got {root}; install it by `make setup` there"
-            )
+            raise SetupError(f"fluxbench must be imported from its repository, got {root}; run `make setup` there")
         if "\n" in str(root):  # scripts and .pth files of environments name it
             raise SetupError(f"the path of this clone must be one line, got {root}; move it to another folder")
         wheels = os.environ.get("FLUXBENCH_WHEELS")

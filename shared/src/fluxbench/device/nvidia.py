@@ -14,7 +14,7 @@ from fluxbench.device.model import Detected, Device
 
 _COMPUTE_MODES = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}  # nvmlComputeMode_t
 BUILD = "FLUXBENCH_BUILD"
-_NO_ANSWER = "an NVIDIA GPU is present but its driver does not answer: {}; what runs here runs on the CPU"
+_NO_ANSWER = "an NVIDIA GPU is present but its driver does not answer: {}; everything runs on the CPU"
 
 
 def find() -> Detected:

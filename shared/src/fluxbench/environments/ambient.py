@@ -64,7 +64,7 @@ def problem(python: str, packages: Iterable[str], locks: Locks, wheels: Path | N
         return unlocked
     names = not_offered(absent, wheels)
     return names and (
-        f"{names} must be installed for FLUXBENCH_PYTHON, or lie as a wheel in the folder that FLUXBENCH_WHEELS names"
+        f"{names} must be installed for FLUXBENCH_PYTHON, or be a wheel in the folder of FLUXBENCH_WHEELS"
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def problem(locks: Iterable[Path]) -> str | None:
-    """Return which package of the locks is missing, or which of its files is missing or was cut; None where none is."""
+    """Return which package of the locks is missing, or which file is missing or truncated; None where none is."""
     for lock in locks:
         for name in re.findall(r"(?m)^([\w.-]+)==", lock.read_text(encoding="utf-8")):
             try:
@@ -26,7 +26,7 @@ def problem(locks: Iterable[Path]) -> str | None:
                 path = Path(str(file.locate()))
                 is_whole = path.is_file() and file.size in (None, path.stat().st_size)
                 if not is_whole and path.suffix != ".pyc":  # which Python makes and drops
-                    return f"{path} of {name} is missing or was cut"
+                    return f"{path} of {name} is missing or truncated"
     return None
 
 
@@ -37,7 +37,7 @@ def _main(locks: list[str]) -> int:
     if not missing and (not spec or not spec.origin or Path(spec.origin).resolve().parent != here):
         missing = f"fluxbench is not that of {here}"
     if missing:
-        print(f"fluxbench: {sys.prefix} is not whole: {missing}", file=sys.stderr)
+        print(f"fluxbench: {sys.prefix} is damaged: {missing}", file=sys.stderr)
     return 1 if missing else 0
 
 

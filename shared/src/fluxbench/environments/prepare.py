@@ -87,7 +87,7 @@ def _problem(packages: tuple[str, ...], locked: Locks, settings: Settings) -> st
     library = (f"{name}=={version}" for name, version in locked.library_pins().items())
     absent = locks.not_offered(dict.fromkeys((*packages, *library)), settings.wheels)
     return absent and (
-        f"{absent} must lie as a wheel in the folder that FLUXBENCH_WHEELS names; gather it with `make wheelhouse`, or "
+        f"{absent} must be a wheel in the folder of FLUXBENCH_WHEELS; gather it with `make wheelhouse`, or "
         "name an interpreter that holds torch in FLUXBENCH_PYTHON"
     )
 

@@ -21,7 +21,7 @@ _ADVICE = (
     (r"no space left", "free some disk space and run it again"),
     (
         r"\bhash",
-        "the lock does not know this file: name a folder without it in UV_FIND_LINKS, or run `make lock`",
+        "this file is not in the lock: name a folder without it in UV_FIND_LINKS, or run `make lock`",
     ),
     (
         r"no usable wheels",
@@ -116,5 +116,5 @@ def _run(arguments: list[str], settings: Settings) -> None:
     environment = {**os.environ, **variables(settings)}
     done = subprocess.run([find(), *arguments], env=environment, capture_output=True, text=True)
     if done.returncode:
-        cause = explain(done.stderr) or f"it ended with exit code {done.returncode} and said nothing; run it again"
+        cause = explain(done.stderr) or f"it ended with exit code {done.returncode} and printed nothing; run it again"
         raise SetupError(f"uv could not build the measured environment: {cause}")

@@ -158,6 +158,6 @@ def _check_needs(document: Document, asked: set[str], cells: Mapping[str, Freshn
         missing = [need for need in code.needs if code.id in asked and need not in asked and not cells[need].result]
         if missing:
             raise SetupError(
-                f"cell {code.id} needs {', '.join(missing)}, of which there is no result here; "
+                f"cell {code.id} needs {', '.join(missing)}, which has no result here; "
                 f"run `fluxbench build {document.path}` first"
             )

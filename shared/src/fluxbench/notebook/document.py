@@ -35,11 +35,12 @@ class Document:
     config: DocumentConfig  # the frontmatter
     cells: tuple[CodeCell, ...]
     commented: tuple[CodeCell, ...] = ()
+    work_name: str = ".uvnote"  # as uvnote has it
 
     @property
     def work(self) -> Path:
-        """Where the notebook's scripts and results are kept, as uvnote has it."""
-        return self.path.parent / ".uvnote"
+        """Where the notebook's scripts and results are kept: beside it, as headers have paths relative to scripts."""
+        return self.path.parent / self.work_name
 
     @property
     def scripts(self) -> Path:
@@ -156,8 +157,8 @@ def _check_needs(code: CodeCell, name: str) -> None:
     for need in code.needs:
         if (other := by_variable.setdefault(input_variable(need), need)) != need:
             raise SetupError(
-                f"cell {code.id} of {name} must not need both {other!r} and {need!r}, whose folders uvnote gives in "
-                f"the one variable {input_variable(need)}; rename one of the two cells"
+                f"cell {code.id} of {name} must not need both {other!r} and {need!r}, because uvnote passes both "
+                f"folders in the one variable {input_variable(need)}; rename one of the two cells"
             )
 
 

@@ -29,7 +29,7 @@ from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
 
 _CELL_LIMIT_S = 1200.0
-_DISPLAY_BYTES = 2 * runner.KEPT_BYTES  # of markup that is kept; of more, the text is shown in its place
+_DISPLAY_BYTES = 1 << 22  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
 _HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
 _PROGRESS, _DISPLAY, _ABSENT = ".fluxbench-progress", ".fluxbench-display.html", ".fluxbench-absent"

@@ -207,9 +207,9 @@ def _retryable(result: Result) -> str | None:
     records = [record for record in result.records or () if record.status in _RETRYABLE]
     if records:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in records))
-        return f"what failed may pass the next time: {names}"
+        return f"its failures are retryable: {names}"
     reason = _without_records(result).reason
-    return f"what failed may pass the next time: {reason}" if reason else None
+    return f"its failures are retryable: {reason}" if reason else None
 
 
 def _without_records(result: Result) -> _WithoutRecords:

@@ -63,7 +63,7 @@ class GrowingPage:
         now = utc(datetime.now(UTC).isoformat(timespec="seconds"))
         text = (
             f"{self._measured(snapshot)} measured{left}. This page of {now} is not "
-            "finished, and loads itself again until it is."
+            "finished, and reloads itself until it is."
         )
         self._write(snapshot, text, _RELOAD_S)
 
@@ -141,7 +141,7 @@ class GrowingPage:
         try:
             yield
         except (SetupError, OSError, MemoryError) as error:
-            self._note(f"the page so far could not be drawn: {refusal(error) or error}")
+            self._note(f"the unfinished page could not be drawn: {refusal(error) or error}")
 
 
 def _minutes(seconds: float) -> str:

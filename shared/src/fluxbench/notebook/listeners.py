@@ -150,7 +150,7 @@ class Bar(Lines):
 def _brief(reasons: Sequence[str]) -> str:
     """Return the first reasons of a cell in one line; `fluxbench status` has them all."""
     more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return ("; ".join(reasons[:3]) or "it was asked for") + more
+    return ("; ".join(reasons[:3]) or "requested") + more
 
 
 def _outcome(duration_s: float | None, failure: str | None) -> str:

@@ -33,7 +33,7 @@ def of(
     asked = [code for code in document.cells if code.id not in failures and (only is None or code.id in only)]
     for code in asked:
         if not cells[code.id].holds and all(cells[need].holds for need in code.needs):
-            yield f"cell {code.id} was run and its result does not hold: {'; '.join(cells[code.id].reasons)}"
+            yield f"cell {code.id} was run, but its result is already stale: {'; '.join(cells[code.id].reasons)}"
     not_passed: dict[str, list[str]] = {}  # by reason
     for code in asked:
         if document.is_measuring(code):

@@ -108,7 +108,7 @@ def _prepare(variables: Mapping[str, str]) -> None:
 def _import() -> None:
     """Import what cells use, as far as it is there."""
     with contextlib.suppress(ImportError):
-        from fluxbench.report import figures, headline, tables, trial_runs  # noqa: F401
+        from fluxbench.report import figures, tables, verdict  # noqa: F401
 
         for name in figures.names():
             figures.find(name)

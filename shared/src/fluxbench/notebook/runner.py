@@ -25,7 +25,7 @@ from fluxbench.notebook import orphans, supervisor
 KEPT_BYTES = 256 << 10  # of the beginning, and as much of the end, of each stream
 _TICK_S = 0.2
 _DRAIN_S = 1.0  # seconds to read on after the supervisor ended
-LOST = "its supervisor was ended before it"
+LOST = "its supervisor ended first"
 _GRACE_S = supervisor.KILL_LIMIT_S + 2.0  # seconds that the supervisor has to kill what it watches
 
 
@@ -67,7 +67,7 @@ class Kept:
         """Return what was kept; bytes that are not UTF-8 become replacement characters."""
         if not self._dropped:
             return (bytes(self._head) + b"".join(self._tail)).decode("utf-8", "replace")
-        note = f"\n[... {self._dropped / 1e6:,.1f} MB of output are left out here ...]\n"
+        note = f"\n[... {self._dropped / 1e6:,.1f} MB of output are omitted here ...]\n"
         return self._head.decode("utf-8", "replace") + note + b"".join(self._tail).decode("utf-8", "replace")
 
 

@@ -245,7 +245,7 @@ class Schedule:
             drawing, began = self._drawing
             self._drawing = None
             self._stops_drawing.clear()
-            self.spans.append(Span(cell="(page so far)", measures=False, begin_s=began, end_s=time.monotonic()))
+            self.spans.append(Span(cell="(unfinished page)", measures=False, begin_s=began, end_s=time.monotonic()))
             error = drawing.exception()
             if error and not isinstance(error, _StoppedError):
                 raise error

@@ -147,4 +147,4 @@ def _flags(marks: Sequence[str], processes: int) -> Iterator[Flag]:
                 yield Flag(kind=kind, regime=regime, value=None if value is None else float(value), detail=detail)
                 break
         else:
-            raise RecordError(f"a mark of schema 1 must be a known sentence, got {mark!r}")
+            raise RecordError(f"a flag of schema 1 must be a known sentence, got {mark!r}")

@@ -13,6 +13,7 @@ from typing import Protocol
 
 _WIDTH = 110  # characters of a line of prose in a terminal
 _RULE = 44  # characters of the rule below the last column, at most
+_NOTES = "How to read this table"
 _WIDE = 44  # characters of a cell from which on its lines are broken in a page
 
 
@@ -59,6 +60,47 @@ class Verbatim:
 
 
 @dataclass(frozen=True)
+class Chart:
+    """A small chart within the text, with its caption; a terminal prints its numbers."""
+
+    svg: str  # of `report.figures.svg.render`: markup
+    words: str  # the numbers, a line each
+    caption: str
+
+    def text(self) -> str:
+        """Return the caption and the numbers."""
+        return f"{Paragraph(self.caption).text()}\n{textwrap.indent(self.words, '  ')}"
+
+    def html(self) -> str:
+        """Return a `<figure>`."""
+        return f'<figure class="chart">{self.svg}<figcaption>{html.escape(self.caption)}</figcaption></figure>'
+
+
+@dataclass(frozen=True)
+class Code:
+    """Lines to copy, below what they are: "PyTorch: FlashAttention-3"."""
+
+    lines: str
+    label: str
+
+    def text(self) -> str:
+        """Return the label and indented lines."""
+        return f"{self.label}:\n{textwrap.indent(self.lines, '    ')}"
+
+    def html(self) -> str:
+        """Return a `<pre>` below a button, which `assets/copy.js` shows and answers."""
+        label = html.escape(self.label)
+        return "\n".join([
+            f'<div class="lines" role="group" aria-label="{label}">',
+            f'<div class="head"><span>{label}</span>',
+            '<span role="status"></span>',
+            f'<button type="button" class="copy" hidden aria-label="Copy {label}">Copy</button></div>',
+            f'<pre tabindex="0"><code>{html.escape(self.lines)}</code></pre>',
+            "</div>",
+        ])  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Facts:
     """Names and values."""
 
@@ -82,14 +124,15 @@ class Facts:
 
 @dataclass(frozen=True)
 class Bullets:
-    """A titled list; each item may name what it is said of."""
+    """A list, titled where the title is not empty; each item may name what it is said of."""
 
     title: str
     items: Sequence[tuple[str, str]]  # what, and of which variants; the second may be empty
+    links: Sequence[tuple[str, str]] = ()  # none, or for each item the id of what a page shows of it, and its words
 
     def text(self) -> str:
-        """Return indented lines."""
-        lines = [self.title]
+        """Return indented lines, without links."""
+        lines = [self.title] if self.title else []
         for what, of in self.items:
             lines += textwrap.wrap(what, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
             lines += textwrap.wrap(
@@ -100,10 +143,12 @@ class Bullets:
     def html(self) -> str:
         """Return a `<p>` and a `<ul>`."""
         items = []
-        for what, of in self.items:
+        links = [f' <a href="#{html.escape(to)}">{html.escape(words)}</a>' for to, words in self.links]
+        for (what, of), link in zip(self.items, links or [""] * len(self.items), strict=True):
             whom = f' <span class="of">{html.escape(of)}</span>' if of else ""
-            items.append(f"<li>{html.escape(what)}{whom}</li>")
-        return "\n".join([f"<p>{html.escape(self.title)}</p>", "<ul>", *items, "</ul>"])
+            items.append(f"<li>{html.escape(what)}{link}{whom}</li>")
+        title = [f"<p>{html.escape(self.title)}</p>"] if self.title else []
+        return "\n".join([*title, "<ul>", *items, "</ul>"])
 
 
 @dataclass(frozen=True)
@@ -115,11 +160,32 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Name:
+    """A cell that names a variant: for people in a page, with the id beside it; the id alone in a terminal."""
+
+    label: str
+    id: str
+
+    def text(self) -> str:
+        """Return the id."""
+        return self.id
+
+    def html(self) -> str:
+        """Return both; the id alone where it is the label."""
+        code = f'<code class="id">{html.escape(self.id)}</code>'
+        return code if self.label == self.id else f'<span class="who">{html.escape(self.label)}</span> {code}'
+
+
+@dataclass(frozen=True)
 class Row:
     """One row; `failed` rows stand out in a page."""
 
-    cells: tuple[str, ...]
+    cells: tuple[str | Name, ...]
     failed: bool = False
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the cells for a terminal."""
+        return tuple(cell.text() if isinstance(cell, Name) else cell for cell in self.cells)
 
 
 @dataclass(frozen=True)
@@ -144,7 +210,7 @@ class Table:
         heads = [column.head.split("\n") for column in self.columns]
         height = max(map(len, heads))
         head = [tuple(line) for line in zip(*([""] * (height - len(lines)) + lines for lines in heads), strict=True)]
-        cells = [*head, *(row.cells for row in self.rows if isinstance(row, Row))]
+        cells = [*head, *(row.texts() for row in self.rows if isinstance(row, Row))]
         widths = [max(len(row[index]) for row in cells) for index in range(len(self.columns))]
 
         def line(row: Sequence[str]) -> str:
@@ -155,13 +221,13 @@ class Table:
             return "  ".join(aligned).rstrip()
 
         rule = "  ".join("─" * width for width in [*widths[:-1], min(widths[-1], _RULE)])
-        body = [row.words if isinstance(row, Heading) else line(row.cells) for row in self.rows]
+        body = [row.words if isinstance(row, Heading) else line(row.texts()) for row in self.rows]
         above = [Paragraph(self.caption).text()] if self.caption else []
         grid = "\n".join([*above, *map(line, head), rule, *body])
         return "\n\n".join([grid, *(Paragraph(note).text() for note in self.notes)])
 
     def html(self) -> str:
-        """Return a `<table>` that scrolls inside itself, with the notes below it."""
+        """Return a `<table>` that scrolls inside itself, below it the first note, and a fold with the others."""
         right = " ".join(f"n{number}" for number, column in enumerate(self.columns, start=1) if not column.left)
         label = html.escape(self.caption or self.columns[0].head.replace("\n", " ") or "table")
         parts = [
@@ -176,9 +242,27 @@ class Table:
             "</tbody>",
             "</table>",
             "</div>",
-            *(Paragraph(note).html() for note in self.notes),
+            *(Paragraph(note).html() for note in self.notes[:1]),
+            Fold(_NOTES, [Paragraph(note) for note in self.notes[1:]]).html() if len(self.notes) > 1 else "",
         ]
         return "\n".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Blocks that a page shows once their title is opened; a terminal prints them below it."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    def text(self) -> str:
+        """Return the title and the blocks' texts, an empty line between them."""
+        return "\n\n".join([self.title, *(block.text() for block in self.blocks)])
+
+    def html(self) -> str:
+        """Return a `<details>`, closed."""
+        parts = [f"<summary>{html.escape(self.title)}</summary>", *(block.html() for block in self.blocks)]
+        return "\n".join(['<details class="fold">', *parts, "</details>"])
 
 
 def _heading(row: Heading, columns: int) -> str:
@@ -188,9 +272,10 @@ def _heading(row: Heading, columns: int) -> str:
 
 def _row(row: Row) -> str:
     cells = []
-    for index, text in enumerate(row.cells):
-        wide = ' class="wide"' if len(text) > _WIDE else ""
+    for index, cell in enumerate(row.cells):
+        wide = ' class="wide"' if isinstance(cell, str) and len(cell) > _WIDE else ""
         tag, scope = ("td", "") if index else ("th", ' scope="row"')
-        cells.append(f"<{tag}{scope}{wide}>{html.escape(text.strip())}</{tag}>")
+        content = cell.html() if isinstance(cell, Name) else html.escape(cell.strip())
+        cells.append(f"<{tag}{scope}{wide}>{content}</{tag}>")
     opening = '<tr class="failed">' if row.failed else "<tr>"
     return f"{opening}{''.join(cells)}</tr>"

@@ -87,7 +87,7 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 
 def _legend(*, normalized: bool, sustained: bool) -> str:
-    single = ", of single calls from rest" * sustained
+    single = ", of burst calls" * sustained
     parts = [f"before, after: ms, mean of the processes' medians{single}"]
     if normalized:
         parts += ["time: after / before", "normalized: the same over the control kernel's"]

@@ -37,7 +37,7 @@ def summary(comparison: Comparison) -> list[str]:
     if comparison.mixtures and comparison.compared:
         phrases = {cell: [_mixed(mixture)] for cell, mixture in comparison.mixtures.items()}
         mixtures = "; ".join(_by_cells(phrases, comparison))
-        sentences.append(f"A time depends on what runs between its samples, and that changed: {mixtures}.")
+        sentences.append(f"What runs between the samples affects a time, and it changed: {mixtures}.")
     kinds = Counter(row.judged.verdict if row.judged else "not compared" for row in rows)
     counts = [f"{kinds[kind]} {kind}" for kind in (*Verdict, "not compared") if kinds[kind]]
     if comparison.compared:
@@ -105,10 +105,10 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         yield f"These changed, {how}: {_named(comparison, [(row, row.judged) for row in beyond])}."
     if without:
         named = _named(comparison, [(row, row.judged) for row in without])
-        yield f"These changed, with no control kernel beside them: {named}."
+        yield f"These changed, and have no control kernel to compare with: {named}."
     if not beyond and not without:
         what = "the device" if device and device.significant else "noise"
-        nothing = "In calls from rest nothing" if comparison.sustained_only else "Nothing"
+        nothing = "In burst nothing" if comparison.sustained_only else "Nothing"
         yield f"{nothing} changed beyond {what}: {_detectable(comparison.compared)}."
     for verdict in (Verdict.SLOWER, Verdict.FASTER):
         rows = [(r, r.sustained) for r in comparison.sustained_only if r.sustained and r.sustained.verdict is verdict]
@@ -121,7 +121,7 @@ def _outlying(one: OutlyingProcess) -> str:
     how = "slower" if share > 0 else "faster"
     return (
         f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how} than the others of its side, so "
-        "its time is left out: measure it again."
+        "its time is excluded: measure it again."
     )
 
 

@@ -24,7 +24,7 @@ _WORDS = {
     FlagKind.NO_TELEMETRY: "clock, power and temperature are unknown: the driver does not report them",
     FlagKind.NO_ENERGY: "energy is unknown: the driver counts none, or too coarsely",
     FlagKind.SHARED_DEVICE: "another process used the device: {detail}",
-    FlagKind.FASTER_THAN_ROOFLINE: "{value} is faster than the device can be",
+    FlagKind.FASTER_THAN_ROOFLINE: "{value} is faster than the roofline",
     FlagKind.WORKS_ASIDE: "the kernel works outside of its calls, by {value} of their time",
     FlagKind.SKIPS_WORK: "the kernel skips work: on repeated inputs it takes {value} of the time on new ones",
 }  # fmt: skip

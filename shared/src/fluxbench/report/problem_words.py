@@ -41,7 +41,7 @@ _WORDS = {
         "its budget must be that of the other exact kernels there, {expected:.3g}, got {got:.3g} in output {output}"
     ),
     Kind.OVER_BUDGET: "PASSED must be within its budget of {budget:g}, got {got} in output {output}",
-    Kind.OVER_SHARE: "PASSED must be within what a {part} may err, got {got:.4g} times that in output {output}",
+    Kind.OVER_SHARE: "PASSED must be within the budget of a {part}, got {got:.4g} times that in output {output}",
     Kind.ERRORS: "errors of output {output}: {rule}",
     Kind.RANGE: "{regime}: {what} within {least:g} to {most:g} ms, got {got:g}",
     Kind.ROOFLINE: "{regime}: {arithmetic}",
@@ -49,7 +49,7 @@ _WORDS = {
     Kind.SHORT_SAMPLE: "{regime}: no sample can be {got:.4g} ms: {why}",
     Kind.COPIED: "{regime}: processes must have samples of their own, got the same in processes {one} and {other}",
     Kind.RANKED: (
-        "{regime}: fewer than half of a process's samples can be left out after the warm-up, got more in process "
+        "{regime}: fewer than half of a process's samples can be discarded after the warm-up, got more in process "
         "{process}"
     ),
     Kind.REFERENCE: "{regime}: its reference must be that of its samples, {expected}, got {got}",

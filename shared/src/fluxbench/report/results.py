@@ -27,7 +27,7 @@ from fluxbench.report.probes import Probes
 
 RECORDS, EARLIER, REST = OUTPUTS = ("results.jsonl", "earlier.jsonl", "results.json")
 RATES, CAPABILITIES, DEVICE, TRIALS = "rates.json", "*.capabilities.json", "device.json", "trials.json"
-_RATES_OF_SCHEMA_1 = "ceilings.json"
+RATES_OF_SCHEMA_1 = "ceilings.json"
 _kept: dict[Path, Results] = {}  # of the folder that was kept last
 
 
@@ -116,7 +116,7 @@ def gather(folders: Sequence[Path], *, study: str = "", device: Device | None = 
                 outcomes |= probes.read(path)
             except (OSError, RecordError) as error:
                 problems.append(f"{path.name} cannot be read, so what was tried is missing here: {error}.")
-        for path in (folder / RATES, folder / _RATES_OF_SCHEMA_1):
+        for path in (folder / RATES, folder / RATES_OF_SCHEMA_1):
             try:
                 rates |= files.read_json(path, dict[str, Any], "the device's own rates")
             except FileNotFoundError:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Annotated
+
+import msgspec
 
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.verification import cell
@@ -23,6 +26,12 @@ Check = Callable[[Sequence[Cell], Sequence[Cell]], Sequence[Problem]]  # such as
 _NAMED = 3  # lines of one file whose faults are named before the rest is counted
 
 
+class _Summary(msgspec.Struct, frozen=True):
+    """What of `summary.json` is shown."""
+
+    verdict: Annotated[str, msgspec.Meta(max_length=600)] = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Notebook:
     """What one notebook left in a target's folder; paths are relative to `reports/`."""
@@ -34,6 +43,7 @@ class Notebook:
     files: tuple[str, ...]  # of records
     tables: tuple[str, ...]  # CSV
     problems: tuple[str, ...]
+    verdict: str = ""  # of its own summary, where it has one
 
     @cached_property
     def groups(self) -> list[Group]:
@@ -101,7 +111,16 @@ def _notebook(home: Path, name: str, page: Path | None) -> Notebook:
         files=tuple(str(path.relative_to(reports)) for path in paths),
         tables=tuple(str(path.relative_to(reports)) for path in sorted((home / name).glob("artifacts/*/*.csv"))),
         problems=tuple(problems),
+        verdict=_verdict(home / name / "summary.json"),
     )
+
+
+def _verdict(summary: Path) -> str:
+    """Return the verdict in a notebook's summary; empty where it has none that can be read."""
+    try:
+        return files.read_json(summary, _Summary, "a summary").verdict
+    except (OSError, RecordError):
+        return ""
 
 
 def _checked(target: Target, others: Sequence[Target], reports: Path, check: Check) -> Target:

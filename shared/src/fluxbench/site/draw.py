@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench import variants
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.core.errors import SetupError
 from fluxbench.site import compare, index
@@ -36,7 +35,7 @@ def draw(reports: Path, check: Check = verify) -> Site:
     if not reports.is_dir():
         raise SetupError(f"the reports must be a folder, got {reports}")
     targets = tuple(collect(reports, check))
-    _replace(reports, {"index.html": index.draw(targets, variants.notes()), "compare.html": compare.draw(targets)})
+    _replace(reports, {"index.html": index.draw(targets), "compare.html": compare.draw(targets)})
     return Site(index=reports / "index.html", targets=targets)
 
 

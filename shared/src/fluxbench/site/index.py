@@ -1,49 +1,49 @@
-"""Targets -> the page that people meet first: a card each, with the records' own headline and a small figure."""
+"""Targets -> the page that people meet first: a card each, with the verdict of each notebook."""
 
 from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
 from markupsafe import Markup
 
-from fluxbench.analysis.failures import passed
-from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime
+from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.groups import ranking_regime
 from fluxbench.records.schema import Record
-from fluxbench.report.headline import answer
-from fluxbench.report.sentences import shape
-from fluxbench.site import cards
+from fluxbench.report import verdict as words
+from fluxbench.report.figures.verdict import chart
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import page
 
-_SHAPES = 2  # of a notebook that have a headline of their own
-_SENTENCE = 1200  # characters of a headline: of many failures not each reason is named
+_SHAPES = 2  # of a notebook whose verdict is shown
+_SENTENCE = 1200  # characters of a problem
 _FACT = 200  # characters of a fact
 _TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
-    "Attention kernels on the shapes of FLUX.1 and its kin, measured on real devices. Each kernel is checked against a "
-    "float64 reference, then timed in fresh processes. Every number here is drawn from record files that anyone can "
-    "make again."
+    "Attention kernels at the shapes of FLUX.1, measured on real devices. Each kernel is checked against a float64 "
+    "reference, then timed in fresh processes."
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a card says of one group of records; `chart` is an inline SVG, empty where nothing is ranked."""
+    """What a card says of one group of records; `chart` is an inline SVG, empty where nothing is compared."""
 
-    paragraphs: Sequence[str]
+    sentence: str
     chart: Markup
     caption: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Headlines:
+class Verdicts:
     """What a card says of one notebook, and how many more shapes that has."""
 
     name: str
+    page: str | None
+    own: str  # its own sentence, where it has no records to be compared
     shapes: Sequence[Shape]
     more_shapes: int
 
@@ -53,20 +53,20 @@ class Card:
     """What the page shows of a target; paths are relative to `reports/`."""
 
     name: str
+    title: str  # the device
     facts: Sequence[tuple[str, str]]  # none where there are no records
-    notebooks: Sequence[Headlines]
+    notebooks: Sequence[Verdicts]
     problems: Sequence[str]
-    pages: Sequence[tuple[str, str]]  # path and words
     compare: str  # the address of its rows in the comparison; empty where it has none
     files: Sequence[tuple[str, Sequence[str]]]  # what they are, and their paths
 
 
-def draw(targets: Sequence[Target], notes: Mapping[str, str]) -> str:
-    """Return the page; `notes` has by kernel what a reader must know of it."""
-    return page("index.html", title=_TITLE, about=_ABOUT, cards=[_card(target, notes) for target in targets])
+def draw(targets: Sequence[Target]) -> str:
+    """Return the page."""
+    return page("index.html", title=_TITLE, about=_ABOUT, cards=[_card(target) for target in targets])
 
 
-def _card(target: Target, notes: Mapping[str, str]) -> Card:
+def _card(target: Target) -> Card:
     measured_first = sorted(target.notebooks, key=lambda notebook: not notebook.records)
     files = (
         ("CSV", [path for notebook in target.notebooks for path in notebook.tables]),
@@ -74,10 +74,10 @@ def _card(target: Target, notes: Mapping[str, str]) -> Card:
     )
     return Card(
         name=target.name,
+        title=_shortened(device_name(target.records), _FACT) if target.records else target.name,
         facts=_facts(target.records) if target.records else (),
-        notebooks=[_headlines(notebook, target, notes) for notebook in target.notebooks if notebook.records],
+        notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
-        pages=[(notebook.page, f"{notebook.name} page") for notebook in measured_first if notebook.page],
         compare=f"compare.html#{urlencode({'target': target.name}, errors='replace')}" if target.records else "",
         files=[(words, paths) for words, paths in files if paths],
     )
@@ -88,8 +88,8 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     days = sorted({record.measured_at[:10] for record in records})
     watts = _distinct(record.fingerprint.get("power_limit_w") for record in records)
     software = [
-        f"{words} {versions}"
-        for package, words in (("torch", "torch"), ("cudnn", "cuDNN"), ("triton", "Triton"))
+        f"{name} {versions}"
+        for package, name in (("torch", "torch"), ("cudnn", "cuDNN"), ("triton", "Triton"))
         if (versions := _versions(records, package))
     ]
     statuses = Counter(record.status for record in records)
@@ -104,35 +104,19 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
     return [(term, words) for term, words in facts if words]
 
 
-def _headlines(notebook: Notebook, target: Target, notes: Mapping[str, str]) -> Headlines:
+def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
     shapes = []
     for group in notebook.groups[:_SHAPES]:
-        paragraphs = answer(group.records, device_name(group.records), notes)
-        shapes.append(
-            Shape(
-                paragraphs=[_shortened(paragraph) for paragraph in paragraphs],
-                chart=Markup(cards.chart(group, f"{target.name}/{notebook.name}/{group.name}")),
-                caption=_caption(group),
-            )
-        )
-    return Headlines(name=notebook.name, shapes=shapes, more_shapes=len(notebook.groups) - len(shapes))
-
-
-def _caption(group: Group) -> str:
-    drawn = cards.fastest(group)
-    more = len({record.variant for record in passed(group)}) - len(drawn)
-    rest = f" {more:,} more variants passed." if more > 0 else ""
-    launch_bound = [record.variant for record in cards.in_order(group) if is_launch_bound(record)]
-    last = (
-        f" Launch-bound (h), the host was barely ahead of the device in one process or more, so they come last or are "
-        f"left out: {', '.join(launch_bound)}."
-        if launch_bound
-        else ""
-    )
-    classes = ", exact and quantized" if any(record.precision_class == "quantized" for record in drawn) else ""
-    return (
-        f"The fastest kernels{classes}, each in the simplest form that none of its other ranked forms beats, and the "
-        f"reference, at {shape(group)}.{last}{rest}"
+        verdict = analysis.of(group)
+        drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if len(verdict.shown) > 1 else ""
+        caption = words.caption(verdict, device_name(group.records)) if drawn else ""
+        shapes.append(Shape(sentence=words.sentence(verdict), chart=Markup(drawn), caption=caption))
+    return Verdicts(
+        name=notebook.name,
+        page=notebook.page,
+        own="" if shapes else notebook.verdict,
+        shapes=shapes,
+        more_shapes=len(notebook.groups) - len(shapes),
     )
 
 

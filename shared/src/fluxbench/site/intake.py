@@ -60,7 +60,7 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     """
     paths = _files(path)
     if not paths:
-        raise SetupError(f"{path} must hold records, *.jsonl, by itself or in artifacts/ or records/; there are none")
+        raise SetupError(f"{path} must hold records (*.jsonl), directly or in artifacts/ or records/, got none")
     cells, problems = _read(path, paths)
     records = [record for of_file in cells for record in of_file.records]
     found = verify(cells, _published(reports))

@@ -16,7 +16,7 @@ from statistics import median
 
 import numpy as np
 
-from fluxbench.stats.intervals import CONFIDENCE, Samples
+from fluxbench.stats.intervals import CONFIDENCE, Estimate, Samples
 from fluxbench.stats.student import chance, critical
 
 LEVEL = 0.05  # the chance of any false positive in a family
@@ -154,9 +154,9 @@ def judge(variants: Sequence[VariantEffects], *, least: float = 0.0) -> list[lis
     return [_judged(one, called=chances.get(id(one), 2.0) <= limit, level=level, least=least) for one in variants]
 
 
-def holm(chances: Sequence[float]) -> int:
-    """Return how many of these p-values, the smallest, are significant at `LEVEL` by Holm's procedure."""
-    steps = (p <= LEVEL / (len(chances) - rank) for rank, p in enumerate(sorted(chances)))
+def holm(chances: Sequence[float], level: float = LEVEL) -> int:
+    """Return how many of these p-values, the smallest, are significant at a level by Holm's procedure."""
+    steps = (p <= level / (len(chances) - rank) for rank, p in enumerate(sorted(chances)))
     return next((rank for rank, passes in enumerate(steps) if not passes), len(chances))
 
 
@@ -165,6 +165,19 @@ def chance_of(one: Effect) -> float:
     if not one.log_ratio or not one.df:
         return 1.0
     return chance(one.log_ratio / one.se if one.se else math.inf, max(1, min(math.floor(one.df), _MANY)))
+
+
+def chance_over(one: Effect, least: float) -> float:
+    """Return the one-sided p-value of an effect being over `least`, a logarithm: small where it is; 1/2 if unknown."""
+    beyond = one.log_ratio - least
+    two_sided = chance_of(Effect(beyond, one.se, one.df))
+    return two_sided / 2 if beyond > 0 else 1 - two_sided / 2
+
+
+def estimate(one: Effect) -> Estimate:
+    """Return the ratio of an effect with its own 95% interval, uncorrected; from 0 to infinity if that is unknown."""
+    half = critical(1 - CONFIDENCE, one.df) * one.se if one.df and one.se else one.se
+    return Estimate(_exp(one.log_ratio), math.exp(one.log_ratio - half), _exp(one.log_ratio + half))
 
 
 def _chance_of_variant(one: VariantEffects) -> float:

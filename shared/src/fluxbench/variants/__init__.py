@@ -38,11 +38,25 @@ CERTIFICATE: tuple[Variant, ...] = tuple(
     if base.name + of_base.suffix in _SLOWED
     for form in slowed.of(FormedVariant(base, of_base))
 )
+_LABELS = {
+    variant.name + form.suffix: variant.label + form.label
+    for variant in (*REGISTRY, *CERTIFICATE)
+    for form in variant.forms
+}
 
 
 def notes() -> dict[str, str]:
     """Return what a reader must know of a variant, by its name without a form, where there is something."""
     return {variant.name: variant.note for variant in REGISTRY if variant.note}
+
+
+def label(name: str) -> str:
+    """Return the name for people of a variant in its form; an unknown name is returned as it is.
+
+    >>> label("flash_attn_3_compile_d"), label("mine")
+    ('FlashAttention-3, compiled', 'mine')
+    """
+    return _LABELS.get(name, name)
 
 
 def find(name: str) -> FormedVariant:

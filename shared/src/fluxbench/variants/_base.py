@@ -61,6 +61,7 @@ class Variant:
     """
 
     name: str
+    label: str  # its name for people, as pages show it
     load: Callable[[AttentionCall], Attention]
     capabilities: Capabilities
     refuses: Callable[[Device, AttentionCall], str | None] = lambda device, call: None

@@ -173,6 +173,7 @@ def _capabilities(minimum: tuple[int, int], computes_in: tuple[str, ...] = ()) -
 
 VARIANT = _base.Variant(
     name="cudnn_frontend",
+    label="cuDNN Frontend",
     load=load,
     capabilities=_capabilities((8, 0)),
     refuses=refuses,
@@ -183,6 +184,7 @@ VARIANT = _base.Variant(
 )
 FLOAT8 = _base.Variant(
     name="cudnn_frontend_fp8",
+    label="cuDNN Frontend float8",
     load=load_float8,
     capabilities=_capabilities((9, 0), computes_in=("float8_e4m3fn",)),
     refuses=refuses_float8,

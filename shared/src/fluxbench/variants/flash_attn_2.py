@@ -27,6 +27,7 @@ def load(call: AttentionCall) -> Attention:
 
 VARIANT = _base.Variant(
     name="flash_attn_2",
+    label="FlashAttention-2",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

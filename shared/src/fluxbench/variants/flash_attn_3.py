@@ -86,6 +86,7 @@ def _load_varlen(call: AttentionCall) -> Attention:
 NOTE = "by fa3-fwd, a third party's rebuild, where flash_attn_interface is not installed"
 VARIANT = _base.Variant(
     name="flash_attn_3",
+    label="FlashAttention-3",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16",),
@@ -104,6 +105,7 @@ VARIANT = _base.Variant(
 )
 FLOAT8 = _base.Variant(
     name="flash_attn_3_fp8",
+    label="FlashAttention-3 float8",
     load=load_float8,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16",),

@@ -29,6 +29,7 @@ def load(call: AttentionCall) -> Attention:
 
 VARIANT = _base.Variant(
     name="flash_attn_4",
+    label="FlashAttention-4",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),  # head_dim 192 on compute capability 9.x alone

@@ -59,6 +59,7 @@ _CAPABILITIES = _base.Capabilities(
 )
 VARIANT = _base.Variant(
     name="flex",
+    label="FlexAttention",
     load=lambda call: load(call, compiled=True),
     capabilities=_CAPABILITIES,
     refuses=refuses,
@@ -69,6 +70,7 @@ VARIANT = _base.Variant(
 )
 UNFUSED = _base.Variant(
     name="flex_eager",
+    label="FlexAttention (not compiled)",
     load=lambda call: load(call, compiled=False),
     capabilities=_CAPABILITIES,
     refuses=refuses,

@@ -29,6 +29,7 @@ def load(call: AttentionCall) -> Attention:
 
 VARIANT = _base.Variant(
     name="flex_flash",
+    label="FlexAttention (FA4 kernel)",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

@@ -20,13 +20,14 @@ class Form:
 
     name: str
     suffix: str
+    label: str  # what it adds to the name for people
     compile_mode: str | None = None  # of torch.compile; None where the form is not compiled
 
 
-EAGER = Form("eager", "")
-COPY = Form("copy", "_copy")
-COMPILE_DEFAULT = Form("compile_d", "_compile_d", "default")
-COMPILE_MAX_AUTOTUNE = Form("compile_ma", "_compile_ma", "max-autotune")
+EAGER = Form("eager", "", "")
+COPY = Form("copy", "_copy", ", with a layout copy")
+COMPILE_DEFAULT = Form("compile_d", "_compile_d", ", compiled", "default")
+COMPILE_MAX_AUTOTUNE = Form("compile_ma", "_compile_ma", ", max-autotune", "max-autotune")
 COMPILED = (EAGER, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
 EVERY_FORM = (EAGER, COPY, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
 

@@ -63,6 +63,7 @@ def _flash_attn_can(*majors: int) -> _base.Capabilities:
 
 VARIANT = _base.Variant(
     name="hf_flash_attn2",
+    label="FlashAttention-2 (HF hub)",
     load=lambda call: load_flash_attn(call, FLASH_ATTN_2),
     capabilities=_flash_attn_can(),
     kernel_pattern=r"\bflash::flash_fwd",  # torch's own has another namespace, pytorch_flash
@@ -73,6 +74,7 @@ VARIANT = _base.Variant(
 )
 FLASH_3 = _base.Variant(
     name="hf_flash_attn3",
+    label="FlashAttention-3 (HF hub)",
     load=lambda call: load_flash_attn(call, FLASH_ATTN_3),
     capabilities=_flash_attn_can(8, 9),
     kernel_pattern=r"FlashAttnFwdSm",
@@ -83,6 +85,7 @@ FLASH_3 = _base.Variant(
 )
 SAGE_ATTENTION = _base.Variant(
     name="hf_sage",
+    label="SageAttention (HF hub)",
     load=load_sage,
     capabilities=_base.Capabilities(
         dtypes=_DTYPES,

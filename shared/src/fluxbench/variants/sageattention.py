@@ -104,6 +104,7 @@ _SMOOTHING = "MeanOps|CUDAFunctor_add"  # torch's kernels for k less its mean
 # ones, 0.0396 and 0.0030. The Triton kernels of 1.0.6 in Triton's interpreter give 0.0130 on 256 normal tokens.
 VARIANT = _base.Variant(
     name="sage_int8_fp16_triton",
+    label="SageAttention int8 (Triton)",
     load=load_triton,
     capabilities=_capabilities(varlen=_base.YES),
     refuses=refuses_triton,
@@ -116,6 +117,7 @@ VARIANT = _base.Variant(
 )
 CUDA = _base.Variant(
     name="sage_int8_fp16_cuda",
+    label="SageAttention int8 (CUDA)",
     load=lambda call: load(call, ("sageattn_qk_int8_pv_fp16_cuda",), _BUILT),
     capabilities=_capabilities(),
     refuses=refuses_cuda,
@@ -128,6 +130,7 @@ CUDA = _base.Variant(
 )
 SM90 = _base.Variant(
     name="sage_int8_fp8_sm90",
+    label="SageAttention int8+float8",
     load=lambda call: load(call, ("sageattn_qk_int8_pv_fp8_cuda_sm90",), _BUILT),
     capabilities=_capabilities(minimum=(9, 0), majors=(9,)),
     refuses=refuses,

@@ -35,6 +35,7 @@ def of(formed: FormedVariant) -> tuple[Variant, ...]:
         dataclasses.replace(
             base,
             name=f"{name}_{form}",
+            label=f"{base.label}{formed.form.label}, slowed by {percent:g}%{' (twin)' * form.endswith('_twin')}",
             load=_slower(name, formed.attention, percent),
             capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the spin follows the forward pass alone
             forms=(EAGER,),

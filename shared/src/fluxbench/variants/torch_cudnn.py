@@ -8,6 +8,7 @@ from fluxbench.variants import _base, forms
 
 VARIANT = _base.Variant(
     name="torch_cudnn",
+    label="cuDNN (SDPA)",
     load=lambda call: _base.sdpa("CUDNN_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

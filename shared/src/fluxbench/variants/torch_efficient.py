@@ -8,6 +8,7 @@ from fluxbench.variants import _base, forms
 
 VARIANT = _base.Variant(
     name="torch_efficient",
+    label="Memory-efficient (SDPA)",
     load=lambda call: _base.sdpa("EFFICIENT_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16", "float32"),

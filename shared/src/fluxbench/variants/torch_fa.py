@@ -77,6 +77,7 @@ def _capabilities(*majors: int) -> _base.Capabilities:
 
 FA3 = _base.Variant(
     name="torch_fa3",
+    label="FlashAttention-3 (SDPA)",
     load=lambda call: load(call, "FA3", "flash-attn-3"),
     capabilities=_capabilities(9),
     kernel_pattern=r"FlashAttnFwdSm90",
@@ -84,6 +85,7 @@ FA3 = _base.Variant(
 )
 FA4 = _base.Variant(
     name="torch_fa4",
+    label="FlashAttention-4 (SDPA)",
     load=lambda call: load(call, "FA4", "flash-attn-4"),
     capabilities=_capabilities(9, 10),
     jit=True,

@@ -8,6 +8,7 @@ from fluxbench.variants import _base, forms
 
 VARIANT = _base.Variant(
     name="torch_flash",
+    label="FlashAttention-2 (SDPA)",
     load=lambda call: _base.sdpa("FLASH_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

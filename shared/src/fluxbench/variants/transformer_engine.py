@@ -156,6 +156,7 @@ _CAPABILITIES = _base.Capabilities(
 )
 FUSED = _base.Variant(
     name="te_fused",
+    label="Transformer Engine (cuDNN)",
     load=lambda call: load(call, "FUSED"),
     capabilities=_CAPABILITIES,
     refuses=refuses_fused,
@@ -169,6 +170,7 @@ FUSED = _base.Variant(
 )
 FLASH = _base.Variant(
     name="te_flash",
+    label="Transformer Engine (FA2)",
     load=lambda call: load(call, "FLASH"),
     capabilities=_CAPABILITIES,
     kernel_pattern=r"(?<!pytorch_)flash::flash_fwd",
@@ -180,6 +182,7 @@ FLASH = _base.Variant(
 _UNFUSED_KERNELS = r"(?i)softmax|gemm|nvjet|xmma"  # its softmax, or torch's at ragged lengths, and matrix products
 UNFUSED = _base.Variant(
     name="te_unfused",
+    label="Transformer Engine (unfused)",
     precision_class="rounded",
     load=lambda call: load(call, "UNFUSED"),
     capabilities=_CAPABILITIES,

@@ -26,6 +26,7 @@ def load(call: AttentionCall) -> Attention:
 
 VARIANT = _base.Variant(
     name="triton_flash",
+    label="Triton (fluxbench)",
     load=load,
     capabilities=_base.Capabilities(dtypes=("bfloat16", "float16"), head_dims=HEAD_DIMS, minimum=(8, 0), gqa=_base.YES),
     refuses=refuses,

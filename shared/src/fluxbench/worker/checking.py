@@ -156,4 +156,4 @@ def _fallback(variant: Variant, pattern: str | None, device: torch.device, kerne
         return None
     if any(re.search(pattern, kernel["name"]) for kernel in kernels):
         return None
-    return f"another kernel ran than {variant.name} stands for: {kernels[0]['name']}"
+    return f"another kernel ran in place of {variant.name}: {kernels[0]['name']}"

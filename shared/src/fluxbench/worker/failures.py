@@ -77,9 +77,9 @@ def _driver() -> str:
     try:
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(number))
     except OSError:
-        return f"driver {version[0]}, without its libcuda.so.1" if version else "no driver of NVIDIA"
+        return f"driver {version[0]}, without its libcuda.so.1" if version else "no NVIDIA driver"
     cuda = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
-    return f"driver {version[0] if version else 'unknown'}, which knows {cuda}"
+    return f"driver {version[0] if version else 'unknown'} which supports {cuda}"
 
 
 def first_sentence(error: BaseException) -> str:

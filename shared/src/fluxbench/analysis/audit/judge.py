@@ -56,6 +56,16 @@ class Audit:
         """Return the rows that are so."""
         return [row for row in self.rows if row.judgement is judgement]
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some figure cannot be right."""
+        return any(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in self.rows)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether some row could be judged."""
+        return any(row.judgement is not Judgement.UNDECIDABLE for row in self.rows)
+
     def missing(self) -> Mapping[str, int]:
         """Return why rows are not decidable, with how many, most first."""
         return dict(Counter(row.missing for row in self.of(Judgement.UNDECIDABLE)).most_common())
@@ -72,8 +82,8 @@ def audit(
     """Judge every row of a CSV; `docs/audit.md` has the columns.
 
     What a row does not state is `gpu`, or the device in a page's `records/device.json`; and not causal, unless `causal`
-    is set. `peak_tflops` is that of a card which is not known, in 16 bits. Raises `OSError`, `csv.Error`, and
-    `ValueError` with a sentence where the table is refused whole.
+    is set. `peak_tflops` is that of a card which is not known, in 16 bits. Raises `OSError`, and `ValueError` with a
+    sentence where the table is refused whole.
     """
     options = _options(gpu or _gpu_of_page(path), causal, peak_tflops)
     return _judged(path.name, table.of_csv(path, options), ours or Ours())

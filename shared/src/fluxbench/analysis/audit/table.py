@@ -122,9 +122,16 @@ class _Reader:
 def of_csv(path: Path, options: Options) -> list[Entry]:
     """Return the rows of a CSV.
 
-    Raises `OSError`, `csv.Error`, and `ValueError`, a sentence, where it is no text, has no header that is known, has a
+    Raises `OSError`, and `ValueError`, a sentence, where it is no text or no CSV, has no header that is known, has a
     formula or too many rows.
     """
+    try:
+        return _of_csv(path, options)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+
+
+def _of_csv(path: Path, options: Options) -> list[Entry]:
     text = read_regular(Path(os.path.realpath(path)), MOST_BYTES).decode("utf-8-sig")
     reader = csv.reader(io.StringIO(text, newline=""))
     header = next(reader, [])

@@ -29,7 +29,7 @@ def range_of(record: Record) -> Findings:
     for regime, timing in record.timings.items():
         for ms in (timing.median_ms, *timing.ci95_ms):
             if not least <= ms <= most:
-                yield finding(Kind.RANGE, regime=regime, what="times must lie", least=least, most=most, got=ms)
+                yield finding(Kind.RANGE, regime=regime, what="times must be", least=least, most=most, got=ms)
                 return
         for ratio in (timing.ratio, *timing.ratio_ci95):
             if not least / most <= ratio <= most / least:

@@ -82,7 +82,7 @@ def lacking(places: Iterable[Place]) -> Iterator[str]:
     for place in places:
         if not place.is_writable:
             yield (
-                f"{place.name} must lie in a folder that can be written to, got {place.path}; change its owner or "
+                f"{place.name} must be in a writable folder, got {place.path}; change its owner or "
                 f"mode, or {_ELSEWHERE}"
             )
         if place.free_bytes < place.needed_bytes:

@@ -31,7 +31,10 @@ def tools(device: Device, root: Path) -> Iterator[Tool]:
     """Yield uv, uvnote with all that is locked beside it, Python, a compiler and git, in this order."""
     yield _uv()
     if missing := installed.problem([root / "environment" / "locks" / "tools.txt"]):
-        yield Tool(name="uvnote", problem=f"what `make setup` installs must be whole, got: {missing}; run it again")
+        yield Tool(
+            name="uvnote",
+            problem=f"the files that `make setup` installs must be complete, got: {missing}; run it again",
+        )
     else:
         yield Tool(name="uvnote", version=metadata.version("uvnote"))
     yield Tool(name="Python", version=platform.python_version(), path=sys.executable)

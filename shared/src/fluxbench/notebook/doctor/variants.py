@@ -34,7 +34,7 @@ def unfit(device: Device, packages: Packages) -> str | None:
     versions = (version for name, version in packages.items() if version and name.startswith("nvidia-cublas"))
     cuda = next((version.split(".")[0] for version in versions), None)
     if cuda and device.cuda and int(cuda) > int(device.cuda.split(".")[0]):
-        return f"torch brings CUDA {cuda}, and the driver knows {device.cuda} at most; install a newer driver"
+        return f"torch brings CUDA {cuda}, and the driver supports {device.cuda} at most; install a newer driver"
     return None
 
 

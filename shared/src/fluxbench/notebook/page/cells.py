@@ -19,6 +19,7 @@ from fluxbench.notebook.freshness import Freshness, State
 from fluxbench.notebook.page import templates
 from fluxbench.notebook.schedule import Failure, NotRun, Pending
 from fluxbench.notebook.store import Result
+from fluxbench.report import picture
 
 _PICTURES = (".png", ".jpg", ".jpeg")
 
@@ -66,7 +67,7 @@ def draw(
         stdout=shown.run.stdout if shown else "",
         logs=logs,
         stderr=stderr,
-        figures=list(_figures(result, linked)) if result else [],
+        figures=list(_figures(result, linked, display=shown.display if shown else None)) if result else [],
         files=linked,
         facts=[*_facts(code, shown, failed=failed), *_origin(result, is_measuring=is_measuring)],
         script=links.script(code.id),
@@ -90,14 +91,14 @@ def _note(freshness: Freshness, failure: Failure | None, *, failed: bool) -> str
             if isinstance(failure, Result)
             else f"Not run: {failure.reason if isinstance(failure, NotRun) else '; '.join(freshness.reasons)}."
         )
-        return f"{why} What follows is {_last_good(result)}." if result else why
+        return f"{why} Below is {_last_good(result)}." if result else why
     if freshness.state is State.STALE and result:
-        return f"Not as this machine is now: {'; '.join(freshness.reasons)}. This is {_last_good(result)}."
+        return f"Stale on this machine: {'; '.join(freshness.reasons)}. This is {_last_good(result)}."
     return None
 
 
 def _to_come(result: Result | None) -> str:
-    return "This cell is still to run." + (f" What follows is {_last_good(result)}." if result else "")
+    return "This cell has not run yet." + (f" Below is {_last_good(result)}." if result else "")
 
 
 def _last_good(result: Result) -> str:
@@ -105,9 +106,14 @@ def _last_good(result: Result) -> str:
     return f"its last good result, of {utc(result.run.ran_at)}" + (f", with driver {driver}" if driver else "")
 
 
-def _figures(result: Result, linked: Iterable[tuple[str, str]]) -> Iterator[Markup]:
-    """Yield the pictures among a result's artifacts; those in SVG become part of the page, in its colours."""
+def _figures(result: Result, linked: Iterable[tuple[str, str]], *, display: str | None) -> Iterator[Markup]:
+    """Yield the pictures among a result's artifacts that its display does not hold with a caption.
+
+    Those in SVG become part of the page, in its colours.
+    """
     for href, name in linked:
+        if display and picture.marker(name) in display:
+            continue
         suffix = PurePosixPath(name).suffix
         content = ""
         if suffix == ".svg":
@@ -121,7 +127,7 @@ def _figures(result: Result, linked: Iterable[tuple[str, str]]) -> Iterator[Mark
 def _facts(code: CodeCell, shown: Result | None, *, failed: bool) -> Iterator[str]:
     if code.deps:
         yield f"deps: {', '.join(code.deps)}"
-    if shown:
+    if shown and shown.run.duration is not None:
         yield f"{shown.run.duration:.2f}s"
     if failed:
         yield "FAILED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,9 @@ from uvnote.parser import parse_frontmatter
 
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.page import templates
+
+_SUBSECTION = re.compile(r"(<h3\b[^>]*>.*?</h3>)(.*?)(?=<h[1-3]\b|\Z)", re.DOTALL)
+_NOTED = re.compile(r'<div class="cell (failed|stale|pending)')
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,8 @@ class Heading:
 def draw(document: Document, cells: Mapping[str, Markup]) -> Markup:
     """Return the prose with `cells` in the places of their code and the contents below the title.
 
-    A notebook's own markup is kept. Cells that are commented out are left out.
+    A notebook's own markup is kept. Cells that are commented out are left out. What stands below a heading of the third
+    level folds open.
     """
     _, content = parse_frontmatter(document.text)
     lines = content.splitlines()
@@ -43,9 +48,17 @@ def draw(document: Document, cells: Mapping[str, Markup]) -> Markup:
     above, title, below = prose.partition("</h1>")
     contents = _contents(list(_headings(converter.toc_tokens)))
     prose = f"{above}{title}{contents}{below}" if title else f"{contents}{prose}"
+    prose = _SUBSECTION.sub(lambda match: _folded(match, cells), prose)
     for cell_id, cell in cells.items():
         prose = prose.replace(_place(cell_id), cell, 1)
     return Markup(prose)
+
+
+def _folded(match: re.Match[str], cells: Mapping[str, Markup]) -> str:
+    """Return a part below a heading of the third level as a fold: closed unless one of its cells has a note."""
+    heading, below = match.groups()
+    noted = any(_place(cell_id) in below and _NOTED.match(str(cell).strip()) for cell_id, cell in cells.items())
+    return f'<details class="part"{" open" if noted else ""}><summary>{heading}</summary>{below}</details>\n'
 
 
 def _place(cell_id: str) -> str:

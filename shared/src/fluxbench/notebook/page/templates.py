@@ -25,7 +25,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of a notebook's page, the only one there."""
-    return _read(_SHARED / "theme.js", _OWN / "page.js")
+    return _read(_SHARED / "theme.js", _SHARED / "copy.js", _OWN / "page.js")
 
 
 def _read(*paths: Path) -> str:

@@ -50,7 +50,9 @@ def _rate_over_peak(values: Values) -> str:
     text = (
         f"faster than the card can be: {values['tflops']:,.4g} TFLOP/s, but its most is {values['most']:,.0f} TFLOP/s"
     )
-    return text + ("; possible if it was causal and counted as if not" if values["unless_causal"] else "")
+    return text + (
+        "; possible if it was causal and its operations were computed as not causal" if values["unless_causal"] else ""
+    )
 
 
 def _training(values: Values) -> str:

@@ -11,10 +11,13 @@ from matplotlib.transforms import ScaledTranslation, Transform
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.records.schema import Record
+from fluxbench.report.figures.layout import fitted, mark_at, write_at
 from fluxbench.report.figures.style import look_of
+from fluxbench.report.figures.svg import Layout, Strip
 
-_LABEL_GAP_PT = 12.5
-_LABELLED_PT = 270.0  # height of a plot whose curves are labelled at their ends, where that is enough for all
+_LABEL_GAP_PT = 12.0
+_KEY_LINE_PT = 14.0
+_LABELLED_PT = 250.0  # height of a plot whose curves are labelled at their ends, where that is enough for all
 _FINE = (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)
 _MIDDLE = (1, 1.5, 2, 3, 4, 5, 6, 8)
 COARSE = (1, 2, 5)
@@ -72,6 +75,19 @@ def label_ends(plot: Any, width_pt: float, height_pt: float, ends: list[tuple[Re
         plot.plot([1 + 15 / width_pt], y[1:], style.marker, transform=plot.transAxes, **style.mark_options(6))
         place = (1 + 22 / width_pt, y[1] - 0.34 * size_pt / height_pt)
         plot.text(*place, text, transform=plot.transAxes, fontsize=size_pt)
+
+
+def key(layout: Layout, ends: Sequence[tuple[Record, str]]) -> Strip:
+    """Return a strip of each curve's mark and text, highest curve first: on a phone, where its end has no room."""
+    lines = sorted(ends, key=lambda end: -timing_of(end[0]).median_ms)
+
+    def draw(figure: Any, top: float) -> None:
+        for index, (record, text) in enumerate(lines, start=1):
+            baseline = top + index * _KEY_LINE_PT
+            mark_at(figure, 10, baseline - 0.34 * layout.text_pt, record)
+            write_at(figure, 20, baseline, fitted(text, layout.width_pt - 22, layout.character_pt))
+
+    return Strip(len(lines) * _KEY_LINE_PT + 12, draw)
 
 
 def _spread(wanted_pt: Sequence[float], gap_pt: float, height_pt: float) -> list[float]:

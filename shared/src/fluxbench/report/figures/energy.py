@@ -7,20 +7,12 @@ from typing import Any
 from fluxbench.analysis.groups import Group, is_launch_bound
 from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
-from fluxbench.report.figures.rows import (
-    ROW_PT,
-    SCALE_PT,
-    TEXT_PT,
-    baseline_of,
-    mark_row,
-    row_axes,
-    scale_x,
-    write_name,
-)
-from fluxbench.report.figures.svg import WIDTH_PT, Strip
-from fluxbench.report.legend import launch_bound_note, named
+from fluxbench.report.figures.layout import Part, draw_groups, place, prose, ranked_records
+from fluxbench.report.figures.rows import SCALE_PT, far_words, mark_row, near, row_axes, row_layout, scale_x, write_row
+from fluxbench.report.figures.svg import NARROW, Layout, Strip
+from fluxbench.report.legend import label
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions
 
@@ -32,8 +24,17 @@ HEADER = (
 
 def draw(results: Results) -> Drawing | None:
     """Draw the energy in mJ of one sustained call of every variant, a part for each group."""
-    title = "Energy of a sustained call of each variant"
-    return draw_groups(results, name="energy", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
+    is_known = any(record.energy_mj for record in results.records)
+    return draw_groups(
+        results,
+        name="energy",
+        title="Energy of a sustained call of each variant",
+        header=HEADER,
+        caption="Further left takes less energy." if is_known else "The energy of a call is not known here.",
+        part_of=_part,
+        rows_of=_rows,
+        more="All forms",
+    )
 
 
 def _rows(group: Group) -> Rows:
@@ -45,32 +46,44 @@ def _rows(group: Group) -> Rows:
     return rows
 
 
-def _strips(group: Group) -> list[Strip]:
+def _part(group: Group) -> Part | None:
     records = ranked_records(group)
     if not records:
-        return []
-    heading = f"Energy of a call, sustained: {place(group)}"
+        return None
     known = sorted(
         (record for record in records if record.energy_mj),
         key=lambda record: (is_launch_bound(record), record.energy_mj or 0.0),
     )
     if not known:
-        return [prose("Not known: this device has no energy counter, or it was not asked.", heading=heading)]
-    note = (
-        "Left is less. Energy by the device's own counter over sustained blocks of this kernel alone, divided by their "
-        "calls, with 95% intervals; the second number is the mean power meanwhile. "
-        f"{capitalized(conditions(known, SUSTAINED))}."
+        unknown = "Not known: this device has no energy counter, or it was not asked."
+        return Part(heading=place(group), strips=lambda layout: [prose(layout, unknown)], notes=[])
+    best = best_forms(group, known)
+    shown = near(best, lambda record: record.energy_mj or 0.0)
+    notes = [
+        "Energy by the device's own counter over sustained blocks of this kernel alone, divided by their calls, with "
+        "95% intervals; the second number is the mean power meanwhile. One row per kernel, in its best form. "
+        f"{capitalized(conditions(known, SUSTAINED))}.",
+    ]
+    if any(map(is_launch_bound, known)):
+        notes.append("Rows with h come last: the energy of a device that waited in part compares with nothing.")
+    if unknown_of := [record.variant for record in records if not record.energy_mj]:
+        notes.append(f"Unknown for {', '.join(unknown_of)}.")
+    least = min(shown, key=lambda record: record.energy_mj or 0.0)
+    words = f"{label(least)} takes the least, {plus_minus(least.energy_mj or 0.0, _interval(least))} mJ a call."
+    return Part(
+        heading=place(group),
+        strips=lambda layout: [_energies(layout, shown)],
+        finding=" ".join(filter(None, (words, far_words(len(best) - len(shown))))),
+        notes=notes,
+        more=[_energies(NARROW, known)] if len(shown) < len(known) else (),
     )
-    if explained := launch_bound_note(known):
-        note += f" {explained} Such rows come last: the energy of a device that waited in part compares with nothing."
-    unknown = [record.variant for record in records if not record.energy_mj]
-    rest = [prose(f"Unknown for {', '.join(unknown)}.")] if unknown else []
-    return [prose(note, heading=heading), _energies(known), *rest]
 
 
-def _energies(known: list[Record]) -> Strip:
+def _energies(layout: Layout, known: list[Record]) -> Strip:
+    at = row_layout(layout)
+
     def draw(figure: Any, top: float) -> None:
-        plot = row_axes(figure, top, len(known), "energy of a call (mJ, sustained)")
+        plot = row_axes(figure, at, top, len(known), "energy of a call (mJ, sustained)")
         intervals = [_interval(record) for record in known]
         scale_x(plot, min(low for low, _ in intervals), max(high for _, high in intervals))
         for index, (record, ends) in enumerate(zip(known, intervals, strict=True)):
@@ -78,12 +91,10 @@ def _energies(known: list[Record]) -> Strip:
             power = "" if watts is None else f"{watts:,.0f} W"
             words = f"{interval(energy, ends, unit=' mJ')} a call, sustained"
             mark_row(plot, index, record, energy, ends, ", ".join(filter(None, (words, power))))
-            baseline = baseline_of(top, index)
-            write_name(figure, baseline, named(record))
-            write_at(figure, TEXT_PT, baseline, f"{plus_minus(energy, ends)} mJ")
-            write_at(figure, WIDTH_PT - 2, baseline, power, ha="right")
+            mj = f"{plus_minus(energy, ends)} mJ"
+            write_row(figure, at, at.baseline(top, index), record, (mj, power), mj)
 
-    return Strip(len(known) * ROW_PT + SCALE_PT, draw)
+    return Strip(len(known) * at.row_pt + SCALE_PT, draw)
 
 
 def _interval(record: Record) -> tuple[float, float]:

@@ -11,19 +11,13 @@ from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, ti
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows
 from fluxbench.report.figures.curves import COARSE, plain_number, tick_multiples
-from fluxbench.report.figures.layout import (
-    axes,
-    draw_groups,
-    place,
-    prose,
-    ranked_records,
-    write_at,
-)
+from fluxbench.report.figures.layout import Part, axes, draw_groups, fitted, mark_at, place, ranked_records, write_at
 from fluxbench.report.figures.style import INK, look_of
-from fluxbench.report.figures.svg import CHARACTER_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
-from fluxbench.report.legend import launch_bound_note, named
+from fluxbench.report.figures.svg import WIDE, Layout, Strip, tooltip
+from fluxbench.report.legend import label, named
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions
 
@@ -32,17 +26,25 @@ HEADER = (
     *("rel_l2", "budget_rel_l2", "on_frontier", "launch_bound"),
 )
 _ALIKE = 1.05  # errors of which the larger is at most so many times the smaller count as equal
-_LEFT_PT, _PLOT_PT = 48.0, 356.0
-_KEY_PT, _KEY_LINE_PT = 424.0, 13.5
-_LEAST_PT = 300.0  # height of the plot
+_LEFT_PT, _KEY_LINE_PT = 48.0, 13.5
+_PLOT_PT, _KEY_LEFT_PT = 326.0, 388.0  # on a wide screen: width of the plot, left end of the key beside it
+_LEAST_PT = 270.0  # height of the plot
+_BELOW_PT = 42.0  # height of what is below the plot
 
 _Box = tuple[float, float, float, float]  # left, bottom, right, top in points
 
 
 def draw(results: Results) -> Drawing | None:
     """Draw every kernel's error against its time at the longest workload, a part for each group."""
-    title = f"Error of each kernel against its {ranking_regime(results.records)} time"
-    return draw_groups(results, name="frontier", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
+    return draw_groups(
+        results,
+        name="frontier",
+        title=f"Error of each kernel against its {ranking_regime(results.records)} time",
+        header=HEADER,
+        caption="Low and left is better; the kernels in bold are those that no other beats in both time and error.",
+        part_of=_part,
+        rows_of=_rows,
+    )
 
 
 def frontier(records: Sequence[Record], ordering: Ordering) -> list[Record]:
@@ -76,25 +78,23 @@ def _rows(group: Group) -> Rows:
     ]
 
 
-def _strips(group: Group) -> list[Strip]:
-    fastest: dict[str, Record] = {}
-    for record in sorted(_with_error(group), key=is_launch_bound):
-        fastest.setdefault(record.kernel, record)
-    shown = sorted(fastest.values(), key=lambda record: timing_of(record).median_ms)
+def _part(group: Group) -> Part | None:
+    shown = best_forms(group, _with_error(group))
     if not shown:
-        return []
+        return None
     regime = ranking_regime(shown)
     of_outputs = " and of the output nearest to its budget" if any(len(record.errors) > 1 for record in shown) else ""
-    note = (
-        "Low and left is better. One mark per kernel, in its fastest form: its time and 95% interval, and its "
-        f"error against the float64 reference, on its hardest kind of inputs{of_outputs}. In bold, and joined by "
-        "the line, is what no other kernel beats: all that err less are measurably slower, and none that errs about as "
-        f"much (within {_ALIKE - 1:.0%}) is measurably faster. {capitalized(regime)}: {conditions(shown, regime)}."
+    notes = [
+        "One mark per kernel, in its best form: its time with a 95% interval, and its error against the float64 "
+        f"reference, on its hardest kind of inputs{of_outputs}. {capitalized(regime)}: {conditions(shown, regime)}.",
+        "Bold, and joined by the line, is what no other kernel beats: all that err less are measurably slower, and "
+        f"none that errs about as much (within {_ALIKE - 1:.0%}) is measurably faster.",
+    ]
+    if any(map(is_launch_bound, shown)):
+        notes.append("Times with h beat nothing, have no interval, and are of kernels with h in all forms.")
+    return Part(
+        heading=place(group), strips=lambda layout: [_errors_over_times(layout, group, shown, regime)], notes=notes
     )
-    if explained := launch_bound_note(shown):
-        note += f" {explained} Such times beat nothing, have no interval here, and are of kernels with h in all forms."
-    heading = f"Error against {regime} time: {place(group)}"
-    return [prose(note, heading=heading, gap=18), _errors_over_times(group, shown, regime)]
 
 
 def _with_error(group: Group) -> list[Record]:
@@ -120,36 +120,47 @@ def _common_budgets(shown: list[Record]) -> dict[str, float]:
     return {kind: values[0] for kind, values in budgets.items() if max(values) <= 1.05 * min(values)}
 
 
-def _errors_over_times(group: Group, shown: list[Record], regime: str) -> Strip:
-    height = max(_LEAST_PT, (len(shown) + 1) * _KEY_LINE_PT + 8)
+def _errors_over_times(layout: Layout, group: Group, shown: list[Record], regime: str) -> Strip:
+    key_pt = (len(shown) + 1) * _KEY_LINE_PT + 8
+    beside = layout is WIDE
+    width = _PLOT_PT if beside else layout.width_pt - _LEFT_PT - 8
+    height = max(_LEAST_PT, key_pt) if beside else _LEAST_PT
 
     def draw(figure: Any, top: float) -> None:
-        plot = axes(figure, _LEFT_PT, top + 6, _PLOT_PT, height - 6)
+        plot = axes(figure, _LEFT_PT, top + 14, width, height - 14)
         _scale(plot, shown)
-        plot.set_xlabel(f"{regime} time per call (ms, logarithmic)", fontsize=SMALL_PT)
-        write_at(figure, 0, top + 4, "relative L2 error (logarithmic)")
+        plot.set_xlabel(f"{regime} time per call (ms, logarithmic)")
+        write_at(figure, 0, top + 8, "relative L2 error (logarithmic)")
         for kind, budget in _common_budgets(shown).items():
             across = {"transform": plot.get_yaxis_transform()}
             plot.plot([0, 1], [budget] * 2, color=INK, linewidth=0.8, dashes=(4, 3), **across)
-            plot.text(0.99, budget * 1.04, f"budget, {kind}", fontsize=SMALL_PT, ha="right", **across)
+            plot.text(0.99, budget * 1.04, f"budget, {kind}", ha="right", **across)
         best = frontier(shown, order(group, group.longest))
         _draw_frontier(plot, best)
-        _write_names(plot, best, shown)
-        write_at(figure, WIDTH_PT - 56, top + 8, "ms", ha="right", fontweight="bold")
-        write_at(figure, WIDTH_PT - 2, top + 8, "error", ha="right", fontweight="bold")
-        for index, record in enumerate(shown, start=1):
+        for record in shown:
             _draw_mark(plot, record)
-            baseline = top + 8 + index * _KEY_LINE_PT
-            style = look_of(record)
-            key = ((_KEY_PT - _LEFT_PT) / _PLOT_PT, 1 - (baseline - 0.34 * SMALL_PT - top - 6) / (height - 6))
-            plot.plot([key[0]], [key[1]], style.marker, transform=plot.transAxes, **style.mark_options(6))
-            weight = "bold" if record in best else "normal"
-            write_at(figure, _KEY_PT + 10, baseline, named(record), fontweight=weight)
-            ms = number(timing_of(record).median_ms)
-            write_at(figure, WIDTH_PT - 56, baseline, ms, ha="right", fontweight=weight)
-            write_at(figure, WIDTH_PT - 2, baseline, f"{_error(record):.1e}", ha="right", fontweight=weight)
+        _write_names(plot, layout, best, shown)
+        left, above = (_KEY_LEFT_PT, top + 8) if beside else (0.0, top + height + _BELOW_PT)
+        _write_key(figure, layout, left, above, shown, best)
 
-    return Strip(height + 40, draw)
+    return Strip(height + _BELOW_PT + (0 if beside else key_pt), draw)
+
+
+def _write_key(
+    figure: Any, layout: Layout, left: float, top: float, shown: Sequence[Record], best: Sequence[Record]
+) -> None:
+    """Write each kernel's mark, name, time and error, below their headings."""
+    end = layout.width_pt - 2
+    ms_end = end - 9 * layout.character_pt
+    name, room = left + 12, ms_end - 7 * layout.character_pt - left - 12
+    write_at(figure, ms_end, top, "ms", ha="right", fontweight="bold")
+    write_at(figure, end, top, "error", ha="right", fontweight="bold")
+    for index, record in enumerate(shown, start=1):
+        baseline, weight = top + index * _KEY_LINE_PT, "bold" if record in best else "normal"
+        mark_at(figure, left + 4, baseline - 0.34 * layout.text_pt, record)
+        write_at(figure, name, baseline, fitted(label(record), room, layout.character_pt), fontweight=weight)
+        write_at(figure, ms_end, baseline, number(timing_of(record).median_ms), ha="right", fontweight=weight)
+        write_at(figure, end, baseline, f"{_error(record):.1e}", ha="right", fontweight=weight)
 
 
 def _scale(plot: Any, shown: list[Record]) -> None:
@@ -183,7 +194,7 @@ def _draw_mark(plot: Any, record: Record) -> None:
     tooltip(mark, f"{named(record)}: {time}, relative error {error:.2e}")
 
 
-def _write_names(plot: Any, best: Sequence[Record], shown: Sequence[Record]) -> None:
+def _write_names(plot: Any, layout: Layout, best: Sequence[Record], shown: Sequence[Record]) -> None:
     """Write the names of those on the line beside their marks, where there is room."""
     scale = 72 / plot.figure.dpi
     places = {
@@ -194,13 +205,14 @@ def _write_names(plot: Any, best: Sequence[Record], shown: Sequence[Record]) -> 
     right = plot.bbox.x1 * scale
     for record in best:
         x, y = places[record.variant]
-        width = len(record.variant) * CHARACTER_PT
+        text = label(record)
+        width = len(text) * layout.character_pt
         for left, below in ((x - 4, y - 16), (x + 7, y + 5), (x - width - 8, y - 3)):
-            box = (left, below - 2, left + width, below + SMALL_PT)
+            box = (left, below - 2, left + width, below + layout.text_pt)
             if box[2] < right and box[0] > _LEFT_PT and not any(_touch(box, other) for other in taken):
                 taken.append(box)
                 corner = plot.transAxes.inverted().transform((left / scale, below / scale))
-                plot.text(*corner, record.variant, transform=plot.transAxes, fontsize=SMALL_PT)
+                plot.text(*corner, text, transform=plot.transAxes)
                 break
 
 

@@ -9,25 +9,27 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from fluxbench import variants
 from fluxbench.analysis import history
 from fluxbench.analysis.groups import ranking_regime, timing_of
 from fluxbench.analysis.history import VERSIONS, Timeline, not_comparable
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
+from fluxbench.report.blocks import Paragraph
 from fluxbench.report.figures import Drawing, Rows, curves
-from fluxbench.report.figures.layout import axes, prose, write_at
+from fluxbench.report.figures.layout import axes, heading, prose, svg_of, write_at
 from fluxbench.report.figures.style import INK, look_of
-from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, render, tooltip
+from fluxbench.report.figures.svg import CHARACTER_PT, NARROW, SMALL_PT, WIDE, Layout, Strip, tooltip
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized
 from fluxbench.variants.forms import simplicity
 
 HEADER = (
     *("workload", "revision", "measured_at", *VERSIONS, "variant", "regime"),
     *("median_ms", "ci95_low_ms", "ci95_high_ms", "not_comparable_with_before"),
 )
-_LEFT_PT = 52.0  # room for the numbers of the y-axis, and below them for what the rows of the x-axis are called
-_LINE_PT = 1.4 * SMALL_PT
+_LEFT_PT = 56.0  # room for the numbers of the y-axis, and below them for what the rows of the x-axis are called
+_LINE = 1.4  # height of a line of text, as a multiple of its size
+_NARROW_PT = 240.0  # height of the plot on a phone
 _APART_PT = 4.0  # at most, between two variants of one revision, so that equal times do not hide each other
 
 Curve = Sequence[tuple[int, Record]]  # PASSED records of one variant with the index of their revision, oldest first
@@ -39,9 +41,24 @@ def draw(results: Results) -> Drawing | None:
     if all(len(timeline.revisions) < 2 for timeline in timelines):
         return None
     rows: Rows = [HEADER, *(row for timeline in timelines for row in _rows(timeline))]
-    strips = [strip for timeline in timelines for strip in _strips(timeline)]
-    title, description = "Time of each kernel over drivers and libraries", " ".join(map(_summary, timelines))
-    return Drawing(render(strips, title, description, name="history"), rows)
+    title, words = "Time of each kernel over drivers and libraries", " ".join(map(_summary, timelines))
+
+    def svg(layout: Layout) -> str:
+        strips = [strip for timeline in timelines for strip in _strips(layout, timeline)]
+        return svg_of(layout, strips, title, words, name="history")
+
+    notes = [
+        "Times with 95% intervals; numbers are ms at the last point. One line per kernel, in its simplest form; the "
+        "table and history.csv have them all.",
+        *dict.fromkeys(sentence for timeline in timelines for sentence in timeline.break_sentences()),
+    ]
+    return Drawing(
+        svg=svg(WIDE),
+        narrow=svg(NARROW),
+        rows=rows,
+        caption="Lower is faster; lines are broken where times must not be compared.",
+        details=[Paragraph(note) for note in notes],
+    )
 
 
 def _rows(timeline: Timeline) -> Rows:
@@ -59,28 +76,25 @@ def _rows(timeline: Timeline) -> Rows:
     return sorted(rows, key=lambda row: int(str(row[1])))
 
 
-def _strips(timeline: Timeline) -> list[Strip]:
-    regime = capitalized(ranking_regime(record for points in timeline.points.values() for _, record in points))
-    heading = f"{regime} time per call (ms, logarithmic) over drivers and libraries: {timeline.where}"
+def _strips(layout: Layout, timeline: Timeline) -> list[Strip]:
+    above = heading(layout, timeline.where)
     if len(timeline.revisions) < 2 or not timeline.points:
-        return [prose("There are no two revisions with a time to draw.", heading=heading)]
+        return [above, prose(layout, "There are no two revisions with a time to draw.")]
     shown = _one_per_kernel(timeline)
-    note = f"{regime}: times and 95% intervals; numbers are ms at the last point."
-    if len(shown) < len(timeline.points):
-        note += " One line per kernel, in its simplest form; the table and history.csv have them all."
-    if timeline.breaks:
-        note += " Lines are broken where times must not be compared."
     texts = {variant: _label(timeline, variant, points) for variant, points in shown.items()}
     head = timeline.head
-    column_pt = (max(len(text) for row in head.values() for text in row) + 2) * CHARACTER_PT
-    width = WIDTH_PT - _LEFT_PT - 26 - max(map(len, texts.values())) * ADVANCE * FONT_PT
-    scale = _Scale(width=width, margin=column_pt / 2, revisions=len(timeline.revisions))
-    key: list[Strip] = []
-    if scale.step < column_pt:  # no room for more than their numbers
-        key = [prose(*_revisions(timeline), gap=4)]
+    column_pt = (max(len(text) for row in head.values() for text in row) + 2) * layout.character_pt
+    room = 26 + max(map(len, texts.values())) * CHARACTER_PT if layout is WIDE else 16
+    scale = _Scale(
+        width=layout.width_pt - _LEFT_PT - room, margin=min(column_pt / 2, 40), revisions=len(timeline.revisions)
+    )
+    below: list[Strip] = []
+    if layout is NARROW:
+        below.append(curves.key(layout, [(points[-1][1], texts[variant]) for variant, points in shown.items()]))
+    if scale.step < column_pt or scale.margin < column_pt / 2:  # no room for more than their numbers
+        below.append(prose(layout, *_revisions(timeline), gap=4))
         head = {"revision": head["revision"]}
-    broken = [prose(*timeline.break_sentences())] if timeline.breaks else []
-    return [prose(note, heading=heading), _times(timeline, shown, texts, head, scale), *key, *broken]
+    return [above, _times(layout, timeline, shown, texts, head, scale), *below]
 
 
 def _summary(timeline: Timeline) -> str:
@@ -109,7 +123,7 @@ def _one_per_kernel(timeline: Timeline) -> dict[str, Curve]:
 def _label(timeline: Timeline, variant: str, points: Curve) -> str:
     index, record = points[-1]
     place = "" if index + 1 == len(timeline.revisions) else f" (revision {index + 1})"
-    return f"{variant} {number(timing_of(record).median_ms)}{place}"
+    return f"{variants.label(variant)} {number(timing_of(record).median_ms)}{place}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,16 +141,20 @@ class _Scale:
 
 
 def _times(
+    layout: Layout,
     timeline: Timeline,
     shown: Mapping[str, Curve],
     texts: Mapping[str, str],
     head: Mapping[str, Sequence[str]],
     scale: _Scale,
 ) -> Strip:
-    height = curves.plot_height(len(shown))
+    height = curves.plot_height(len(shown)) if layout is WIDE else _NARROW_PT
+    line_pt = _LINE * layout.text_pt
 
     def draw(figure: Any, top: float) -> None:
-        plot = axes(figure, _LEFT_PT, top + 4, scale.width, height - 4)
+        regime = ranking_regime(record for points in timeline.points.values() for _, record in points)
+        write_at(figure, 0, top + 8, f"{regime} time per call (ms, logarithmic)")
+        plot = axes(figure, _LEFT_PT, top + 18, scale.width, height - 18)
         ends = [end for points in shown.values() for _, record in points for end in timing_of(record).ci95_ms]
         low, high = min(ends), max(ends)
         curves.log_y(plot, low, high, curves.tick_multiples(low, high, fine=True))
@@ -150,14 +168,15 @@ def _times(
         for index, (variant, points) in enumerate(shown.items()):
             _draw_curve(plot, variant, points, apart * (index - (len(shown) - 1) / 2))
         for line, (name, values) in enumerate(head.items(), start=1):
-            baseline = top + height + 6 + line * _LINE_PT
+            baseline = top + height + 6 + line * line_pt
             write_at(figure, _LEFT_PT - 6, baseline, name, ha="right")
             for index, value in enumerate(values):
                 write_at(figure, _LEFT_PT + scale.margin + index * scale.step, baseline, value, ha="center")
-        labelled = [(points[-1][1], texts[variant]) for variant, points in shown.items()]
-        curves.label_ends(plot, scale.width, height - 4, labelled, FONT_PT)
+        if layout is WIDE:
+            labelled = [(points[-1][1], texts[variant]) for variant, points in shown.items()]
+            curves.label_ends(plot, scale.width, height - 18, labelled, SMALL_PT)
 
-    return Strip(height + 14 + len(head) * _LINE_PT + 8, draw)
+    return Strip(height + 14 + len(head) * line_pt + 8, draw)
 
 
 def _gaps(timeline: Timeline) -> set[int]:

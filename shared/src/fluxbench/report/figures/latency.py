@@ -1,7 +1,7 @@
 """The latency figure: time per call against the workload's x, in the regime that ranks.
 
-Above, one line per kernel in one form, on a logarithmic axis, so that a slow kernel does not flatten the rest. Below,
-one small plot per kernel with all its forms, each on an axis of its own.
+One line per kernel in one form, on a logarithmic axis, so that a slow kernel does not flatten the rest. Of many kernels
+the fastest alone. In the fold are all kernels, and a small plot per kernel with all its forms on an axis of its own.
 """
 
 from __future__ import annotations
@@ -12,46 +12,49 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
-from fluxbench.analysis.groups import (
-    Group,
-    is_launch_bound,
-    not_launch_bound,
-    ranking_regime,
-    reference_variant,
-    timing_of,
-)
-from fluxbench.analysis.ranking import order
+from fluxbench import variants
+from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, reference_variant, timing_of
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows, curves
-from fluxbench.report.figures.layout import axes, draw_groups, prose, write_at
+from fluxbench.report.figures.layout import Part, axes, draw_groups, prose, write_at
 from fluxbench.report.figures.style import look_of
-from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, tooltip
-from fluxbench.report.legend import launch_bound_note, named
+from fluxbench.report.figures.svg import CHARACTER_PT, NARROW, SMALL_PT, WIDE, Layout, Strip, tooltip
+from fluxbench.report.legend import named
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, statistic
 from fluxbench.report.sentences import title as title_of
-from fluxbench.variants.forms import simplicity
+from fluxbench.variants.forms import EVERY_FORM
 
 HEADER = (
     *("workload", "axis", "length", "variant", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
     "launch_bound",
 )
 _LOG_FROM = 16.0  # quotient of the largest x and the smallest from which on the x-axis is logarithmic
-_CROWD = 12  # curves; more are drawn again on a closer scale
+_NARROW_PT = 240.0  # height of the plot on a phone
+_CROWD = 12  # curves; of more the closest to the fastest are drawn
 _CLOSE = 2.0  # those up to so many times the lowest
 _PANEL_PT = 100.0
 _PANEL_ROW_PT = _PANEL_PT + 50.0
-_COLUMN_PT = 372.0  # from one column of panels to the next
 _AXIS_PT = 40.0  # room for the numbers of a y-axis
+_FORMS = {form.name: form.label.removeprefix(", ").removeprefix("with a ") or form.name for form in EVERY_FORM}
 
 Curve = list[Record]  # PASSED records of one variant, smallest x first
 
 
 def draw(results: Results) -> Drawing | None:
     """Draw the latency in ms of every variant against x, a part for each group."""
-    title = f"{capitalized(ranking_regime(results.records))} latency of each variant"
-    return draw_groups(results, name="latency", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
+    return draw_groups(
+        results,
+        name="latency",
+        title=f"{capitalized(ranking_regime(results.records))} latency of each variant",
+        header=HEADER,
+        caption="Lower is faster.",
+        part_of=_part,
+        rows_of=_rows,
+        more="All kernels and forms",
+    )
 
 
 def _rows(group: Group) -> Rows:
@@ -66,60 +69,52 @@ def _rows(group: Group) -> Rows:
     ]
 
 
-def _strips(group: Group) -> list[Strip]:
+def _part(group: Group) -> Part | None:
     kernels: dict[str, list[Curve]] = {}
     for variant in group.variants:
         if curve := group.curve(variant):
             kernels.setdefault(curve[0].kernel, []).append(curve)
     if not kernels:
-        return []
+        return None
     reference = reference_variant(group.records)
-    shown = [_curve_of_kernel(group, forms, reference) for forms in kernels.values()]
+    every = [_curve_of_kernel(group, forms) for forms in kernels.values()]
+    close = _close_to_fastest(group, every)
+    is_crowd = len(every) > _CROWD and 1 < len(close) < len(every)
+    shown = close if is_crowd else every
     passed = [record for forms in kernels.values() for curve in forms for record in curve]
     regime = ranking_regime(passed)
-    note = (
+    notes = [
         f"{capitalized(regime)}: {statistic(passed, regime)}s and 95% intervals; {conditions(passed, regime)}. "
         "Numbers are ms at the last point. One line per kernel: the reference itself, of the others the simplest form "
-        "that none of their other forms beats."
-    )
-    if explained := launch_bound_note(passed):
-        note += (
-            f" {explained} Such times have no interval here, and a kernel's line ends in one only if all its forms do."
-        )
-    strips = [
-        prose(
-            note, heading=f"{capitalized(regime)} latency (ms, logarithmic): {title_of(group)}, against {group.axis}"
-        ),
-        _overview(group, shown, reference),
+        "that none of their other forms beats.",
     ]
-    close = _close_to_fastest(group, shown)
-    if len(shown) > _CROWD and 1 < len(close) < len(shown):
-        strips.append(prose(f"Of these the fastest alone, up to {_CLOSE:g} times the shortest time.", gap=14))
-        strips.append(_overview(group, close, reference))
+    if any(map(is_launch_bound, passed)):
+        notes.append("Times with h have no interval, and a kernel's line ends in one only if all its forms do.")
+    more = [*_overview(NARROW, group, every, reference)] if is_crowd else []
     several = [(kernel, forms) for kernel, forms in kernels.items() if len(forms) > 1]
     if several:
-        strips.append(prose(f"The same kernels in all their forms ({regime}, ms), each on its own scale.", gap=14))
-    for index in range(0, len(several), 2):
-        strips.append(Strip(_PANEL_ROW_PT, partial(_draw_panels, group, several[index : index + 2])))
-    return strips
+        words = f"The same kernels in all their forms ({regime}, ms), each on its own scale."
+        more.append(prose(NARROW, words, gap=14))
+    more += [Strip(_PANEL_ROW_PT, partial(_draw_panel, group, *of_kernel)) for of_kernel in several]
+    return Part(
+        heading=f"{title_of(group)}, against {group.axis}",
+        strips=lambda layout: _overview(layout, group, shown, reference),
+        finding=(
+            f"Shown are the {len(close)} of {len(every)} kernels within {_CLOSE:g} times the shortest time."
+            if is_crowd
+            else ""
+        ),
+        notes=notes,
+        more=more,
+    )
 
 
-def _curve_of_kernel(group: Group, forms: list[Curve], reference: str | None) -> Curve:
-    """Return a kernel's curve for the overview: the reference itself, or else the simplest form that is not beaten.
-
-    Launch-bound times count only where all forms have them.
-    """
-    for curve in forms:
-        if curve[0].variant == reference:
-            return curve
+def _curve_of_kernel(group: Group, forms: list[Curve]) -> Curve:
+    """Return a kernel's curve for the overview: that of its best form, among those that reach as far as any."""
     reach = max(curve[-1].workload.x for curve in forms)
     longest = {curve[-1].variant: curve for curve in forms if curve[-1].workload.x == reach}
-    known = not_launch_bound([curve[-1] for curve in longest.values()])
-    best = min(known, key=lambda record: timing_of(record).ratio)
-    found = order(group, best.workload)
-    level = (record for record in known if not found.faster(best, record))
-    chosen = min(level, key=lambda record: simplicity(record.form))
-    return longest[chosen.variant]
+    [best] = best_forms(group, [curve[-1] for curve in longest.values()])
+    return longest[best.variant]
 
 
 def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:
@@ -129,48 +124,49 @@ def _close_to_fastest(group: Group, shown: list[Curve]) -> list[Curve]:
     return [curve for ms, curve in ends if ms <= _CLOSE * lowest]
 
 
-def _overview(group: Group, shown: list[Curve], reference: str | None) -> Strip:
+def _overview(layout: Layout, group: Group, shown: list[Curve], reference: str | None) -> list[Strip]:
     texts = [
-        f"{curve[-1].variant} {_last(group, curve)}" + " (reference)" * (curve[-1].variant == reference)
+        f"{variants.label(curve[-1].variant)} {_last(group, curve)}{', reference' * (curve[-1].variant == reference)}"
         for curve in shown
     ]
-    width = WIDTH_PT - _AXIS_PT - 26 - max(map(len, texts)) * ADVANCE * FONT_PT
-    height = curves.plot_height(len(shown))
+    ends = [(curve[-1], text) for curve, text in zip(shown, texts, strict=True)]
+    beside = layout is WIDE
+    width = layout.width_pt - _AXIS_PT - (26 + max(map(len, texts)) * CHARACTER_PT if beside else 16)
+    height = curves.plot_height(len(shown)) if beside else _NARROW_PT
 
     def draw(figure: Any, top: float) -> None:
-        plot = axes(figure, _AXIS_PT, top + 4, width, height - 4)
+        write_at(figure, 0, top + 8, f"{ranking_regime(group.records)} time per call (ms, logarithmic)")
+        plot = axes(figure, _AXIS_PT, top + 18, width, height)
         low, high = _limits(shown)
         curves.log_y(plot, low, high, curves.tick_multiples(low, high))
-        _scale_x(plot, group, width)
-        plot.set_xlabel(group.axis, fontsize=SMALL_PT)
+        _scale_x(plot, group, width, layout.character_pt)
+        plot.set_xlabel(group.axis)
         for curve in shown:
             _draw_curve(plot, group, curve, shift_pt=0, size_pt=6)
-        ends = [(curve[-1], text) for curve, text in zip(shown, texts, strict=True)]
-        curves.label_ends(plot, width, height - 4, ends, FONT_PT)
+        if beside:
+            curves.label_ends(plot, width, height, ends, SMALL_PT)
 
-    return Strip(height + 40, draw)
+    return [Strip(height + 56, draw), *([] if beside else [curves.key(layout, ends)])]
 
 
-def _draw_panels(group: Group, kernels: list[tuple[str, list[Curve]]], figure: Any, top: float) -> None:
-    for column, (kernel, forms) in enumerate(kernels):
-        left = column * _COLUMN_PT + _AXIS_PT
-        texts = [f"{curve[-1].form} {_last(group, curve)}" for curve in forms]
-        width = WIDTH_PT - _COLUMN_PT - _AXIS_PT - 24 - max(16, *map(len, texts)) * CHARACTER_PT
-        write_at(figure, left, top + 8, kernel, fontweight="bold", fontsize=FONT_PT)
-        plot = axes(figure, left, top + 16, width, _PANEL_PT)
-        low, high = _limits(forms)
-        if high / low > 6:
-            curves.log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
-        else:
-            pad = 0.08 * (high - low) or 0.1 * high
-            plot.set_ylim(low - pad, high + pad)
-            plot.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-            plot.yaxis.set_major_formatter(FuncFormatter(curves.plain_number))
-        _scale_x(plot, group, width)
-        for index, curve in enumerate(forms):
-            _draw_curve(plot, group, curve, shift_pt=3 * (index - (len(forms) - 1) / 2), size_pt=4.5)
-        ends = [(curve[-1], text) for curve, text in zip(forms, texts, strict=True)]
-        curves.label_ends(plot, width, _PANEL_PT, ends, SMALL_PT)
+def _draw_panel(group: Group, kernel: str, forms: list[Curve], figure: Any, top: float) -> None:
+    texts = [f"{_FORMS.get(curve[-1].form, curve[-1].form)} {_last(group, curve)}" for curve in forms]
+    width = NARROW.width_pt - _AXIS_PT - 24 - max(16, *map(len, texts)) * NARROW.character_pt
+    write_at(figure, _AXIS_PT, top + 8, variants.label(kernel), fontweight="bold")
+    plot = axes(figure, _AXIS_PT, top + 16, width, _PANEL_PT)
+    low, high = _limits(forms)
+    if high / low > 6:
+        curves.log_y(plot, low, high, (1, 3) if high / low < 100 else (1,))
+    else:
+        pad = 0.08 * (high - low) or 0.1 * high
+        plot.set_ylim(low - pad, high + pad)
+        plot.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        plot.yaxis.set_major_formatter(FuncFormatter(curves.plain_number))
+    _scale_x(plot, group, width, NARROW.character_pt)
+    for index, curve in enumerate(forms):
+        _draw_curve(plot, group, curve, shift_pt=3 * (index - (len(forms) - 1) / 2), size_pt=4.5)
+    ends = [(curve[-1], text) for curve, text in zip(forms, texts, strict=True)]
+    curves.label_ends(plot, width, _PANEL_PT, ends, NARROW.text_pt)
 
 
 def _draw_curve(plot: Any, group: Group, curve: Curve, *, shift_pt: float, size_pt: float) -> None:
@@ -189,7 +185,7 @@ def _draw_curve(plot: Any, group: Group, curve: Curve, *, shift_pt: float, size_
         tooltip(mark, f"{named(record)} at {x:,} {group.axis}: {time}, {ranking_regime([record])}")
 
 
-def _scale_x(plot: Any, group: Group, width_pt: float) -> None:
+def _scale_x(plot: Any, group: Group, width_pt: float, character_pt: float) -> None:
     """Set the x-axis to the workloads of the group, and label those for which there is room."""
     lengths = [workload.x for workload in group.workloads]
     low, high = min(lengths), max(lengths)
@@ -205,7 +201,7 @@ def _scale_x(plot: Any, group: Group, width_pt: float) -> None:
     plot.set_xlim(left, right)
     labelled: list[int] = []
     for index in reversed(range(len(lengths))):  # the longest, where variants are ranked, always has its label
-        room = (len(f"{lengths[index]:,}") + 1.5) * CHARACTER_PT
+        room = (len(f"{lengths[index]:,}") + 1.5) * character_pt
         if not labelled or (shares[labelled[-1]] - shares[index]) * width_pt >= room:
             labelled.append(index)
     plot.xaxis.set_major_locator(FixedLocator([lengths[index] for index in labelled]))

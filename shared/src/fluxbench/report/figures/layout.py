@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+from matplotlib.lines import Line2D
 
 from fluxbench.analysis.groups import Group, groups, ranking_regime, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ranked, ranked
 from fluxbench.core.formatting import number
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
+from fluxbench.report.blocks import Block, Fold, Paragraph
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.svg import ADVANCE, CHARACTER_PT, FONT_PT, SMALL_PT, WIDTH_PT, Strip, render
-from fluxbench.report.legend import launch_bound_note, named
+from fluxbench.report.figures.style import look_of
+from fluxbench.report.figures.svg import ADVANCE, NARROW, WIDE, Layout, Strip, render
+from fluxbench.report.legend import named
+from fluxbench.report.picture import Svg
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import title as title_of
 
-_HEADING_PT = FONT_PT + 1.5
-_HEADING_LINE_PT = 18.0
-_LINE_PT = 1.45 * SMALL_PT
+_HEADING_PT = 2.0  # by which a heading is larger than text
+_LINE = 1.45  # height of a line of text, as a multiple of its size
+_HEADING_LINE = 1.6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """What a figure shows of one group of records."""
+
+    heading: str  # of which workloads
+    strips: Callable[[Layout], Sequence[Strip]]
+    finding: str = ""  # a clause with a number, for the caption of a figure of one group
+    notes: Sequence[str]  # how to read it, a paragraph each
+    more: Sequence[Strip] = ()  # in the narrow layout, in the fold
 
 
 def draw_groups(
@@ -28,27 +45,47 @@ def draw_groups(
     name: str,
     title: str,
     header: Sequence[object],
-    strips_of: Callable[[Group], list[Strip]],
+    caption: str,
+    part_of: Callable[[Group], Part | None],
     rows_of: Callable[[Group], Rows],
-    first_rows: Rows | None = None,
+    first_rows: Sequence[Sequence[object]] = (),
+    more: str = "",
 ) -> Drawing | None:
     """Return a figure with a part for each group of records; None where nothing passed in any.
 
-    `strips_of` returns no strips, and the part then says so, where nothing passed in a group.
+    `part_of` returns None, and the figure then says so, where nothing passed in a group. `more` is the title of the
+    fold that holds what parts have in `more`.
     """
-    of_results = groups(results.records)
-    strips: list[Strip] = []
-    rows: Rows = [header, *(first_rows or ())]
-    for group in of_results:
-        rows += rows_of(group)
-        missing = _not_passed(group)
-        if of_group := strips_of(group):
-            strips += [*of_group, prose(missing, gap=12)]
-        else:
-            strips.append(prose(missing, heading=f"Nothing passed: {title_of(group)}"))
     if not any(record.status is Status.PASSED for record in results.records):
         return None
-    return Drawing(render(strips, title, " ".join(map(_summary, of_results)), name=name), rows)
+    of_results = groups(results.records)
+    parts = {group.longest.name + group.name: part_of(group) for group in of_results}
+    known = [part for part in parts.values() if part]
+    words = " ".join(map(_summary, of_results))
+
+    def svg(layout: Layout) -> str:
+        strips: list[Strip] = []
+        for group, part in zip(of_results, parts.values(), strict=True):
+            strips.append(heading(layout, part.heading if part else f"Nothing passed: {title_of(group)}"))
+            strips += part.strips(layout) if part else ()
+        return svg_of(layout, strips, title, words, name=name)
+
+    details: list[Block] = [Paragraph(note) for note in dict.fromkeys(note for part in known for note in part.notes)]
+    if any(part.more for part in known):
+        strips = [strip for part in known if part.more for strip in (heading(NARROW, part.heading), *part.more)]
+        details.append(Fold(more, [Svg(svg_of(NARROW, strips, f"{title}: {more}", words, name=f"{name}-more"))]))
+    return Drawing(
+        svg=svg(WIDE),
+        narrow=svg(NARROW),
+        rows=[header, *first_rows, *(row for group in of_results for row in rows_of(group))],
+        caption=" ".join([caption, *(part.finding for part in known if len(of_results) == 1)]).strip(),
+        details=details,
+    )
+
+
+def svg_of(layout: Layout, strips: Sequence[Strip], title: str, description: str, *, name: str) -> str:
+    """Return strips as an SVG in a layout."""
+    return render(strips, title, description, name=name, width_pt=layout.width_pt, text_pt=layout.text_pt)
 
 
 def by_class(group: Group) -> dict[str, list[Ranked]]:
@@ -78,7 +115,7 @@ def axes(figure: Any, left: float, top: float, width: float, height: float) -> A
     for side in ("top", "right", "left"):
         plot.spines[side].set_visible(False)
     plot.spines["bottom"].set_alpha(0.6)
-    plot.tick_params(length=3, labelsize=SMALL_PT, width=0.6)
+    plot.tick_params(length=3, width=0.6)
     plot.tick_params(axis="y", length=0)
     plot.grid(axis="y", alpha=0.18, linewidth=0.6)
     plot.set_axisbelow(True)
@@ -88,40 +125,43 @@ def axes(figure: Any, left: float, top: float, width: float, height: float) -> A
 def write_at(figure: Any, left: float, top: float, text: str, **style: Any) -> None:
     """Write text with its baseline at a place given in points from the figure's top left corner."""
     figure_width, figure_height = figure.get_size_inches() * 72
-    figure.text(left / figure_width, 1 - top / figure_height, text, **{"fontsize": SMALL_PT, **style})
+    figure.text(left / figure_width, 1 - top / figure_height, text, **style)
 
 
-def prose(*paragraphs: str, heading: str = "", gap: float = 8.0) -> Strip:
-    """Return a strip of a bold heading and wrapped small text, with a gap in points below it."""
-    lines = [line for text in paragraphs for line in _wrapped(text, CHARACTER_PT)]
-    headings = _wrapped(heading, ADVANCE * _HEADING_PT)
-    above = _HEADING_LINE_PT * len(headings)
+def mark_at(figure: Any, left: float, top: float, record: Record) -> None:
+    """Draw a record's mark in a key, its centre at a place given in points from the figure's top left corner."""
+    figure_width, figure_height = figure.get_size_inches() * 72
+    style = look_of(record)
+    options = {"marker": style.marker, "transform": figure.transFigure, **style.mark_options(6)}
+    figure.add_artist(Line2D([left / figure_width], [1 - top / figure_height], **options))
+
+
+def heading(layout: Layout, words: str) -> Strip:
+    """Return a strip of a bold heading."""
+    size = layout.text_pt + _HEADING_PT
+    return _text(layout, [words], size, _HEADING_LINE * size, 4, fontweight="bold")
+
+
+def prose(layout: Layout, *paragraphs: str, gap: float = 8.0) -> Strip:
+    """Return a strip of wrapped text, with a gap in points below it."""
+    return _text(layout, paragraphs, layout.text_pt, _LINE * layout.text_pt, gap)
+
+
+def _text(layout: Layout, paragraphs: Sequence[str], size_pt: float, line_pt: float, gap: float, **style: Any) -> Strip:
+    characters = int(layout.width_pt / (ADVANCE * size_pt))
+    lines = [line for text in paragraphs for line in textwrap.wrap(text, characters, break_on_hyphens=False)]
 
     def draw(figure: Any, top: float) -> None:
-        for index, line in enumerate(headings):
-            baseline = top + index * _HEADING_LINE_PT + 14
-            write_at(figure, 0, baseline, line, fontsize=_HEADING_PT, fontweight="bold")
         for index, line in enumerate(lines, start=1):
-            write_at(figure, 0, top + above + index * _LINE_PT, line)
+            write_at(figure, 0, top + index * line_pt - 0.3 * size_pt, line, fontsize=size_pt, **style)
 
-    return Strip(above + len(lines) * _LINE_PT + gap, draw)
-
-
-def _wrapped(text: str, character_pt: float) -> list[str]:
-    return textwrap.wrap(text, int(WIDTH_PT / character_pt), break_on_hyphens=False)
+    return Strip(len(lines) * line_pt + gap, draw)
 
 
-def _not_passed(group: Group) -> str:
-    """Return which variants did not pass everywhere, and how that ended; empty where all passed."""
-    endings: dict[str, set[str]] = {}
-    for record in group.records:
-        if record.status is not Status.PASSED:
-            endings.setdefault(record.variant, set()).add(record.status.value)
-    together: dict[str, list[str]] = {}
-    for variant, statuses in endings.items():
-        together.setdefault(", ".join(sorted(statuses)), []).append(variant)
-    parts = [f"{statuses} {', '.join(variants)}" for statuses, variants in together.items()]
-    return f"Did not pass at every workload (the tables say why): {'; '.join(parts)}." if parts else ""
+def fitted(text: str, room_pt: float, character_pt: float) -> str:
+    """Return a text, its end left out where the room does not hold it."""
+    characters = max(int(room_pt / character_pt), 1)
+    return text if len(text) <= characters else f"{text[: characters - 1]}…"
 
 
 def _summary(group: Group) -> str:
@@ -133,5 +173,4 @@ def _summary(group: Group) -> str:
         f"{named(record)} {number(timing_of(record).median_ms)} ms ({timing_of(record).ratio:.2f} of the reference)"
         for record in records
     ]
-    shown = f"{place(group)}, fastest first, {ranking_regime(records)}: {', '.join(medians)}."
-    return " ".join(filter(None, (shown, launch_bound_note(records), _not_passed(group))))
+    return f"{place(group)}, fastest first, {ranking_regime(records)}: {', '.join(medians)}."

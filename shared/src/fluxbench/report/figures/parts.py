@@ -5,6 +5,7 @@ A call's parts are those that its operation names, see `Operation.parts`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,11 +15,12 @@ from matplotlib.ticker import FuncFormatter
 from fluxbench.analysis.groups import Group
 from fluxbench.core.formatting import number, percent
 from fluxbench.records.schema import BURST, Record
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
-from fluxbench.report.figures.rows import ROW_PT, SCALE_PT, TEXT_PT, baseline_of, row_axes, write_name
+from fluxbench.report.figures.layout import Part, draw_groups, place, prose, ranked_records, write_at
+from fluxbench.report.figures.rows import SCALE_PT, row_axes, row_layout, write_row
 from fluxbench.report.figures.style import COLOURS, INK
-from fluxbench.report.figures.svg import SMALL_PT, Strip, tooltip
+from fluxbench.report.figures.svg import NARROW, Layout, Strip, tooltip
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions
 
@@ -29,21 +31,25 @@ _PAINT = {
     "copies": (COLOURS[1], 1.0),
     "other": (INK, 0.8),
 }
-_FIRST, _LAST = "attention", "other"
-_KEY_LEFT_PT, _KEY_PT = TEXT_PT - 280, 14.0
-_SHOWN_FROM = 0.01  # share of a call from which on a part's time is written beside it
+_LAST = "other"
+_KEY_PT = 18.0
+_BAR_PT = 10.0  # height of a bar
+_SHOWN_FROM = 0.01  # share of a call from which on the time of the largest part but attention is written
 
 
 def draw(results: Results) -> Drawing | None:
     """Draw the parts of one call of every variant in ms, a part of the figure for each group."""
-    parts = _part_names(results.records)
+    parts, is_known = _part_names(results.records), any(map(_parts, results.records))
+    caption = "Grey is attention itself; colours are what else a call pays for: copies, quantization, the rest."
     return draw_groups(
         results,
         name="parts",
         title="What one call's time is spent on, for each variant",
         header=("workload", "variant", "regime", "call_ms", *(f"{part}_ms" for part in parts)),
-        strips_of=_strips,
+        caption=caption if is_known else "The parts of a call are not known here.",
+        part_of=_part,
         rows_of=partial(_rows, parts=parts),
+        more="All forms",
     )
 
 
@@ -55,7 +61,8 @@ def _part_names(records: tuple[Record, ...] | list[Record]) -> list[str]:
 
 def _paint(parts: list[str]) -> dict[str, tuple[str, float]]:
     others = [part for part in parts if part not in _PAINT]
-    return _PAINT | {part: (COLOURS[(2 + index) % len(COLOURS)], 1.0) for index, part in enumerate(others)}
+    every = _PAINT | {part: (COLOURS[(2 + index) % len(COLOURS)], 1.0) for index, part in enumerate(others)}
+    return {part: every[part] for part in parts}
 
 
 def _rows(group: Group, parts: list[str]) -> Rows:
@@ -68,58 +75,64 @@ def _rows(group: Group, parts: list[str]) -> Rows:
     return rows
 
 
-def _strips(group: Group) -> list[Strip]:
+def _part(group: Group) -> Part | None:
     records = ranked_records(group)
     if not records:
-        return []
-    heading = f"What one call's time is spent on: {place(group)}"
+        return None
     known = sorted((record for record in records if _parts(record)), key=_call_ms)
     if not known:
-        return [prose("Not known: torch's profiler recorded no call.", heading=heading)]
-    note = (
-        "Single calls on a device that rested (burst), by the kernels that the profiler saw, as shares of the call's "
-        "time by device events, the median of the first process's bursts; the profiler saw seven calls after these, so "
-        "the parts can exceed the call by a percent. What is missing at the right end passes between kernels. Numbers: "
-        f"the call's ms, and what of it is not attention. {capitalized(conditions(known, BURST))}."
+        unknown = "Not known: torch's profiler recorded no call."
+        return Part(heading=place(group), strips=lambda layout: [prose(layout, unknown)], notes=[])
+    notes = [
+        "Single calls on a device that rested (burst), as shares of the call's time, shortest call first; numbers are "
+        "the call's ms, and the largest part that is not attention. One row per kernel, in its best form.",
+        "The call's time is by device events, the median of the first process's bursts. The profiler saw seven calls "
+        "after these, so the parts can exceed the call by a percent. What is missing at the right end passes between "
+        f"kernels. {capitalized(conditions(known, BURST))}.",
+    ]
+    if unknown_of := [record.variant for record in records if not _parts(record)]:
+        notes.append(f"Not profiled: {', '.join(unknown_of)}.")
+    shown = best_forms(group, known)
+    return Part(
+        heading=place(group),
+        strips=lambda layout: [_calls(layout, shown)],
+        notes=notes,
+        more=[_calls(NARROW, known)] if len(shown) < len(known) else (),
     )
-    unknown = [record.variant for record in records if not _parts(record)]
-    rest = [prose(f"Not profiled: {', '.join(unknown)}.")] if unknown else []
-    return [prose(note, heading=heading), _calls(known), *rest]
 
 
-def _calls(known: list[Record]) -> Strip:
-    parts = _part_names(known)
+def _calls(layout: Layout, known: list[Record]) -> Strip:
+    at, parts = row_layout(layout), _part_names(known)
     paint = _paint(parts)
 
     def draw(figure: Any, top: float) -> None:
-        left = _KEY_LEFT_PT
+        left = at.left_pt
         for part in parts:
             figure.add_artist(_box(figure, left, top + 2, *paint[part]))
-            write_at(figure, left + 12, top + 9, part)
-            left += 28 + 6 * len(part)
-        plot = row_axes(figure, top + _KEY_PT, len(known), f"share of the call's time ({BURST})")
+            write_at(figure, left + 12, top + 10, part)
+            left += 22 + layout.character_pt * len(part)
+        plot = row_axes(figure, at, top + _KEY_PT, len(known), f"share of the call's time ({BURST})")
         plot.set_xlim(0, 1)
         plot.grid(visible=False, axis="y")
         plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.0%}"))
         for index, record in enumerate(known):
-            _draw_call(plot, index, record, parts, paint)
-            baseline, times, call_ms = baseline_of(top + _KEY_PT, index), _parts(record), _call_ms(record)
-            beside = [part for part in parts if part != _FIRST and times.get(part, 0.0) >= _SHOWN_FROM * call_ms]
-            write_name(figure, baseline, record.variant)
-            write_at(figure, TEXT_PT + 50, baseline, f"{number(call_ms)} ms", ha="right")
-            words = ", ".join(f"{part} {number(times[part], 2)}" for part in beside)
-            write_at(figure, TEXT_PT + 58, baseline, words, fontsize=SMALL_PT - 1)
+            _draw_call(plot, index, record, paint, _BAR_PT / at.row_pt)
+            times, call_ms = _parts(record), _call_ms(record)
+            most = max(parts[1:], key=lambda part: times.get(part, 0.0))
+            is_shown = times.get(most, 0.0) >= _SHOWN_FROM * call_ms
+            words = f"{most} {number(times[most], 2)}" if is_shown else ""
+            ms = f"{number(call_ms)} ms"
+            write_row(figure, at, at.baseline(top + _KEY_PT, index), record, (words, ms), ms)
 
-    return Strip(_KEY_PT + len(known) * ROW_PT + SCALE_PT, draw)
+    return Strip(_KEY_PT + len(known) * at.row_pt + SCALE_PT, draw)
 
 
-def _draw_call(plot: Any, index: int, record: Record, parts: list[str], paint: dict[str, tuple[str, float]]) -> None:
+def _draw_call(plot: Any, index: int, record: Record, paint: Mapping[str, tuple[str, float]], height: float) -> None:
     start, times, call_ms = 0.0, _parts(record), _call_ms(record)
-    for part in parts:
+    for part, (colour, density) in paint.items():
         if ms := times.get(part, 0.0):
-            colour, density = paint[part]
             share = ms / call_ms
-            (bar,) = plot.barh([index], [share], 0.62, start, color=colour, alpha=density, linewidth=0)
+            (bar,) = plot.barh([index], [share], height, start, color=colour, alpha=density, linewidth=0)
             words = f"{number(ms)} ms of {number(call_ms)} ms, {percent(share)}, {BURST}"
             tooltip(bar, f"{record.variant}, {part}: {words}")
             start += share

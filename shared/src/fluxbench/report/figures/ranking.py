@@ -5,26 +5,30 @@ Sustained ranks where it was measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluxbench.analysis.groups import Group, ranking_regime, reference_variant, timing_of
+from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, reference_variant, timing_of
 from fluxbench.analysis.ranking import Ranked
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import BURST, Record, Timing
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows
-from fluxbench.report.figures.layout import (
-    by_class,
-    draw_groups,
-    place,
-    prose,
-    ranked_records,
-    write_at,
+from fluxbench.report.figures.layout import Part, by_class, draw_groups, place, prose, ranked_records
+from fluxbench.report.figures.rows import (
+    SCALE_PT,
+    far_words,
+    mark_row,
+    near,
+    row_axes,
+    row_layout,
+    scale_x,
+    upright,
+    write_row,
 )
-from fluxbench.report.figures.rows import ROW_PT, TEXT_PT, baseline_of, mark_row, row_axes, scale_x, write_name
 from fluxbench.report.figures.style import INK
-from fluxbench.report.figures.svg import WIDTH_PT, Strip, tooltip
-from fluxbench.report.legend import everywhere, notes, of_place
+from fluxbench.report.figures.svg import NARROW, Layout, Strip, tooltip
+from fluxbench.report.legend import everywhere, of_place
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions
 
@@ -34,17 +38,26 @@ HEADER = (
 )
 _CLASSES = {
     "exact": "exact kernels",
-    "rounded": "kernels that round scores to 16 bits: looser error budgets, so ranked apart",
-    "tf32": "kernels that take TF32: looser error budgets, so ranked apart",
-    "quantized": "quantized kernels: looser error budgets, each its own, so ranked apart",
+    "rounded": "kernels that round scores to 16 bits",
+    "tf32": "kernels that take TF32",
+    "quantized": "quantized kernels",
 }
 _BURST_MARK = {"color": INK, "fillstyle": "none", "markersize": 4.5, "clip_on": False}
 
 
 def draw(results: Results) -> Drawing | None:
     """Draw the ratio to the reference with its 95% interval, a part for each group."""
-    title = f"{capitalized(ranking_regime(results.records))} time of each variant over the reference's"
-    return draw_groups(results, name="ranking", title=title, header=HEADER, strips_of=_strips, rows_of=_rows)
+    regime = ranking_regime(results.records)
+    return draw_groups(
+        results,
+        name="ranking",
+        title=f"{capitalized(regime)} time of each variant over the reference's",
+        header=HEADER,
+        caption="Left of the line is faster than the reference.",
+        part_of=_part,
+        rows_of=_rows,
+        more="All forms",
+    )
 
 
 def _rows(group: Group) -> Rows:
@@ -58,31 +71,52 @@ def _rows(group: Group) -> Rows:
     return rows
 
 
-def _strips(group: Group) -> list[Strip]:
-    classes = by_class(group)
-    records = ranked_records(group)
+def _part(group: Group) -> Part | None:
+    classes, records = by_class(group), ranked_records(group)
     if not records:
-        return []
-    reference = reference_variant(group.records)
-    regime = ranking_regime(records)
-    beside = any(_burst_beside(record) for record in records)
-    note = [
-        f"Left of the line is faster. Bars and their marks are {regime}, which ranks: "
-        f"95% intervals; {conditions(records, regime)}. = says that there is no measurable difference to another.",
+        return None
+    reference, regime = reference_variant(group.records), ranking_regime(records)
+    notes = [
+        f"Marks and bars are {regime}, which ranks, with 95% intervals: {conditions(records, regime)}. "
+        "= says that there is no measurable difference to another variant. One row per kernel, in its best form; ranks "
+        "count all forms."
     ]
-    if beside:
-        note.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, BURST)}.")
-    note += notes(records, (regime,))
+    if any(_burst_beside(record) for record in records):
+        notes.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, BURST)}.")
+    if len(classes) > 1:
+        notes.append("Kernels that are not exact have looser error budgets, so they are ranked apart.")
+    best = best_forms(group, records)
+    some = near(best, _ratio)
+    few = {kind: [entry for entry in entries if entry.record in some] for kind, entries in classes.items()}
+    faster = [record for record in best if timing_of(record).ratio_ci95[1] < 1 and not is_launch_bound(record)]
+    count = f"{len(faster)} of {len(best)} kernels are."
+    return Part(
+        heading=place(group),
+        strips=lambda layout: _by_class(layout, {kind: entries for kind, entries in few.items() if entries}, reference),
+        finding=" ".join(filter(None, (count, far_words(len(best) - len(some))))),
+        notes=notes,
+        more=_by_class(NARROW, classes, reference) if len(some) < len(records) else (),
+    )
+
+
+def _ratio(record: Record) -> float:
+    return timing_of(record).ratio
+
+
+def _by_class(layout: Layout, classes: Mapping[str, Sequence[Ranked]], reference: str | None) -> list[Strip]:
+    """Return the rows of each class, all on one scale, which stands below the last."""
+    records = [entry.record for entries in classes.values() for entry in entries]
+    regime, omitted = ranking_regime(records), everywhere(records)
     ends = [end for record in records for timing in record.timings.values() for end in timing.ratio_ci95]
-    strips = [prose(" ".join(note), heading=f"{capitalized(regime)} time over {reference}'s: {place(group)}")]
-    omitted = everywhere(records)
-    label = f"time per call over {reference}'s ({regime}{'; diamonds: burst' if beside else ''})"
+    beside = any(_burst_beside(record) for record in records)
+    scale = f"{regime} time / the reference's{' (diamonds: burst)' if beside else ''}"
+    strips = []
     for index, (kind, entries) in enumerate(classes.items(), start=1):
         if len(classes) > 1:
-            strips.append(prose(_CLASSES[kind], gap=4))
+            strips.append(prose(layout, _CLASSES[kind], gap=4))
         symbols = [of_place(entry, omitted) for entry in entries]
         last = index == len(classes)
-        strips.append(_ratios(entries, symbols, (min(ends), max(ends)), reference, label if last else ""))
+        strips.append(_ratios(layout, entries, symbols, (min(ends), max(ends)), reference, scale if last else ""))
     return strips
 
 
@@ -92,12 +126,19 @@ def _burst_beside(record: Record) -> Timing | None:
 
 
 def _ratios(
-    entries: Sequence[Ranked], symbols: Sequence[str], ends: tuple[float, float], reference: str | None, label: str
+    layout: Layout,
+    entries: Sequence[Ranked],
+    symbols: Sequence[str],
+    ends: tuple[float, float],
+    reference: str | None,
+    scale: str,
 ) -> Strip:
+    at = row_layout(layout)
+
     def draw(figure: Any, top: float) -> None:
-        plot = row_axes(figure, top, len(entries), label)
+        plot = row_axes(figure, at, top, len(entries), scale)
         scale_x(plot, min(ends[0], 1), max(ends[1], 1), "×")
-        plot.axvline(1, color=INK, linewidth=1.2)
+        upright(plot, at, len(entries), 1, color=INK, linewidth=1.2)
         for index, (entry, symbol) in enumerate(zip(entries, symbols, strict=True)):
             record, timing = entry.record, timing_of(entry.record)
             ratio = interval(timing.ratio, timing.ratio_ci95)
@@ -106,10 +147,9 @@ def _ratios(
             if burst := _burst_beside(record):
                 (mark,) = plot.plot([burst.ratio], [index], "d", **_BURST_MARK)
                 tooltip(mark, f"{record.variant}: {interval(burst.ratio, burst.ratio_ci95)}, burst")
-            baseline = baseline_of(top, index)
-            write_at(figure, 30, baseline, f"{entry.rank}{symbol}", ha="right")
-            write_name(figure, baseline, record.variant)
-            write_at(figure, TEXT_PT, baseline, "reference" if record.variant == reference else ratio)
-            write_at(figure, WIDTH_PT - 2, baseline, f"{number(timing.median_ms)} ms", ha="right")
+            is_reference = record.variant == reference
+            numbers = ("reference" if is_reference else ratio, f"{number(timing.median_ms)} ms")
+            narrow = "reference" if is_reference else f"{number(timing.ratio)}×"
+            write_row(figure, at, at.baseline(top, index), record, numbers, narrow, f"{entry.rank}{symbol}")
 
-    return Strip(len(entries) * ROW_PT + (34 if label else 6), draw)
+    return Strip(len(entries) * at.row_pt + (SCALE_PT if scale else 8), draw)

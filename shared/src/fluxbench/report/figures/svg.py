@@ -28,13 +28,30 @@ SMALL_PT = 9.0
 ADVANCE = 0.602  # of every character in DejaVu Sans Mono, as a share of the font's size
 CHARACTER_PT = ADVANCE * SMALL_PT
 
+
+@dataclass(frozen=True)
+class Layout:
+    """For which screen a figure is drawn: its width and the size of its text in points."""
+
+    width_pt: float
+    text_pt: float
+
+    @property
+    def character_pt(self) -> float:
+        """The width of a character."""
+        return ADVANCE * self.text_pt
+
+
+# A page shows the wide one from 800 CSS pixels on, the narrow one from 360 on: text is never under 10 pixels.
+WIDE = Layout(WIDTH_PT, SMALL_PT)
+NARROW = Layout(360.0, 10.0)
+
 # Fonts of equal advance, so that text keeps the room it was given whichever of them the reader has.
 _FONTS = "'Cascadia Mono', 'JetBrains Mono', 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 _SETTINGS = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fluxbench",
     "font.family": "DejaVu Sans Mono",
-    "font.size": FONT_PT,
     "text.color": INK,
     "axes.facecolor": "none",
     "axes.edgecolor": INK,
@@ -68,13 +85,21 @@ def tooltip(artist: Any, text: str) -> None:
     artist.set_gid(_TOOLTIP + text)
 
 
-def render(strips: Sequence[Strip], title: str, description: str, *, name: str, width_pt: float = WIDTH_PT) -> str:
+def render(
+    strips: Sequence[Strip],
+    title: str,
+    description: str,
+    *,
+    name: str,
+    width_pt: float = WIDTH_PT,
+    text_pt: float = SMALL_PT,
+) -> str:
     """Return strips drawn below one another as an inline SVG.
 
     Figures of one page have ids of their own if their names differ, or what they show. Title and description are for a
-    reader who does not see it.
+    reader who does not see it. Text has the size that is given, where its artist does not have another.
     """
-    with matplotlib.rc_context(_SETTINGS):
+    with matplotlib.rc_context(_SETTINGS | {"font.size": text_pt}):
         height = sum(strip.height_pt for strip in strips)
         figure = Figure(figsize=(width_pt / 72, height / 72), dpi=72, facecolor="none")
         FigureCanvasSVG(figure)

@@ -13,11 +13,12 @@ from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, th
 from fluxbench.core.formatting import interval, number
 from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import Record
+from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows, rows
-from fluxbench.report.figures.layout import draw_groups, place, prose, ranked_records, write_at
+from fluxbench.report.figures.layout import Part, draw_groups, place, ranked_records, write_at
 from fluxbench.report.figures.style import INK
-from fluxbench.report.figures.svg import CHARACTER_PT, Strip
-from fluxbench.report.legend import launch_bound_note, named
+from fluxbench.report.figures.svg import NARROW, Layout, Strip
+from fluxbench.report.legend import label
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, statistic
 
@@ -46,12 +47,14 @@ def draw(results: Results) -> Drawing | None:
             "share_of_peak",
             "launch_bound",
         ),
-        strips_of=lambda group: _strips(group, results, device),
+        caption="Longer is faster.",
+        part_of=lambda group: _part(group, results, device),
         rows_of=partial(_rows, results=results),
         first_rows=[
             ("", "data-sheet peak", "", device.peak or "", "", "", "", ""),
             ("", f"{device.measured_name} measured", "", device.measured or "", "", "", "", ""),
         ],
+        more="All forms",
     )
 
 
@@ -114,46 +117,54 @@ def _rows(group: Group, results: Results) -> Rows:
     return cells
 
 
-def _strips(group: Group, results: Results, device: _DeviceRates) -> list[Strip]:
+def _part(group: Group, results: Results, device: _DeviceRates) -> Part | None:
     records = _fastest_first(group)
     if not records:
-        return []
+        return None
     regime = ranking_regime(records)
-    note = (
+    notes = [
         f"{capitalized(regime)}: {statistic(records, regime)}s and 95% intervals; {conditions(records, regime)}. "
-        f"{_COUNTED[results.rate]} On this device: {device.words(results.rate)}."
+        f"{_COUNTED[results.rate]} One row per kernel, in its best form.",
+        f"On this device: {device.words(results.rate)}.",
+    ]
+    if any(map(is_launch_bound, records)):
+        notes.append("Rows with h have no interval.")
+    shown = best_forms(group, records)
+    exact = next((record for record in shown if _share_of_peak(record, results) and not is_launch_bound(record)), None)
+    share = _share_of_peak(exact, results) if exact else None
+    return Part(
+        heading=place(group),
+        strips=lambda layout: [_plot(layout, shown, results, device)],
+        finding=f"{label(exact)} reaches {share:.0%} of the data sheet's peak." if exact and share else "",
+        notes=notes,
+        more=[_plot(NARROW, records, results, device)] if len(shown) < len(records) else (),
     )
-    if explained := launch_bound_note(records):
-        note += f" {explained} Such rows have no interval here."
-    return [prose(note, heading=f"{capitalized(regime)} throughput: {place(group)}"), _plot(records, results, device)]
 
 
-def _plot(records: list[Record], results: Results, device: _DeviceRates) -> Strip:
-    lines, unit = list(device.lines()), results.rate
+def _plot(layout: Layout, records: list[Record], results: Results, device: _DeviceRates) -> Strip:
+    at, lines, unit = rows.row_layout(layout), list(device.lines()), results.rate
     above = _LINE_PT * len(lines)
 
     def draw(figure: Any, top: float) -> None:
-        plot = rows.row_axes(figure, top + above, len(records), f"{ranking_regime(records)} {unit}")
+        plot = rows.row_axes(figure, at, top + above, len(records), f"{ranking_regime(records)} {unit}")
         right = 1.03 * max([_drawn(record, unit) for record in records] + [rate for rate, _, _ in lines])
         plot.set_xlim(0, right)
         plot.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
         for index, (rate, name, dashes) in enumerate(lines):
-            plot.axvline(rate, color=INK, linewidth=1.2, dashes=dashes)
-            x = rows.PLOT_LEFT_PT + (rows.PLOT_RIGHT_PT - rows.PLOT_LEFT_PT) * rate / right
+            rows.upright(plot, at, len(records), rate, color=INK, linewidth=1.2, dashes=dashes)
+            x = at.left_pt + (at.right_pt - at.left_pt) * rate / right
             write_at(figure, x, top + _LINE_PT * index + 8, f"{name} {number(rate)}", ha="right")
         for index, record in enumerate(records):
             rate, low, high = _rates(record, unit)
             words = f"{interval(rate, (low, high))} {unit}, {ranking_regime([record])}"
             rows.mark_row(plot, index, record, rate, (0, _drawn(record, unit)), words)
-            baseline = rows.baseline_of(top + above, index)
-            rows.write_name(figure, baseline, named(record))
-            write_at(figure, rows.TEXT_PT + 9 * CHARACTER_PT, baseline, number(rate), ha="right")
             share = _share_of_peak(record, results)
             of_peak = "" if share is None else f"{share:.1%} of peak"
             other_class = "" if record.precision_class == EXACT else record.precision_class
-            write_at(figure, rows.TEXT_PT + 13 * CHARACTER_PT, baseline, of_peak or other_class)
+            baseline = at.baseline(top + above, index)
+            rows.write_row(figure, at, baseline, record, (number(rate), of_peak or other_class), number(rate))
 
-    return Strip(above + len(records) * rows.ROW_PT + rows.SCALE_PT, draw)
+    return Strip(above + len(records) * at.row_pt + rows.SCALE_PT, draw)
 
 
 def _drawn(record: Record, unit: str) -> float:

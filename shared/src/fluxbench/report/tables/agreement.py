@@ -36,18 +36,18 @@ def _table(trials: Trials, comparisons: Sequence[Comparison], regime: str) -> Ta
             rows.append(Row((base, workload, *_cells(tally(case, regime=regime)))))
     total = tally(compared, regime=regime)
     significant = sum(bool(comparison.device and comparison.device.significant) for comparison in comparisons)
+    times = "Sustained times" if regime == SUSTAINED else "Burst times, normalized to control"
     notes = [
-        f"{len(comparisons)} pairs of {len(trials.runs)} runs ({trials.processes} fresh processes); in each pair "
-        f"{len(trials.unslowed)} variants that did not change, judged as one table. Pairs share runs, so the "
-        "comparisons are not independent; the runs are. "
-        + ("Sustained times." if regime == SUSTAINED else "Burst times, normalized to control."),
+        f"{times}: {len(comparisons)} pairs of {len(trials.runs)} runs ({trials.processes} fresh processes).",
+        f"In each pair are {len(trials.unslowed)} variants that did not change, judged as one table. Pairs share runs, "
+        "so the comparisons are not independent; the runs are.",
         f"The control kernel's own change was significant in {significant} of the pairs." if regime == BURST else "",
         missing(total),
     ]
     return Table(
         columns=[Column("kernel", left=True), Column("workload", left=True), *map(Column, _NUMBERS)],
         rows=[*rows, Row(("all", "", *_cells(total)))],
-        notes=[" ".join(filter(None, notes))],
+        notes=list(filter(None, notes)),
     )
 
 

@@ -8,7 +8,8 @@ from fluxbench import operations, variants
 from fluxbench.bench.events import ProbeResult
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
-from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Column, Fold, Paragraph, Row, Table
+from fluxbench.report.legend import name
 from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
 from fluxbench.variants._base import NO, Capabilities, Support, Variant
@@ -19,10 +20,10 @@ _SHORT = {
 }
 _SWITCHES = ("causal", "gqa", "backward", "varlen")
 _HEADS = ("variant", "precision", "causal", "GQA", "head dims", "backward", "varlen", "needs")
+_LINE = "*: declared, not tried here. !, FAILS: declared, and failed here. -: not declared."
 _WORDS = (
     "Yes, and a precision or head dim without a symbol: it ran here and its values were right, in a measurement or in "
     "a small call (256 tokens, 4 heads; gradients against float64 ones). "
-    "*: declared by the library, not tried here. !, FAILS: declared, tried here, and it failed. -: not declared. "
     "Causal: query i sees keys 0 to i. GQA: fewer key heads than query heads. Varlen: several sequences in one call. "
     "Head dims: of 64, 96, 128, 192 and 256. Needs: the lowest compute capability, or that it runs on a CPU too."
 )
@@ -42,14 +43,15 @@ def blocks(results: Results) -> list[Block]:
                 of_reason.setdefault(variant.name, []).append(key.replace("head_dim", "head dim"))
     if not table_rows:
         return [Paragraph("There are no records of a variant that declares what it can do.")]
-    table = Table([Column(head, left=True) for head in _HEADS], table_rows, notes=[_WORDS])
+    table = Table([Column(head, left=True) for head in _HEADS], table_rows, notes=[_LINE, _WORDS])
+    title = f"What the attention of {len(table_rows)} variants can do"
     if not failed:
-        return [table]
+        return [Fold(title, [table])]
     items = [
         (reason, "; ".join(f"{name}: {', '.join(keys)}" for name, keys in of_reason.items()))
         for reason, of_reason in failed.items()
     ]
-    return [table, Bullets("Declared, but failed here:", items)]
+    return [Fold(title, [table, Bullets("Declared, but failed here:", items)])]
 
 
 def rows(results: Results) -> Rows:
@@ -96,7 +98,7 @@ def _row(variant: Variant, outcomes: _Outcomes) -> Row:
     precision = " ".join(_SHORT.get(name, name) + _symbol(outcomes.get(name)) for name in _precisions(declared))
     head_dims = " ".join(f"{size}{_symbol(outcomes.get(f'head_dim {size}'))}" for size in declared.head_dims)
     needs = "any, also a CPU" if declared.cpu else _dotted(declared.minimum)
-    cells = (variant.name, precision, causal, gqa, head_dims, backward, varlen, needs)
+    cells = (name(variant.name), precision, causal, gqa, head_dims, backward, varlen, needs)
     return Row(cells, failed="FAILS" in (causal, gqa, backward, varlen))
 
 

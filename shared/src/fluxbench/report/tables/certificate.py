@@ -9,11 +9,10 @@ from fluxbench.analysis.certificate.certificate import Certificate, Conditions, 
 from fluxbench.analysis.certificate.judging import PERCENT
 from fluxbench.analysis.certificate.summary_json import to_json
 from fluxbench.core.formatting import utc
-from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.certificate_inputs import earlier_trials_of, reruns_of, trials_of
 from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
 from fluxbench.report.results import Results
-from fluxbench.stats.significance import Verdict
 
 
 def blocks(results: Results) -> list[Block]:
@@ -28,43 +27,37 @@ def blocks(results: Results) -> list[Block]:
             rows=[Row((line.question, line.answer, line.of, line.target, line.met)) for line in lines],
         ),
     ]
+    details: list[Block] = [Paragraph(f"No value of {key}: {why}.") for key, why in certificate.missing.items()]
     if certificate.conditions:
         when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
-        shown.append(Paragraph(_state(certificate.conditions) + when))
-    return [*shown, *(Paragraph(f"No value of {key}: {why}.") for key, why in certificate.missing.items())]
+        details.insert(0, Paragraph(_state(certificate.conditions) + when))
+    return [*shown, Fold("What this was measured with", details)] if details else shown
 
 
 def files(results: Results) -> dict[str, str]:
-    """Return what is published beside the page: `summary.json`."""
+    """Return what is published beside the page: `summary.json`, whose verdict the site shows."""
     certificate = certify(trials_of(results), reruns_of(results), results.rates, earlier_trials_of(results))
-    return {"summary.json": json.dumps(to_json(certificate), indent=1, allow_nan=False) + "\n"}
+    content = {"verdict": _verdict(certificate, list(lines_of(certificate))), **to_json(certificate)}
+    return {"summary.json": json.dumps(content, indent=1, allow_nan=False) + "\n"}
 
 
 def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
-    """Return the certificate in a few sentences: what A/A and slowdowns gave, and which targets are not met."""
-    same, tables = certificate.same, certificate.independent.within
-    if not same.count:
+    """Return the certificate in at most three sentences: A/A, injected slowdowns, and how many targets are missed."""
+    if not certificate.same.count:
         return f"The harness could not be tested: {certificate.missing.get('a_a', 'nothing was compared')}."
-    undecided = same.rate(Verdict.UNDECIDED)
-    sessions = len(certificate.independent.sessions)
-    alone = ", a rate of at most" if not tables.called else "; the rate is at most"
+    tables = certificate.independent.within
     slowdowns = [
-        f"one of {level:g}% was detected in {_most(slowdown.rate)} of {slowdown.total.count:,} comparisons"
+        f"{level:g}% in {_most(slowdown.rate)} of {slowdown.total.count:,} comparisons"
         for level, slowdown in zip(PERCENT, certificate.detection, strict=True)
         if slowdown and level in DETECTED_AT_LEAST
     ]
-    missed = [f"{line.question} {line.answer} (target {line.target})" for line in lines if line.met == "no"]
-    few = sum(line.met == "too few" for line in lines)
-    unmeasured = sum(line.target != "-" and line.met == "-" for line in lines)
+    missed, few = (sum(line.met == met for line in lines) for met in ("no", "too few"))
     sentences = [
-        f"Of {tables.of} tables of unchanged kernels that share no run ({sessions} session{'s' * (sessions != 1)}), "
-        f"{tables.called or 'none'} had a false positive{alone} {rate_text(tables.upper_bound)} (95% upper limit).",
-        f"{same.count:,} comparisons of a kernel with itself, which share runs, gave {same.significant or 'no'} false "
-        f"positive{'s' * (same.significant > 1)} and left {rate_text(undecided) if undecided else 'none'} undecided.",
-        f"Of injected slowdowns, {' and '.join(slowdowns)}.",
-        f"Not met: {'; '.join(missed)}." if missed else "No target is missed.",
-        f"{few} would need more trials." if few else "",
-        f"{unmeasured} {'was' if unmeasured == 1 else 'were'} not measured." if unmeasured else "",
+        f"{tables.called} of {tables.of} independent A/A tables had a false positive: a rate of at most "
+        f"{rate_text(tables.upper_bound)} with 95% confidence.",
+        f"Injected slowdowns detected: {', '.join(slowdowns)}." if slowdowns else "",
+        f"{missed or 'No'} target{'s are' if missed > 1 else ' is'} missed"
+        + (f", {few} need{'s' if few == 1 else ''} more trials." if few else "."),
     ]
     return " ".join(filter(None, sentences))
 

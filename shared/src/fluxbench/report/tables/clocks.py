@@ -25,9 +25,10 @@ def blocks(results: Results) -> list[Block]:
     if not rows:
         return [Paragraph("No record has a CUPTI cross-check: the profiler recorded no kernels.")]
     columns = [Column("kernel", left=True), *map(Column, ("records", "median difference", "largest"))]
-    note = (
-        "Events (on a CPU: the monotonic clock) against the profiler's times of the kernels in the same call. The time "
+    notes = [
+        "Events (on a CPU: the monotonic clock) against the profiler's times of the kernels in the same call.",
+        "The time "
         "between two events must lie between the sum of the kernels' times and the span from the first one's begin to "
-        "the last one's end; a difference is how far it lies outside. Burst, the first process of each run."
-    )
-    return [Table(columns, rows, notes=[note])]
+        "the last one's end; a difference is how far it lies outside. Burst, the first process of each run.",
+    ]
+    return [Table(columns, rows, notes=notes)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fluxbench import variants
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.core.formatting import reason
 from fluxbench.records.schema import Errors, Record
 from fluxbench.records.status import Status
-from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.all_fields import all_fields
@@ -20,19 +21,19 @@ _INPUTS = {
     "tailed": "tailed",
 }  # what kinds of inputs are called
 _SHOWN = ("max_abs", "mean_abs", "mse")
+_LINE = "Errors against the float64 reference, without a unit; a kernel is INCORRECT where error / budget exceeds 100%."
 _WORDS = (
-    "Errors against the float64 reference (no unit). rel L2 stands for each kind of inputs: normal noise, and others "
-    "that make low precision hard (docs/methodology.md); worse: the one of the kind on which it takes more of its "
-    "budget. All other numbers of a row are of that kind: the budget, error / budget, abs max, mean abs, MSE, cosine "
-    "and NaN. Heads and rows have budgets of their own; their shares are the largest over all kinds. Quantized "
-    "kernels have no budget on peaked and tailed inputs.",
-    "So abs max, mean abs and MSE compare only between rows of the same kind; exact kernels with the same budget at "
-    "the same workload are. A kind with - is not recorded; older records hold the worse one alone.",
+    "rel L2 stands for each kind of inputs: normal noise, and others that make low precision hard "
+    "(docs/methodology.md); worse: that of the kind which takes more of its budget. All other numbers of a row are of "
+    "that kind, so abs max, mean abs and MSE compare only between rows of one kind. Heads and rows have budgets of "
+    "their own; their shares are the largest over all kinds. Quantized kernels have no budget on peaked and tailed "
+    "inputs.",
+    "A kind with - is not recorded; older records hold the worse one alone.",
 )
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return one table: a row per variant, workload and output."""
+    """Return how many rows are within their budgets, and one table: a row per variant, workload and output."""
     if not results.records:
         return [Paragraph("There are no records.")]
     kinds = _kinds(results.records)
@@ -52,8 +53,11 @@ def blocks(results: Results) -> list[Block]:
     ]
     rows: list[Row | Heading] = []
     for group in groups(results.records):
-        for variant in group.variants:
-            rows.append(Heading(variant + _class_note(group, variant)))
+        checked = {record.variant for record in group.records if record.errors}
+        for variant in filter(checked.__contains__, group.variants):  # of the others there is nothing to show
+            label = variants.label(variant)
+            of_people = f"{label}, {variant}" if label != variant else variant
+            rows.append(Heading(of_people + _class_note(group, variant)))
             rows += [
                 row
                 for workload in group.workloads
@@ -61,8 +65,28 @@ def blocks(results: Results) -> list[Block]:
                 for row in _rows(record, kinds, several)
             ]
     first = [Column("workload", left=True), *([Column("output", left=True)] if several else [])]
-    table = Table([*first, *map(Column, heads), Column("verdict", left=True)], rows)
-    return [Paragraph(" ".join(_WORDS)), table]
+    if not rows:
+        return [Paragraph("No output was checked.")]
+    table = Table([*first, *map(Column, heads), Column("verdict", left=True)], rows, notes=[_LINE, *_WORDS])
+    return [Paragraph(_summary(results.records)), Fold("Errors and budgets of every variant", [table])]
+
+
+def _summary(records: Sequence[Record]) -> str:
+    """Return how many rows are within their budgets, and which error is the nearest to its own."""
+    checked = [record for record in records if record.errors]
+    within = [record for record in checked if record.status is not Status.INCORRECT]
+    words = f"{len(within):,} of {len(checked):,} checked rows are within their error budgets."
+    nearest = max(within, key=_share, default=None)
+    if nearest is None or not _share(nearest):
+        return words
+    who = f"{variants.label(nearest.variant)} at {nearest.workload.name}"
+    return f"{words} The nearest to its budget is {who}, with {_share(nearest):.0%} of it."
+
+
+def _share(record: Record) -> float:
+    """Return the largest share of a budget that an output of a record takes; 0 where none is known."""
+    pairs = ((errors.rel_l2, errors.budget_rel_l2) for errors in record.errors.values())
+    return max((error / budget for error, budget in pairs if error is not None and budget), default=0.0)
 
 
 def rows(results: Results) -> Rows:

@@ -37,7 +37,7 @@ def _table(trials: Trials, regime: str) -> Table:
         rows.append(Row((f"{level:g}%", "all", "", *_cells(slowdown.total))))
         unmeasured = unmeasured or missing(slowdown.total)
     columns = [Column("injected", left=True), Column("kernel", left=True), *map(Column, _NUMBERS)]
-    return Table(columns, rows, notes=[" ".join(filter(None, [*_notes(trials, regime), unmeasured]))])
+    return Table(columns, rows, notes=list(filter(None, [*_notes(trials, regime), unmeasured])))
 
 
 def _notes(trials: Trials, regime: str) -> list[str]:
@@ -48,7 +48,7 @@ def _notes(trials: Trials, regime: str) -> list[str]:
         if (ratios := injected(trials, base, 0.0, twin=True, regime=regime))
     ]
     return [
-        f"{regime.capitalize()} times.",
+        f"{regime.capitalize()} times; detected: the verdict on the slowed kernel is slower.",
         "A comparison: one run before, another after; after, one kernel of the table is slower, and all others are as "
         "they were. The slowdown is detected where the verdict on that kernel at one workload is slower. "
         f"{len(trials.runs)} runs ({trials.processes} fresh processes), each before and after each other: comparisons "

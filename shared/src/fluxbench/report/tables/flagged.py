@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passed
-from fluxbench.analysis.groups import Group
+from fluxbench.analysis.groups import Group, capped_regimes, launched_ms
+from fluxbench.core.formatting import number
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
-from fluxbench.report.blocks import Block, Bullets, Paragraph
+from fluxbench.records.status import FlagKind
+from fluxbench.report.blocks import Block, Bullets, Fold, Paragraph
 from fluxbench.report.flags import not_converged_words, range_words, words
 from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
+
+_REPLAYED = (
+    "sustained: timed as CUDA graphs, since launching takes about as long as the call, or longer; a call that the host "
+    "launches takes, at the longest workload:"
+)
 
 
 def flagged(group: Group) -> Iterator[Block]:
@@ -19,6 +26,8 @@ def flagged(group: Group) -> Iterator[Block]:
     records = passed(group)
     items = []
     for entry in flags(group):
+        if entry.flag.kind is FlagKind.REPLAYED:  # each has a time of its own
+            continue
         text = words(entry.flag, entry.processes)
         items.append((f"{text}, {where(group, entry.workloads)}:", _names(entry.variants, entry.workloads, records)))
     for unconverged in not_converged(group):
@@ -29,10 +38,23 @@ def flagged(group: Group) -> Iterator[Block]:
         of = f"{range_words(span)}, in {sum(span.counts.values())} of {len(records)} records:"
         counts = (f"{variant} ({count})" if count > 1 else variant for variant, count in span.counts.items())
         items.append((of, ", ".join(counts)))
+    if launched := _launched(records):
+        items.append((_REPLAYED, launched))
     if items:
-        yield Bullets(f"Flagged, since something was not as it should be ({title(group)}):", items)
+        flagged = sum(bool(record.flags or capped_regimes(record)) for record in records)
+        yield Fold(f"{flagged} of {len(records)} rows are flagged, and why ({title(group)})", [Bullets("", items)])
     elif records:
         yield Paragraph(f"Nothing is flagged ({title(group)}).")
+
+
+def _launched(records: Sequence[Record]) -> str:
+    """Return the time of a launched call of each variant at its longest workload, where graphs were timed."""
+    longest = {
+        record.variant: ms
+        for record in sorted(records, key=lambda record: record.workload.x)
+        if (ms := launched_ms(record)) is not None
+    }
+    return ", ".join(f"{variant} {number(ms)} ms" for variant, ms in longest.items())
 
 
 def _names(variants: Sequence[str], workloads: Sequence[Workload], records: Sequence[Record]) -> str:

@@ -7,9 +7,15 @@ from fluxbench.analysis.groups import is_launch_bound
 from fluxbench.analysis.history import Timeline
 from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import Record
-from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
-from fluxbench.report.legend import launch_bound_note
+from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
+from fluxbench.report.legend import name
 from fluxbench.report.results import Results
+
+_LINE = "95% intervals in brackets, or half of one after ±. -: not measured."
+_REVISION = (
+    "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its newest "
+    "record (UTC)."
+)
 
 
 def blocks(results: Results) -> list[Block]:
@@ -32,11 +38,13 @@ def _blocks(timeline: Timeline) -> list[Block]:
         )
     never = [variant for variant in timeline.records if variant not in timeline.points]
     notes = [
-        launch_bound_note(record for points in timeline.points.values() for _, record in points),
+        _LINE,
+        _REVISION,
         *timeline.break_sentences(),
         f"Without a time in any: {', '.join(never)}." if never else "",
     ]
-    return [*parts, _table(timeline, [note for note in notes if note])]
+    count = f"{len(timeline.revisions)} revision{'s' * (len(timeline.revisions) > 1)}"
+    return [*parts, Fold(f"{timeline.where}: times in {count}", [_table(timeline, list(filter(None, notes)))])]
 
 
 def _table(timeline: Timeline, notes: list[str]) -> Table:
@@ -45,10 +53,8 @@ def _table(timeline: Timeline, notes: list[str]) -> Table:
     names = "\n".join(timeline.head)
     return Table(
         columns=[Column(names, left=True), *map(Column, heads)],
-        rows=[Row((variant, *map(_cell, timeline.records[variant]))) for variant in timeline.points],
-        caption=f"{timeline.where}: sustained ms per call, 95% intervals in brackets or half of one after ±. "
-        "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its "
-        "newest record (UTC); -: not measured.",
+        rows=[Row((name(variant), *map(_cell, timeline.records[variant]))) for variant in timeline.points],
+        caption=f"{timeline.where}: sustained ms per call",
         notes=notes,
     )
 

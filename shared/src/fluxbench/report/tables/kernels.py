@@ -9,16 +9,19 @@ from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.core.formatting import number
 from fluxbench.records.schema import KernelShare, Record
-from fluxbench.report.blocks import Block, Bullets, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.kernel_names import short_name
+from fluxbench.report.legend import name
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import shape, title
 from fluxbench.report.tables import Rows
-from fluxbench.report.tables.not_passed import not_passed
 
 _UNKNOWN = "-"  # what is not known, or is nothing
 _LEAST = 0.01  # share of a call's device time under which a kernel is counted and not named
 _COST = ("launch_ms", "peak_memory_bytes", "compile_s", "graph_breaks", "detail")
+_LINE = (
+    "Single calls on a device that rested (burst); the parts are what the kernels of a call do. -: not known, or none."
+)
 _WORDS = (
     "Call: from the first kernel's begin to the last one's end, by device events, the median of the first process's "
     "bursts (on a CPU one call). {parts}: the sum of such kernels' own times, by torch's profiler, in seven calls "
@@ -26,7 +29,7 @@ _WORDS = (
     "Host launch: what the host takes to launch one call, in burst: back to back the host is faster. Peak: what one "
     "call allocates at most, its output included. Compile: a first call less a warm one, at the workload where that "
     "was longest, with caches that are empty at the start of the cell: the first variant pays for what later ones find "
-    f"done. {_UNKNOWN}: not known, or nothing of the kind."
+    "done."
 )
 
 
@@ -44,24 +47,24 @@ def _of_group(group: Group, notes: Mapping[str, str]) -> Iterator[Block]:
         parts = _parts([group])
         heads = ["call\nms", *(f"{part}\nms" for part in parts)]
         heads += ["burst host\nlaunch ms", "peak\nMiB", "compile\ns", "graph\nbreaks"]
-        yield Table(
+        parts_of_calls = Table(
             columns=[Column("variant", left=True), *map(Column, heads)],
             rows=[_row(record, parts, _compile_s(group.records, record.variant)) for record in records],
-            caption=f"What ran at {shape(group)}: times are of single calls on a device that rested before (burst).",
-            notes=[_WORDS.format(parts=", ".join(parts).capitalize())],
+            caption=f"What ran at {shape(group)}",
+            notes=[_LINE, _WORDS.format(parts=", ".join(parts).capitalize())],
         )
         named = [Column("variant", left=True), Column("share")]
-        yield Table(
+        largest = Table(
             columns=[*named, Column("does", left=True), Column("kernel", left=True)],
             rows=[row for record in records for row in _kernel_rows(record)],
-            caption=f"The largest kernels of a call, with their shares of its device time ({title(group)}):",
+            caption=f"The largest kernels of a call, with their shares of its device time ({title(group)})",
         )
+        yield Fold(f"What ran in {len(records)} variants at {shape(group)}", [parts_of_calls, largest])
     else:
         yield Paragraph(f"Nothing passed at {shape(group)}, so nothing is known of what ran there.")
     shown = {record.kernel for record in group.records}
     if noted := [(f"{kernel}: {note}", "") for kernel, note in notes.items() if kernel in shown]:
-        yield Bullets("Notes on these kernels:", noted)
-    yield from not_passed(group)
+        yield Fold("Notes on these kernels", [Bullets("", noted)])
 
 
 def _parts(of: Iterable[Group]) -> list[str]:
@@ -78,7 +81,7 @@ def _row(record: Record, parts: Sequence[str], compile_s: float | None) -> Row:
     memory = record.peak_memory_bytes
     return Row(
         (
-            record.variant,
+            name(record.variant),
             number(record.cupti.events_ms) if record.cupti else _UNKNOWN,
             *(number(ms) if (ms := _part_ms(record, part)) else _UNKNOWN for part in parts),
             number(record.launch_ms) if record.launch_ms else _UNKNOWN,
@@ -107,7 +110,8 @@ def _kernel_rows(record: Record) -> Iterator[Row | Heading]:
     cells = cells or [[_UNKNOWN, _UNKNOWN, "not profiled"]]
     if others := len(largest) - len(named):
         cells[-1][-1] += f" (and {others} under {_LEAST:.0%})"
-    yield from (Row((record.variant if not index else "", *of_kernel)) for index, of_kernel in enumerate(cells))
+    first: Name | str = name(record.variant)
+    yield from (Row((first if not index else "", *of_kernel)) for index, of_kernel in enumerate(cells))
     if record.detail:
         yield Heading(f"  the library's own choice: {' '.join(record.detail.split())}", note=True)
 

@@ -19,9 +19,10 @@ def blocks(results: Results) -> list[Block]:
         thirds = ("-" if third is None else f"{100 * third:+.3f}%" for third in effect.thirds)
         rows.append(Row((effect.kind, effect.base, f"{effect.count:,}", *thirds, percent(effect.noise, 3))))
     columns = [Column("position", left=True), Column("kernel", left=True), *map(Column, ("count", *THIRDS, "noise"))]
-    note = (
-        "How far the median of each third of an order lies from the median of all. Of a call in its round: each sample "
+    notes = [
+        "How far the median of each third of an order lies from the median of all.",
+        "Of a call in its round: each sample "
         "over the median of its own trial. Of a trial in its process: each trial's median over that of all processes. "
-        "All forms and workloads of a kernel are pooled. Noise: the standard error of such a median. Burst."
-    )
-    return [Table(columns, rows, notes=[note])]
+        "All forms and workloads of a kernel are pooled. Noise: the standard error of such a median. Burst.",
+    ]
+    return [Table(columns, rows, notes=notes)]

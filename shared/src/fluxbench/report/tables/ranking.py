@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ranked, ranked, ties
 from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
-from fluxbench.records.schema import BURST, Record
+from fluxbench.records.schema import BURST
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.best_forms import best_of_libraries
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, method, shape
 from fluxbench.report.tables.not_passed import not_passed
+from fluxbench.variants import label
 
+MOST = 11  # rows that are open
 _NO_DIFFERENCE = "No measurable difference (=): {sets}."
 _MANY_TIES = "=: no measurable difference to another of these."
 
@@ -25,7 +28,8 @@ def blocks(results: Results) -> list[Block]:
     if not every_group:
         return [Paragraph("There are no records.")]
     ranking = [block for group in every_group for block in _of_group(group, results)]
-    return [*ranking, *map(Paragraph, method(results.records))]
+    measured = Fold("How this was measured", [Paragraph(text) for text in method(results.records)])
+    return [*ranking, legend.SIGNS, *not_passed(results.records), measured]
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:
@@ -36,49 +40,56 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     caption = f"Ranking at {shape(group)}; {by_sheet}."
     if not records:
         yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
-        yield from not_passed(group)
         return
     regime, omitted = ranking_regime(records), legend.everywhere(records)
     heads = [f"{regime}\n{what}" for what in ("ratio", "ms", results.rate, "of peak")]
-    heads += ["burst\nms", "burst\nratio"] if regime != BURST else []
-    rows: list[Row | Heading] = []
-    for kind, entries in places.items():
-        if entries and kind != EXACT:
-            rows.append(Heading(f"{kind}: looser error budgets, so ranked apart"))
-        share_of = peak if kind != QUANTIZED or results.rate == "GB/s" else None  # narrow formats have another peak
-        rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
-    yield Table(
-        columns=[Column("rank"), Column("variant", left=True), *map(Column, heads)],
-        rows=rows,
-        caption=f"{caption} Ratio: time over {reference_variant(group.records)}'s, under 1 is faster; {INTERVALS}.",
-        notes=list(_notes(group, places, records, regime)),
-    )
-    yield from not_passed(group)
+    heads += ["burst\nms"] if regime != BURST else []
+    columns = [Column("rank"), Column("kernel", left=True), *map(Column, heads)]
+
+    def table(shown: Mapping[str, Sequence[Ranked]], notes: Sequence[str]) -> Table:
+        rows: list[Row | Heading] = []
+        for kind, entries in shown.items():
+            if entries and kind != EXACT:
+                rows.append(Heading(f"{kind}: looser error budgets, ranked separately"))
+            share_of = peak if kind != QUANTIZED or results.rate == "GB/s" else None  # narrow formats have another peak
+            rows += [_row(place, results.rate, share_of, regime, omitted) for place in entries]
+        return Table(columns=columns, rows=rows, caption=caption, notes=notes)
+
+    ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster. {INTERVALS}."
+    best = _best(group, places)
+    yield table(best, [ratio, *_notes(group, places, regime)])
+    if sum(map(len, best.values())) < len(records):
+        yield Fold(f"All {len(records)} ranked variants", [table(places, ())])
+
+
+def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
+    """Return the best form of each library, exact and quantized: `MOST` at most, of which the slowest exact ones go."""
+    best: dict[str, list[Ranked]] = {}
+    for kind in (EXACT, QUANTIZED):
+        chosen = best_of_libraries(group, [place.record for place in places[kind]])
+        best[kind] = [place for place in places[kind] if place.record in chosen][:MOST]
+    return {**best, EXACT: best[EXACT][: MOST - len(best[QUANTIZED])]}
 
 
 def _row(place: Ranked, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> Row:
     record, timing, burst = place.record, timing_of(place.record), place.record.burst
     is_reference = record.variant == timing.reference_variant
     reached = throughput(record, rate)
-    cells = [
+    cells: list[str | Name] = [
         f"{place.rank}{legend.of_place(place, omitted):<3}",
-        record.variant,
+        legend.name(record.variant),
         "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         plus_minus(timing.median_ms, timing.ci95_ms),
         number(reached),
         f"{reached / peak:.1%}" if peak else "-",
     ]
-    if regime != BURST and burst:
-        cells += [
-            plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted),
-            "reference" if is_reference else plus_minus(burst.ratio, burst.ratio_ci95),
-        ]
-    elif regime != BURST:
-        cells += ["-", "-"]
+    if regime != BURST:
+        time = burst and plus_minus(burst.median_ms, burst.ci95_ms) + legend.of_time(record, BURST, omitted)
+        cells.append(time or "-")
     return Row(tuple(cells))
 
 
-def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record], regime: str) -> Iterator[str]:
+def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterator[str]:
     yield (
         f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster: "
         f"{MEASURABLY}. So a wide interval can rank before a faster time."
@@ -93,4 +104,3 @@ def _notes(group: Group, places: dict[str, list[Ranked]], records: list[Record],
         yield _NO_DIFFERENCE.format(sets="; ".join(" = ".join(names) for names in sets))
     if regime != BURST:
         yield from filter(None, map(burst_order, places.values()))
-    yield from legend.notes(records)

@@ -29,7 +29,7 @@ def of_simulation(simulation: Simulation) -> list[Block]:
         Table(
             [Column("simulated", left=True), *map(Column, heads)],
             [Row(_cells(outcome)) for outcome in simulation.outcomes],
-            notes=[" ".join(_notes(simulation))],
+            notes=list(_notes(simulation)),
         )
     ]
 
@@ -55,7 +55,10 @@ def _cells(outcome: Outcome) -> tuple[str, ...]:
 def _notes(simulation: Simulation) -> Iterator[str]:
     yield (
         f"A simulated page: {simulation.variants} variants at {simulation.workloads} workloads, 3 processes a side, "
-        "judged by the code of `fluxbench diff`. A false positive: a significant change in a row that did not change. "
+        "judged by the code of `fluxbench diff`."
+    )
+    yield (
+        "A false positive: a significant change in a row that did not change. "
         "Found: significant at all workloads that changed. Coverage: the share of rows whose 95% interval holds the "
         "truth."
     )

@@ -10,9 +10,10 @@ from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, capped_regimes, groups, timing_of
 from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record
-from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
+from fluxbench.report.legend import name
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import PRECISION, shape, title
+from fluxbench.report.sentences import PRECISION, conditions, shape, title
 from fluxbench.report.tables.flagged import flagged
 
 _UNKNOWN = "-"
@@ -45,18 +46,20 @@ def _of_group(group: Group, on_cpu: bool) -> Iterator[Block]:
     if not records:
         yield Paragraph(f"Nothing passed at {shape(group)}, so nothing is known of the device's state there.")
     else:
-        beside = (
-            f"Beside the time of a call: energy, launch, CUPTI cross-check, and how it was sampled ({title(group)})."
-        )
-        yield _table(_STATE, records, f"State of the device at {shape(group)}: medians while the samples were taken.")
-        yield _table(_COST, records, beside, [_WORDS, *_unknown(records, on_cpu)])
+        beside = f"Beside the time of a call: what it costs, and how it was sampled ({title(group)})"
+        device = _table(_STATE, records, f"State of the device at {shape(group)}: medians while the samples were taken")
+        cost = _table(_COST, records, beside, [_LINE, _WORDS, *_unknown(records, on_cpu)])
+        yield Paragraph(f"{title(group)}: {conditions(records)}.")
+        yield Fold(f"State of the device, and what a call costs, for {len(records)} variants", [device, cost])
     yield from flagged(group)
 
 
 def _table(columns: Sequence[_Column], records: Sequence[Record], caption: str, notes: Sequence[str] = ()) -> Table:
     return Table(
         columns=[Column("variant", left=True), *(Column(column.head, column.left) for column in columns)],
-        rows=[Row((record.variant, *(column.cell(record) or _UNKNOWN for column in columns))) for record in records],
+        rows=[
+            Row((name(record.variant), *(column.cell(record) or _UNKNOWN for column in columns))) for record in records
+        ],
         caption=caption,
         notes=notes,
     )
@@ -139,6 +142,7 @@ _COST = (
     _measured("converged", _converged),
     _measured("device\ns", lambda record: None if record.device_s is None else number(record.device_s, 2)),
 )
+_LINE = f"Converged: yes where the intervals are as narrow as asked for. {_UNKNOWN}: not known."
 _WORDS = (
     "MHz: the SM clock. Host launch: what the host takes to launch one call, apart from the time on the device, in "
     "burst: back to back the host is faster. CUPTI cross-check: by how much the time lies outside of what torch's "

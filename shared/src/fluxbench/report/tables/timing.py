@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
 from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.kernel_names import short_name
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, conditions, statistic, title
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic, title
 from fluxbench.report.tables.not_passed import not_passed
 
 _WORDS = {SUSTAINED: "sustained", BURST: "burst, from a device at rest"}
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return the times of each group."""
-    every_group = groups(results.records)
-    return [block for group in every_group for block in _of_group(group)] or [Paragraph("There are no records.")]
+    """Return the times of each group, and what did not pass."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
+    times = [Fold(*of_group) for group in groups(results.records) if (of_group := _of_group(group))]
+    return [*times, *not_passed(results.records)]
 
 
-def _of_group(group: Group) -> Iterator[Block]:
+def _of_group(group: Group) -> tuple[str, list[Table]] | None:
+    """Return a title and the tables of a group; None where nothing passed."""
     name, timed = title(group), [record for record in group.records if record.timing]
+    if not timed:
+        return None
     ranks, omitted = ranking_regime(timed), legend.everywhere(timed)
 
     def time_in(regime: str) -> Callable[[Record], str]:
@@ -43,20 +48,20 @@ def _of_group(group: Group) -> Iterator[Block]:
             return "reference"
         return plus_minus(timing.ratio, timing.ratio_ci95) + legend.of_time(record, ranks, omitted)
 
+    tables = []
     for regime in (SUSTAINED, BURST):
-        taken = conditions(timed, regime)
-        if taken or (regime == ranks and not timed):
+        if taken := conditions(timed, regime):
             words = _WORDS[regime] + (", which ranks" if regime == ranks else "")
-            kind = f"{statistic(timed, regime)} " if timed else ""
-            caption = f"{name}: {kind}time per call in ms, {INTERVALS}, by {group.axis}; {words}"
-            yield _by_workload(group, f"{caption}: {taken}" if taken else caption, time_in(regime))
-    if timed:
-        over = (
-            f"{name}: {ranks} time over {reference_variant(timed)}'s (under 1 is faster), {INTERVALS}, by {group.axis}"
-        )
-        yield _by_workload(group, over, ratio, legend.notes(timed))
-        yield _what_ran(group)
-    yield from not_passed(group)
+            caption = f"{name}: {statistic(timed, regime)} time per call in ms by {group.axis}; {words}"
+            tables.append(_by_workload(group, caption, time_in(regime), [f"{capitalized(INTERVALS)}; {taken}."]))
+    over = f"{name}: {ranks} time over {reference_variant(timed)}'s (under 1 is faster) by {group.axis}"
+    count = len({record.variant for record in timed})
+    variants = f"{count} variant{'s' * (count > 1)}"
+    workloads = f"{len(group.workloads)} workload{'s' * (len(group.workloads) > 1)}"
+    return (
+        f"Times of {variants} at {workloads} of {name}",
+        [*tables, _by_workload(group, over, ratio), _what_ran(group)],
+    )
 
 
 def _by_workload(group: Group, caption: str, cell: Callable[[Record], str], notes: Sequence[str] = ()) -> Table:
@@ -71,10 +76,10 @@ def _by_workload(group: Group, caption: str, cell: Callable[[Record], str], note
     if len(set(heads)) < len(heads):
         heads = [workload.name for workload in group.workloads]
     rows = []
-    for variant in group.variants:
+    for variant in filter(group.curve, group.variants):  # what passed nowhere is in the fold
         records = [group.find(variant, workload) for workload in group.workloads]
         failed = any(record is None or record.status is not Status.PASSED for record in records)
-        rows.append(Row((variant, *map(text, records)), failed))
+        rows.append(Row((legend.name(variant), *map(text, records)), failed))
     return Table([Column(group.axis, left=True), *map(Column, heads)], rows, caption, notes)
 
 
@@ -82,7 +87,9 @@ def _what_ran(group: Group) -> Table:
     columns = [Column("variant", left=True), *map(Column, ("compile s", "graph breaks", "share"))]
     return Table(
         columns=[*columns, Column("dominant kernel", left=True)],
-        rows=[Row((variant, *_ran(curve))) for variant in group.variants if (curve := group.curve(variant))],
+        rows=[
+            Row((legend.name(variant), *_ran(curve))) for variant in group.variants if (curve := group.curve(variant))
+        ],
         caption=(f"{title(group)}: what ran; share is of the call's device time at the longest workload that passed"),
     )
 

@@ -1,0 +1,79 @@
+"""The chart of a verdict: how many times as fast as the baseline each kernel of it is, with its 95% interval.
+
+As wide as a phone, so that its text can be read there too; pages and the site's cards show the same one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
+from fluxbench.core.formatting import interval
+from fluxbench.report.figures.layout import axes, write_at
+from fluxbench.report.figures.style import INK, look_of
+from fluxbench.report.figures.svg import Strip, render, tooltip
+from fluxbench.variants import label
+
+WIDTH_PT = 350.0
+_ROW_PT, _SCALE_PT, _MARGIN_PT = 32.0, 34.0, 12.0
+_NAME_PT, _TEXT_PT = 10.5, 9.5  # sizes of text
+_AROUND = 0.06  # of the span of intervals that is left free on either side
+
+
+def chart(verdict: Verdict, name: str) -> str:
+    """Return it as an inline SVG; `name` tells the figures of a page apart."""
+    rows = verdict.shown
+    words = "; ".join(f"{label(row.record.variant)} {_speed(row)}" for row in rows)
+    title = "Speed of the kernels in the verdict"
+    return render([_strip(verdict)], title, words, name=name, width_pt=WIDTH_PT, text_pt=_TEXT_PT)
+
+
+def share(value: float) -> str:
+    """Return a share in percent, whole from 1% on.
+
+    >>> share(0.052), share(0.0034)
+    ('5%', '0.3%')
+    """
+    return f"{value:.0%}" if value >= 0.01 else f"{value:.1%}"
+
+
+def _speed(row: Contender) -> str:
+    if row.speedup is None:
+        return "1×"
+    return interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
+
+
+def _strip(verdict: Verdict) -> Strip:
+    rows = verdict.shown
+    ends = [1.0, *(end for row in rows if row.speedup for end in (row.speedup.low, row.speedup.high))]
+    room = _AROUND * (max(ends) - min(ends)) or 0.05
+    height = _ROW_PT * len(rows)
+    baseline = verdict.baseline
+    than = (
+        "PyTorch's default" if baseline and baseline.variant == DEFAULT else label(baseline.variant if baseline else "")
+    )
+
+    def draw(figure: Any, top: float) -> None:
+        plot = axes(figure, _MARGIN_PT, top, WIDTH_PT - 2 * _MARGIN_PT, height)
+        plot.set_ylim(height, 0)
+        plot.set_xlim(min(ends) - room, max(ends) + room)
+        plot.xaxis.set_major_locator(MaxNLocator(5, steps=(1, 2, 5, 10)))
+        plot.xaxis.set_major_formatter(FuncFormatter(lambda value, position: f"{value:.6g}×"))
+        plot.yaxis.set_major_locator(NullLocator())
+        plot.grid(visible=False)
+        plot.set_xlabel(f"times as fast as {than}", fontsize=_TEXT_PT)
+        for index, row in enumerate(rows):
+            y, look = _ROW_PT * index + 21, look_of(row.record)
+            plot.plot([1, 1], [y - 6, y + 6], color=INK, linewidth=0.8, alpha=0.6)
+            if row.speedup:
+                plot.plot((row.speedup.low, row.speedup.high), [y, y], color=look.colour, linewidth=2.5)
+            (mark,) = plot.plot([row.speedup.value if row.speedup else 1.0], [y], look.marker, **look.mark_options(8))
+            tooltip(mark, f"{label(row.record.variant)}: {_speed(row)}")
+            at = top + _ROW_PT * index + 12
+            quantized = f" ({share(row.record.rel_l2)} error)" if row is verdict.quantized and row.record.rel_l2 else ""
+            write_at(figure, 0, at, label(row.record.variant) + quantized, fontsize=_NAME_PT)
+            write_at(figure, WIDTH_PT, at, _speed(row), fontsize=_NAME_PT, ha="right")
+
+    return Strip(height + _SCALE_PT, draw)

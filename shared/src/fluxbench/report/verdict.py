@@ -1,0 +1,135 @@
+"""The verdict in words: at most two sentences of fixed clauses, a small chart, and what both hold for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.groups import Group, groups, ranking_regime
+from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
+from fluxbench.core.formatting import interval
+from fluxbench.operations.workload import describe
+from fluxbench.records.schema import Record
+from fluxbench.report import usage
+from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
+from fluxbench.report.figures.verdict import chart, share
+from fluxbench.stats.intervals import Estimate
+from fluxbench.variants import label
+
+NAMED = 3  # level kernels that a sentence names before it counts the rest
+
+
+def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
+    """Return the verdict on the first group of workloads; those on others fold open."""
+    every_group = groups(records)
+    if not every_group:
+        return [Paragraph(f"Nothing was measured on {device_name}.", kind="lead")]
+    first, *others = (_of_group(group, device_name) for group in every_group)
+    names = [group.name for group in every_group[1:]]
+    return [*first, *(Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True))]
+
+
+def _of_group(group: Group, device_name: str) -> list[Block]:
+    found = analysis.of(group)
+    shown: list[Block] = [Paragraph(sentence(found), kind="lead")]
+    if len(found.shown) > 1:
+        words = [f"{label(row.record.variant)}: {speed(row, found)}" for row in found.shown]
+        shown.append(Chart(chart(found, f"verdict of {group.name}"), "\n".join(words), caption(found, device_name)))
+    return [*shown, *_use(found)]
+
+
+def _use(verdict: Verdict) -> list[Block]:
+    """Return the lines that use the first exact kernel, and a fold with all lines for each kernel but the default."""
+    records = [row.record for row in verdict.shown if row.record.variant != DEFAULT]
+    best = sorted(verdict.exact, key=lambda one: one.record.variant != DEFAULT)  # which needs no change
+    first = usage.of(best[0].record) if best else None
+    shown: list[Block] = []
+    if first:
+        shown.append(Code(first.short, f"Use {first.label}"))
+        if first.diffusers:
+            shown.append(Code(first.diffusers, f"In diffusers {usage.DIFFUSERS}"))
+        if first.install and first.variant != DEFAULT:
+            shown.append(Code(first.install, "Install what was measured"))
+    every = usage.blocks(records)
+    return [*shown, Fold("How to install and use these kernels", every)] if every else shown
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return the verdict: at most 40 words where names are no longer than four."""
+    parts = [_exact(verdict), _elsewhere(verdict), _quantized(verdict)]
+    return " ".join(filter(None, parts))
+
+
+def caption(verdict: Verdict, device_name: str) -> str:
+    """Return what the chart shows, and of which device and shape."""
+    what = f"Speed over {_baseline(verdict)}" if verdict.baseline else "Speed"
+    regime = "sustained" if ranking_regime(row.record for row in verdict.shown) == "sustained" else "from rest"
+    return f"{what}, 95% intervals, {regime}: {device_name}, {describe(verdict.group.longest)}."
+
+
+def speed(row: Contender, verdict: Verdict) -> str:
+    """Return "1.04× [1.03, 1.06]", and "1" of the baseline itself."""
+    if row.speedup is None:
+        return "1×" if row.record is verdict.baseline else "-"
+    return interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
+
+
+def _exact(verdict: Verdict) -> str:
+    exact = [one.record for one in verdict.exact]
+    if not exact:
+        return "No exact kernel passed here; the table of what did not pass says why."
+    if verdict.default_is_level:
+        others = [record for record in exact if record.variant != DEFAULT]
+        level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
+        return f"No exact kernel is measurably faster than {_baseline(verdict)}.{level}"
+    which = f"{_names(exact)} tie as the fastest exact kernels"
+    if len(exact) == 1:
+        which = f"{_names(exact)} is the fastest exact kernel"
+    speedups = [one.speedup for one in verdict.exact if one.speedup]
+    if not speedups or not verdict.baseline:
+        return f"{which}."
+    return f"{which}: {_faster(speedups)} {_baseline(verdict)}."
+
+
+def _elsewhere(verdict: Verdict) -> str:
+    if not verdict.beaten_at:
+        return ""
+    count, first = len(verdict.group.workloads), label(verdict.exact[0].record.variant)
+    return f"At {verdict.beaten_at} of the {count} lengths another exact kernel is faster than {first}."
+
+
+def _quantized(verdict: Verdict) -> str:
+    if not verdict.quantized:
+        return ""
+    record = verdict.quantized.record
+    name, error = label(record.variant), f"{share(record.rel_l2 or 0.0)} relative error"
+    if not verdict.exact:
+        return f"Of the quantized kernels {name} is the fastest, with {error}."
+    if verdict.gain:
+        return f"{name}, with {error}, is {_faster([verdict.gain])} {'it' if len(verdict.exact) == 1 else 'these'}."
+    return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
+
+
+def _baseline(verdict: Verdict) -> str:
+    assert verdict.baseline
+    return "PyTorch's default" if verdict.baseline.variant == DEFAULT else label(verdict.baseline.variant)
+
+
+def _names(records: Sequence[Record]) -> str:
+    names = [label(record.variant) for record in records]
+    if len(names) > NAMED:
+        names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def _faster(speedups: Sequence[Estimate]) -> str:
+    """Return "4% faster than", "4 to 7% faster than", or from a factor of two on "2.3 times as fast as"."""
+    low, high = min(one.value for one in speedups), max(one.value for one in speedups)
+    if high >= 2:
+        return f"{_span(f'{low:.1f}', f'{high:.1f}')} times as fast as"
+    digits = 0 if low >= 1.01 else 1
+    return f"{_span(f'{100 * (low - 1):.{digits}f}', f'{100 * (high - 1):.{digits}f}')}% faster than"
+
+
+def _span(low: str, high: str) -> str:
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,149 @@
+"""The verdict: the fastest exact kernels, their gain over PyTorch's default, the fastest quantized one, the chart."""
+
+from __future__ import annotations
+
+import pytest
+from drawn import texts, tooltips
+from published import REPORTS
+from sample_records import LAUNCH_BOUND, record
+
+from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.groups import groups
+from fluxbench.operations import sets
+from fluxbench.records import files
+from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
+from fluxbench.report import verdict
+from fluxbench.report.figures.verdict import chart
+
+LENGTHS = sets.sets()["flux1-1024px"]
+DEFAULT = record("torch_native")
+
+
+def said(*records: Record) -> str:
+    [group] = groups(records)
+    return verdict.sentence(analysis.of(group))
+
+
+def quantized(ms: float, name: str = "flash_attn_3_fp8", ci: float = 0.005) -> Record:
+    return record(name, sustained_ms=ms, precision_class="quantized", rel_l2=0.052, ci=ci)
+
+
+def test_the_fastest_exact_kernel_and_its_gain_over_the_default() -> None:
+    assert said(DEFAULT, record("flash_attn_3", sustained_ms=0.8)) == (
+        "FlashAttention-3 is the fastest exact kernel: 25% faster than PyTorch's default."
+    )
+    assert "0.8% faster than" in said(DEFAULT, record("flash_attn_3", sustained_ms=0.992, ci=0.001))
+    assert "2.5 times as fast as PyTorch's default." in said(DEFAULT, record("flash_attn_3", sustained_ms=0.4))
+
+
+def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:
+    tied = [record(f"v{number}", sustained_ms=0.8 + number / 1000) for number in range(4)]
+    assert said(DEFAULT, *tied[:2]).startswith("v0 and v1 tie as the fastest exact kernels: 25% faster than")
+    assert said(DEFAULT, *tied[:3]).startswith("v0, v1 and v2 tie as")
+    assert said(DEFAULT, *tied).startswith("v0, v1 and 2 others tie as")
+    spread = [record("a", sustained_ms=0.7, ci=0.02), record("b", sustained_ms=0.714, ci=0.02)]
+    assert "a and b tie as the fastest exact kernels: 40 to 43% faster than" in said(DEFAULT, *spread)
+
+
+def test_a_default_that_nothing_beats_is_the_answer() -> None:
+    assert said(DEFAULT, record("flex", sustained_ms=1.5)) == (
+        "No exact kernel is measurably faster than PyTorch's default."
+    )
+    assert said(DEFAULT, record("flex", sustained_ms=1.001)).endswith("default. FlexAttention ties with it.")
+
+
+def test_without_the_default_the_reference_stands_in_and_says_so() -> None:
+    assert said(record(), record("flash_attn_3", sustained_ms=0.5)).endswith(
+        "2.0 times as fast as FlashAttention-2 (SDPA)."
+    )
+    failed = record("torch_native", status=Status.CRASHED)
+    assert "PyTorch's default" not in said(failed, record(), record("flash_attn_3", sustained_ms=0.5))
+
+
+def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_error() -> None:
+    exact = record("flash_attn_3", sustained_ms=0.8)
+    assert said(DEFAULT, exact, quantized(0.64)).endswith(
+        " FlashAttention-3 float8, with 5% relative error, is 25% faster than it."
+    )
+    for ms in (0.8, 0.9):
+        assert said(DEFAULT, exact, quantized(ms)).endswith(
+            " The fastest quantized kernel, FlashAttention-3 float8, has 5% relative error "
+            "and is not measurably faster."
+        )
+    wide_and_faster = [quantized(0.70, "wide", ci=0.4), quantized(0.71, "sure")]
+    assert "sure, with 5% relative error, is 13% faster" in said(DEFAULT, exact, *wide_and_faster)
+
+
+def test_nothing_exact_and_nothing_at_all() -> None:
+    wrong = record("torch_native", status=Status.INCORRECT)
+    assert said(wrong).startswith("No exact kernel passed here;")
+    assert said(wrong, quantized(1.0)).endswith(
+        "Of the quantized kernels FlashAttention-3 float8 is the fastest, with 5% relative error."
+    )
+    assert [block.text() for block in verdict.blocks([], "X")] == ["Nothing was measured on X."]
+
+
+def test_what_is_launch_bound_or_far_too_uncertain_is_not_named_beside_others() -> None:
+    fast = record("flash_attn_3", sustained_ms=0.8)
+    late = record("te_fused", sustained_ms=0.8, flags=[LAUNCH_BOUND])
+    uncertain = record("xformers", sustained_ms=1.0, ci=0.9)
+    assert said(DEFAULT, fast, late, uncertain).startswith("FlashAttention-3 is the fastest exact kernel: 25%")
+    [group] = groups([DEFAULT, fast, uncertain])
+    assert [one.variant for one in analysis.of(group).undecided] == ["xformers"]
+    assert said(DEFAULT, record("te_fused", sustained_ms=0.8, flags=[LAUNCH_BOUND])).startswith("Transformer Engine")
+
+
+def test_one_that_none_beats_at_any_length_comes_first_and_a_beaten_answer_says_so() -> None:
+    at = {name: [record(name, workload, 0.8) for workload in LENGTHS] for name in ("a", "b")}
+    at["b"][:3] = [record("b", workload, 0.9) for workload in LENGTHS[:3]]
+    at["b"][-1] = record("b", LENGTHS[-1], 0.799)
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    assert said(*default, *at["b"], *at["a"]).startswith("a and b tie as")
+    beaten = [record("c", workload, 0.7) for workload in LENGTHS[:2]]
+    assert "At 2 of the 6 lengths another exact kernel is faster than a." in said(*default, *at["a"], *beaten)
+
+
+def test_the_simplest_form_that_is_beaten_least_stands_for_a_kernel() -> None:
+    forms = [record("flex", sustained_ms=0.801), record("flex_compile_d", sustained_ms=0.8)]
+    assert said(DEFAULT, *forms).startswith("FlexAttention is the fastest")
+    forms[0] = record("flex", sustained_ms=0.9)
+    assert said(DEFAULT, *forms).startswith("FlexAttention, compiled is the fastest")
+
+
+def test_the_chart_has_each_kernel_once_with_its_interval() -> None:
+    [group] = groups([DEFAULT, record("flash_attn_3", sustained_ms=0.8), quantized(0.5)])
+    drawn = chart(analysis.of(group), "name")
+    assert tooltips(drawn) == [
+        "FlashAttention-3: 1.250× [1.243, 1.257]",
+        "PyTorch default (SDPA): 1×",
+        "FlashAttention-3 float8: 2.00× [1.99, 2.01]",
+    ]
+    assert {"times as fast as PyTorch's default", "FlashAttention-3 float8 (5% error)"} <= set(texts(drawn))
+
+
+@pytest.mark.parametrize("target", ["h200", "cpu"])
+def test_a_published_verdict_is_short(target: str) -> None:
+    records = [each for path in files.paths(REPORTS / target / "flux" / "records") for each in files.read(path)]
+    shown = [block.text() for block in verdict.blocks(records, str(records[0].fingerprint["device"]))]
+    [group] = groups(records)
+    found = analysis.of(group)
+    caption = verdict.caption(found, str(records[0].fingerprint["device"]))
+    assert len(f"{verdict.sentence(found)} {caption}".split()) <= 60
+    assert shown[2].startswith("Use ")
+
+
+def shown_of(*records: Record) -> list[str]:
+    return [block.text() for block in verdict.blocks(records, "X")]
+
+
+def test_the_lines_of_the_answer_are_open_and_all_others_fold() -> None:
+    cudnn = record("torch_cudnn", sustained_ms=0.5)
+    _, _, use, diffusers, install, every = shown_of(DEFAULT, cudnn)
+    assert use.splitlines()[:2] == ["Use cuDNN (SDPA):", "    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):"]
+    assert diffusers.splitlines()[1].strip() == 'pipe.transformer.set_attention_backend("_native_cudnn")'
+    assert every.startswith("How to install and use these kernels\n\nHow to use cuDNN (SDPA)\n")
+    assert install == "Install what was measured:\n    pip install torch==2.9.0"
+    assert "PyTorch default" not in every
+    tied = shown_of(DEFAULT, record("torch_cudnn"))
+    assert tied[2].splitlines() == ["Use PyTorch default (SDPA):", "    out = scaled_dot_product_attention(q, k, v)"]
