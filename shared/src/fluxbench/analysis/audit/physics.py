@@ -6,7 +6,8 @@ Every bound errs on the side of the card: highest clocks, fewest operations, as 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 
 from fluxbench.analysis.audit import cards
 from fluxbench.analysis.audit.claim import Claim, Metric
@@ -80,17 +81,15 @@ def _bound(context: Context, *, causal: bool, layer: bool = False) -> Roofline |
     return Roofline(ms=ms, arithmetic=f"{flops:.3g} FLOP / {tflops:,.0f} TFLOP/s = {ms:.3g} ms")
 
 
-def _bounds(context: Context) -> dict[str, Roofline | None]:
+@functools.lru_cache(maxsize=1 << 14)
+def _bounds(context: Context) -> Mapping[str, Roofline | None]:
     """Return the bounds of a row's call, computed once for all rows that share its cells."""
-    kept: dict[str, Roofline | None] | None = context.__dict__.get("_bounds")
-    if kept is None:
-        stated, may_be = bool(context.causal), context.may_be_causal
-        kept = {"stated": _bound(context, causal=stated), "causal": _bound(context, causal=may_be)}
-        if context.layer:
-            kept["layer"] = _bound(context, causal=stated, layer=True)
-            kept["causal layer"] = _bound(context, causal=may_be, layer=True)
-        context.__dict__["_bounds"] = kept
-    return kept
+    stated, may_be = bool(context.causal), context.may_be_causal
+    bounds = {"stated": _bound(context, causal=stated), "causal": _bound(context, causal=may_be)}
+    if context.layer:
+        bounds["layer"] = _bound(context, causal=stated, layer=True)
+        bounds["causal layer"] = _bound(context, causal=may_be, layer=True)
+    return bounds
 
 
 def _time(claim: Claim) -> Iterator[Finding]:
