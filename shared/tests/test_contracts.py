@@ -12,13 +12,15 @@ from fakes import REPOSITORY
 from sample_records import record, results
 from uvnote.parser import CodeCell
 
-from fluxbench import studies, variants
+from fluxbench import audit, studies, variants
+from fluxbench.analysis.audit import published
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, load
 from fluxbench.report import figures, tables, usage
 from fluxbench.report.results import OUTPUTS
 
-NOTEBOOKS = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
+EVERY_NOTEBOOK = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
+NOTEBOOKS = [document for document in EVERY_NOTEBOOK if any(map(document.is_measuring, document.cells))]
 KINDS = ("jsonl", "samples.json.gz", "control.json", "capabilities.json")
 
 
@@ -62,6 +64,17 @@ def test_all_that_a_notebook_names_exists_and_its_cell_hands_out_the_files(noteb
             assert set(code.outputs) == set(written)
     shown = re.findall(r'show\.table\("(\w+)"\)', notebook.text)
     assert len(shown) == len(set(shown))
+
+
+@pytest.mark.parametrize(
+    "notebook", [document for document in EVERY_NOTEBOOK if document not in NOTEBOOKS], ids=of_notebooks
+)
+def test_all_that_a_notebook_without_measurements_calls_exists(notebook: Document) -> None:
+    calls = [
+        re.fullmatch(r"(\w+)\((.*)\)", code.code.splitlines()[-1].removeprefix("audit.")) for code in notebook.cells
+    ]
+    assert all(call and callable(getattr(audit, call[1])) for call in calls)
+    assert {call[2].strip('"') for call in calls if call and call[1] == "source"} == set(published.sources())
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=of_notebooks)

@@ -194,8 +194,9 @@ def test_what_a_cell_a_name_or_a_table_writes_cannot_steer_the_terminal(monkeypa
         r"fluxbench: cell a failed: it ended with exit code 1: \u001b[2J\u202eall\u0007 is\u009b well"
     )
     assert fluxbench("status", "\x1b[2J\nfluxbench: all is well.md")[2].count("\n") == 1
-    Path("t.csv").write_text('gpu,seq_len,ms\n"\x1b[2J\nt.csv: rows checked: 9","",1\n', encoding="utf-8")
-    reason = r"the rates of \u001b[2J\nt.csv: rows checked: 9 are not known"
+    row = '"\x1b[2J\nt.csv: rows checked: 9",1,4096,24,128,1'
+    Path("t.csv").write_text(f"gpu,batch,seq_len,heads,head_dim,ms\n{row}\n", encoding="utf-8")
+    reason = r"the peak of \u001b[2J\nt.csv: rows checked: 9 is not known; give it with --peak"
     assert fluxbench("audit", "t.csv")[1].splitlines()[1:] == [f"     1  {reason}"]
     assert reason in fluxbench("audit", "t.csv", "--json")[1]
 

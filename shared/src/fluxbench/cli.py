@@ -1,7 +1,7 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
-is not fresh; `audit`: a time is impossible; `doctor`: something is lacking; `site`: drawn, but without some records).
+is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
 the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     diff = command("diff", "compare two published folders, or two revisions of one (FOLDER@REVISION)")
     doctor = command("doctor", "print what this machine has and lacks, and which variants will run")
     audit = command(
-        "audit", "compare a CSV of anyone's times with the roofline of its device; exit code 1: some are impossible"
+        "audit", "judge a CSV of anyone's figures by physics, by itself and by ours; exit code 1: some cannot be right"
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("after")
     audit.add_argument("table", type=Path)
     audit.add_argument("--gpu", help="the card, where the table does not state it")
+    audit.add_argument("--peak", type=_peak, help="of a card that is not known: dense 16-bit rate in TFLOP/s")
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
@@ -99,14 +100,14 @@ def _build(chosen: argparse.Namespace) -> int:
 
 
 def _publish(chosen: argparse.Namespace) -> int:
-    from fluxbench.notebook.publish import publish
+    from fluxbench.notebook.publish import publish, target_of
 
     built = _built(chosen)
     if built.problems:
         code = _finish(built)
         print("fluxbench: nothing was published, since the page has problems", file=sys.stderr)
         return code
-    page = publish(built, Settings.load().root / "reports", built.target.name)
+    page = publish(built, Settings.load().root / "reports", target_of(built))
     print(f"\nThe page is {page.resolve()}")
     return 0
 
@@ -174,16 +175,16 @@ def _doctor(chosen: argparse.Namespace) -> int:
 
 
 def _audit(chosen: argparse.Namespace) -> int:
-    import csv
+    from fluxbench.analysis.audit import judge, ours
+    from fluxbench.report.audit import text
 
-    from fluxbench.analysis.audit.judge import audit
-
+    options = {"gpu": chosen.gpu, "causal": chosen.causal, "peak_tflops": chosen.peak}
     try:
-        judged = audit(chosen.table, gpu=chosen.gpu, causal=chosen.causal)
-    except (ValueError, csv.Error) as error:  # a text that is not UTF-8 is a ValueError
+        judged = judge.audit(chosen.table, ours=ours.read(Settings.load().root / "reports"), **options)
+    except ValueError as error:
         raise SetupError(f"{chosen.table} must be a CSV: {error}") from error
-    print(judged.to_json() if chosen.json else judged.text())
-    return 1 if judged.impossible or not judged.checked else 0
+    print(text.to_json(judged) if chosen.json else text.text(judged))
+    return int(judged.is_wrong or not judged.is_decided)
 
 
 def _site(chosen: argparse.Namespace) -> int:
@@ -206,6 +207,12 @@ def _port(text: str) -> int:
     if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < 1 << 16:
         raise argparse.ArgumentTypeError(f"a port must be a whole number from 1 to 65535, got {text!r}")
     return int(text)
+
+
+def _peak(text: str) -> float:
+    if not re.fullmatch(r"\d{1,5}(\.\d+)?", text) or not float(text):
+        raise argparse.ArgumentTypeError(f"a peak must be a positive number of TFLOP/s, got {text!r}")
+    return float(text)
 
 
 def _add(chosen: argparse.Namespace) -> int:

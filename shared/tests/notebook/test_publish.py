@@ -22,7 +22,7 @@ from fluxbench.device import targets
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.document import Document
 from fluxbench.notebook.freshness import Freshness, State
-from fluxbench.notebook.publish import publish
+from fluxbench.notebook.publish import publish, target_of
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import files
 
@@ -342,3 +342,9 @@ def test_an_interruption_loses_nothing(
     kept = {STAMP_1: FIRST, STAMP_2: SECOND}
     assert publisher.history == {f"{stamp}/sdpa.jsonl.gz": measured(when) for stamp, when in kept.items()}
     assert sorted(path.name for path in publisher.home.iterdir()) == ["flux", "flux.html"]
+
+
+def test_a_notebook_that_measures_nothing_has_a_folder_of_its_own(built_page: Built, machine: Machine) -> None:
+    assert target_of(built_page) == built_page.target.name
+    machine.notebook.write_text("# Alone\n\n```python id=alone\nprint(1)\n```\n", encoding="utf-8")
+    assert target_of(machine.build()) == "published"

@@ -21,7 +21,14 @@ from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 
 _SITE = {"index.html": "all devices", "compare.html": "compare"}
+OF_NO_DEVICE = "published"
 _KEPT = (*files.SUFFIXES, *files.CONTROL_SUFFIXES, "trials.json.gz")  # in the history
+
+
+def target_of(built: Built) -> str:
+    """Return the folder of `reports/` that a page belongs in: `OF_NO_DEVICE` where its notebook measures nothing."""
+    measures = any(map(built.document.is_measuring, built.document.cells))
+    return built.target.name if measures else OF_NO_DEVICE
 
 
 def publish(built: Built, reports: Path, target: str) -> Path:

@@ -23,7 +23,7 @@ MEASURING = (
 # A change to one of these can change a page.
 SHOWING = (
     *("core", "device", "device/peaks.toml", "operations", "variants", "records", "stats", "studies", "analysis"),
-    *("report", "report/usage/torch.toml", "report/usage/libraries.toml", "show.py"),
+    *("report", "report/usage/torch.toml", "report/usage/libraries.toml", "show.py", "audit.py", "assets/published"),
 )
 
 CODE, PACKAGE = "code.", "package."

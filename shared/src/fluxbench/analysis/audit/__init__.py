@@ -1,1 +1,4 @@
-"""Anyone's table of times or rates, row by row: which of them no such device can reach. No device, and no torch."""
+"""Anyone's table of published figures, row by row: against physics, against itself, against ours. No device, no torch.
+
+`docs/audit.md` lists the columns, the units and what each judgement means.
+"""

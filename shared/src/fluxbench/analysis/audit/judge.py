@@ -1,119 +1,182 @@
-"""Compare every reading of a table with the roofline of its device, whoever measured it."""
+"""A table -> a judgement of every row."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxbench.analysis.audit.table import NotChecked, Row, rows
-from fluxbench.core.output import one_line
-from fluxbench.device.peaks import Peak, by_name
-from fluxbench.operations.roofline import Roofline, compute_bound, shortest, too_fast
-from fluxbench.operations.workload import Workload
+from fluxbench.analysis.audit import cards, growth, memory, physics, relations, shares, table
+from fluxbench.analysis.audit.claim import Claim, Metric
+from fluxbench.analysis.audit.context import Context, NotDecidable
+from fluxbench.analysis.audit.finding import Finding, Judgement, Kind, implausible
+from fluxbench.analysis.audit.index import Index, with_shapes
+from fluxbench.analysis.audit.ours import Ours
+from fluxbench.analysis.audit.table import Entry, Options
 from fluxbench.records import files
 from fluxbench.records.schema import RecordError
 
-_LONGEST = 200  # characters of what a row says
-# FlashAttention-2's count of operations over the fewest: by so much may a rate that follows that count exceed the peak.
-_COUNTED = {"forward": 1.0, "backward": 2.5 / 2, "forward_backward": 3.5 / 3}
+OVER_OURS = 1.5  # times our own share of the peak from which on a figure is implausible
+_ORDER = list(Judgement)
+_COMPARED = {  # what cannot be judged by itself -> what is missing
+    Metric.SPEEDUP: "the times that the speedup is of are not beside it",
+    Metric.SHARE: "the rate that the share is of is not beside it",
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Impossible:
-    """A reading that the device cannot reach."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Judged:
+    """A row and what it is; `missing` says why it is not decidable."""
 
-    line: int  # of the file, from 1
-    what: str  # the row's own words for what was measured
-    reason: str  # the arithmetic
+    line: int
+    context: Context
+    claims: tuple[Claim, ...]
+    judgement: Judgement
+    findings: tuple[Finding, ...] = ()
+    missing: str = ""
+    share: float | None = None  # of the data sheet's peak
+    binary: bool = False  # its MB or GB agree with the formula only as powers of two
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """What the audit of a table gave."""
+    """The rows of a table in their order, judged."""
 
     table: str
-    checked: int  # rows
-    impossible: tuple[Impossible, ...]
-    not_checked: Mapping[str, int]  # why -> rows
+    rows: tuple[Judged, ...]
 
-    def text(self) -> str:
-        """Return it as lines for a reader."""
-        lines = [f"line {reading.line}: {reading.what}: {reading.reason}" for reading in self.impossible]
-        impossible = len({reading.line for reading in self.impossible})
-        not_checked = sum(self.not_checked.values())
-        lines.append(
-            f"{self.table}: rows checked: {self.checked}; impossible: {impossible}; not checked: {not_checked}"
-        )
-        lines += [f"{count:>6}  {why}" for why, count in self.not_checked.items()]
-        return "\n".join(map(one_line, lines))
+    def count(self, judgement: Judgement) -> int:
+        """Return how many rows are so."""
+        return sum(row.judgement is judgement for row in self.rows)
 
-    def to_json(self) -> str:
-        """Return it as JSON."""
-        return json.dumps(dataclasses.asdict(self), ensure_ascii=False)
+    def of(self, judgement: Judgement) -> list[Judged]:
+        """Return the rows that are so."""
+        return [row for row in self.rows if row.judgement is judgement]
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether some figure cannot be right."""
+        return any(row.judgement in (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY) for row in self.rows)
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether some row could be judged."""
+        return any(row.judgement is not Judgement.UNDECIDABLE for row in self.rows)
+
+    def missing(self) -> Mapping[str, int]:
+        """Return why rows are not decidable, with how many, most first."""
+        return dict(Counter(row.missing for row in self.of(Judgement.UNDECIDABLE)).most_common())
 
 
-def audit(path: Path, *, gpu: str | None = None, causal: bool = False) -> Audit:
-    """Judge every row of a CSV.
+def audit(
+    path: Path,
+    *,
+    gpu: str | None = None,
+    causal: bool = False,
+    peak_tflops: float | None = None,
+    ours: Ours | None = None,
+) -> Audit:
+    """Judge every row of a CSV; `docs/audit.md` has the columns.
 
-    Columns: `gpu`, `batch`, `seq_len`, `heads`, `kv_heads`, `head_dim`, `dtype`, `causal`, `pass` or `direction`, and
-    `value` with `unit`, or times in `median_ms` and the like, or rates in `tflops`; a `workload` known by name gives
-    its shape. What a row does not state is `gpu`, or the device in a page's `records/device.json`; one key head; 16
-    bits, unless the implementation's name states fewer; and not causal, unless `causal` is set. Raises `OSError`,
-    `csv.Error`, and `ValueError` where it is no text or has no header.
+    What a row does not state is `gpu`, or the device in a page's `records/device.json`; and not causal, unless `causal`
+    is set. `peak_tflops` is that of a card which is not known, in 16 bits. Raises `OSError`, and `ValueError` with a
+    sentence where the table is refused whole.
     """
-    page_gpu = gpu or _gpu_of_page(path)
-    impossible: list[Impossible] = []
-    not_checked: Counter[str] = Counter()
-    checked = 0
-    for row in rows(path):
+    options = _options(gpu or _gpu_of_page(path), causal, peak_tflops)
+    return _judged(path.name, table.of_csv(path, options), ours or Ours())
+
+
+def audit_frame(
+    frame: Any,
+    *,
+    gpu: str | None = None,
+    causal: bool = False,
+    peak_tflops: float | None = None,
+    ours: Ours | None = None,
+) -> Audit:
+    """Judge every row of a frame of pandas, as `audit` does. Raises `ValueError`."""
+    return _judged("frame", table.of_frame(frame, _options(gpu, causal, peak_tflops)), ours or Ours())
+
+
+def _options(gpu: str | None, causal: bool, peak_tflops: float | None) -> Options:
+    return Options(gpu=gpu, causal=causal, peak=cards.given(peak_tflops) if peak_tflops else None)
+
+
+def _judged(name: str, entries: Sequence[Entry], ours: Ours) -> Audit:
+    entries = with_shapes(entries)
+    index = Index(claim for entry in entries for claim in entry.claims)
+    found: dict[Claim, list[Finding]] = {}
+    compared: set[Claim] = set()
+    for rule in (relations, shares, growth):
+        for claim, finding in rule.judge(index):
+            compared.add(claim)
+            if finding:
+                found.setdefault(claim, []).append(finding)
+    return Audit(table=name, rows=tuple(_row(entry, found, compared, ours) for entry in entries))
+
+
+def _row(entry: Entry, found: Mapping[Claim, list[Finding]], compared: set[Claim], ours: Ours) -> Judged:
+    findings: list[Finding] = []
+    missing = entry.missing
+    share = None
+    for claim in entry.claims:
+        of_claim = list(found.get(claim, ()))
+        share = physics.share_of_peak(claim) if share is None else share
         try:
-            reasons = list(_judge(row, page_gpu, causal))
-        except NotChecked as reason:
-            not_checked[_shortened(str(reason))] += 1
-            continue
-        checked += 1
-        impossible += (Impossible(line=row.line, what=_shortened(row.label), reason=reason) for reason in reasons)
-    return Audit(
-        table=path.name, checked=checked, impossible=tuple(impossible), not_checked=dict(not_checked.most_common())
+            alone = [*physics.judge(claim), *memory.judge(claim)]
+            of_claim += alone or _over_ours(claim, ours)
+            _check_compared(claim, compared)
+        except NotDecidable as reason:
+            missing = missing or ("" if of_claim else str(reason))
+        findings += of_claim
+    findings.sort(key=lambda finding: _ORDER.index(finding.judgement))
+    none_found = Judgement.UNDECIDABLE if missing else Judgement.FINE
+    judgement = findings[0].judgement if findings else none_found
+    return Judged(
+        entry.line,
+        entry.context,
+        entry.claims,
+        judgement,
+        tuple(findings),
+        missing if judgement is Judgement.UNDECIDABLE else "",
+        share,
+        any(memory.is_binary_only(claim) for claim in entry.claims if claim.metric is Metric.BYTES),
     )
 
 
-def _judge(row: Row, page_gpu: str | None, causal: bool) -> Iterator[str]:
-    """Yield why readings of a row are impossible. Raises `NotChecked`."""
-    readings = row.readings()
-    name = row.gpu or page_gpu
-    if not name:
-        raise NotChecked("the GPU is not stated")
-    rates = by_name(name)
-    if rates is None:
-        raise NotChecked(f"the rates of {name} are not known")
-    direction = row.direction
-    may_be_causal = not causal and not row.states_causal
-    for reading in readings:
-        if reading.is_rate:
-            most = rates.limits.tflops(narrow=row.is_narrow) * _COUNTED[direction]
-            if reading.value > most:
-                maybe = "; possible if it was causal and its operations were computed as not causal"
-                maybe = maybe if may_be_causal and reading.value <= 2 * most else ""
-                yield (
-                    f"faster than the device can be: {reading.value:,.4g} TFLOP/s measured, "
-                    f"but its most is {most:,.0f} TFLOP/s{maybe}"
-                )
-        elif reason := too_fast(reading.value, _bound(row.workload(causal=causal), rates, row.is_narrow)):
-            of_causal = _bound(row.workload(causal=True), rates, row.is_narrow)
-            is_possible = may_be_causal and not too_fast(reading.value, of_causal)
-            yield reason + ("; possible if it was causal, which is not stated" if is_possible else "")
+def _check_compared(claim: Claim, compared: set[Claim]) -> None:
+    """Raise `NotDecidable` where a figure means something only beside another, which is missing."""
+    if claim in compared:
+        return
+    if claim.metric in _COMPARED:
+        raise NotDecidable(_COMPARED[claim.metric])
+    if claim.context.get("per"):
+        raise NotDecidable("too few lengths are beside it")
+    if claim.metric is Metric.BYTES and claim.context.component == "total":
+        raise NotDecidable("the parts of the memory are not beside it")
 
 
-def _bound(workload: Workload, rates: Peak, is_narrow: bool) -> Roofline | None:
-    """Return the roofline of a row's call; in a narrow format its inputs may be narrow too: bytes are not counted."""
-    return compute_bound(workload, rates, "narrow") if is_narrow else shortest(workload, rates)
+def _over_ours(claim: Claim, ours: Ours) -> Iterator[Finding]:
+    """Yield where a rate is far over what was measured here; a narrow format includes quantization there."""
+    context = claim.context
+    if claim.metric not in (Metric.TIME, Metric.RATE) or context.is_narrow or context.get("per"):
+        return
+    best, tflops = ours.best(context.passes), physics.flops_per_s(claim)
+    if best is None or tflops is None:
+        return
+    share = tflops / cards.sustained_peak(context.rates)
+    if share > OVER_OURS * best.share_at_highest_clock:
+        yield implausible(
+            Kind.NEAR_PEAK,
+            share=share,
+            ours=best.share_at_highest_clock,
+            times=share / best.share_at_highest_clock,
+            variant=best.variant,
+            device=best.device,
+        )
 
 
 def _gpu_of_page(path: Path) -> str | None:
@@ -125,7 +188,3 @@ def _gpu_of_page(path: Path) -> str | None:
         except (OSError, RecordError, KeyError, TypeError):
             continue
     return None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

@@ -1,202 +1,162 @@
-"""A row of somebody's table: its readings, its GPU and the call that was measured, as far as the row states them."""
+"""A CSV or a frame of pandas -> its claims, or one sentence where the whole is refused."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import io
-import math
+import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from fluxbench import operations
+from fluxbench.analysis.audit.claim import Claim, Metric, number
+from fluxbench.analysis.audit.columns import ALIASES, UNITS, VALUES, resolved
+from fluxbench.analysis.audit.context import Context
 from fluxbench.core.files import read_regular
-from fluxbench.operations import sets
-from fluxbench.operations.workload import Cost, Workload
+from fluxbench.device.peaks import Peak
 
-_MOST_BYTES = 256 << 20
-_LARGEST = 10**12  # of a size
-_TIMES = ("median_ms", "burst_median_ms", "time_ms", "latency_ms", "ms")
-_UNITS_MS = {"s": 1e3, "ms": 1.0, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ns": 1e-6}
-_UNITS_TFLOPS = {"TFLOP/s": 1.0, "TFLOPS": 1.0, "TFLOPs/s": 1.0, "GFLOP/s": 1e-3, "PFLOP/s": 1e3}
-_DIRECTIONS = {
-    "forward": "forward", "fwd": "forward", "backward": "backward", "bwd": "backward",
-    "forward+backward": "forward_backward", "forward_backward": "forward_backward", "fwd+bwd": "forward_backward",
-}  # fmt: skip
-_OPERATIONS = {
-    "forward": ("attention",),
-    "backward": ("attention_backward",),
-    "forward_backward": ("attention", "attention_backward"),
-}
-_DTYPES = {
-    "bfloat16": "bfloat16", "bf16": "bfloat16", "float16": "float16", "fp16": "float16", "half": "float16",
-    "float32": "float32", "fp32": "float32", "float": "float32", "tf32": "float32",
-}  # fmt: skip
-_NARROW = re.compile(r"(fp|float|int|nvfp|mxfp)[48]|e4m3|e5m2|quant|sage", re.IGNORECASE)
-# A column -> the fields of an attention's shape that it gives.
-_COLUMNS = {
-    "batch": ("batch",),
-    "seq_len": ("seq_len_q", "seq_len_k"),
-    "heads": ("heads",),
-    "head_dim": ("head_dim_qk", "head_dim_v"),
-    "kv_heads": ("kv_heads",),
-}
+MOST_BYTES = 256 << 20
+MOST_ROWS = 100_000  # half a minute and a gigabyte, where no two rows have the same shape
+_ZERO = re.compile(r"0+(\.0*)?")  # of memory nothing may be used
+_VALUE_COLUMNS = {*VALUES, "value", "unit", "status"}
 
 
-class NotChecked(Exception):
-    """A row cannot be judged; the message says why."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """A row: its figures, or why it has none."""
+
+    line: int
+    context: Context
+    claims: tuple[Claim, ...]
+    missing: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
-    """A measured number: a time, or a rate where `is_rate`."""
+class Options:
+    """What holds for rows that do not state it."""
 
-    value: float  # ms, or TFLOP/s
-    is_rate: bool
+    gpu: str | None = None
+    causal: bool = False
+    peak: Peak | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A row of a CSV. What it does not state is one key head, 16 bits and the forward pass.
+@dataclass(kw_only=True)
+class _Reader:
+    """Reads rows into entries; rows with the same cells share a context."""
 
-    The shape of a `workload` that is known by name need not be stated.
+    header: Sequence[str]
+    options: Options
+    contexts: dict[tuple[str, ...], Context] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.places = resolved(self.header)
+        known = [name for name in ALIASES if name in self.places and name not in _VALUE_COLUMNS]
+        self.stated = [(name, self.places[name]) for name in known]
+        taken = set(self.places.values())
+        self.others = [index for index in range(len(self.header)) if index not in taken]
+        self.values = [(self.places[name], *VALUES[name]) for name in VALUES if name in self.places]
+
+    def entry(self, line: int, cells: Sequence[str]) -> Entry:
+        """Return a row. Raises `ValueError` where it holds a formula."""
+        padded = [text.strip() for text in cells[: len(self.header)]]
+        padded += [""] * (len(self.header) - len(padded))
+        if formula := next((text for text in padded if text.startswith("=")), None):
+            raise ValueError(f"line {line} must hold values, got the formula {formula[:40]!r}; export the values")
+        context = self._context(padded)
+        if context.get("workload") == "" and "workload" in context.cells:
+            return Entry(line, context, (), "of no workload")
+        claims, problem = [], ""
+        for text, unit in self._figures(padded):
+            claim = self._claim(line, context, text, unit)
+            if isinstance(claim, str):
+                problem = claim
+            else:
+                claims.append(claim)
+        if claims or problem:
+            return Entry(line, context, () if problem else tuple(claims), problem)
+        status = padded[self.places["status"]] if "status" in self.places else ""
+        return Entry(line, context, (), f"no figure: {status[:60]}" if status else "no figure")
+
+    def _context(self, cells: Sequence[str]) -> Context:
+        stated = tuple(cells[index] for _, index in self.stated)
+        others = tuple(cells[index] for index in self.others)
+        if "value" not in self.places:  # numbers beside several figures are measured too
+            others = tuple(text for text in others if not number(text))
+        key = (*stated, *others)
+        context = self.contexts.get(key)
+        if context is None:
+            cells_by_name = {name: text for (name, _), text in zip(self.stated, stated, strict=True)}
+            context = Context(
+                cells=cells_by_name,
+                others=others,
+                page_gpu=self.options.gpu,
+                causal_unless_stated=self.options.causal,
+                given_peak=self.options.peak,
+            )
+            self.contexts[key] = context
+        return context
+
+    def _figures(self, cells: Sequence[str]) -> Iterator[tuple[str, str]]:
+        if "value" in self.places:
+            yield cells[self.places["value"]], cells[self.places["unit"]]
+        for index, _, unit in self.values:
+            if cells[index]:
+                yield cells[index], unit
+
+    def _claim(self, line: int, context: Context, text: str, unit: str) -> Claim | str:
+        if unit not in UNITS:
+            return f"the unit is not known: {unit[:40] or 'none'}"
+        metric, factor = UNITS[unit]
+        parsed = number(text)
+        if parsed is None and metric is Metric.BYTES and _ZERO.fullmatch(text):
+            parsed = (0.0, 0.0, 0.5)
+        if parsed is None:
+            return f"the value is not a positive number: {text[:60] or 'empty'}"
+        value, low, high = (factor * end for end in parsed)
+        return Claim(line, context, metric, value, low, high, factor, f"{text} {unit}")
+
+
+def of_csv(path: Path, options: Options) -> list[Entry]:
+    """Return the rows of a CSV.
+
+    Raises `OSError`, and `ValueError`, a sentence, where it is no text or no CSV, has no header that is known, has a
+    formula or too many rows.
     """
-
-    line: int  # of the file, from 1
-    cells: Mapping[str, str]
-
-    @property
-    def label(self) -> str:
-        """The row's own words for what was measured."""
-        names = ("source", "table", "gpu", "implementation", "variant", "workload", "pass", "direction")
-        return ", ".join(self.cells[name] for name in names if self.cells.get(name))
-
-    @property
-    def gpu(self) -> str | None:
-        """The name of the GPU; None where the row does not state it."""
-        return self.cells.get("gpu") or self.cells.get("device") or None
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether it names a format of 8 or 4 bits, in its dtype or in the implementation's name."""
-        names = ("dtype", "precision_class", "implementation", "variant")
-        return bool(_NARROW.search(" ".join(self.cells.get(name, "") for name in names)))
-
-    @property
-    def states_causal(self) -> bool:
-        """Whether it states whether the call was causal, by itself or by a known workload."""
-        return bool(self.cells.get("causal")) or self._known is not None
-
-    @property
-    def direction(self) -> str:
-        """Which passes were measured: "forward", "backward" or "forward_backward". Raises `NotChecked`."""
-        of_known = "backward" if self._known and self._known.operation == "attention_backward" else "forward"
-        stated = self.cells.get("pass", self.cells.get("direction", of_known)).lower().replace(" ", "")
-        if stated not in _DIRECTIONS:
-            raise NotChecked(f"the pass is {stated!r}" if stated else "the pass is not stated")
-        return _DIRECTIONS[stated]
-
-    def readings(self) -> list[Reading]:
-        """Return its times, or its rates where it has no times. Raises `NotChecked` where it has neither."""
-        if self.cells.get("workload") == "":
-            raise NotChecked("of no workload")
-        if "value" in self.cells:
-            unit = self.cells.get("unit", "")
-            factor = _UNITS_MS.get(unit) or _UNITS_TFLOPS.get(unit)
-            if factor is None:
-                raise NotChecked(f"neither a time nor a rate: {unit or 'no unit'}")
-            return [Reading(value=_number(self.cells["value"]) * factor, is_rate=unit in _UNITS_TFLOPS)]
-        times = [name for name in _TIMES if self.cells.get(name)]
-        if not times and not self.cells.get("tflops"):
-            raise NotChecked(f"no time: {self.cells['status']}" if self.cells.get("status") else "no time")
-        return [Reading(value=_number(self.cells[name]), is_rate=not times) for name in times or ("tflops",)]
-
-    def workload(self, *, causal: bool) -> Workload:
-        """Return the call that was measured. Raises `NotChecked` where the row does not state its shape.
-
-        `causal` counts where the row does not state it. Two passes together move at least the bytes of one of them.
-        """
-        shape: dict[str, int | float | bool | str] = {
-            **self._sizes(),
-            "dtype": self._dtype(),
-            "causal": self._is_causal(causal),
-        }
-        try:
-            passes = [
-                operations.workload(name, "row", shape, group="row", x=1, x_unit="row")
-                for name in _OPERATIONS[self.direction]
-            ]
-        except ValueError as error:
-            raise NotChecked(f"no shape: {error}") from error
-        cost = Cost(
-            flops=sum(one.cost.flops for one in passes),
-            min_flops=sum(one.cost.min_flops for one in passes),
-            min_bytes=min(one.cost.min_bytes for one in passes),
-        )
-        return dataclasses.replace(passes[0], cost=cost)
-
-    @property
-    def _known(self) -> Workload | None:
-        return sets.by_name().get(self.cells.get("workload", ""))
-
-    def _sizes(self) -> dict[str, int]:
-        sizes = {}
-        for column, fields in _COLUMNS.items():
-            for field in fields:
-                known = self._known.shape.get(field) if self._known else 1 if field == "kv_heads" else None
-                text = self.cells.get(column) or ("" if known is None else str(known))
-                if not text:
-                    raise NotChecked(f"{column} is not stated")
-                sizes[field] = _size(column, text)
-        return sizes
-
-    def _is_causal(self, unless_stated: bool) -> bool:
-        if stated := self.cells.get("causal", "").lower():
-            if stated not in ("true", "1", "yes", "false", "0", "no"):
-                raise NotChecked(f"causal is {stated!r}, neither true nor false")
-            return stated in ("true", "1", "yes")
-        return bool(self._known.shape.get("causal")) if self._known else unless_stated
-
-    def _dtype(self) -> str:
-        known = self._known.dtype if self._known else "bfloat16"
-        dtype = self.cells.get("dtype", "").lower().removeprefix("torch.") or known
-        if dtype not in _DTYPES and not _NARROW.search(dtype):
-            raise NotChecked(f"the dtype is {dtype!r}")
-        return _DTYPES.get(dtype, "bfloat16")
-
-
-def rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a CSV. Raises `OSError`, `csv.Error`, and `ValueError` where it is no text or has no header."""
-    text = read_regular(Path(os.path.realpath(path)), _MOST_BYTES).decode("utf-8-sig")
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    names = reader.fieldnames or ()
-    if not names or any(map(_is_number, names)):
-        raise ValueError(f"its first line must name the columns, got {','.join(names)[:80] or 'none'}")
-    for cells in reader:
-        texts = {name: (text or "").strip() for name, text in cells.items() if isinstance(name, str)}
-        yield Row(line=reader.line_num, cells=texts)
-
-
-def _number(text: str) -> float:
-    number = float(text) if _is_number(text) else math.nan
-    if not (math.isfinite(number) and number > 0):
-        raise NotChecked(f"the value is not a positive number: {text or 'empty'}")
-    return number
-
-
-def _is_number(text: str) -> bool:
     try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+        return _of_csv(path, options)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
 
 
-def _size(column: str, text: str) -> int:
-    number = _number(text)
-    if number != math.floor(number) or number > _LARGEST:
-        raise NotChecked(f"{column} is not a whole number up to {_LARGEST:,}: {text}")
-    return int(number)
+def _of_csv(path: Path, options: Options) -> list[Entry]:
+    text = read_regular(Path(os.path.realpath(path)), MOST_BYTES).decode("utf-8-sig")
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header = next(reader, [])
+    if not header or any(number(head.strip()) for head in header):
+        raise ValueError(f"its first line must name the columns, got {','.join(header)[:80] or 'none'}")
+    _check_number(sum(1 for _ in itertools.islice(csv.reader(io.StringIO(text, newline="")), MOST_ROWS + 2)) - 1)
+    return _entries(header, ((reader.line_num, cells) for cells in reader if cells), options)
+
+
+def of_frame(frame: Any, options: Options) -> list[Entry]:
+    """Return the rows of a frame of pandas, numbered from 1; what is missing there is empty. Raises `ValueError`."""
+    header = [str(name) for name in frame.columns]
+    _check_number(len(frame))
+    series = [frame.iloc[:, index] for index in range(len(header))]
+    columns = [one.astype(object).where(one.notna(), "").tolist() for one in series]
+    rows = (list(map(str, cells)) for cells in zip(*columns, strict=True))
+    return _entries(header, enumerate(rows, start=1), options)
+
+
+def _entries(header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]], options: Options) -> list[Entry]:
+    reader = _Reader(header=header, options=options)
+    return [reader.entry(line, cells) for line, cells in rows]
+
+
+def _check_number(rows: int) -> None:
+    """Raise `ValueError` where a table has more rows than are judged."""
+    if rows > MOST_ROWS:
+        raise ValueError(f"a table must have at most {MOST_ROWS:,} rows, got more; split it")

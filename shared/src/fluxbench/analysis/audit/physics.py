@@ -1,0 +1,185 @@
+"""What no kernel can do on a card: times shorter than its operations or bytes take, rates over its peak.
+
+Every bound errs on the side of the card: highest clocks, fewest operations, as much in the cache as it holds
+(`operations/roofline.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+from fluxbench.analysis.audit import cards
+from fluxbench.analysis.audit.claim import Claim, Metric
+from fluxbench.analysis.audit.context import Context, NotDecidable, projection_flops
+from fluxbench.analysis.audit.finding import Finding, Kind, Value, implausible, impossible
+from fluxbench.operations.roofline import Roofline, compute_bound, shortest
+
+# FlashAttention-2's count of operations over the fewest: by so much may a rate that follows that count exceed the peak.
+_COUNTED = {"forward": 1.0, "backward": 2.5 / 2, "forward+backward": 3.5 / 3}
+# Operations per parameter and token: 2 forward, 4 backward (Kaplan et al., Scaling Laws for Neural Language Models,
+# 2020, section 2.1); attention's own are left out.
+_PER_PARAMETER = {"forward": 2, "backward": 4, "forward+backward": 6}
+# FlashAttention-2 trains GPT models at 225 TFLOP/s on an A100, 72% of its peak (Dao, 2023, section 4.2).
+_TRAINING_SHARE = 0.75
+_SLOW = 10.0  # times as long as unfused attention in float32 takes
+_SLOW_FROM_MS = 1.0  # shorter times may be those of launching
+
+
+def judge(claim: Claim) -> Iterator[Finding]:
+    """Yield what is impossible, or far from what a card does, about a figure by itself. Raises `NotDecidable`."""
+    context = claim.context
+    if claim.metric is Metric.TIME and not context.get("per"):
+        yield from _time(claim)
+    elif claim.metric is Metric.RATE:
+        yield from _rate(claim)
+    elif claim.metric in (Metric.SAMPLES, Metric.TOKENS):
+        yield from _throughput(claim)
+
+
+def flops_per_s(claim: Claim) -> float | None:
+    """Return the rate that a figure implies, in TFLOP/s as operations are usually counted; None: unknown."""
+    context = claim.context
+    try:
+        if claim.metric is Metric.RATE:
+            return claim.value
+        if claim.metric is Metric.TIME and not context.get("per"):
+            return context.counted.cost.flops / claim.value / 1e9
+        if claim.metric in (Metric.SAMPLES, Metric.TOKENS) and context.passes in _PER_PARAMETER:
+            return _model_tflops(claim)
+    except NotDecidable:
+        pass
+    return None
+
+
+def share_of_peak(claim: Claim) -> float | None:
+    """Return a figure as a share of the data sheet's dense peak, fp8's for what is narrow; None: unknown."""
+    tflops = flops_per_s(claim)
+    try:
+        rates = claim.context.rates
+    except NotDecidable:
+        return None
+    peak = rates.fp8_tflops if claim.context.is_narrow else rates.bf16_tflops
+    return tflops / peak if tflops and peak else None
+
+
+def _bound(context: Context, *, causal: bool, layer: bool = False) -> Roofline | None:
+    """Return the shortest time of a call, with its projections for a layer; None where no bound is known.
+
+    In a narrow format inputs may be narrow too, and a layer reads its input and not q, k and v: bytes are not counted.
+    """
+    workload, rates = context.workload(causal=causal), context.rates
+    precision = "narrow" if context.is_narrow else "16-bit"
+    if not layer and not context.layer:
+        return compute_bound(workload, rates, precision) if context.is_narrow else shortest(workload, rates)
+    bound = compute_bound(workload, rates, precision)
+    if bound is None or not layer:
+        return bound
+    flops = workload.cost.min_flops + projection_flops(context)
+    tflops = rates.limits.tflops(narrow=context.is_narrow)
+    ms = flops / tflops / 1e9
+    return Roofline(ms=ms, arithmetic=f"{flops:.3g} FLOP / {tflops:,.0f} TFLOP/s = {ms:.3g} ms")
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _bounds(context: Context) -> Mapping[str, Roofline | None]:
+    """Return the bounds of a row's call, computed once for all rows that share its cells."""
+    stated, may_be = bool(context.causal), context.may_be_causal
+    bounds = {"stated": _bound(context, causal=stated), "causal": _bound(context, causal=may_be)}
+    if context.layer:
+        bounds["layer"] = _bound(context, causal=stated, layer=True)
+        bounds["causal layer"] = _bound(context, causal=may_be, layer=True)
+    return bounds
+
+
+def _time(claim: Claim) -> Iterator[Finding]:
+    context, ms = claim.context, claim.high
+    bounds = _bounds(context)
+    is_stated = context.causal is not None
+    for kind, name in ((Kind.TOO_FAST, "stated"), (Kind.TOO_FAST_LAYER, "layer")):
+        bound = bounds.get(name)
+        if bound is None or ms >= bound.ms:
+            continue
+        of_causal = bounds["causal" if name == "stated" else "causal layer"]
+        unless_causal = not is_stated and (of_causal is None or ms >= of_causal.ms)
+        # Two assumptions, of the width and of the mask, are too many to call a layer impossible.
+        grave = implausible if kind is Kind.TOO_FAST_LAYER and unless_causal else impossible
+        yield grave(
+            kind,
+            ms=claim.value,
+            bound_ms=bound.ms,
+            arithmetic=bound.arithmetic,
+            unless_causal=unless_causal,
+            mask_stated=is_stated,
+            causal_bound_ms=of_causal.ms if of_causal else 0.0,
+        )
+    yield from _too_slow(claim)
+
+
+def _too_slow(claim: Claim) -> Iterator[Finding]:
+    """Yield that a time is far longer than unfused attention in float32 would take: the unit may be another."""
+    context, rates = claim.context, claim.context.rates
+    if context.known and context.known.operation not in ("attention", "attention_backward"):
+        return
+    workload = context.workload(causal=False)
+    pairs = context.shape["batch"] * context.shape["heads"] * context.shape["seq_len_q"] * context.shape["seq_len_k"]
+    # float32 without tensor cores runs at a sixteenth of the 16-bit rate (A100: 19.5 of 312); scores are moved 8 times.
+    slowest = workload.cost.flops / rates.bf16_tflops * 16 / 1e9
+    slowest += 8 * 4 * pairs / rates.memory_gb_s / 1e6 if rates.memory_gb_s else slowest
+    slowest += projection_flops(context) / rates.bf16_tflops * 16 / 1e9 if context.layer else 0.0
+    if claim.low > max(_SLOW * slowest, _SLOW_FROM_MS):
+        yield implausible(Kind.TOO_SLOW, ms=claim.value, unfused_ms=slowest, times=claim.value / slowest)
+
+
+def _rate(claim: Claim) -> Iterator[Finding]:
+    context = claim.context
+    passes = context.passes
+    if passes not in _COUNTED:
+        raise NotDecidable(f"the operations of {passes} are not known")
+    most = context.rates.limits.tflops(narrow=context.is_narrow) * _COUNTED[passes]
+    if claim.low > most:
+        unless_causal = context.causal is None and claim.low <= 2 * most
+        yield impossible(Kind.RATE_OVER_PEAK, tflops=claim.value, most=most, unless_causal=unless_causal)
+
+
+def _model_tflops(claim: Claim) -> float:
+    context = claim.context
+    tokens = claim.value * (context.size("seq_len") if claim.metric is Metric.SAMPLES else 1)
+    return _PER_PARAMETER[context.passes] * context.model.params * tokens / 1e12
+
+
+def _throughput(claim: Claim) -> Iterator[Finding]:
+    context = claim.context
+    model, rates = context.model, context.rates
+    if context.passes == "generation":
+        yield from _generation(claim)
+        return
+    tflops, most = _model_tflops(claim), rates.limits.tflops(narrow=context.is_narrow)
+    tokens_per_s = claim.value * (context.size("seq_len") if claim.metric is Metric.SAMPLES else 1)
+    values: dict[str, Value] = {
+        "claimed": claim.text,
+        "model": model.name,
+        "per_parameter": _PER_PARAMETER[context.passes],
+        "params": model.params,
+        "tokens_per_s": tokens_per_s,
+        "tflops": tflops,
+        "peak": rates.bf16_tflops,
+    }
+    if tflops * claim.low / claim.value > most:
+        yield impossible(Kind.TRAINING_OVER_PEAK, most=most, **values)
+    elif not context.is_narrow and tflops > _TRAINING_SHARE * cards.sustained_peak(rates):
+        yield implausible(Kind.TRAINING_NEAR_PEAK, share=tflops / rates.bf16_tflops, best=_TRAINING_SHARE, **values)
+
+
+def _generation(claim: Claim) -> Iterator[Finding]:
+    """Yield that generating reads the weights faster than the memory can: once for a token of each batch entry."""
+    context, rates = claim.context, claim.context.rates
+    if not rates.memory_gb_s:
+        raise NotDecidable("the memory bandwidth of the card is not known")
+    weights = context.model.weights_bytes(0.5 if context.is_narrow else 2)
+    batch = context.size("batch") if context.get("batch") else 1
+    gb_s, most = claim.low * weights / batch / 1e9, rates.limits.gb_s()
+    if gb_s > most and not context.get("batch"):
+        raise NotDecidable("the batch size is not stated")
+    if gb_s > most:
+        yield impossible(Kind.GENERATION_OVER_BANDWIDTH, gb_s=gb_s, most=most, weights_gb=weights / 1e9, batch=batch)
