@@ -135,7 +135,7 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     later = record("torch_cudnn", sustained_ms=0.4, measured_at=when, fingerprint=ambient, versions=versions)
     page.of(record(fingerprint=uv), later, notes=("A note.",))
     answer, chart, *lines_of_use, fold, facts, note = page.shown(show.answer).strip().split("\n\n")
-    assert lines_of_use[0].startswith("Use cuDNN (SDPA); q, k, v: [")
+    assert lines_of_use[0].startswith("Use cuDNN (SDPA):\n")
     assert answer.startswith("cuDNN (SDPA) is the fastest exact kernel: 2.5 times as fast as")
     assert chart.splitlines()[-1] == "  FlashAttention-2 (SDPA): 1×"
     assert fold == "What this was measured with"

@@ -39,11 +39,11 @@ def test_the_fastest_exact_kernel_and_its_gain_over_the_default() -> None:
 
 def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:
     tied = [record(f"v{number}", sustained_ms=0.8 + number / 1000) for number in range(4)]
-    assert said(DEFAULT, *tied[:2]).startswith("v0 and v1 tie as the fastest exact kernels: 25% faster than")
+    assert said(DEFAULT, *tied[:2]).startswith("v0 and v1 tie as fastest exact kernels: 25% faster than")
     assert said(DEFAULT, *tied[:3]).startswith("v0, v1 and v2 tie as")
     assert said(DEFAULT, *tied).startswith("v0, v1 and 2 others tie as")
     spread = [record("a", sustained_ms=0.7, ci=0.02), record("b", sustained_ms=0.714, ci=0.02)]
-    assert "a and b tie as the fastest exact kernels: 40 to 43% faster than" in said(DEFAULT, *spread)
+    assert "a and b tie as fastest exact kernels: 40 to 43% faster than" in said(DEFAULT, *spread)
 
 
 def test_a_default_that_nothing_beats_is_the_answer() -> None:
@@ -64,7 +64,7 @@ def test_without_the_default_the_reference_stands_in_and_says_so() -> None:
 def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_error() -> None:
     exact = record("flash_attn_3", sustained_ms=0.8)
     assert said(DEFAULT, exact, quantized(0.64)).endswith(
-        " FlashAttention-3 float8, with 5% relative error, is 56% faster than PyTorch's default."
+        " FlashAttention-3 float8 is 56% faster, with 5% relative error."
     )
     for ms in (0.8, 0.9):
         assert said(DEFAULT, exact, quantized(ms)).endswith(
@@ -72,7 +72,7 @@ def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_e
             "and is not measurably faster."
         )
     wide_and_faster = [quantized(0.70, "wide", ci=0.4), quantized(0.71, "sure")]
-    assert "sure, with 5% relative error, is 41% faster" in said(DEFAULT, exact, *wide_and_faster)
+    assert "sure is 41% faster, with 5% relative error" in said(DEFAULT, exact, *wide_and_faster)
 
 
 def test_nothing_exact_and_nothing_at_all() -> None:
@@ -143,16 +143,30 @@ def shown_of(*records: Record) -> list[str]:
 def test_the_lines_of_the_answer_are_open_and_all_others_fold() -> None:
     cudnn = record("torch_cudnn", sustained_ms=0.5)
     _, _, use, diffusers, install, every = shown_of(DEFAULT, cudnn)
-    assert use.splitlines()[:2] == [
-        "Use cuDNN (SDPA); q, k, v: [batch, heads, seq_len, head_dim]:",
+    assert use.splitlines()[:3] == [
+        "Use cuDNN (SDPA):",
+        "    # q, k, v: [batch, heads, seq_len, head_dim]",
         "    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):",
     ]
     assert diffusers.splitlines()[1].strip() == 'pipe.transformer.set_attention_backend("_native_cudnn")'
     assert every.startswith("How to install and use these kernels\n\nHow to use cuDNN (SDPA)\n")
-    assert install == "Install what was measured:\n    pip install torch==2.9.0"
+    assert install == "Install:\n    pip install torch==2.9.0"
     assert "PyTorch default" not in every
     tied = shown_of(DEFAULT, record("torch_cudnn"))
     assert tied[2].splitlines() == [
-        "Use PyTorch default (SDPA); q, k, v: [batch, heads, seq_len, head_dim]:",
+        "Use PyTorch default (SDPA):",
+        "    # q, k, v: [batch, heads, seq_len, head_dim]",
         "    out = scaled_dot_product_attention(q, k, v)",
     ]
+
+
+def test_a_choice_that_is_not_the_first_says_why_and_a_build_without_a_backend_says_so() -> None:
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    third = [
+        record("flash_attn_3", workload, 0.8, versions={"torch": "2.9.0", "fa3-fwd": "0.0.3"}) for workload in LENGTHS
+    ]
+    fourth = [record("flash_attn_4", workload, 0.9) for workload in LENGTHS[:-1]]
+    use, note, install, _ = shown_of(*default, *third, *fourth, record("flash_attn_4", LENGTHS[-1], 0.799))[2:]
+    assert use.startswith("Use FlashAttention-3, unbeaten at all lengths:\n")
+    assert note == "diffusers 0.42 has no backend for this build."
+    assert install.endswith("pip install torch==2.9.0 fa3-fwd==0.0.3")

@@ -44,13 +44,14 @@ def _use(verdict: Verdict) -> list[Block]:
     shown: list[Block] = []
     chosen = usage.of(verdict.choice) if verdict.choice else None
     if chosen:
-        shown.append(Code(chosen.short, f"Use {chosen.label}{_why(verdict)}; q, k, v: {chosen.layout}"))
+        lines = f"# q, k, v: {chosen.layout}\n{chosen.short}"
+        shown.append(Code(lines, f"Use {chosen.label}{_why(verdict)}"))
         if chosen.diffusers:
             shown.append(Code(chosen.diffusers, f"In diffusers {usage.DIFFUSERS}"))
         else:
-            shown.append(Paragraph(f"diffusers {usage.DIFFUSERS} has no backend for it."))
+            shown.append(Paragraph(f"diffusers {usage.DIFFUSERS} has no backend for this build."))
         if chosen.install and chosen.variant != DEFAULT:
-            shown.append(Code(chosen.install, "Install what was measured"))
+            shown.append(Code(chosen.install, "Install"))
     every = usage.blocks(records)
     return [*shown, Fold("How to install and use these kernels", every)] if every else shown
 
@@ -58,7 +59,7 @@ def _use(verdict: Verdict) -> list[Block]:
 def _why(verdict: Verdict) -> str:
     """Return why the choice is not the first of the exact kernels, where it is not."""
     is_first = verdict.exact[0].record is verdict.choice
-    return "" if is_first or verdict.default_is_level or verdict.beaten_at else ", which none beats at any length"
+    return "" if is_first or verdict.default_is_level or verdict.beaten_at else ", unbeaten at all lengths"
 
 
 def sentence(verdict: Verdict) -> str:
@@ -71,7 +72,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {_baseline(verdict)}" if verdict.baseline else "Speed"
     regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
-    return f"{what}, 95% intervals, {regime}: {device_name}, {describe(verdict.group.longest)}."
+    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.group.longest, parts=False)}."
 
 
 def speed(row: Contender, verdict: Verdict) -> str:
@@ -89,13 +90,14 @@ def _exact(verdict: Verdict) -> str:
         others = [record for record in exact if record.variant != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
         return f"No exact kernel is measurably faster than {_baseline(verdict)}.{level}"
-    which = f"{_names(exact)} tie as the fastest exact kernels"
+    which = f"{_names(exact)} tie as fastest exact kernels"
     if len(exact) == 1:
         which = f"{_names(exact)} is the fastest exact kernel"
     speedups = [one.speedup for one in verdict.exact if one.speedup]
     if not speedups or not verdict.baseline:
         return f"{which}."
-    return f"{which}: {_faster(speedups)} {_baseline(verdict)}."
+    gain = _gain(speedups)
+    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {_baseline(verdict)}."
 
 
 def _elsewhere(verdict: Verdict) -> str:
@@ -114,7 +116,7 @@ def _quantized(verdict: Verdict) -> str:
     if not verdict.exact:
         return f"Of the quantized kernels {name} is the fastest, with {error}."
     if verdict.is_faster and verdict.quantized.speedup and verdict.baseline:
-        return f"{name}, with {error}, is {_faster([verdict.quantized.speedup])} {_baseline(verdict)}."
+        return f"{name} is {_gain([verdict.quantized.speedup])}, with {error}."
     return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
 
 
@@ -130,13 +132,13 @@ def _names(records: Sequence[Record]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
 
 
-def _faster(speedups: Sequence[Estimate]) -> str:
-    """Return "4% faster than", "4 to 7% faster than", or from a factor of two on "2.3 times as fast as"."""
+def _gain(speedups: Sequence[Estimate]) -> str:
+    """Return "4% faster", "4 to 7% faster", or from a factor of two on "2.3 times as fast"."""
     low, high = min(one.value for one in speedups), max(one.value for one in speedups)
     if high >= 2:
-        return f"{_span(f'{low:.1f}', f'{high:.1f}')} times as fast as"
+        return f"{_span(f'{low:.1f}', f'{high:.1f}')} times as fast"
     digits = 0 if low >= 1.01 else 1
-    return f"{_span(f'{100 * (low - 1):.{digits}f}', f'{100 * (high - 1):.{digits}f}')}% faster than"
+    return f"{_span(f'{100 * (low - 1):.{digits}f}', f'{100 * (high - 1):.{digits}f}')}% faster"
 
 
 def _span(low: str, high: str) -> str:
