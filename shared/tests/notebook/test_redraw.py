@@ -22,6 +22,14 @@ import json, os
 print("found")
 open("device.json", "w").write(os.environ["DEVICE_JSON"])
 ```
+
+```python id=again needs=first outputs=reruns.json
+import os, shutil
+if published := os.environ.get("FLUXBENCH_RERUNS"):
+    shutil.copy(published, "reruns.json")
+else:
+    open("reruns.json", "w").write(os.environ["DEVICE_JSON"])
+```
 """
 
 
@@ -46,9 +54,10 @@ def test_a_page_is_drawn_again_by_the_notebooks_present_cells_and_nothing_is_mea
 ) -> None:
     before = tree(published)
     machine.rewrite('bench.show("second")', 'bench.show("second"); print("in another way")')
+    machine.monkeypatch.setenv("DEVICE_JSON", "{}")  # other runs, of another machine
     machine.rewrite('packages = ["torch==2.13.0"]', 'packages = ["torch==2.15.0"]')
     page = drawn_again(machine, published)
-    assert sorted(machine.ran()) == ["figure", "other"]
+    assert sorted(machine.ran()) == ["again", "figure", "other"]
     assert "in another way" in page
     assert "NVIDIA Made Up" in page  # the device that measured
     assert "torch==2.15.0" not in page  # the code that measured

@@ -150,6 +150,20 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     assert markup.endswith('<p class="note">A note.</p>\n')
 
 
+def test_a_page_that_is_drawn_again_compares_the_runs_that_it_published(page: Page) -> None:
+    script = page.here / "results.py"
+    script.write_text("# /// script\n# tool.fluxbench.reads = ['flux']\n# ///\n", encoding="utf-8")
+    page.monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
+    hardware = page.here.parent / "hardware"
+    hardware.mkdir(exist_ok=True)
+    (hardware / "device.json").write_text(json.dumps({"device": dataclasses.asdict(GPU)}), encoding="utf-8")
+    (page.here / "published.json").write_text('{"runs": 3}', encoding="utf-8")
+    page.monkeypatch.setenv(of_cells.RERUNS_VARIABLE, str(page.here / "published.json"))
+    page.needs("hardware")
+    page.shown(partial(show.results, study="certificate"))
+    assert of_cells.read(page.here).reruns == {"runs": 3}
+
+
 @pytest.mark.parametrize("name", ["ranking", "correctness", "kernels", "capabilities"])
 def test_a_table_is_shown_and_written_where_it_has_a_csv(page: Page, name: str) -> None:
     page.of(record(), record("torch_cudnn"))

@@ -32,7 +32,7 @@ from fluxbench.notebook.store import Run, Store
 from fluxbench.records import files, fingerprint
 from fluxbench.records.schema import RecordError
 from fluxbench.report import device_facts, of_measuring
-from fluxbench.report.results import DEVICE, Results, gather
+from fluxbench.report.results import DEVICE, RERUNS, RERUNS_VARIABLE, Results, gather
 
 _WORK = ".redraw"  # beside the notebook
 # Names of files in pages of the first schema, by the present ones.
@@ -56,7 +56,8 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
         store = Store(document)
         store.remove()
         cells = {code.id: _restored(code, document, records, there, store) for code in present.cells}
-        variables = execution.variables(settings)
+        reruns = records / RERUNS  # of other results, which are those of another machine
+        variables = execution.variables(settings) | ({RERUNS_VARIABLE: str(reruns)} if reruns.is_file() else {})
         drawn_here = [code for code in document.in_order() if cells[code.id].result is None]
         with Residents(document.work, variables) as residents:
             place = execution.Place(
@@ -141,10 +142,7 @@ def _copy(output: str, records: Path, folder: Path) -> str | None:
 
 
 def _check_same(records: Path, built: Built) -> None:
-    """Raise `SetupError` where the published records would not be those that are published again.
-
-    So a page that rests on more than its own records cannot be drawn again: a certificate that compares other results.
-    """
+    """Raise `SetupError` where the published records would not be those that are published again."""
     places = page_folder.places(built.document, built.cells)
     new = {place: key for key, place in places.items() if place.startswith("records/")}
     for path in sorted(records.iterdir()):

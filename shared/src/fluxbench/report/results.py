@@ -28,6 +28,8 @@ from fluxbench.report.probes import Probes
 RECORDS, EARLIER, REST = OUTPUTS = ("results.jsonl", "earlier.jsonl", "results.json")
 RATES, CAPABILITIES, DEVICE, TRIALS = "rates.json", "*.capabilities.json", "device.json", "trials.json"
 RATES_OF_SCHEMA_1 = "ceilings.json"
+RERUNS = "reruns.json"
+RERUNS_VARIABLE = "FLUXBENCH_RERUNS"  # the path of a published `reruns.json`, where its page is drawn again
 _kept: dict[Path, Results] = {}  # of the folder that was kept last
 
 
