@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -45,12 +46,13 @@ def measured_here() -> ours.Ours:
 @plain.goes_on
 @one_sentence
 def overview() -> None:
-    """Show the counts of all sources and the figure; write `shares.svg`, `shares.csv` and `judgements.csv`."""
+    """Show the counts of all sources and the figure; write `shares.svg`, CSVs and `summary.json`."""
     from fluxbench.report.audit import figure  # it loads matplotlib, which no other cell needs
 
     judged = _published()
     drawing = figure.draw(judged, measured_here())
     show(Paragraph(f"{summary(judged)}.", kind="lead"), *tables.overview(judged, tuple(published.sources())))
+    write_text(Path("summary.json"), json.dumps({"verdict": f"{summary(judged)}."}, indent=1) + "\n")
     file = "shares.svg"
     write_text(Path(file), drawing.svg)
     write_rows(Path("shares.csv"), drawing.rows)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import tomllib
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from fakes import REPOSITORY
 from fluxbench.analysis.audit import ours, published
 from fluxbench.analysis.audit.finding import Finding, Judgement, Kind
 from fluxbench.analysis.audit.judge import Audit, Judged, audit
+from fluxbench.audit import overview as show_overview
 from fluxbench.operations import sets
 from fluxbench.report.audit import figure, tables
 from fluxbench.report.audit.words import sentence
@@ -166,3 +169,11 @@ def test_a_shape_of_theirs_that_was_measured_here_stands_beside_ours(
     assert "52.7% there, 6" in " ".join(text.split())
     alone = "\n".join(block.text() for block in tables.beside_ours(judged, here))
     assert "None of their shapes was measured here" in alone
+
+
+def test_the_page_leaves_its_verdict_for_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    show_overview()
+    verdict = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["verdict"]
+    assert re.fullmatch(r"1,865 rows: \d+ impossible, \d+ contradictory, .* fine\.", verdict)
+    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "shares.svg", "shares.csv", "judgements.csv"}

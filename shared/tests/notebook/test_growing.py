@@ -262,7 +262,7 @@ def test_early_records_are_drawn_while_their_cell_waits_and_its_own_take_their_p
     assert early.build().problems == ()
     page = before(early, "rest")
     assert shown(page, "shown") == "shown torch_math=3.0"
-    assert shown(page, "first") == "This cell is still to run."
+    assert shown(page, "first") == "This cell has not run yet."
     assert status(page) == f"0 of 2 measured. {OF_EARLY} {UNFINISHED}"
     assert "undisturbed True" in early.shown("first")
     assert shown(before(early, "second"), "shown") == "shown torch_math=1.0"
@@ -276,7 +276,7 @@ def test_where_the_page_has_times_or_the_records_do_not_come_nothing_is_drawn_ea
     early.monkeypatch.setattr(pausing, "EARLY_S", 0.1)
     early.monkeypatch.setenv("EARLY", "not ready")
     assert early.build().problems == ()
-    assert shown(before(early, "rest"), "shown") == "This cell is still to run."
+    assert shown(before(early, "rest"), "shown") == "This cell has not run yet."
     early.monkeypatch.delenv("EARLY")
     assert early.build("first").problems == ()
     assert shown(before(early, "rest"), "shown").endswith("shown torch_math=1.0 torch_native=1.0")

@@ -46,7 +46,7 @@ def test_after_a_new_driver_a_cell_and_its_descendants_run_again(built: Machine,
     when = utc(built.good("second").run.ran_at)
     assert built.shown("second") == (
         f"Stale on this machine: {difference}. This is its last good result, of {when}, with driver {DRIVER}. "
-        "measured torch_native: 1.0 ms files: second.jsonl"
+        "measured torch_native: 1.0 ms"
     )
     also = f"Stale on this machine: {difference}; it needs second, which is stale. This is its last good result"
     assert built.shown("other").startswith(also)

@@ -334,7 +334,7 @@ def test_a_file_is_of_one_notebook_and_not_empty(tmp_path: Path) -> None:
             ("sent", name, "a target's name must be")
             for name in ("../up", ".hidden", "a/b", "a" * 65, "index.html", "a.html")
         ),
-        ("reports", None, r"must hold records, \*\.jsonl"),
+        ("reports", None, r"must hold records \(\*\.jsonl\)"),
         ("nowhere", None, "must be given as a folder"),
     ],
 )

@@ -158,7 +158,7 @@ def test_a_torch_that_cannot_use_the_gpu_measures_nothing(monkeypatch: pytest.Mo
         (name, "UNAVAILABLE") for name in ("made_up", "torch_flash", "torch_math") for _ in range(2)
     ]
     assert failures(seen)[0][2].startswith(
-        f"torch {torch.__version__} (its CUDA: none) cannot use this GPU with no driver"
+        f"torch {torch.__version__} (its CUDA: none) cannot use this GPU with no NVIDIA driver"
     )
     assert not any(isinstance(event, ControlKernel | Begin | Checked) for event in seen)
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import ranking_regime
+from fluxbench.notebook.publish import OF_NO_DEVICE
 from fluxbench.records.schema import Record
 from fluxbench.report import verdict as words
 from fluxbench.report.figures.verdict import chart
@@ -20,6 +21,7 @@ from fluxbench.site.page import page
 
 _SHAPES = 2  # of a notebook whose verdict is shown
 _SENTENCE = 1200  # characters of a problem
+_WITHOUT = {OF_NO_DEVICE: "Published figures"}  # titles of targets without a device
 _FACT = 200  # characters of a fact
 _TITLE = "fluxbench: attention kernels on real devices"
 _ABOUT = (
@@ -74,7 +76,9 @@ def _card(target: Target) -> Card:
     )
     return Card(
         name=target.name,
-        title=_shortened(device_name(target.records), _FACT) if target.records else target.name,
+        title=_shortened(device_name(target.records), _FACT)
+        if target.records
+        else _WITHOUT.get(target.name, target.name),
         facts=_facts(target.records) if target.records else (),
         notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
