@@ -1,10 +1,6 @@
 # /// script
-# requires-python = ">=3.11"
 # dependencies = ["fluxbench"]
-#
-# [tool.uv.sources]
-# fluxbench = { path = "../../../shared", editable = true }
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # ///
-from fluxbench import certificate
-
-certificate.detection()
+from fluxbench import show
+show.table("detection")

@@ -4,4 +4,3 @@
 # ///
 from fluxbench import show
 show.table("ranking")
-show.figure("ranking")
