@@ -49,7 +49,7 @@ def _use(verdict: Verdict) -> list[Block]:
         if chosen.diffusers:
             shown.append(Code(chosen.diffusers, f"In diffusers {usage.DIFFUSERS}"))
         else:
-            shown.append(Paragraph(f"diffusers {usage.DIFFUSERS} has no backend for this build."))
+            shown.append(Paragraph(f"No diffusers {usage.DIFFUSERS} backend for this build."))
         if chosen.install and chosen.variant != DEFAULT:
             shown.append(Code(chosen.install, "Install"))
     every = usage.blocks(records)
