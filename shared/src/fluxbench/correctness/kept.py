@@ -2,7 +2,8 @@
 
 A kernel that runs in a worker may write any file of its user. So the first worker of a cell, before it loads a kernel,
 tells whoever started it the digests of all files that the cell will read; later ones get these and read no other: what
-a kernel wrote since is computed again. Between cells the digest beside the content says only that a file is whole.
+a kernel wrote since is computed again. Between cells and builds the digest beside the content says only that a file is
+whole.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Kept:
         """Return a content; None where there is none, it is damaged, or it has another digest than it had."""
         content = self._read(name)
         try:
-            return None if content is None else torch.load(io.BytesIO(content))
+            return None if content is None else torch.load(io.BytesIO(content), weights_only=True)
         except Exception:  # noqa: BLE001 - whatever the file of another torch makes it raise: it is computed again
             return None
 
