@@ -164,6 +164,7 @@ def test_a_copy_form_copies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         copied.clear()
         assert run(used(form).code)[0] < 0.005
         assert copied == [copies] * 3
+        assert ("x.contiguous()" in used(form).short) == copies
 
 
 def test_the_interface_of_flash_attn_3_is_that_which_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from fluxbench.report.usage.lines import Lines, of_variant
 from fluxbench.variants.forms import COPY, Form
 
 DIFFUSERS = "0.42"  # whose backends the data names
+_COPIES = "q, k, v = (x.contiguous() for x in (q, k, v))"
 _COMPILES_ALL = "This compiles the whole transformer; we compiled the attention alone."
 _OPERATOR = """\
 attention = torch.library.custom_op(
@@ -53,7 +54,7 @@ def of(record: Record) -> Usage | None:
     return Usage(
         variant=record.variant,
         label=variants.label(record.variant),
-        short="\n".join(filter(None, (_filled(lines.short, names), compiling))),
+        short="\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names), compiling))),
         layout=lines.layout,
         code=_code(lines, found.form, names),
         diffusers=diffusers,
