@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
@@ -51,6 +53,11 @@ class Verdict:
         return (*rows, self.quantized) if self.quantized else tuple(rows)
 
     @property
+    def is_compared(self) -> bool:
+        """Whether a kernel is compared with the baseline."""
+        return self.baseline is not None and len(self.shown) > 1
+
+    @property
     def default_is_level(self) -> bool:
         """Whether no exact kernel is measurably faster than PyTorch's default."""
         return any(one.record.variant == DEFAULT for one in self.exact)
@@ -64,7 +71,8 @@ def of(group: Group) -> Verdict:
     level = [record for record in exact if _is_level(record, exact[0], ordering)]
     quantized = _quantized(group, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
-    choice = min(level, key=lambda record: (record.variant != DEFAULT, _beaten(group, record)), default=None)
+    beaten = _beaten(group, EXACT)
+    choice = min(level, key=lambda record: (record.variant != DEFAULT, beaten[record.variant]), default=None)
 
     def contender(record: Record) -> Contender:
         speedup = ordering.speedup(record, baseline) if baseline and record is not baseline else None
@@ -76,7 +84,7 @@ def of(group: Group) -> Verdict:
         exact=tuple(map(contender, level)),
         undecided=tuple(record for record in exact if record not in level),
         choice=choice,
-        beaten_at=_beaten(group, choice) if choice else 0,
+        beaten_at=beaten[choice.variant] if choice else 0,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
@@ -93,7 +101,7 @@ def _unbeaten(group: Group, precision_class: str, ordering: Ordering) -> list[Re
     """Return one record of each kernel that nothing of its class beats at the longest workload."""
     first = [place.record for place in ranked(group, group.longest, precision_class) if place.rank == 1]
     first = [record for record in first if not is_launch_bound(record)] or first
-    beaten = {record.variant: _beaten(group, record) for record in first}
+    beaten = _beaten(group, precision_class)
     kernels: dict[str, list[Record]] = {}
     for record in first:
         kernels.setdefault(record.kernel, []).append(record)
@@ -103,15 +111,15 @@ def _unbeaten(group: Group, precision_class: str, ordering: Ordering) -> list[Re
     return sorted(chosen, key=lambda record: (ordering.log(record), record.variant))
 
 
-def _beaten(group: Group, record: Record) -> int:
-    """Return at how many workloads a variant does not have rank 1."""
-    return sum(
-        all(
-            place.rank != 1 or place.record.variant != record.variant
-            for place in ranked(group, workload, record.precision_class)
-        )
+def _beaten(group: Group, precision_class: str) -> Mapping[str, int]:
+    """Return, for variants of a class that have rank 1 anywhere, at how many workloads each does not have it."""
+    wins = Counter(
+        place.record.variant
         for workload in group.workloads
+        for place in ranked(group, workload, precision_class)
+        if place.rank == 1
     )
+    return {variant: len(group.workloads) - count for variant, count in wins.items()}
 
 
 def _is_level(record: Record, first: Record, ordering: Ordering) -> bool:

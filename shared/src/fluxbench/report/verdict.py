@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import Group, groups, ranking_regime
-from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
-from fluxbench.core.formatting import interval
+from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.operations.workload import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
-from fluxbench.report.figures.verdict import chart, share
+from fluxbench.report.figures.verdict import baseline_name, chart, share, speed
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
@@ -32,8 +31,8 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
 def _of_group(group: Group, device_name: str) -> list[Block]:
     found = analysis.of(group)
     shown: list[Block] = [Paragraph(sentence(found), kind="lead")]
-    if len(found.shown) > 1:
-        words = [f"{label(row.record.variant)}: {speed(row, found)}" for row in found.shown]
+    if found.is_compared:
+        words = [f"{label(row.record.variant)}: {speed(row)}" for row in found.shown]
         shown.append(Chart(chart(found, f"verdict of {group.name}"), "\n".join(words), caption(found, device_name)))
     return [*shown, *_use(found)]
 
@@ -70,16 +69,9 @@ def sentence(verdict: Verdict) -> str:
 
 def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
-    what = f"Speed over {_baseline(verdict)}" if verdict.baseline else "Speed"
+    what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
     regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
     return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.group.longest, parts=False)}."
-
-
-def speed(row: Contender, verdict: Verdict) -> str:
-    """Return "1.04× [1.03, 1.06]", and "1" of the baseline itself."""
-    if row.speedup is None:
-        return "1×" if row.record is verdict.baseline else "-"
-    return interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
 
 
 def _exact(verdict: Verdict) -> str:
@@ -89,7 +81,7 @@ def _exact(verdict: Verdict) -> str:
     if verdict.default_is_level:
         others = [record for record in exact if record.variant != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
-        return f"No exact kernel is measurably faster than {_baseline(verdict)}.{level}"
+        return f"No exact kernel is measurably faster than PyTorch's default.{level}"
     which = f"{_names(exact)} tie as fastest exact kernels"
     if len(exact) == 1:
         which = f"{_names(exact)} is the fastest exact kernel"
@@ -97,7 +89,7 @@ def _exact(verdict: Verdict) -> str:
     if not speedups or not verdict.baseline:
         return f"{which}."
     gain = _gain(speedups)
-    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {_baseline(verdict)}."
+    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {baseline_name(verdict.baseline)}."
 
 
 def _elsewhere(verdict: Verdict) -> str:
@@ -118,11 +110,6 @@ def _quantized(verdict: Verdict) -> str:
     if verdict.is_faster and verdict.quantized.speedup and verdict.baseline:
         return f"{name} is {_gain([verdict.quantized.speedup])}, with {error}."
     return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
-
-
-def _baseline(verdict: Verdict) -> str:
-    assert verdict.baseline
-    return "PyTorch's default" if verdict.baseline.variant == DEFAULT else label(verdict.baseline.variant)
 
 
 def _names(records: Sequence[Record]) -> str:

@@ -112,7 +112,7 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
     shapes = []
     for group in notebook.groups[:_SHAPES]:
         verdict = analysis.of(group)
-        drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if len(verdict.shown) > 1 else ""
+        drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if verdict.is_compared else ""
         caption = words.caption(verdict, device_name(group.records)) if drawn else ""
         shapes.append(Shape(sentence=words.sentence(verdict), chart=Markup(drawn), caption=caption))
     return Verdicts(

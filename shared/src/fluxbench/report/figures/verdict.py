@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
 from fluxbench.core.formatting import interval
+from fluxbench.records.schema import Record
 from fluxbench.report.figures.layout import axes, write_at
 from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import Strip, render, tooltip
@@ -25,7 +26,7 @@ _AROUND = 0.06  # of the span of intervals that is left free on either side
 def chart(verdict: Verdict, name: str) -> str:
     """Return it as an inline SVG; `name` tells the figures of a page apart."""
     rows = verdict.shown
-    words = "; ".join(f"{label(row.record.variant)} {_speed(row)}" for row in rows)
+    words = "; ".join(f"{label(row.record.variant)} {speed(row)}" for row in rows)
     title = "Speed of the kernels in the verdict"
     return render([_strip(verdict)], title, words, name=name, width_pt=WIDTH_PT, text_pt=_TEXT_PT)
 
@@ -39,10 +40,14 @@ def share(value: float) -> str:
     return f"{value:.0%}" if value >= 0.01 else f"{value:.1%}"
 
 
-def _speed(row: Contender) -> str:
-    if row.speedup is None:
-        return "1×"
-    return interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
+def speed(row: Contender) -> str:
+    """Return "1.04× [1.03, 1.06]", and "1×" of the baseline itself."""
+    return "1×" if row.speedup is None else interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
+
+
+def baseline_name(record: Record) -> str:
+    """Return what speeds are compared with, for a sentence."""
+    return "PyTorch's default" if record.variant == DEFAULT else label(record.variant)
 
 
 def _strip(verdict: Verdict) -> Strip:
@@ -50,10 +55,7 @@ def _strip(verdict: Verdict) -> Strip:
     ends = [1.0, *(end for row in rows if row.speedup for end in (row.speedup.low, row.speedup.high))]
     room = _AROUND * (max(ends) - min(ends)) or 0.05
     height = _ROW_PT * len(rows)
-    baseline = verdict.baseline
-    than = (
-        "PyTorch's default" if baseline and baseline.variant == DEFAULT else label(baseline.variant if baseline else "")
-    )
+    than = baseline_name(verdict.baseline) if verdict.baseline else ""
 
     def draw(figure: Any, top: float) -> None:
         plot = axes(figure, _MARGIN_PT, top, WIDTH_PT - 2 * _MARGIN_PT, height)
@@ -70,10 +72,10 @@ def _strip(verdict: Verdict) -> Strip:
             if row.speedup:
                 plot.plot((row.speedup.low, row.speedup.high), [y, y], color=look.colour, linewidth=2.5)
             (mark,) = plot.plot([row.speedup.value if row.speedup else 1.0], [y], look.marker, **look.mark_options(8))
-            tooltip(mark, f"{label(row.record.variant)}: {_speed(row)}")
+            tooltip(mark, f"{label(row.record.variant)}: {speed(row)}")
             at = top + _ROW_PT * index + 12
             quantized = f" ({share(row.record.rel_l2)} error)" if row is verdict.quantized and row.record.rel_l2 else ""
             write_at(figure, 0, at, label(row.record.variant) + quantized, fontsize=_NAME_PT)
-            write_at(figure, WIDTH_PT, at, _speed(row), fontsize=_NAME_PT, ha="right")
+            write_at(figure, WIDTH_PT, at, speed(row), fontsize=_NAME_PT, ha="right")
 
     return Strip(height + _SCALE_PT, draw)
