@@ -54,7 +54,9 @@ def _made_up(record: Record, number: int) -> Record:
     variant, length = f"variant_{number % _VARIANTS}", 1024 + number // _VARIANTS
     old = record.workload
     shape = {**old.shape, "seq_len_q": length, "seq_len_k": length}
-    workload = operations.at(old.operation, f"made-up-{length}", shape, group="made-up", x=length, x_unit="tokens")
+    workload = operations.workload(
+        old.operation, f"made-up-{length}", shape, group="made-up", x=length, x_unit="tokens"
+    )
     return msgspec.structs.replace(record, variant=variant, kernel=variant, form="eager", workload=workload)
 
 
