@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from fluxbench.kernels import flash_forward as kernel  # noqa: E402
+from fluxbench.kernels import flash_tensors  # noqa: E402
 
 # Half a unit in the last place of bfloat16 and of float16, as the standard deviation of a uniform error.
 ROUNDING = {"bfloat16": 2**-8 / math.sqrt(6), "float16": 2**-11 / math.sqrt(6)}
@@ -92,7 +93,7 @@ def measure(case: Case, device: str, tiling: kernel.Tiling | None) -> dict[str, 
     """Run one case; return its error, its budget, and what else the output must be."""
     q, k, v = make_inputs(case, device)
     exact = attention(q.double(), k.double(), v.double())
-    out = kernel.flash_forward(q, k, v, tiling)
+    out = kernel.flash_forward(q, k, v, tiling=tiling)
     return {
         "error": relative_l2(out, exact),
         "budget": 2 * relative_l2(attention(q, k, v), exact) + ROUNDING[case.dtype],
@@ -173,7 +174,7 @@ GPU_CASES = [
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("case", GPU_CASES, ids=str)
 def test_output_on_the_gpu_is_within_twice_the_error_of_math_attention(case: Case) -> None:
-    own = kernel.tiling_for(torch.cuda.get_device_capability(), case.head_dim)
+    own = flash_tensors.of_device(kernel.TILINGS, torch.cuda.get_device_capability(), case.head_dim)
     path = {"descriptors": own.descriptors and case.descriptors, "overlap": case.overlap}
     for tiling in (None, replace(small_tiling(case), **path)):
         check(case, measure(case, "cuda", tiling))
@@ -186,14 +187,14 @@ def test_offsets_past_two_to_the_31_reach_the_last_head() -> None:
     q = torch.zeros(1, 460_000, 40, 128, dtype=torch.bfloat16, device="cuda")
     k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
     q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
-    own = kernel.tiling_for(torch.cuda.get_device_capability(), 128)
+    own = flash_tensors.of_device(kernel.TILINGS, torch.cuda.get_device_capability(), 128)
     exact = attention(q[:, -5:].double(), k.double(), k.double())
     for tiling in (own, replace(own, block_n=64, descriptors=False, overlap=False)):
-        assert relative_l2(kernel.flash_forward(q, k, k, tiling)[:, -5:], exact) < 0.01
+        assert relative_l2(kernel.flash_forward(q, k, k, tiling=tiling)[:, -5:], exact) < 0.01
 
 
 @pytest.mark.parametrize("capability", list(kernel.TILINGS))
-@pytest.mark.parametrize("head_dim", kernel.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", flash_tensors.HEAD_DIMS)
 def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], head_dim: int) -> None:
     tiling = kernel.TILINGS[capability][head_dim]
     compiled = compile_for(capability, head_dim, tiling)
@@ -206,6 +207,7 @@ def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tilin
     constants = {
         **{"HEADS": 24, "GROUP": 1, "HEAD_DIM": head_dim, "BLOCK_M": tiling.block_m, "BLOCK_N": tiling.block_n},
         **{"RAGGED": True, "DESCRIPTORS": tiling.descriptors, "OVERLAP": tiling.overlap},
+        **{"CAUSAL": False, "lse_pointer": None},
     }
     rows = {"q_source": tiling.block_m, "out_source": tiling.block_m}
     types = {name: "constexpr" if name in constants else "i32" for name in names} | {"scale_log2": "fp32"}
@@ -245,8 +247,8 @@ def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, A
 
 def test_device_older_than_the_table_is_refused_and_one_between_two_of_it_takes_the_older() -> None:
     with pytest.raises(ValueError, match=r"must have compute capability 8.0 or newer, got \(7, 5\)"):
-        kernel.tiling_for((7, 5), 128)
-    assert kernel.tiling_for((8, 9), 128) is kernel.TILINGS[8, 6][128]
+        flash_tensors.of_device(kernel.TILINGS, (7, 5), 128)
+    assert flash_tensors.of_device(kernel.TILINGS, (8, 9), 128) is kernel.TILINGS[8, 6][128]
 
 
 if __name__ == "__main__":
