@@ -23,7 +23,7 @@ def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal
     return out
 
 
-@torch.library.custom_op("fluxbench::flash_attention", mutates_args=())
+@torch.library.custom_op("fluxbench::flash_attention", mutates_args=())  # type: ignore[untyped-decorator]
 def _attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, differentiable: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -32,13 +32,13 @@ def _attention(
     return flash_forward(q, k, v, causal=causal), q.new_empty(0, dtype=torch.float32)
 
 
-@_attention.register_fake
+@_attention.register_fake  # type: ignore[untyped-decorator]
 def _(q: Any, k: Any, v: Any, causal: bool, differentiable: bool) -> tuple[Any, Any]:
     of_lse = (q.shape[0], q.shape[2], q.shape[1]) if differentiable else (0,)
     return q.new_empty(q.shape), q.new_empty(of_lse, dtype=torch.float32)
 
 
-@torch.library.custom_op("fluxbench::flash_attention_backward", mutates_args=())
+@torch.library.custom_op("fluxbench::flash_attention_backward", mutates_args=())  # type: ignore[untyped-decorator]
 def _gradients(
     dout: torch.Tensor,
     q: torch.Tensor,
@@ -54,7 +54,7 @@ def _gradients(
     return [gradient for gradient in gradients if gradient is not None]
 
 
-@_gradients.register_fake
+@_gradients.register_fake  # type: ignore[untyped-decorator]
 def _(
     dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, of_q: bool, of_kv: bool
 ) -> list[torch.Tensor]:

@@ -67,12 +67,12 @@ def _tiling(keys: tuple[int, int, int], queries: tuple[int, int, int], *, descri
     return Tiling(keys=of_keys, queries=of_queries)
 
 
-# By the oldest compute capability and by head_dim. None is tuned by measurement yet: they are chosen by what the compiler
-# reports (Triton 3.7.1 with ptxas 12.8), at 10.0 and 12.0 by shared memory alone, elsewhere also by registers: no more
-# than 4 bytes a thread are spilled. At 9.0 the blocks are those of FlexAttention's backward pass (torch 2.13,
-# `_inductor/template_heuristics/triton.py`): of the 255 registers of each of 256 threads, dk and dv take 128, the scores
-# and their gradient 64. `shared/benchmarks/flash_backward_tilings.py` times others on a GPU. For the limits of shared
-# memory see `flash_forward.TILINGS`.
+# By the oldest compute capability and by head_dim. None is tuned by measurement yet: they are chosen by what the
+# compiler reports (Triton 3.7.1 with ptxas 12.8), at 10.0 and 12.0 by shared memory alone, elsewhere also by registers:
+# no more than 4 bytes a thread are spilled. At 9.0 the blocks are those of FlexAttention's backward pass (torch 2.13,
+# `_inductor/template_heuristics/triton.py`): of the 255 registers of each of 256 threads, dk and dv take 128, the
+# scores and their gradient 64. `shared/benchmarks/flash_backward_tilings.py` times others on a GPU. For the limits of
+# shared memory see `flash_forward.TILINGS`.
 TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
     (8, 0): {
         64: _tiling((64, 64, 2), (128, 64, 2), descriptors=False),
