@@ -13,6 +13,7 @@ import argparse
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -73,7 +74,7 @@ def libraries(inputs: tuple[torch.Tensor, ...], causal: bool) -> Iterator[tuple[
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
         of_flash = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=causal, enable_gqa=grouped)
     for name, out in (("flex, compiled", of_flex), ("torch flash", of_flash)):
-        yield name, lambda out=out: torch.autograd.grad(out, leaves, dout, retain_graph=True)
+        yield name, partial(torch.autograd.grad, out, leaves, dout, retain_graph=True)
 
 
 def main() -> None:
@@ -114,7 +115,7 @@ def main() -> None:
         if max(errors) > 2**-8:
             print(f"{'':31} {name}: wrong by {max(errors):.1e}", flush=True)
             continue
-        show(name, lambda tiling=tiling: backward(tiling))
+        show(name, partial(backward, tiling))
     for name, run in libraries((q, k, v, dout), asked.causal):
         show(name, run)
 

@@ -57,8 +57,15 @@ ASKED = [
         for n, m in ((70, 200), (1, 130), (200, 70))
         for heads, kv_heads, small in ((8, 1, True), (2, 2, False))
     ),
-    *(Asked(123, 123, batch=2, heads=4, kv_heads=2, causal=causal, seed=seed) for causal, seed in ((0, 1), (1, 2))),
-    *(Asked(65, 97, heads=4, kv_heads=2, batch=2, memory=memory, small=small) for memory in MEMORY for small in (0, 1)),
+    *(
+        Asked(123, 123, batch=2, heads=4, kv_heads=2, causal=causal, seed=seed)
+        for causal, seed in ((False, 1), (True, 2))
+    ),
+    *(
+        Asked(65, 97, heads=4, kv_heads=2, batch=2, memory=memory, small=small)
+        for memory in MEMORY
+        for small in (False, True)
+    ),
 ]
 SMALL = kernel.Tiling(
     keys=kernel.Part(block_m=32, block_n=64, warps=4, stages=2, descriptors=False),
@@ -132,7 +139,7 @@ def of_some_inputs() -> dict[str, list[Any]]:
     """Return, by the inputs that require a gradient, which have one that equals that of all, and the outputs' sizes."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Recorded(TorchDispatchMode):
+    class Recorded(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
             if "fluxbench::" in func.name():
@@ -178,8 +185,8 @@ def of_a_sum() -> list[bool]:
 def in_float64() -> bool:
     """Return what `torch.autograd.gradcheck` says of the kernels with float64 in place of float32 and of 16 bits."""
     for module in (flash_forward, kernel, flash_backward_keys, flash_backward_queries):
-        module.SUMS = triton.language.float64
-    flash_tensors.DTYPES = (torch.float64,)
+        vars(module)["SUMS"] = triton.language.float64
+    vars(flash_tensors)["DTYPES"] = (torch.float64,)
     semantic = triton.language.semantic.TritonSemantic
     dot = semantic.dot
     semantic.dot = lambda *args: dot(*args[:-1], triton.language.float64)  # the last is the dtype of its sums
