@@ -14,7 +14,7 @@ from fakes import CPU, GPU
 from fluxbench import variants
 
 LENGTHS = (53, 70)
-OPERATIONS = ("attention", "attention_backward")
+OPERATIONS = ("attention", "attention_backward", "attention_training")
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)

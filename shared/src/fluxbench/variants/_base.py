@@ -79,6 +79,7 @@ class Variant:
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
     base: Variant | None = None  # of a slowed form: what it slows
+    deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,6 +88,8 @@ class Variant:
 
     def supports(self, device: Device, call: AttentionCall) -> str | None:
         """Return why it cannot run such calls on a device, or None. Needs no torch."""
+        if self.deterministic_of and not call.backward:
+            return f"{self.name} differs from {self.deterministic_of} in its backward pass alone"
         return _of_device(self.capabilities, device, call) or _of_call(self, call) or self.refuses(device, call)
 
     def gated_kinds(self, kinds: Sequence[str]) -> list[str]:

@@ -16,11 +16,11 @@ _CALLS_ALONE = ("torch_flash", "torch_cudnn", "torch_efficient", "torch_native")
 
 def unsupported(name: str, device: Device, workloads: Sequence[Workload]) -> str | None:
     """Return what of the device or the workloads a variant does not support."""
-    variant = variants.find(name).variant
+    formed = variants.find(name)
     reasons = {}
     for workload in workloads:
         call = operations.find(workload.operation).attention(workload.shape)
-        if reason := variant.supports(device, call):
+        if reason := formed.supports(device, call):
             reasons[workload.name] = reason
     where = f", at {', '.join(reasons)}" if len(reasons) < len(workloads) else ""
     return next((reason + where for reason in reasons.values()), None)
