@@ -66,7 +66,7 @@ def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str
 
 def wrong_calls(variant: Variant, device: Device, operation: str = "attention") -> dict[str, str]:
     """Return which of `CALLS` that a variant supports on a device are wrong on the CPU, and why."""
-    backward = {"backward": operation != "attention", "retain_graph": operation == "attention_backward"}
+    backward: dict[str, Any] = {"backward": operation != "attention", "retain_graph": operation == "attention_backward"}
     reasons = {
         name: wrong(variant, operation, **asked)
         for name, asked in CALLS.items()

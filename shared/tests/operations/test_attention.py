@@ -261,7 +261,7 @@ def test_training_runs_both_passes_in_each_call_and_accumulates_nothing() -> Non
     assert list(first) == ["out", "dq", "dk", "dv"]
     for name, x in first.items():
         assert isinstance(x, torch.Tensor)
-        assert torch.equal(x, second[name])  # type: ignore[arg-type]
+        assert torch.equal(x, second[name])
         assert not x.requires_grad
     assert all(leaf.grad is None for leaf in prepared[0])
 

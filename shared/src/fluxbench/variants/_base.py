@@ -88,8 +88,6 @@ class Variant:
 
     def supports(self, device: Device, call: AttentionCall) -> str | None:
         """Return why it cannot run such calls on a device, or None. Needs no torch."""
-        if self.deterministic_of and not call.backward:
-            return f"{self.name} differs from {self.deterministic_of} in its backward pass alone"
         return _of_device(self.capabilities, device, call) or _of_call(self, call) or self.refuses(device, call)
 
     def gated_kinds(self, kinds: Sequence[str]) -> list[str]:
@@ -122,6 +120,8 @@ def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> s
 
 def _of_call(variant: Variant, call: AttentionCall) -> str | None:
     declared, name = variant.capabilities, variant.name
+    if variant.deterministic_of and not call.backward:
+        return f"{name} differs from {variant.deterministic_of} in its backward pass alone"
     if call.dtype not in declared.dtypes:
         return f"{name} takes {' and '.join(declared.dtypes)}, got {call.dtype}"
     for head_dim in {call.head_dim_qk, call.head_dim_v}:
