@@ -111,10 +111,9 @@ class Trial:
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         rounds = self.plan.rounds(self._warm_s(self.largest))
         taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep)
-        samples, out = dict(taken.samples_ms), self._control_out
+        samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
-        self._control_out = None
         own = {workload: (self.name, workload) for workload in self.calls}
         self._launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
