@@ -6,8 +6,8 @@ STUDY = Study(
     name="backward",
     sets={
         "cpu": (
-            *("flux1-256px-t128-training", "flux1-256px-t512-training", "llama3.2-1b-512-training"),
-            *("flux1-256px-t128-backward", "flux1-256px-t512-backward", "llama3.2-1b-512-backward"),
+            *("flux1-256px-t128-training", "flux1-256px-t256-training", "llama3.2-1b-512-training"),
+            *("flux1-256px-t128-backward", "flux1-256px-t256-backward", "llama3.2-1b-512-backward"),
         ),
         "any": (
             *("flux1-1024px-training", "llama3-8b-training", "llama3.2-1b-training"),
