@@ -90,6 +90,11 @@ def install_flash_attn_3(
     return signatures.install(monkeypatch, f"{name}.flash_attn_func", returned(flash_float8))
 
 
+def install_both_flash_attn_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_flash_attn_3(monkeypatch)
+    install_flash_attn_3(monkeypatch, "flash_attn_interface")
+
+
 def install_flash_attn_4(monkeypatch: pytest.MonkeyPatch) -> None:
     signatures.install(monkeypatch, "flash_attn.cute.flash_attn_func", with_lse(flash))
     signatures.install(monkeypatch, "flash_attn.cute.flash_attn_varlen_func", with_lse(flash_varlen))
@@ -271,7 +276,7 @@ def install_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 FAKES: dict[str, Fake] = {
     **dict.fromkeys(("flex", "flex_eager"), install_flex),
     **dict.fromkeys(("flash_attn_2", "flash_attn_2_det"), install_flash_attn),
-    "flash_attn_3": lambda monkeypatch: install_flash_attn_3(monkeypatch, "flash_attn_interface"),
+    "flash_attn_3": install_both_flash_attn_3,
     "flash_attn_3_fp8": install_flash_attn_3,
     **dict.fromkeys(("flash_attn_4", "flash_attn_4_det"), install_flash_attn_4),
     **dict.fromkeys(("torch_fa3", "torch_fa4"), FlashInTorch),
