@@ -48,7 +48,7 @@ def test_the_targets_of_the_repository() -> None:
     assert (h200.name, h200.exclude) == ("h200", ("torch_math_compile_ma",))
     assert {"torch_cudnn", "flex", "triton_flash"} <= set(h200.required)
     assert h200.requires("triton_flash", "flux")
-    assert h200.requires("torch_flash_det", "backward")
+    assert h200.requires("torch_cudnn", "backward")
     assert not h200.requires("torch_efficient", "backward")  # which has no grouped heads
     assert made_up.requires("torch_math", "backward")
     assert 2 * h200.runs.variant < h200.cards.variant < made_up.cards.variant

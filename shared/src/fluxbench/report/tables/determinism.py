@@ -28,6 +28,8 @@ _WORDS = (
 
 def blocks(results: Results) -> list[Block]:
     """Return a table for each group in which both forms of a library passed, at its longest workload."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
     tables = (_table(group) for group in groups(results.records))
     return [table for table in tables if table] or [Paragraph("No deterministic form of a library passed here.")]
 

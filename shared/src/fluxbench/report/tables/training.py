@@ -41,6 +41,8 @@ class _Pair:
 
 def blocks(results: Results) -> list[Block]:
     """Return a table for each group of training, at its longest workload, fastest first."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
     alone = _alone(results)
     of_training = [group for group in groups(results.records) if group.operation == _TRAINING]
     return [_table(group, alone) for group in of_training] or [Paragraph("No forward + backward was measured.")]
