@@ -94,7 +94,7 @@ def tokens(name: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("pixels", "image"), [(256, 256), (512, 1024), (768, 2304), (1024, 4096), (1536, 9216), (2048, 16384)]
+    ("pixels", "image"), [(128, 64), (256, 256), (512, 1024), (768, 2304), (1024, 4096), (1536, 9216), (2048, 16384)]
 )
 def test_flux1_is_six_text_lengths_beside_a_token_for_16_by_16_pixels(pixels: int, image: int) -> None:
     for operation, suffix in PASSES.items():
@@ -117,7 +117,7 @@ def test_the_other_sets_are_of_their_models() -> None:
 def test_llama_is_causal_with_four_queries_to_a_key_and_decodes_with_one_query() -> None:
     for operation, suffix in PASSES.items():
         for name, dim, lengths in (
-            ("llama3-8b", 128, [4096, 16384]), ("llama3.2-1b", 64, [4096, 16384]), ("llama3.2-1b-512", 64, [512])
+            ("llama3-8b", 128, [4096, 16384]), ("llama3.2-1b", 64, [4096, 16384]), ("llama3.2-1b-256", 64, [256])
         ):  # fmt: skip
             found = sets.named([f"{name}{suffix}"])
             assert {each.operation for each in found} == {operation}
@@ -144,6 +144,6 @@ def test_what_is_named_twice_is_measured_once_in_the_order_of_the_names() -> Non
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_or_the_sets() -> None:
-    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-256px, ")):
+    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-128px, ")):
         with pytest.raises(ValueError, match=message):
             sets.named([name])

@@ -16,7 +16,7 @@ _PIXELS_PER_TOKEN = 16
 QWEN_TEXT_TOKENS = (33, 77, 123, 213, 319, 511)
 _CAUSAL_TOKENS = (4096, 16384)
 _CACHED_TOKENS = (512, 4096, 32768, 131072)
-_SHORT_TOKENS = 512  # of a CPU
+_SHORT_TOKENS = 256  # of a CPU
 _PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 
 # Heads and head_dim of the models' published configurations: FLUX.1 24 x 128, FLUX.2 48 x 128, Qwen-Image 24 x 128,
@@ -29,7 +29,7 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
     """Return the sets by name."""
     found: dict[str, tuple[Workload, ...]] = {}
     for operation, suffix in _PASSES.items():
-        for pixels in (256, 512, 768, 1024, 1536, 2048):
+        for pixels in (128, 256, 512, 768, 1024, 1536, 2048):
             found[f"flux1-{pixels}px{suffix}"] = _joint("flux1", pixels, 24, FLUX_TEXT_TOKENS, operation, suffix)
         for model, head_dim in (("llama3-8b", 128), ("llama3.2-1b", 64)):
             found[f"{model}{suffix}"] = _causal(model, head_dim, _CAUSAL_TOKENS, operation, suffix)
