@@ -37,6 +37,11 @@ def made(workload: Workload = SMALL, most: int = 48) -> tuple[Contents, Case]:
     return Contents.make(workload, case, CPU, rotation=2, most=most, share=1.0, kept=Kept(Path("kept"))), case
 
 
+def test_slots_that_keep_the_graph_of_a_forward_pass_are_few() -> None:
+    training = tokens("training", 24, "attention_training", **GROUPED)
+    assert [len(made(each)[0].slots) for each in (SMALL, training, BACKWARD)] == [4, 4, 3]
+
+
 def right(workload: Workload, content: Content) -> Tensors:
     """Return outputs of the inputs' precision."""
     return operations.find(workload.operation).reference(workload.shape, content.inputs, torch.bfloat16)

@@ -27,6 +27,9 @@ def test_the_studies_of_this_package() -> None:
     assert names(flux, GPU) == [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
     assert names(certificate) == ["flux1-512px-t128"]
     assert names(certificate, GPU) == [f"flux1-1024px-t{text}" for text in (128, 384, 512)]
+    backward = studies.find("backward")
+    assert {each.rpartition("-")[2] for each in (*names(backward), *names(backward, GPU))} == {"training", "backward"}
+    assert [len(names(backward, device)) for device in (CPU, GPU)] == [4, 20]
     assert flux.measures == certificate.measures == ("burst", "sustained")
     assert flux.references == certificate.references == ("torch_flash", "torch_efficient", "torch_math")
 
@@ -57,7 +60,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
     ("name", "sentence"),
     [
         ("certificat", "study must be a known name or module:attribute, got 'certificat'; did you mean 'certificate'?"),
-        ("x", "study must be a known name or module:attribute, got 'x'; the studies are certificate, flux"),
+        ("x", "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux"),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),
         ("a_study:__name__", "study 'a_study:__name__' must be a fluxbench.studies.study.Study, got str"),

@@ -84,7 +84,10 @@ class Contents:
         first = _whole(workload, 0, case, device, kept)
         fitting = 2 * _CPU_POOL if on_cpu else _fitting(first, device, share)
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3))
-        by_rows = operations.find(workload.operation).reference_at(workload.shape, first.inputs, first.positions)
+        operation = operations.find(workload.operation)
+        if operation.attention(workload.shape).retain_graph:  # each slot keeps what its forward pass saved
+            slots = rotation + 1
+        by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
             count = _CPU_WHOLE_POOL if on_cpu else _WHOLE_POOL
             others = [_whole(workload, index, case, device, kept) for index in range(1, count)]

@@ -16,6 +16,7 @@ from fluxbench.operations.workload import Shape, Workload
 NAMES = {
     "attention": "fluxbench.operations.attention:AttentionForward",
     "attention_backward": "fluxbench.operations.attention_backward:AttentionBackward",
+    "attention_training": "fluxbench.operations.attention_training:AttentionTraining",
     "decode": "fluxbench.operations.decode:Decode",
 }
 _NEEDED = (

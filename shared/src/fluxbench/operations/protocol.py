@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Tensors = dict[str, "torch.Tensor"]
 # attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
 # v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; of one dtype. They
-# are contiguous, but for one check in which the strides of k and v differ from those of q: a kernel reads strides or
-# raises.
+# are contiguous, but for one check in which the strides of k, v and the output's gradient differ from those of q: a
+# kernel reads strides or raises.
 Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 

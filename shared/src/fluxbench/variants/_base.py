@@ -79,6 +79,7 @@ class Variant:
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
     base: Variant | None = None  # of a slowed form: what it slows
+    deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -119,6 +120,8 @@ def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> s
 
 def _of_call(variant: Variant, call: AttentionCall) -> str | None:
     declared, name = variant.capabilities, variant.name
+    if variant.deterministic_of and not call.backward:
+        return f"{name} differs from {variant.deterministic_of} in its backward pass alone"
     if call.dtype not in declared.dtypes:
         return f"{name} takes {' and '.join(declared.dtypes)}, got {call.dtype}"
     for head_dim in {call.head_dim_qk, call.head_dim_v}:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 
@@ -44,6 +45,14 @@ class FormedVariant:
         """Whether torch.compile takes part in a call."""
         return self.variant.compiles or self.form.compile_mode is not None
 
+    def supports(self, device: Device, call: AttentionCall) -> str | None:
+        """Return why this form cannot run such calls on a device, or None. Needs no torch."""
+        if reason := self.variant.supports(device, call):
+            return reason
+        if call.retain_graph and self.form == COMPILE_MAX_AUTOTUNE and device.kind == "cuda":
+            return "a CUDA graph keeps what its backward pass needs only until the next forward pass"
+        return None
+
     def attention(self, call: AttentionCall) -> Attention:
         """Load the variant's attention. A compiled form compiles at its first call, in one graph where it can."""
         attention = self.variant.load(call)
@@ -57,7 +66,10 @@ class FormedVariant:
         if self.form.compile_mode is None:
             return attention
         import torch._dynamo.config
+        import torch._functorch.config
 
+        # Else a compiled backward pass writes over what the forward pass kept, and runs once.
+        torch._functorch.config.donated_buffer = not call.retain_graph
         # Each length is compiled by itself, and all share one code object.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
         compiled = torch.compile(
