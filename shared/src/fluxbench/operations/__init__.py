@@ -17,6 +17,9 @@ NAMES = {
     "attention": "fluxbench.operations.attention:AttentionForward",
     "attention_backward": "fluxbench.operations.attention_backward:AttentionBackward",
     "decode": "fluxbench.operations.decode:Decode",
+    "layer": "fluxbench.operations.layer:Layer",
+    "layer_backward": "fluxbench.operations.layer_gradients:LayerBackward",
+    "layer_training": "fluxbench.operations.layer_gradients:LayerTraining",
 }
 _NEEDED = (
     "name",

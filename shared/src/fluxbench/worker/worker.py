@@ -125,8 +125,10 @@ class Worker:
                 workloads[workload.name] = PreparedWorkload.make(
                     workload, self.device, self.request.process, most=self.plan.max_rounds,
                     share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    cases=self._kept(self.request.cases), contents=self._kept(""),
+                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
                 )  # fmt: skip
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()  # what references took, which the other workers of the device need
         found = self._reference(workloads)
         if found is None:
             return
