@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 
 from fluxbench.analysis.audit import published
+from fluxbench.analysis.audit.claim import Metric
 from fluxbench.analysis.audit.finding import Judgement
 from fluxbench.analysis.audit.judge import Judged, audit
 from fluxbench.analysis.layers import BACKWARD, EAGER, FORWARD, TOTAL, Layer, layers
@@ -55,13 +56,13 @@ def blocks(results: Results) -> list[Block]:
         rows=body,
         caption=f"Speed over PyTorch's unfused attention: theirs on {_card(theirs)}, ours on {results.device.name}.",
         notes=[
-            f"Of their {sum(map(len, theirs.values()))} times are {counts}, by the audit of published figures. A speedup "
-            "of such a time has that judgement beside it and means nothing.",
+            f"Of their {sum(map(len, theirs.values()))} times the audit of published figures finds {counts}. A speedup "
+            "by such a time means nothing, and has the judgement beside it.",
             "Ours have 95% intervals; -: no time here.",
         ],
     )
-    reasons = [Row((*_figure(judged), judged.judgement.value, why(judged))) for judged in marked]
-    of_reasons = Table([Column(head, left=True) for head in ("layer", "figure", "judgement", "why")], reasons)
+    reasons = [Row((*_figure(judged), why(judged))) for judged in marked]
+    of_reasons = Table([Column(head, left=True) for head in ("layer", "figure", "why")], reasons)
     return [table, Fold(f"Why {len(marked)} of their times are wrong", [of_reasons])]
 
 
@@ -93,7 +94,8 @@ def _theirs() -> Mapping[_Key, Mapping[str, Judged]]:
     found: dict[_Key, dict[str, Judged]] = {}
     for row in audit(published.MEASUREMENTS).rows:
         context = row.context
-        if context.get("source") == SOURCE and context.get("table") in _KINDS:  # not its summary
+        is_layer = context.get("source") == SOURCE and context.get("table") in _KINDS  # not its summary
+        if is_layer and row.claims[0].metric is Metric.TIME:
             sizes = (_KINDS[context.get("table")], *(int(context.get(size)) for size in _SIZES))
             key = names[*sizes, int(context.get("latent_dim") or 0)], _PASSES[context.get("pass")]
             found.setdefault(key, {})[context.get("implementation")] = row
