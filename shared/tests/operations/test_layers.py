@@ -147,7 +147,7 @@ def test_the_reference_is_the_formula_of_the_layer_in_float64(of: dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["fused", "separate"])
 def test_multi_head_layers_are_those_of_torch(kind: str) -> None:
-    of = {**BASE, "kind": kind, "width": 64, "dtype": "float32"}
+    of: dict[str, Any] = {**BASE, "kind": kind, "width": 64, "dtype": "float32"}
     inputs = inputs_of(of)
     weights, x, _ = split(inputs)
     whole = weights["qkv"] if kind == "fused" else torch.cat([weights[name] for name in "qkv"])

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, groups, timing_of
-from fluxbench.analysis.ranking import order
+from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
@@ -52,15 +52,18 @@ class Layer:
         """Return the exact records of a pass that have a rank, fastest first."""
         found = (self.record(variant, which) for variant in self.variants)
         passed = [record for record in found if record and record.precision_class == EXACT]
-        return sorted(passed, key=lambda record: timing_of(record).median_ms)
+        return sorted(passed, key=self._ordering(which).log) if passed else []
 
     def speedup(self, variant: str, over: str, which: str) -> Estimate | None:
         """Return how many times as fast a variant is as another in a pass; None where one has no rank."""
         one, other = self.record(variant, which), self.record(over, which)
         if one is None or other is None or variant == over:
             return None
+        return self._ordering(which).speedup(one, other)
+
+    def _ordering(self, which: str) -> Ordering:
         group = self.passes[which]
-        return order(group, group.longest).speedup(one, other)
+        return order(group, group.longest)
 
     def total_over_sum(self, variant: str) -> Estimate | None:
         """Return the time of both passes in one call over the sum of the passes timed alone; None where one lacks.
@@ -85,4 +88,5 @@ def layers(records: Iterable[Record]) -> list[Layer]:
     for group in groups(records):
         if which := PASSES.get(group.operation):
             found.setdefault(json.dumps(dict(group.longest.shape), sort_keys=True), {})[which] = group
-    return [Layer(passes) for passes in found.values()]
+    in_order = ({which: of[which] for which in PASSES.values() if which in of} for of in found.values())
+    return [Layer(passes) for passes in in_order]

@@ -15,10 +15,10 @@ from fluxbench.operations.workload import Shape, Workload
 
 PASSES = {"layer_training": "-training", "layer": "", "layer_backward": "-backward"}  # operations and their suffixes
 _MODEL_TOKENS = 4096
-_SMALL: Shape = {"batch": 2, "seq_len": 128, "width": 256, "heads": 4, "head_dim": 64, "dtype": "float32"}
+_SMALL: Shape = {"batch": 2, "seq_len": 128, "width": 128, "heads": 4, "head_dim": 32, "dtype": "bfloat16"}
 
 
-def sets() -> Mapping[str, tuple[Workload, ...]]:
+def sets() -> dict[str, tuple[Workload, ...]]:
     """Return the sets by name: of each configuration the forward pass, the backward pass and both."""
     return {
         "layers-models": _workloads(_models()),
@@ -29,10 +29,17 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
 
 def _models() -> dict[str, Shape]:
     """Llama-3 and Qwen3: grouped; DeepSeek-V3: latent, head_dim 128 + 64 rotated, values of 128."""
-    grouped = {"kind": layer_shape.GROUPED, "batch": 1, "seq_len": _MODEL_TOKENS, "kv_heads": 8, "head_dim": 128}
-    grouped |= {"rotary": True, "causal": True, "dtype": "bfloat16"}
-    latent = {"kind": layer_shape.LATENT_ROTARY, "batch": 1, "seq_len": _MODEL_TOKENS, "causal": True}
-    latent |= {"dtype": "bfloat16", "latent_dim": 512, "q_latent_dim": 1536, "rotary_dim": 64, "value_dim": 128}
+    grouped: Shape = {"kind": layer_shape.GROUPED, "batch": 1, "seq_len": _MODEL_TOKENS, "kv_heads": 8, "head_dim": 128}
+    grouped = {**grouped, "rotary": True, "causal": True, "dtype": "bfloat16"}
+    latent: Shape = {"kind": layer_shape.LATENT_ROTARY, "batch": 1, "seq_len": _MODEL_TOKENS, "causal": True}
+    latent = {
+        **latent,
+        "dtype": "bfloat16",
+        "latent_dim": 512,
+        "q_latent_dim": 1536,
+        "rotary_dim": 64,
+        "value_dim": 128,
+    }
     return {
         "llama3-8b": {**grouped, "width": 4096, "heads": 32},
         "llama3-70b": {**grouped, "width": 8192, "heads": 64},
@@ -69,7 +76,7 @@ def _small() -> dict[str, Shape]:
         "small-llama": {"kind": layer_shape.GROUPED, **_SMALL, "kv_heads": 2, "rotary": True, "causal": True},
         "small-deepseek": {
             **{"kind": layer_shape.LATENT_ROTARY, **_SMALL, **latent, "causal": True},
-            **{"q_latent_dim": 128, "rotary_dim": 32, "value_dim": 64},
+            **{"q_latent_dim": 64, "rotary_dim": 16, "value_dim": 32},
         },
         "small-fused": {"kind": layer_shape.FUSED, **_SMALL, "kv_heads": 4, "causal": False},
         "small-separate": {"kind": layer_shape.SEPARATE, **_SMALL, "kv_heads": 4, "causal": False},

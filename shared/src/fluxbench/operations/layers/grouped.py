@@ -12,7 +12,7 @@ from fluxbench.operations.layers.parts import NORM_EPSILON, rotate
 from fluxbench.operations.protocol import Attention
 
 
-class Grouped(nn.Module):
+class Grouped(nn.Module):  # type: ignore[misc]
     """x `[batch, seq_len, width]` -> y of the same shape.
 
     `attention` gets q `[batch, seq_len, heads, head_dim]`, k and v `[batch, seq_len, kv_heads, head_dim]`; query head i

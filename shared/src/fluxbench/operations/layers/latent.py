@@ -10,7 +10,7 @@ from fluxbench.operations.layer_shape import LayerShape
 from fluxbench.operations.protocol import Attention
 
 
-class Latent(nn.Module):
+class Latent(nn.Module):  # type: ignore[misc]
     """x `[batch, seq_len, width]` -> y of the same shape; `attention` gets `[batch, seq_len, heads, head_dim]`."""
 
     def __init__(self, layer: LayerShape, attention: Attention) -> None:

@@ -12,7 +12,7 @@ from fluxbench.operations.layers.parts import NORM_EPSILON, rotate
 from fluxbench.operations.protocol import Attention
 
 
-class LatentRotary(nn.Module):
+class LatentRotary(nn.Module):  # type: ignore[misc]
     """x `[batch, seq_len, width]` -> y of the same shape.
 
     `attention` gets q and k `[batch, seq_len, heads, head_dim + rotary_dim]`, v `[batch, seq_len, heads, value_dim]`.

@@ -7,7 +7,7 @@ from fluxbench.operations.layer_shape import LayerShape
 from fluxbench.operations.protocol import Attention
 
 
-class MultiQuery(nn.Module):
+class MultiQuery(nn.Module):  # type: ignore[misc]
     """x `[batch, seq_len, width]` -> y of the same shape.
 
     `attention` gets q `[batch, seq_len, heads, head_dim]`, k and v `[batch, seq_len, 1, head_dim]`.

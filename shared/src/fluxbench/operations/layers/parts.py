@@ -30,7 +30,7 @@ def rotate(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 def unfused(call: AttentionCall, precision: str) -> Attention:
     """Return unfused attention in the dtype of its inputs, with its gradient, as `math_attention` has both."""
 
-    class Unfused(torch.autograd.Function):
+    class Unfused(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             ctx.save_for_backward(q, k, v)

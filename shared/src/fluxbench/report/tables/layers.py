@@ -11,7 +11,7 @@ from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.layer_words import sizes
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
@@ -77,21 +77,21 @@ def _lead(found: Sequence[Layer]) -> str:
 
 
 def _fastest(found: Sequence[Layer]) -> Table:
-    heads = [f"{which}:\n{what}" for which in PASSES.values() for what in ("fastest", "speed over\nunfused, choice")]
+    heads = [f"speed over\n{label(other)}" for other in (EAGER, DEFAULT)]
+    columns = [Column("layer", left=True), Column(f"{TOTAL}:\nfastest", left=True), *map(Column, heads)]
+    others = [which for which in PASSES.values() if which != TOTAL]
     body = []
     for layer in found:
-        cells: list[str | legend.Name] = [layer.name]
-        for which in PASSES.values():
-            ranked = layer.ranked(which)
-            cells.append(legend.name(ranked[0].variant) if ranked else "-")
-            over = [layer.speedup(ranked[0].variant, other, which) if ranked else None for other in (EAGER, DEFAULT)]
-            cells.append(", ".join(f"{number(each.value)}×" if each else "-" for each in over))
-        body.append(Row(tuple(cells)))
+        fastest = {which: layer.ranked(which)[:1] for which in PASSES.values()}
+        names = {which: legend.name(of[0].variant) if of else "-" for which, of in fastest.items()}
+        speeds = [
+            _speed(layer, record.variant, other, TOTAL) for other in (EAGER, DEFAULT) for record in fastest[TOTAL]
+        ]
+        body.append(Row((layer.name, names[TOTAL], *(speeds or ("-", "-")), *(names[which] for which in others))))
     return Table(
-        columns=[Column("layer", left=True), *(Column(head, left="fastest" in head) for head in heads)],
+        columns=[*columns, *(Column(f"{which}:\nfastest", left=True) for which in others)],
         rows=body,
-        caption="The fastest implementation of each layer by pass, by its median.",
-        notes=[f"Speed over {label(EAGER)} and over {label(DEFAULT)}, in this order; - where it is that one itself."],
+        caption=f"The fastest implementation of each layer; {TOTAL} is forward and backward in one call.",
     )
 
 
@@ -109,11 +109,12 @@ def _of_layer(layer: Layer) -> Table:
 
 
 def _row(layer: Layer, variant: str) -> Row:
-    cells: list[str | legend.Name] = [legend.name(variant)]
+    cells: list[str | Name] = [legend.name(variant)]
     failed = False
-    for which, group in layer.passes.items():
-        record = group.find(variant, group.longest)
-        cells += [_time(record), _speed(layer, variant, which)]
+    for which in PASSES.values():
+        group = layer.passes.get(which)
+        record = group.find(variant, group.longest) if group else None
+        cells += [_time(record), _speed(layer, variant, EAGER, which)]
         failed |= record is None or record.status is not Status.PASSED
     whole = layer.total_over_sum(variant)
     return Row((*cells, _marked(whole) if whole else "-"), failed)
@@ -127,10 +128,10 @@ def _time(record: Record | None) -> str:
     return plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
 
 
-def _speed(layer: Layer, variant: str, which: str) -> str:
-    if variant == EAGER:
+def _speed(layer: Layer, variant: str, over: str, which: str) -> str:
+    if variant == over:
         return "1×" if layer.record(variant, which) else "-"
-    found = layer.speedup(variant, EAGER, which)
+    found = layer.speedup(variant, over, which)
     return interval(found.value, (found.low, found.high), unit="×") if found else "-"
 
 
@@ -140,9 +141,8 @@ def _marked(whole: Estimate) -> str:
 
 
 def _by_total(layer: Layer) -> list[str]:
-    """Return the variants, the fastest in both passes first, then by forward, then those that passed neither."""
-    order = [record.variant for which in (TOTAL, *PASSES.values()) for record in layer.ranked(which)]
-    return list(dict.fromkeys((*order, *layer.variants)))
+    """Return the variants that passed some pass, the fastest in both first, then by forward, then by backward."""
+    return list(dict.fromkeys(record.variant for which in (TOTAL, *PASSES.values()) for record in layer.ranked(which)))
 
 
 def _span(values: Sequence[float]) -> str:
