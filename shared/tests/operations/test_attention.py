@@ -219,7 +219,7 @@ class Kernel:
     def eager(self, call: Any) -> Any:
         return self.attention(call)
 
-    def in_form(self, function: Any) -> Any:
+    def in_form(self, call: Any, function: Any) -> Any:
         return function
 
     def attention(self, call: AttentionCall) -> Any:

@@ -128,7 +128,7 @@ class Given:
     def eager(self, call: AttentionCall) -> Attention:
         return lambda q, k, v: self.attend(q, k, v, causal=call.causal)
 
-    def in_form(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         return function
 
 

@@ -68,7 +68,7 @@ class Attends:
     def eager(self, call: Any) -> Any:
         return self.attention(call)
 
-    def in_form(self, function: Any) -> Any:
+    def in_form(self, call: Any, function: Any) -> Any:
         return function
 
     def attention(self, call: Any) -> Any:

@@ -41,6 +41,7 @@ class Layer:
     input_kinds: tuple[str, ...] = ("normal",)
     parts = PARTS
     differentiates = False
+    retains = False  # whether the backward pass runs several times after one forward pass
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of a forward pass, see `LayerShape.cost`."""
@@ -48,7 +49,7 @@ class Layer:
 
     def attention(self, shape: Shape) -> AttentionCall:
         """Return the attention that a kernel is asked for."""
-        return LayerShape.of(shape).call(backward=self.differentiates)
+        return LayerShape.of(shape).call(backward=self.differentiates, retain_graph=self.retains)
 
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return `x`, `[batch, seq_len, width]`, the weights as `w_<name>`, and `table` where channels are rotated.
@@ -95,7 +96,8 @@ class Layer:
         """Return the layer's forward pass on the kernel's attention, in the kernel's form."""
         from fluxbench.operations.layers.build import build
 
-        return kernel.in_form(build(LayerShape.of(shape), kernel.eager(self.attention(shape))))
+        call = self.attention(shape)
+        return kernel.in_form(call, build(LayerShape.of(shape), kernel.eager(call)))
 
     def unfused(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str) -> tuple[Forward, Tensors]:
         """Return the layer on unfused attention, and its inputs in a dtype.

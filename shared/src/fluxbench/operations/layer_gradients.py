@@ -28,6 +28,7 @@ class LayerBackward(Layer):
 
     name = "layer_backward"
     differentiates = True
+    retains = True
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of a backward pass, see `LayerShape.cost`."""
@@ -60,11 +61,11 @@ class LayerBackward(Layer):
             outputs = {name: x.float() if name.startswith(GRADIENT) else x for name, x in outputs.items()}
         return outputs
 
-    def outputs(self, y: torch.Tensor, leaves: Tensors, dy: torch.Tensor, *, keep: bool = False) -> Tensors:
-        """Return what a call returns, from y and its gradient. `keep`: the graph is used again."""
+    def outputs(self, y: torch.Tensor, leaves: Tensors, dy: torch.Tensor) -> Tensors:
+        """Return what a call returns, from y and its gradient."""
         import torch
 
-        found = torch.autograd.grad(y, tuple(leaves.values()), dy, retain_graph=keep, allow_unused=True)
+        found = torch.autograd.grad(y, tuple(leaves.values()), dy, retain_graph=self.retains, allow_unused=True)
         if any(gradient is None for gradient in found):
             raise NotImplementedError("its output has no gradient with respect to q, k and v")
         of_x, *others = found
@@ -81,21 +82,22 @@ class LayerBackward(Layer):
         def prepare(tensors: Tensors) -> tuple[Any, ...]:
             return (*_forward(forward, tensors), tensors["dy"])
 
-        return Bound(lambda prepared: self.outputs(*prepared, keep=True), prepare)
+        return Bound(lambda prepared: self.outputs(*prepared), prepare)
 
 
 class LayerTraining(LayerBackward):
     """Forward and backward pass in one call. Outputs: `y`, and those of the backward pass."""
 
     name = "layer_training"
+    retains = False
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of both passes, see `LayerShape.cost`."""
         return LayerShape.of(shape).cost(forward=True, backward=True)
 
-    def outputs(self, y: torch.Tensor, leaves: Tensors, dy: torch.Tensor, *, keep: bool = False) -> Tensors:
+    def outputs(self, y: torch.Tensor, leaves: Tensors, dy: torch.Tensor) -> Tensors:
         """Return y and the gradients."""
-        return {"y": y.detach(), **super().outputs(y, leaves, dy, keep=keep)}
+        return {"y": y.detach(), **super().outputs(y, leaves, dy)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return both passes, as a training step calls them."""

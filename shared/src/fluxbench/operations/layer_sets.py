@@ -15,7 +15,7 @@ from fluxbench.operations.workload import Shape, Workload
 
 PASSES = {"layer_training": "-training", "layer": "", "layer_backward": "-backward"}  # operations and their suffixes
 _MODEL_TOKENS = 4096
-_SMALL: Shape = {"batch": 2, "seq_len": 128, "width": 128, "heads": 4, "head_dim": 32, "dtype": "bfloat16"}
+_SMALL: Shape = {"batch": 2, "seq_len": 64, "width": 128, "heads": 4, "head_dim": 32, "dtype": "bfloat16"}
 
 
 def sets() -> dict[str, tuple[Workload, ...]]:

@@ -48,7 +48,7 @@ class LayerShape:
     value_dim: int = 0
 
     @classmethod
-    def of(cls, shape: Shape, *, backward: bool = False) -> LayerShape:
+    def of(cls, shape: Shape) -> LayerShape:
         """Return the layer of an operation's shape. Raises `ValueError` where a field is missing, unknown or wrong."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(shape.keys() - known):
@@ -57,7 +57,7 @@ class LayerShape:
             layer = cls(**shape)  # type: ignore[arg-type]
         except TypeError as error:
             raise ValueError(f"the shape of a layer is incomplete: {error}") from error
-        layer.call(backward=backward)
+        layer.call()
         return layer
 
     def __post_init__(self) -> None:
@@ -82,7 +82,7 @@ class LayerShape:
         if self.rotated_dim % 2:
             raise ValueError(f"a rotated head must have an even size, got {self.rotated_dim}")
 
-    def call(self, *, backward: bool = False) -> AttentionCall:
+    def call(self, *, backward: bool = False, retain_graph: bool = False) -> AttentionCall:
         """Return the attention that the layer calls. Raises `ValueError` where there is none of such sizes.
 
         Where v has fewer channels than q and k, it may be padded, as the models' public code does for kernels of one
@@ -99,6 +99,7 @@ class LayerShape:
             dtype=self.dtype,
             causal=self.causal,
             backward=backward,
+            retain_graph=retain_graph,
             pads_values=bool(self.value_dim) and self.value_dim < self.head_dim + self.rotary_dim,
         )
 

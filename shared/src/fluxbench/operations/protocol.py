@@ -37,8 +37,8 @@ class Kernel(Protocol):
     def eager(self, call: AttentionCall) -> Attention:
         """Return the attention of this variant, not compiled, for an operation that calls it among other steps."""
 
-    def in_form(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """Return such a function in the form of this variant: compiled whole, or as it is."""
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a function of these steps in the form of this variant: compiled whole, or as it is."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ class FormedVariant:
 
     def attention(self, call: AttentionCall) -> Attention:
         """Load the variant's attention. A compiled form compiles at its first call, in one graph where it can."""
-        return self.in_form(self.eager(call))
+        return self.in_form(call, self.eager(call))
 
     def eager(self, call: AttentionCall) -> Attention:
         """Load the variant's attention, with the copies of its form and not compiled.
@@ -69,12 +69,15 @@ class FormedVariant:
 
         return attend_on_copies
 
-    def in_form(self, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        """Return a function compiled in the mode of this form; as it is where the form is not compiled."""
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a function of such a call compiled in the mode of this form; as it is where that is not compiled."""
         if self.form.compile_mode is None:
             return function
         import torch._dynamo.config
+        import torch._functorch.config
 
+        # Else a compiled backward pass writes over what the forward pass kept, and runs once.
+        torch._functorch.config.donated_buffer = not call.retain_graph
         # Each length is compiled by itself, and all share one code object.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
         compiled = torch.compile(function, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False)

@@ -127,8 +127,7 @@ class Worker:
                     share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
                     sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
                 )  # fmt: skip
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()  # what references took, which the other workers of the device need
+            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
         if found is None:
             return

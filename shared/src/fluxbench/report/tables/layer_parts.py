@@ -27,7 +27,7 @@ def blocks(results: Results) -> list[Block]:
     """Return the parts of each layer: of unfused attention, of torch's choice and of the fastest implementation."""
     found = layers(results.records)
     if not found:
-        return [Paragraph("There are no layers among the records.")]
+        return [Paragraph(f"There are no {'layers among the records' if results.records else 'records'}.")]
     first, others = ([row for layer in some for row in _of_layer(layer)] for some in (found[:OPEN], found[OPEN:]))
     note = _BY_OPERATOR if results.device.kind == "cpu" else _BY_KERNEL
     shown: list[Block] = [_table(first, [note])]

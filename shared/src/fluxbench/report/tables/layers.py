@@ -32,7 +32,7 @@ def blocks(results: Results) -> list[Block]:
     """Return the fastest of each layer, and a table of each: the first ones open, the others in a fold."""
     found = layers(results.records)
     if not found:
-        return [Paragraph("There are no layers among the records.")]
+        return [Paragraph(f"There are no {'layers among the records' if results.records else 'records'}.")]
     every = [_of_layer(layer) for layer in found]
     folded = [Fold(f"The other {len(every) - OPEN} layers", every[OPEN:])] if len(every) > OPEN else []
     of_layers = [record for record in results.records if record.workload.operation in PASSES]

@@ -14,7 +14,7 @@ from fluxbench.core.formatting import interval, number
 from fluxbench.operations import layer_sets, layer_shape
 from fluxbench.operations.workload import Workload
 from fluxbench.report.audit.text import why
-from fluxbench.report.blocks import Block, Column, Fold, Heading, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.layer_words import KIND
 from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
@@ -39,6 +39,8 @@ _Key = tuple[str, str]  # the name of a layer, and the pass
 
 def blocks(results: Results) -> list[Block]:
     """Return a row for each of the source's 45 configurations, and why its wrong figures are wrong."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
     theirs, ours = _theirs(), {layer.name: layer for layer in layers(results.records)}
     body: list[Heading | Row] = []
     for kind, configurations in _configurations().items():
