@@ -23,7 +23,7 @@ def names(study: Study, device: Device = CPU, *chosen: str) -> list[str]:
 
 def test_the_studies_of_this_package() -> None:
     flux, certificate = studies.find("flux"), studies.find("certificate")
-    assert names(flux) == [f"flux1-512px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
+    assert names(flux) == [f"flux1-512px-t{text}" for text in (128, 320, 512)]
     assert names(flux, GPU) == [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
     assert names(certificate) == ["flux1-512px-t128"]
     assert names(certificate, GPU) == [f"flux1-1024px-t{text}" for text in (128, 384, 512)]

@@ -25,7 +25,7 @@ SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
 ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | {"triton_flash", "xformers", "hf_sage"}
 QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
-BACKWARD = (TORCH | FLEX | FA | TE | {"flex_flash", "xformers"}) - FA3 - {"te_fused"}
+BACKWARD = (TORCH | FLEX | FA | TE | {"flex_flash", "triton_flash", "xformers"}) - FA3 - {"te_fused"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
 NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
@@ -44,11 +44,11 @@ def running(device: Device, **asked: Any) -> set[str]:
     ("asked", "expected"),
     [
         ({}, ALL),
-        ({"causal": True}, ALL - {"triton_flash"}),
+        ({"causal": True}, ALL),
         ({"kv_heads": 8}, ALL - {"torch_efficient"}),
-        ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient", "triton_flash"}),
+        ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient"}),
         ({"seq_len_q": 1}, ALL),
-        ({"seq_len_q": 512, "causal": True}, FA | FLEX),
+        ({"seq_len_q": 512, "causal": True}, FA | FLEX | {"triton_flash"}),
         ({"backward": True}, BACKWARD),
         ({"backward": True, "causal": True}, BACKWARD),
         ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "xformers"}),
@@ -168,6 +168,9 @@ BACKWARD_KERNELS = {
     CUDNN_BACK: {"torch_cudnn", "te_fused", "xformers"},
     "fmha_cutlassB_bf16_aligned_128x64_k128_sm80(PyTorchMemEffAttention::Attention": {"torch_efficient", "xformers"},
     "triton_tem_fused_flex_attention_backward_1": {"flex"},
+    "flash_backward_delta_kernel": {"triton_flash"},
+    "flash_backward_keys_kernel": {"triton_flash"},
+    "flash_backward_queries_kernel": {"triton_flash"},
     MATRIX: {"te_unfused"},
     **{kernel: set() for kernel in (FA2_KERNEL, FA3_KERNEL, FA4_KERNEL, "flash_forward_kernel")},
 }
