@@ -69,7 +69,7 @@ def _lead(found: Sequence[Layer]) -> str:
         for layer in found
         if (ranked := layer.ranked(TOTAL)) and (estimate := layer.speedup(ranked[0].variant, EAGER, TOTAL))
     ]
-    gain = f" Over unfused attention the fastest gains {_span(estimates)}." if estimates else ""
+    gain = f" The fastest of a layer is {_span(estimates)} as fast as unfused attention." if estimates else ""
     return (
         f"Forward and backward in one call: {label(variant)} is fastest at {count} of {len(first)} layers, by its "
         f"median.{gain}"
@@ -96,14 +96,15 @@ def _fastest(found: Sequence[Layer]) -> Table:
 
 
 def _of_layer(layer: Layer) -> Table:
-    heads = [head for which in PASSES.values() for head in (f"{which}\nms", f"speed over\n{label(EAGER)}")]
+    heads = [head for which in PASSES.values() for head in (f"{which}\nms", "speed")]
     columns = [Column("implementation", left=True), *map(Column, heads), Column("total\n/ sum")]
     timed = [record for which in PASSES.values() for record in layer.ranked(which)]
     notes = []
     if timed:
         regime = next(iter(timed[0].timings))
         measured = f"{statistic(timed, regime)} time per call, {regime}; {conditions(timed, regime)}"
-        notes = [f"{capitalized(measured)}. {capitalized(INTERVALS)}.", _OF_SUM]
+        speed = f"Speed: how many times as fast as {label(EAGER)}"
+        notes = [f"{capitalized(measured)}. {speed}. {capitalized(INTERVALS)}.", _OF_SUM]
     body = [_row(layer, variant) for variant in _by_total(layer)]
     return Table(columns, body, f"{layer.name}: {sizes(layer.workload)}", notes)
 
@@ -147,7 +148,7 @@ def _by_total(layer: Layer) -> list[str]:
 
 def _span(values: Sequence[float]) -> str:
     low, high = number(min(values)), number(max(values))
-    return f"a factor of {low}" if low == high else f"factors of {low} to {high}"
+    return f"{low} times" if low == high else f"{low} to {high} times"
 
 
 def _ends(what: str) -> tuple[str, str, str]:
