@@ -216,6 +216,12 @@ class Kernel:
         self.asked: list[AttentionCall] = []
         self.calls, self.change, self.inputs = 0, change, inputs
 
+    def eager(self, call: Any) -> Any:
+        return self.attention(call)
+
+    def in_form(self, call: Any, function: Any) -> Any:
+        return function
+
     def attention(self, call: AttentionCall) -> Any:
         self.asked.append(call)
 

@@ -213,7 +213,8 @@ PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
         ("flash_attn_3_fp8", False, FA3_FLOAT8, "attention"),
         ("hf_sage", False, "void QuantInt8Kernel<128u", "quantization"),
         ("flash_attn_2", False, FA2_KERNEL, "attention"),
-        ("flash_attn_2", True, FA2_KERNEL, "other"),
+        ("flash_attn_2", True, FA2_KERNEL, "attention"),  # in training
+        ("flash_attn_2", False, FA2_KERNEL.replace("fwd", "bwd"), "other"),
         ("flash_attn_2", True, FA2_KERNEL.replace("fwd", "bwd"), "attention"),
         ("flash_attn_2", False, "Memcpy DtoD (Device -> Device)", "copies"),
         ("flash_attn_2", False, MATRIX, "other"),

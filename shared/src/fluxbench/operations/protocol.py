@@ -34,6 +34,12 @@ class Kernel(Protocol):
     def attention(self, call: AttentionCall) -> Attention:
         """Return the attention of this variant, in its form, for such calls."""
 
+    def eager(self, call: AttentionCall) -> Attention:
+        """Return the attention of this variant, not compiled, for an operation that calls it among other steps."""
+
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a function of these steps in the form of this variant: compiled whole, or as it is."""
+
 
 @dataclass(frozen=True)
 class Bound:

@@ -5,7 +5,7 @@ from fluxbench.studies.study import Study
 STUDY = Study(
     name="backward",
     sets={
-        # torch's flash backend differentiates slowly on a CPU: 1.1 s of a core at 384 tokens, eight times the math one's.
+        # On a CPU torch's flash backend takes 1.1 s of a core for the gradient at 384 tokens, the math one an eighth.
         "cpu": (
             *("flux1-128px-t128-training", "llama3.2-1b-256-training"),
             *("flux1-128px-t128-backward", "llama3.2-1b-256-backward"),

@@ -125,8 +125,9 @@ class Worker:
                 workloads[workload.name] = PreparedWorkload.make(
                     workload, self.device, self.request.process, most=self.plan.max_rounds,
                     share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    cases=self._kept(self.request.cases), contents=self._kept(""),
+                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
                 )  # fmt: skip
+            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
         if found is None:
             return
