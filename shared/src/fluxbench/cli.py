@@ -69,6 +69,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
+    fleet = command(
+        "fleet",
+        "build notebooks on several targets by jobs of a Slurm cluster, and publish them; `fleet status` prints what "
+        "runs where",
+    )
     add = command("add", "add a folder of records as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
@@ -85,12 +90,21 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
+    fleet.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="notebooks, or `status` alone")
+    fleet.add_argument("--targets", type=_names, default=(), help="such as h200,cpu; see environment/targets.toml")
+    fleet.add_argument(
+        "--cluster", choices=("slurm", "local"), default="slurm", help="local: one by one on this machine"
+    )
+    fleet.add_argument(
+        "--again", action="store_true", help="also what is published: its stale cells are measured again"
+    )
+    fleet.add_argument("--wait", type=_hours, default=24.0, help="hours to wait for jobs, which stay (default: 24)")
     serve.add_argument("--port", type=_port, default=8000, help="port at 127.0.0.1 (default: 8000)")
     for of_reports in (site, serve, add):
         of_reports.add_argument(
             "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
         )
-    for printing in (status, rerun, diff, doctor, audit):
+    for printing in (status, rerun, diff, doctor, audit, fleet):
         printing.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
 
@@ -215,6 +229,42 @@ def _peak(text: str) -> float:
     return float(text)
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _hours(text: str) -> float:
+    if not re.fullmatch(r"\d{1,4}(\.\d+)?", text):
+        raise argparse.ArgumentTypeError(f"a wait must be a number of hours, got {text!r}")
+    return float(text)
+
+
+def _fleet(chosen: argparse.Namespace) -> int:
+    from fluxbench.fleet import overview, run
+    from fluxbench.fleet.local import Local
+    from fluxbench.fleet.pair import FOLDER
+    from fluxbench.fleet.slurm import Slurm
+
+    settings = Settings.load()
+    clusters = {cluster.name: cluster for cluster in (Slurm(), Local())}
+    if chosen.notebooks == [Path("status")]:
+        state = overview.overview(settings.root / FOLDER, clusters)
+        print(state.to_json() if chosen.json else state.text())
+        return 0 if state.is_done else 1
+    if not chosen.targets:
+        raise SetupError("a fleet must have targets, got none; name them, such as --targets h200,cpu")
+    fleet = run.Fleet(
+        run.asked(chosen.notebooks, chosen.targets, settings),
+        clusters[chosen.cluster],
+        settings,
+        settings.root / "reports",
+        lambda line: print(output.one_line(line), flush=True),
+    )
+    problems = overview.problems(fleet.run(3600 * chosen.wait, again=chosen.again))
+    _print_problems(problems)
+    return 1 if problems else 0
+
+
 def _add(chosen: argparse.Namespace) -> int:
     from fluxbench.site.intake import add
 
@@ -289,6 +339,7 @@ _COMMANDS = {
     "audit": _audit,
     "site": _site,
     "serve": _serve,
+    "fleet": _fleet,
     "add": _add,
 }
 
