@@ -1,7 +1,8 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
-is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records).
+is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records;
+`fleet`: a page is not published).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
 the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fluxbench.core import output
 from fluxbench.core.errors import SetupError, keep_traceback, refusal
 from fluxbench.core.settings import Settings
+from fluxbench.fleet import command as fleet_command
 
 if TYPE_CHECKING:
     from fluxbench.notebook.build import Built
@@ -69,11 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
-    fleet = command(
-        "fleet",
-        "build notebooks on several targets by jobs of a Slurm cluster, and publish them; `fleet status` prints what "
-        "runs where",
-    )
+    fleet_command.add_arguments(command("fleet", fleet_command.DOES))
     add = command("add", "add a folder of records as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
@@ -90,21 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     audit.add_argument("--causal", action="store_true", help="causal, where the table does not state it")
     add.add_argument("path", type=Path, help="what `make report` leaves (site), a folder of reports/, or of records")
     add.add_argument("--target", help="its name under reports/ (default: the device's)")
-    fleet.add_argument("notebooks", nargs="+", type=Path, metavar="NOTEBOOK", help="notebooks, or `status` alone")
-    fleet.add_argument("--targets", type=_names, default=(), help="such as h200,cpu; see environment/targets.toml")
-    fleet.add_argument(
-        "--cluster", choices=("slurm", "local"), default="slurm", help="local: one by one on this machine"
-    )
-    fleet.add_argument(
-        "--again", action="store_true", help="also what is published: its stale cells are measured again"
-    )
-    fleet.add_argument("--wait", type=_hours, default=24.0, help="hours to wait for jobs, which stay (default: 24)")
     serve.add_argument("--port", type=_port, default=8000, help="port at 127.0.0.1 (default: 8000)")
     for of_reports in (site, serve, add):
         of_reports.add_argument(
             "--reports", type=Path, help="the folder of all targets (default: reports/ of the repository)"
         )
-    for printing in (status, rerun, diff, doctor, audit, fleet):
+    for printing in (status, rerun, diff, doctor, audit):
         printing.add_argument("--json", action="store_true", help="print JSON for machines")
     return parser
 
@@ -229,42 +218,6 @@ def _peak(text: str) -> float:
     return float(text)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-
-
-def _hours(text: str) -> float:
-    if not re.fullmatch(r"\d{1,4}(\.\d+)?", text):
-        raise argparse.ArgumentTypeError(f"a wait must be a number of hours, got {text!r}")
-    return float(text)
-
-
-def _fleet(chosen: argparse.Namespace) -> int:
-    from fluxbench.fleet import overview, run
-    from fluxbench.fleet.local import Local
-    from fluxbench.fleet.pair import FOLDER
-    from fluxbench.fleet.slurm import Slurm
-
-    settings = Settings.load()
-    clusters = {cluster.name: cluster for cluster in (Slurm(), Local())}
-    if chosen.notebooks == [Path("status")]:
-        state = overview.overview(settings.root / FOLDER, clusters)
-        print(state.to_json() if chosen.json else state.text())
-        return 0 if state.is_done else 1
-    if not chosen.targets:
-        raise SetupError("a fleet must have targets, got none; name them, such as --targets h200,cpu")
-    fleet = run.Fleet(
-        run.asked(chosen.notebooks, chosen.targets, settings),
-        clusters[chosen.cluster],
-        settings,
-        settings.root / "reports",
-        lambda line: print(output.one_line(line), flush=True),
-    )
-    problems = overview.problems(fleet.run(3600 * chosen.wait, again=chosen.again))
-    _print_problems(problems)
-    return 1 if problems else 0
-
-
 def _add(chosen: argparse.Namespace) -> int:
     from fluxbench.site.intake import add
 
@@ -339,7 +292,7 @@ _COMMANDS = {
     "audit": _audit,
     "site": _site,
     "serve": _serve,
-    "fleet": _fleet,
+    "fleet": fleet_command.run,
     "add": _add,
 }
 

@@ -52,8 +52,8 @@ def survived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clon
     first.wait()
     cluster.ask("scancel", "--signal=KILL", "--full", cluster.number("cpu-a-one"))
     until(lambda: "cpu-a-one" not in cluster.jobs())
-    here.gate(requeued, "reached").unlink()
     cluster.ask("scontrol", "requeue", cluster.number("cpu-b-one"))
+    cluster.ask("scontrol", "update", f"JobId={cluster.number('cpu-b-one')}", "StartTime=now")  # not in two minutes
     status = here.run("fleet", "status", "--json")
     states = {(one["target"], one["notebook"]): one["state"] for one in json.loads(status.stdout)["pairs"]}
     assert (status.returncode, states["cpu-c", "one"]) == (1, "pending")
@@ -89,8 +89,7 @@ def test_every_page_is_complete_and_nothing_was_measured_twice(survived: Clone) 
 
 
 def test_only_the_killed_job_was_submitted_again(survived: Clone) -> None:
-    again = {name: attempt for name, attempt in attempts(survived).items() if attempt > 1}
-    assert again == {"cpu-a one": 2}
+    assert [name for name, attempt in attempts(survived).items() if attempt > 1] == ["cpu-a one"]
 
 
 def test_a_third_fleet_starts_nothing(survived: Clone) -> None:

@@ -38,4 +38,7 @@ class Cluster(Protocol):
         """Return the pairs' jobs that wait or run. Raises `SilentError`; `SetupError` where one is not this user's."""
 
     def submit(self, call: Call, target: Target, limit_s: float) -> str | None:
-        """Give the cluster a job and return its number. Raises `SetupError` where it is refused; `OSError`."""
+        """Give the cluster a job and return its number.
+
+        Raises `SilentError`, after which the job may be queued; `SetupError` where it is refused; `OSError`.
+        """

@@ -91,13 +91,10 @@ class Fleet:
             self._cluster.check(self._asked.pairs, self._asked.targets)
             code = copies.snapshot(self._settings.root, fleet)
             standings = self._look()
-            ahead = [one for one in standings if self._is_missing(one, code, again=again)]
+            ahead = [one.pair for one in standings if self._is_missing(one, code, again=again)]
             deadline, poll_s = time.monotonic() + wait_s, _POLL_S
             while True:
-                free = self._cluster.at_once - sum(one.is_queued for one in standings)
-                for one in ahead[:free]:
-                    self._submit(one, code)
-                ahead = ahead[free:] if free > 0 else ahead
+                ahead = self._start(ahead, standings, code)
                 before, standings = standings, self._publish(self._look(standings))
                 is_done = not ahead and not self._is_silent and not any(one.is_queued for one in standings)
                 if is_done or time.monotonic() >= deadline:
@@ -114,13 +111,26 @@ class Fleet:
         is_old = one.job is None or one.job.code != copies.built_from(self._asked.notebooks[one.pair], code)
         return again or is_old or one.state is not State.PUBLISHED
 
-    def _submit(self, one: Standing, code: Path) -> None:
+    def _start(self, ahead: Sequence[Pair], standings: Sequence[Standing], code: Path) -> list[Pair]:
+        """Give the cluster as many jobs as it may have at once, and return the pairs that are left."""
+        queued = {one.pair for one in standings if one.is_queued}
+        left = [pair for pair in ahead if pair not in queued]
+        while left and len(queued) < self._cluster.at_once and not self._is_silent:
+            try:
+                self._submit(left[0], code)
+            except SilentError as error:
+                self._note_silence(error)
+                break
+            queued.add(left.pop(0))
+        return left
+
+    def _submit(self, pair: Pair, code: Path) -> None:
         """Give the cluster a pair's next job. Raises `SetupError`, `OSError`."""
-        pair, notebook = one.pair, self._asked.notebooks[one.pair]
+        notebook, last = self._asked.notebooks[pair], pair.job()
         copies.prepare(pair, notebook, code)
         document = load(pair.document)
         job = Job(
-            attempt=one.job.attempt + 1 if one.job else 1,
+            attempt=last.attempt + 1 if last else 1,
             code=copies.built_from(notebook, code),
             cluster=self._cluster.name,
             submitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -138,12 +148,15 @@ class Fleet:
         except SilentError as error:
             if not before:
                 raise
-            if not self._is_silent:
-                self._note(str(error))
-            self._is_silent = True
+            self._note_silence(error)
             return list(before)
         self._is_silent = False
         return [self._noting(standing(pair, queued)) for pair in self._asked.pairs]
+
+    def _note_silence(self, error: SilentError) -> None:
+        if not self._is_silent:
+            self._note(str(error))
+        self._is_silent = True
 
     def _publish(self, standings: Sequence[Standing]) -> list[Standing]:
         """Publish what was measured, draw the site, and return how far each pair is then. Raises `OSError`."""

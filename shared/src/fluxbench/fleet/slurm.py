@@ -6,8 +6,10 @@ finds it again. Each job is one `sbatch`: no process waits for it here.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hashlib
+import io
 import math
 import os
 import shutil
@@ -65,7 +67,7 @@ class Slurm:
         return jobs
 
     def submit(self, call: Call, target: Target, limit_s: float) -> str | None:
-        """Submit a job and return its number. Raises `SetupError` with what sbatch says; `OSError`."""
+        """Submit a job and return its number. Raises as `Cluster.submit`, with what sbatch says."""
         from submitit import SlurmExecutor
         from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -84,8 +86,10 @@ class Slurm:
             additional_parameters={"requeue": True, "chdir": str(call.pair.fleet.parent)},
         )
         try:
-            return str(executor.submit(call).job_id)
+            with contextlib.redirect_stderr(io.StringIO()):  # on which submitit prints what sbatch says
+                return str(executor.submit(call).job_id)
         except (FailedJobError, FailedSubmissionError) as error:
+            self.queued([call.pair])  # raises where sbatch was refused by nobody: the controller is silent
             lines = [line for line in str(error).splitlines() if line.strip()] or ["nothing"]
             raise SetupError(f"sbatch must accept the job of {call.pair}, got {lines[-1].strip()}") from error
 
@@ -104,5 +108,5 @@ def _ask(*command: str) -> str:
         raise SilentError(f"Slurm must answer, got nothing from {command[0]} within {_ANSWER_S:.0f} s") from error
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise SilentError(f"Slurm must answer, got from {command[0]}: {lines[-1]}; run the command again when it does")
+        raise SilentError(f"Slurm must answer, got from {command[0]}: {lines[-1]}; it may be restarting")
     return done.stdout
