@@ -44,8 +44,11 @@ def parse(text: str) -> list[Node]:
     return found
 
 
-def check(target: Target, nodes: Sequence[Node], folder: Path) -> None:
-    """Raise `SetupError` where no node is as a target requests it, or its nodes cannot reach the folder."""
+def check(target: Target, nodes: Sequence[Node], folder: Path, mounts: Path = _MOUNTS) -> None:
+    """Raise `SetupError` where no node is as a target requests it, or its nodes cannot reach the folder.
+
+    `mounts` lists what is mounted here.
+    """
     request = target.slurm
     if request is None:
         raise SetupError(
@@ -74,7 +77,7 @@ def check(target: Target, nodes: Sequence[Node], folder: Path) -> None:
             f"the GPUs of target {target.name!r} must be those of one node, at most {most}, got {request.gpus}; change "
             "them in environment/targets.toml"
         )
-    _check_shared(target, chosen, folder)
+    _check_shared(target, chosen, folder, mounts)
 
 
 def file_system(path: Path, mounts: str) -> str:
@@ -88,10 +91,10 @@ def file_system(path: Path, mounts: str) -> str:
     return kind
 
 
-def _check_shared(target: Target, nodes: Iterable[Node], folder: Path) -> None:
+def _check_shared(target: Target, nodes: Iterable[Node], folder: Path, mounts: Path) -> None:
     here = platform.node().partition(".")[0]
     others = sorted({node.host for node in nodes if node.host.partition(".")[0] != here})
-    kind = file_system(folder.resolve(), _MOUNTS.read_text(encoding="utf-8"))
+    kind = file_system(folder.resolve(), mounts.read_text(encoding="utf-8"))
     if others and kind in _LOCAL and not (folder / SHARED).exists():
         partition = f"--partition={target.slurm.partition} " if target.slurm and target.slurm.partition else ""
         raise SetupError(
