@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -53,6 +55,7 @@ def survived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clon
     cluster.ask("scancel", "--signal=KILL", "--full", cluster.number("cpu-a-one"))
     until(lambda: "cpu-a-one" not in cluster.jobs())
     cluster.ask("scontrol", "requeue", cluster.number("cpu-b-one"))
+    until(lambda: cluster.jobs()["cpu-b-one"] == "PENDING")
     cluster.ask("scontrol", "update", f"JobId={cluster.number('cpu-b-one')}", "StartTime=now")  # not in two minutes
     status = here.run("fleet", "status", "--json")
     states = {(one["target"], one["notebook"]): one["state"] for one in json.loads(status.stdout)["pairs"]}
@@ -90,6 +93,14 @@ def test_every_page_is_complete_and_nothing_was_measured_twice(survived: Clone) 
 
 def test_only_the_killed_job_was_submitted_again(survived: Clone) -> None:
     assert [name for name, attempt in attempts(survived).items() if attempt > 1] == ["cpu-a one"]
+
+
+def test_jobs_of_a_node_never_run_at_once(survived: Clone) -> None:
+    for target in TARGETS:
+        results = [json.loads(file.read_text()) for file in (survived.fleet / target).glob("*/result.json")]
+        times = sorted((one["began_at"], one["ended_at"]) for one in results)
+        assert len(times) == len(NOTEBOOKS)
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(times))
 
 
 def test_a_third_fleet_starts_nothing(survived: Clone) -> None:
@@ -191,6 +202,10 @@ def test_two_hundred_queued_jobs_cost_one_process_and_little_memory(cluster: Clu
         [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
         names = subprocess.run(["ps", "-o", "comm=", "--ppid", str(front.pid)], capture_output=True, encoding="utf-8")
         front.terminate()
+    facts = cluster.ask("scontrol", "show", "job", cluster.number("cpu-c-n0")).split()
+    # 36 minutes: 15 to install, 20 for a cell that was never run, one for the cell that shows.
+    assert {"OverSubscribe=NO", "Requeue=1", "TimeLimit=00:36:00", "Partition=pc"} <= set(facts)
+    assert any(re.fullmatch(r"TresPerNode=\S*gpu:2", fact) for fact in facts)
     assert (len(cluster.jobs()), set(names.stdout.split()) <= {"squeue"}) == (MANY, True)
     assert 10_000 < peak < MOST_KB
     cluster.ask("scancel", "--user=root")
