@@ -1,16 +1,20 @@
-"""How long the command line takes where there is nothing to do: `make bench`, after `make report`.
+"""How long the command line takes where nothing is measured: `make bench`, after `make report`.
 
-Prints the best and the median of ten runs, in seconds of wall time, each in a fresh process.
+Prints the best and the median of ten runs, in seconds of wall time, each in a fresh process. `fluxbench site` draws a
+copy of the published reports, all of whose records it checks.
 """
 
 from __future__ import annotations
 
+import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+
+_REPORTS = Path(__file__).resolve().parents[2] / "reports"
 
 
 def main(notebook: str) -> int:
@@ -19,12 +23,15 @@ def main(notebook: str) -> int:
     if subprocess.run([*fluxbench, "status", notebook], stdout=subprocess.DEVNULL).returncode:
         print(f"{notebook} is not fresh, so there is something to do; build it first", file=sys.stderr)
         return 1
-    with tempfile.TemporaryDirectory() as site:
+    with tempfile.TemporaryDirectory() as folder:
+        site, reports = Path(folder) / "site", Path(folder) / "reports"
+        shutil.copytree(_REPORTS, reports)
         commands = {
             "python alone": [sys.executable, "-c", "0"],
             "import fluxbench.cli": [sys.executable, "-c", "import fluxbench.cli"],
             "fluxbench status": [*fluxbench, "status", notebook],
-            "fluxbench build": [*fluxbench, "build", notebook, "--output", str(Path(site))],
+            "fluxbench build": [*fluxbench, "build", notebook, "--output", str(site)],
+            "fluxbench site": [*fluxbench, "site", "--reports", str(reports)],
         }
         for name, command in commands.items():
             times = []

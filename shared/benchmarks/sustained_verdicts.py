@@ -37,8 +37,9 @@ def components(folder: Path) -> tuple[np.ndarray, np.ndarray]:
                 logs.setdefault((record.cell, record.variant), []).append(means)
     count = max(map(len, logs.values()))
     parts = [spread([np.array(rows)]) for rows in logs.values() if len(rows) == count]
-    means, rests = (moderated(part, apart=True) for part in zip(*parts, strict=True))
-    common = [math.sqrt(max(0.0, one.value - rest.value / count)) for one, rest in zip(means, rests, strict=True)]
+    of_all, of_one = zip(*parts, strict=True)
+    shared, rests = moderated(of_all, apart=True), moderated(of_one, apart=True)
+    common = [math.sqrt(max(0.0, one.value - rest.value / count)) for one, rest in zip(shared, rests, strict=True)]
     return np.array(common), np.array([math.sqrt(rest.value) for rest in rests])
 
 

@@ -41,8 +41,10 @@ def shape(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def call(*, backward: bool = False, lengths: tuple[int, ...] = (), **changes: Any) -> AttentionCall:
-    return AttentionCall.of(shape(**changes), backward=backward, lengths=lengths)
+def call(
+    *, backward: bool = False, retain_graph: bool = False, lengths: tuple[int, ...] = (), **changes: Any
+) -> AttentionCall:
+    return AttentionCall.of(shape(**changes), backward=backward, retain_graph=retain_graph, lengths=lengths)
 
 
 def workload(operation: str = "attention", **changes: Any) -> Workload:
@@ -64,11 +66,11 @@ def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str
 
 def wrong_calls(variant: Variant, device: Device, operation: str = "attention") -> dict[str, str]:
     """Return which of `CALLS` that a variant supports on a device are wrong on the CPU, and why."""
-    backward = operation == "attention_backward"
+    backward: dict[str, Any] = {"backward": operation != "attention", "retain_graph": operation == "attention_backward"}
     reasons = {
         name: wrong(variant, operation, **asked)
         for name, asked in CALLS.items()
-        if variant.supports(device, call(**asked, backward=backward)) is None
+        if variant.supports(device, call(**asked, **backward)) is None
     }
     return {name: reason for name, reason in reasons.items() if reason}
 

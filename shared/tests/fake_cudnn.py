@@ -63,17 +63,25 @@ class Graph:
         return self.inputs[-1]
 
     def sdpa(self, **keywords: Any) -> list[Tensor | None]:
-        return self._node("cudnn.pygraph.sdpa", keywords, outputs=1)
+        if keywords["generate_stats"]:
+            return [*self._node("cudnn.pygraph.sdpa", keywords, outputs=2)]
+        return [*self._node("cudnn.pygraph.sdpa", keywords, outputs=1), None]
 
     def sdpa_fp8(self, **keywords: Any) -> list[Tensor | None]:
-        return self._node("cudnn.pygraph.sdpa_fp8", keywords, outputs=3)
-
-    def _node(self, name: str, keywords: dict[str, Any], outputs: int) -> list[Tensor | None]:
-        signatures.signature(name).bind(**keywords)
         assert keywords["generate_stats"] is False
+        out, *amaxes = self._node("cudnn.pygraph.sdpa_fp8", keywords, outputs=3)
+        return [out, None, *amaxes]
+
+    def sdpa_backward(self, **keywords: Any) -> list[Tensor]:
+        return self._node("cudnn.pygraph.sdpa_backward", keywords, outputs=3)
+
+    def _node(self, name: str, keywords: dict[str, Any], outputs: int) -> list[Tensor]:
+        signatures.signature(name).bind(**keywords)
+        if keywords.get("use_deterministic_algorithm"):
+            self.log.append("deterministic")
         self.node = keywords
         self.outputs = [Tensor() for _ in range(outputs)]
-        return [self.outputs[0], None, *self.outputs[1:]]  # the statistics are None where they are not generated
+        return self.outputs
 
     def build(self, heuristics: Any) -> None:
         self.log.append("build")
@@ -93,16 +101,34 @@ class Graph:
         assert (workspace.numel(), workspace.dtype) == (16, torch.uint8)
         scale = {name: x.of(pack).item() for name, x in self.node.items() if "scale_" in name and name != "attn_scale"}
         q, k, v = (self.node[name].of(pack).float() * scale.get(f"descale_{name}", 1.0) for name in "qkv")
-        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        group = q.shape[1] // k.shape[1]
+        k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
         scores = q @ k.transpose(2, 3) * self.node["attn_scale"]
         if 0 in (self.node.get("diagonal_band_right_bound"), self.node.get("right_bound")):
             scores.masked_fill_(torch.ones_like(scores).triu(1).bool(), float("-inf"))
+        if "dO" in self.node:
+            self._differentiate(pack, q, k, v, scores, group)
+            return
         weights = torch.exp(scores - scores.amax(-1, keepdim=True))
         sums = weights.sum(-1, keepdim=True)
         if scale:
             weights = (weights * scale["scale_s"]).to(torch.float8_e4m3fn).float() * scale["descale_s"]
         out = weights @ v / sums * scale.get("scale_o", 1.0)
         self.outputs[0].of(pack).copy_(out)
+        if self.node["generate_stats"]:
+            self.outputs[1].of(pack).copy_(torch.logsumexp(scores, dim=-1, keepdim=True))
+
+    def _differentiate(
+        self, pack: dict[int, torch.Tensor], q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scores: torch.Tensor,
+        group: int,
+    ) -> None:  # fmt: skip
+        """Write the gradients from what the forward pass left: its output, and the logarithms of the sums."""
+        out, dout, stats = (self.node[name].of(pack).float() for name in ("o", "dO", "stats"))
+        weights = torch.exp(scores - stats)
+        of_scores = weights * (dout @ v.mT - (dout * out).sum(-1, keepdim=True)) * self.node["attn_scale"]
+        of_k, of_v = (x.unflatten(1, (-1, group)).sum(2) for x in (of_scores.mT @ q, weights.mT @ dout))
+        for output, gradient in zip(self.outputs, (of_scores @ k, of_k, of_v), strict=True):
+            output.of(pack).copy_(gradient)
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *, refuse: str | None = None, handle: bool = True) -> list[str]:

@@ -45,7 +45,7 @@ def each_apart(q: Any, k: Any, v: Any, bounds: Any, causal: bool = False) -> Any
     return torch.cat([attention(*(x[None] for x in part), causal=causal)[0] for part in parts])
 
 
-def flash(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
+def flash(q: Any, k: Any, v: Any, *, causal: bool = False, deterministic: bool = False) -> Any:
     return attention(q, k, v, causal=causal)
 
 
@@ -88,6 +88,11 @@ def install_flash_attn_3(
         monkeypatch.setattr(flash_attn_3, name_of_cached, functools.cache(cached.__wrapped__))
     signatures.install(monkeypatch, f"{name}.flash_attn_varlen_func", returned(flash_varlen))
     return signatures.install(monkeypatch, f"{name}.flash_attn_func", returned(flash_float8))
+
+
+def install_both_flash_attn_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_flash_attn_3(monkeypatch)
+    install_flash_attn_3(monkeypatch, "flash_attn_interface")
 
 
 def install_flash_attn_4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,16 +275,17 @@ def install_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 FAKES: dict[str, Fake] = {
     **dict.fromkeys(("flex", "flex_eager"), install_flex),
-    "flash_attn_2": install_flash_attn,
-    **dict.fromkeys(("flash_attn_3", "flash_attn_3_fp8"), install_flash_attn_3),
-    "flash_attn_4": install_flash_attn_4,
+    **dict.fromkeys(("flash_attn_2", "flash_attn_2_det"), install_flash_attn),
+    "flash_attn_3": install_both_flash_attn_3,
+    "flash_attn_3_fp8": install_flash_attn_3,
+    **dict.fromkeys(("flash_attn_4", "flash_attn_4_det"), install_flash_attn_4),
     **dict.fromkeys(("torch_fa3", "torch_fa4"), FlashInTorch),
     "flex_flash": lambda monkeypatch: install_flex(monkeypatch, "FLASH"),
     "sage_int8_fp16_triton": install_sage,
     "sage_int8_fp16_cuda": lambda monkeypatch: install_sage(monkeypatch, "sageattn_qk_int8_pv_fp16_cuda"),
     "sage_int8_fp8_sm90": lambda monkeypatch: install_sage(monkeypatch, "sageattn_qk_int8_pv_fp8_cuda_sm90"),
-    **dict.fromkeys(("te_fused", "te_flash", "te_unfused"), install_te),
+    **dict.fromkeys(("te_fused", "te_fused_det", "te_flash", "te_unfused"), install_te),
     "xformers": install_xformers,
-    **dict.fromkeys(("cudnn_frontend", "cudnn_frontend_fp8"), fake_cudnn.install),
+    **dict.fromkeys(("cudnn_frontend", "cudnn_frontend_det", "cudnn_frontend_fp8"), fake_cudnn.install),
     **dict.fromkeys(("hf_flash_attn2", "hf_flash_attn3", "hf_sage"), install_hub),
 }

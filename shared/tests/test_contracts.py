@@ -18,6 +18,7 @@ from fluxbench.environments import cell
 from fluxbench.notebook.document import Document, load
 from fluxbench.report import figures, tables, usage
 from fluxbench.report.results import OUTPUTS
+from fluxbench.variants._base import YES
 
 EVERY_NOTEBOOK = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
 NOTEBOOKS = [document for document in EVERY_NOTEBOOK if any(map(document.is_measuring, document.cells))]
@@ -35,11 +36,22 @@ def measuring(document: Document) -> list[tuple[CodeCell, cell.Cell]]:
 
 def test_every_form_of_every_variant_is_measured_by_exactly_one_cell() -> None:
     [flux] = [document for document in NOTEBOOKS if document.path.stem == "flux"]
-    assert Counter(name for _, header in measuring(flux) for name in header.variants) == Counter(variants.NAMES)
+    of_forward = [name for name in variants.NAMES if not variants.find(name).variant.deterministic_of]
+    assert Counter(name for _, header in measuring(flux) for name in header.variants) == Counter(of_forward)
 
 
-def test_every_variant_says_how_it_is_used() -> None:
-    for name in variants.NAMES:
+def test_every_library_with_a_backward_pass_and_every_deterministic_one_is_measured_by_one_cell() -> None:
+    [backward] = [document for document in NOTEBOOKS if document.path.stem == "backward"]
+    measured = Counter(name for _, header in measuring(backward) for name in header.variants)
+    differentiable = {each.name for each in variants.REGISTRY if each.capabilities.backward is YES}
+    assert set(measured) >= differentiable
+    assert max(measured.values()) == 1
+    pairs = {each.deterministic_of: each.name for each in variants.REGISTRY if each.deterministic_of}
+    assert pairs.keys() <= differentiable
+
+
+def test_every_variant_of_a_forward_pass_says_how_it_is_used() -> None:
+    for name in (name for name in variants.NAMES if not variants.find(name).variant.deterministic_of):
         found = usage.of(record(name))
         assert found, name
         assert found.code, name

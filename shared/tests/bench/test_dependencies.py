@@ -92,7 +92,11 @@ ATTENTION = [
     "operations/magnitudes.py",
 ]
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
-TRITON = ["variants/triton_flash.py", "kernels/flash_forward.py"]
+TRITON = [
+    "variants/triton_flash.py",
+    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "tensors")),
+    *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
+]
 SHOWING = [
     "report/verdict.py",
     "device/peaks.toml",  # of other cards than this one

@@ -29,9 +29,15 @@ from fluxbench.worker.request import Request
 WORKLOADS = {
     "attention": tokens("forward", 96),
     "attention_backward": tokens("backward", 96, "attention_backward", causal=True),
+    "attention_training": tokens("training", 96, "attention_training", causal=True, heads=4, kv_heads=2),
     "decode": tokens("decode", 96, "decode", seq_len_q=1, heads=4, kv_heads=2),
 }
-OUTPUTS = {"attention": {"out"}, "attention_backward": {"dq", "dk", "dv"}, "decode": {"out"}}
+OUTPUTS = {
+    "attention": {"out"},
+    "attention_backward": {"dq", "dk", "dv"},
+    "attention_training": {"out", "dq", "dk", "dv"},
+    "decode": {"out"},
+}
 NAMES = ("torch_math", "torch_flash")
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 REFUSES = """

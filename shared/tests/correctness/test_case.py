@@ -18,7 +18,7 @@ from fluxbench.operations.workload import Shape
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize("operation", ["attention", "attention_backward"])
+@pytest.mark.parametrize("operation", ["attention", "attention_backward", "attention_training"])
 def test_a_case_holds_the_answer_and_what_its_precision_costs(operation: str) -> None:
     workload = tokens("small", 40, operation)
     case = Case.make(workload, "flux", 3, CPU)
@@ -50,6 +50,7 @@ def test_a_case_holds_the_answer_and_what_its_precision_costs(operation: str) ->
         ("attention", "float32", "tf32", 2, 11),
         ("attention", "float16", "rounded", 2, 11),
         ("attention_backward", "bfloat16", "exact", 2, 8),
+        ("attention_training", "bfloat16", "exact", 1, 8),  # of its output, which comes first
     ],
 )
 def test_budgets_are_the_errors_of_the_yardstick_and_one_rounding(

@@ -37,6 +37,11 @@ def made(workload: Workload = SMALL, most: int = 48) -> tuple[Contents, Case]:
     return Contents.make(workload, case, CPU, rotation=2, most=most, share=1.0, kept=Kept(Path("kept"))), case
 
 
+def test_slots_that_keep_the_graph_of_a_forward_pass_are_few() -> None:
+    training = tokens("training", 24, "attention_training", **GROUPED)
+    assert [len(made(each)[0].slots) for each in (SMALL, training, BACKWARD)] == [4, 4, 3]
+
+
 def right(workload: Workload, content: Content) -> Tensors:
     """Return outputs of the inputs' precision."""
     return operations.find(workload.operation).reference(workload.shape, content.inputs, torch.bfloat16)
@@ -135,3 +140,35 @@ def test_changed_inputs_are_put_back_and_memory_is_poisoned_as_outputs_are(monke
     poison([torch.zeros(2, 3), torch.zeros(4)], torch.bfloat16)
     assert {(tuple(x.shape), x.dtype) for x in filled} == {((2, 3), torch.bfloat16), ((4,), torch.bfloat16)}
     assert all(bool(x.isnan().all()) for x in filled)
+
+
+LAYER: dict[str, Any] = {
+    **{"kind": "separate", "batch": 2, "seq_len": 24, "width": 32, "heads": 2, "kv_heads": 2, "head_dim": 16},
+    "dtype": "bfloat16",
+}
+OF_LAYER = operations.workload("layer_backward", "layer", LAYER, group="layer", x=24, x_unit="tokens")
+
+
+def test_weights_are_held_once_for_all_contents() -> None:
+    contents, case = made(OF_LAYER)
+    everywhere = [case.inputs, contents.inputs, *contents.slots, *(content.inputs for content in contents.pool)]
+    for name, x in case.inputs.items():
+        same = {id(inputs[name]) for inputs in everywhere}
+        assert len(same) == (1 if name.startswith("w_") else len(everywhere)), name
+        assert x.equal(case.inputs[name])
+
+
+def test_there_are_slots_for_sustained_calls_alone() -> None:
+    case = Case.make(SMALL, "normal", 0, CPU)
+    without = Contents.make(SMALL, case, CPU, rotation=2, most=48, share=1.0, sustained=False)
+    assert (len(without.slots), len(made()[0].slots)) == (0, 4)
+
+
+def test_rows_of_outputs_without_heads_are_judged_whole() -> None:
+    contents, case = made(OF_LAYER)
+    sampled = [Sampled.of(right(OF_LAYER, content), content, case) for content in contents.pool]
+    assert judge_rows(sampled, case) is None
+    wrong = right(OF_LAYER, contents.pool[1])
+    wrong["dw_v"][:, contents.pool[1].positions["dw_v"][2]] *= 1.1
+    sampled[1] = Sampled.of(wrong, contents.pool[1], case)
+    assert "in 1 of" in (judge_rows(sampled, case) or "")

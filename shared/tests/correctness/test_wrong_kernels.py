@@ -15,6 +15,7 @@ from calls import CALLS, wrong
 from clocks import small_cache
 from fakes import CPU, GPU, tokens
 from workers import QUICK, failures, timed, variant
+from wrong.backwards import BACKWARDS, RIGHT
 from wrong.cheats import CHANGES, CHEATS
 from wrong.gradients import GRADIENTS
 from wrong.kinds import KINDS
@@ -41,12 +42,14 @@ from fluxbench.variants.forms import EAGER, FormedVariant
 from fluxbench.worker.request import Request
 
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
+OPERATIONS = ("attention_backward", "attention_training")
 RAGGED = tokens("ragged", 123, heads=4)
 EVEN = tokens("even", 192, heads=16)
 ONLY_AT_EVEN = ("int8_in_some_heads", "tail_dropped", "one_batch_entry", "strides_of_q")  # else more of it shows
 LONGEST = tokens("longest", 771, heads=4)
 LONGER = tokens("longer", 451, heads=4)  # far longer than it takes to look at its inputs
 BACKWARD = tokens("backward", 123, "attention_backward")
+OF_BOTH = {name: tokens("grouped", 123, name, heads=4, kv_heads=2, causal=True) for name in OPERATIONS}
 OVER_BUDGET = r"relative L2 error .* is over the budget"
 NOT_WRITTEN = rf"NaN|{OVER_BUDGET}"
 WHEN_TIMED = rf"right when checked, wrong when timed: .*({NOT_WRITTEN})"
@@ -73,6 +76,19 @@ SAID = {
     **dict.fromkeys(CHANGES, r"^changes process-wide state: (threads 1 -> 2|mkldnn|default dtype|float32 matmul)"),
 }
 OF_GRADIENTS = {**dict.fromkeys(GRADIENTS, "dq"), "half_of_v": "dv", "heads_swapped": "dk"}
+OF_BACKWARDS = {
+    "dk_and_dv_swapped": rf"^dk: {OVER_BUDGET}",
+    "dq_without_scale": rf"^dq: {OVER_BUDGET}",
+    "groups_not_summed": rf"^dk: {OVER_BUDGET}",
+    "last_block_without_gradient": rf"^dk: {OVER_BUDGET}",
+    "mask_off_by_one": rf"^dq: {OVER_BUDGET}",
+    "one_nan": r"^dv: 1 of \d+ output elements are NaN",
+    "accumulated": rf"^dq: {OVER_BUDGET}",
+    "reused": rf"^dq: {OVER_BUDGET}",
+    "dout_as_if_contiguous": rf"^at 2 batch entries of 333 keys, strides unequal: dq: {OVER_BUDGET}.*; right where",
+    "accumulated_when_timed": WHEN_TIMED,
+    "reused_when_timed": WHEN_TIMED,
+}
 QUANTIZED = {"keeps_scales": 0.06}  # by their budgets, which they are within when they are checked
 ON_CPU = [*VALUES, *KINDS, *(name for name in CHEATS if name != "left_on_another_stream")]
 SEEDS = {"attention": 25, "attention_backward": 8}
@@ -165,6 +181,21 @@ def test_a_wrong_gradient_is_refused_and_its_right_output_is_not(monkeypatch: py
     tested = variant("made_up", lambda call: GRADIENTS[name])
     assert wrong(tested) is None
     check_refused(measured(monkeypatch, tested, BACKWARD), name, rf"^{OF_GRADIENTS[name]}: {OVER_BUDGET}", BACKWARD)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_a_wrong_backward_pass_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, operation: str) -> None:
+    workload = OF_BOTH[operation]
+    events = measured(monkeypatch, variant("made_up", BACKWARDS[name]), workload, sustained="timed" in name)
+    check_refused(events, name, OF_BACKWARDS[name], workload)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_the_right_backward_pass_is_not(monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    events = measured(monkeypatch, variant("made_up", RIGHT), OF_BOTH[operation], sustained=True)
+    assert failures(events) == []
+    assert timed(events) == {"made_up", "torch_flash", "torch_math"}
 
 
 def test_the_right_kernel_passes(monkeypatch: pytest.MonkeyPatch) -> None:

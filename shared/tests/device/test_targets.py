@@ -47,6 +47,10 @@ def test_the_targets_of_the_repository() -> None:
     h200 = targets.of(dataclasses.replace(GPU, name="NVIDIA H200"), REPOSITORY)
     assert (h200.name, h200.exclude) == ("h200", ("torch_math_compile_ma",))
     assert {"torch_cudnn", "flex", "triton_flash"} <= set(h200.required)
+    assert h200.requires("triton_flash", "flux")
+    assert h200.requires("torch_cudnn", "backward")
+    assert not h200.requires("torch_efficient", "backward")  # which has no grouped heads
+    assert made_up.requires("torch_math", "backward")
     assert 2 * h200.runs.variant < h200.cards.variant < made_up.cards.variant
 
 
@@ -70,5 +74,8 @@ def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
 
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
-    with pytest.raises(SetupError, match=r"must have only locks, exclude, required, runs, cards, slurm, got"):
+    with pytest.raises(
+        SetupError,
+        match=r"must have only locks, exclude, required, required_in, runs, cards, slurm, got expects; remove",
+    ):
         targets.of(GPU, tmp_path)

@@ -16,12 +16,13 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from compiled import SHARED_MEMORY_KIB, compiled  # noqa: E402
+
 from fluxbench.kernels import flash_forward as kernel  # noqa: E402
+from fluxbench.kernels import flash_tensors  # noqa: E402
 
 # Half a unit in the last place of bfloat16 and of float16, as the standard deviation of a uniform error.
 ROUNDING = {"bfloat16": 2**-8 / math.sqrt(6), "float16": 2**-11 / math.sqrt(6)}
-# Shared memory of one block, CUDA C++ Programming Guide, technical specifications per compute capability.
-SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
 
 
 class Case(NamedTuple):
@@ -37,6 +38,7 @@ class Case(NamedTuple):
     memory: str = "contiguous"  # "transposed": a view of [batch, heads, seq_len, head_dim]; "unaligned": of odd strides
     descriptors: bool = True
     overlap: bool = True
+    causal: bool = False
 
 
 PATHS = [(True, True), (True, False), (False, True), (False, False)]
@@ -58,6 +60,11 @@ CASES = [
     ),
     Case(seq_len_q=257, seq_len_k=1, heads=3, kv_heads=1, head_dim=128, dtype="float16"),
     Case(seq_len_q=1, seq_len_k=257, heads=3, kv_heads=1, head_dim=128),
+    *(
+        Case(seq_len_q=n, seq_len_k=m, heads=4, kv_heads=2, causal=True, descriptors=descriptors)
+        for n, m in ((1, 1), (65, 65), (257, 257), (70, 200), (1, 130))
+        for descriptors in (True, False)
+    ),
 ]
 
 
@@ -77,11 +84,24 @@ def make_inputs(case: Case, device: str) -> list[Any]:
     return [draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in range(2))]
 
 
-def attention(q: Any, k: Any, v: Any) -> Any:
-    """Return torch's math attention in the inputs' dtype."""
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
+    """Return torch's math attention in the inputs' dtype; the last query sees all keys."""
+    every = torch.ones(q.shape[1], k.shape[1], dtype=torch.bool, device=q.device)
+    visible = every.tril(k.shape[1] - q.shape[1]) if causal else None
     with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         swapped = (x.transpose(1, 2) for x in (q, k, v))
-        return torch.nn.functional.scaled_dot_product_attention(*swapped, enable_gqa=True).transpose(1, 2)
+        out = torch.nn.functional.scaled_dot_product_attention(*swapped, attn_mask=visible, enable_gqa=True)
+        return out.transpose(1, 2)
+
+
+def log_sum_exp(q: Any, k: Any, *, causal: bool) -> Any:
+    """Return the logarithms to the base 2 of the sums of the exponentials of the scores, [batch, heads, seq_len_q]."""
+    keys = k.repeat_interleave(q.shape[2] // k.shape[2], dim=2)
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, keys) / math.sqrt(q.shape[3])
+    hidden = torch.ones(scores.shape[2:], device=q.device).triu(k.shape[1] - q.shape[1] + 1).bool()
+    if causal:
+        scores = scores.masked_fill(hidden, -math.inf)
+    return scores.logsumexp(-1) / math.log(2)
 
 
 def relative_l2(got: Any, exact: Any) -> float:
@@ -91,11 +111,15 @@ def relative_l2(got: Any, exact: Any) -> float:
 def measure(case: Case, device: str, tiling: kernel.Tiling | None) -> dict[str, Any]:
     """Run one case; return its error, its budget, and what else the output must be."""
     q, k, v = make_inputs(case, device)
-    exact = attention(q.double(), k.double(), v.double())
-    out = kernel.flash_forward(q, k, v, tiling)
+    exact = attention(q.double(), k.double(), v.double(), causal=case.causal)
+    out = kernel.flash_forward(q, k, v, causal=case.causal, tiling=tiling)
+    same, lse = kernel.flash_forward_with_lse(q, k, v, causal=case.causal, tiling=tiling)
+    off = lse.double() - log_sum_exp(q.double(), k.double(), causal=case.causal)
     return {
         "error": relative_l2(out, exact),
-        "budget": 2 * relative_l2(attention(q, k, v), exact) + ROUNDING[case.dtype],
+        "budget": 2 * relative_l2(attention(q, k, v, causal=case.causal), exact) + ROUNDING[case.dtype],
+        "of lse": float(off.abs().max()),
+        "same with lse": bool((out == same).all()),
         "form": [list(out.shape), str(out.dtype), out.is_contiguous()],
     }
 
@@ -105,6 +129,8 @@ def check(case: Case, result: dict[str, Any]) -> None:
     shape = [case.batch, case.seq_len_q, case.heads, case.head_dim]
     assert result["form"] == [shape, f"torch.{case.dtype}", True]
     assert result["error"] <= result["budget"]
+    assert result["of lse"] < 2e-5
+    assert result["same with lse"]
 
 
 def small_tiling(case: Case) -> kernel.Tiling:
@@ -113,35 +139,10 @@ def small_tiling(case: Case) -> kernel.Tiling:
 
 def interpret() -> None:
     """Measure every case in Triton's interpreter, and print the results by case."""
+    from interpreted import teach_the_interpreter_bfloat16
+
     teach_the_interpreter_bfloat16()
     print(json.dumps({str(case): measure(case, "cpu", small_tiling(case)) for case in CASES}))
-
-
-def teach_the_interpreter_bfloat16() -> None:
-    """Make the interpreter (3.6, 3.7) do what a GPU does with bfloat16.
-
-    By itself it multiplies matrices of bfloat16 by their bits, taken as integers, and casts to it by cutting bits off.
-    """
-    import numpy as np
-    from triton import language as tl
-    from triton.runtime import interpreter
-
-    dot = interpreter.InterpreterBuilder.create_dot
-
-    def widen(x: Any) -> Any:
-        if x.dtype != tl.bfloat16:
-            return x
-        return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
-
-    def cut(self: Any, x: Any, to: Any) -> Any:
-        if (x.dtype.scalar, to.scalar) != (tl.float32, tl.bfloat16):
-            return self.cast_impl(x, to)
-        bits = x.data.view(np.uint32)
-        nearest_even = bits + 0x7FFF + (bits >> 16 & 1)
-        return interpreter.TensorHandle((nearest_even >> 16).astype(np.uint16), tl.bfloat16)
-
-    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, widen(a), widen(b), *rest)
-    interpreter.InterpreterBuilder.create_fp_trunc = cut
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +174,7 @@ GPU_CASES = [
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("case", GPU_CASES, ids=str)
 def test_output_on_the_gpu_is_within_twice_the_error_of_math_attention(case: Case) -> None:
-    own = kernel.tiling_for(torch.cuda.get_device_capability(), case.head_dim)
+    own = flash_tensors.of_device(kernel.TILINGS, torch.cuda.get_device_capability(), case.head_dim)
     path = {"descriptors": own.descriptors and case.descriptors, "overlap": case.overlap}
     for tiling in (None, replace(small_tiling(case), **path)):
         check(case, measure(case, "cuda", tiling))
@@ -186,41 +187,27 @@ def test_offsets_past_two_to_the_31_reach_the_last_head() -> None:
     q = torch.zeros(1, 460_000, 40, 128, dtype=torch.bfloat16, device="cuda")
     k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
     q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
-    own = kernel.tiling_for(torch.cuda.get_device_capability(), 128)
+    own = flash_tensors.of_device(kernel.TILINGS, torch.cuda.get_device_capability(), 128)
     exact = attention(q[:, -5:].double(), k.double(), k.double())
     for tiling in (own, replace(own, block_n=64, descriptors=False, overlap=False)):
-        assert relative_l2(kernel.flash_forward(q, k, k, tiling)[:, -5:], exact) < 0.01
+        assert relative_l2(kernel.flash_forward(q, k, k, tiling=tiling)[:, -5:], exact) < 0.01
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("capability", list(kernel.TILINGS))
-@pytest.mark.parametrize("head_dim", kernel.HEAD_DIMS)
-def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], head_dim: int) -> None:
+@pytest.mark.parametrize("head_dim", flash_tensors.HEAD_DIMS)
+def test_tiling_compiles_into_the_shared_memory_of_its_device(
+    capability: tuple[int, int], head_dim: int, causal: bool
+) -> None:
     tiling = kernel.TILINGS[capability][head_dim]
-    compiled = compile_for(capability, head_dim, tiling)
-    assert compiled.metadata.shared <= SHARED_MEMORY_KIB[capability] * 1024
-
-
-def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tiling) -> Any:
-    """Compile the kernel for a device that need not be here, with every mask that it can have."""
-    names = kernel.flash_forward_kernel.arg_names
     constants = {
         **{"HEADS": 24, "GROUP": 1, "HEAD_DIM": head_dim, "BLOCK_M": tiling.block_m, "BLOCK_N": tiling.block_n},
-        **{"RAGGED": True, "DESCRIPTORS": tiling.descriptors, "OVERLAP": tiling.overlap},
+        **{"RAGGED": not causal, "DESCRIPTORS": tiling.descriptors, "OVERLAP": tiling.overlap and not causal},
+        **{"CAUSAL": causal, **({} if causal else {"lse_pointer": None})},
     }
-    rows = {"q_source": tiling.block_m, "out_source": tiling.block_m}
-    types = {name: "constexpr" if name in constants else "i32" for name in names} | {"scale_log2": "fp32"}
-    for name in (name for name in names if name.endswith("_source")):
-        block = f"tensordesc<bf16[1, 1, {rows.get(name, tiling.block_n)}, {head_dim}]>"
-        types[name] = block if tiling.descriptors else "*bf16"
-    aligned = [name for name in names if types[name] == "*bf16" or name.startswith("stride_")]
-    source = triton.compiler.ASTSource(
-        fn=kernel.flash_forward_kernel,
-        signature=types,
-        constexprs={(names.index(name),): value for name, value in constants.items()},
-        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
-    )
-    target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
-    return triton.compile(source, target=target, options={"num_warps": tiling.warps, "num_stages": tiling.stages})
+    rows = {"q": tiling.block_m, "k": tiling.block_n, "v": tiling.block_n, "out": tiling.block_m}
+    done = compiled(kernel.flash_forward_kernel, capability, constants, rows, tiling.warps, tiling.stages)
+    assert done.metadata.shared <= SHARED_MEMORY_KIB[capability] * 1024
 
 
 @pytest.mark.parametrize(
@@ -236,6 +223,7 @@ def compile_for(capability: tuple[int, int], head_dim: int, tiling: kernel.Tilin
         (dict.fromkeys("kv", torch.zeros(2, 8, 2, 64).bfloat16()), "k must have the batch and head_dim of q, 1 and 64"),
         (dict.fromkeys("kv", torch.zeros(1, 8, 3, 64).bfloat16()), "kv_heads must divide the heads of q, 2, got 3"),
         (dict.fromkeys("qkv", torch.zeros(1, 8, 2, 96).bfloat16()), "head_dim must be 64 or 128, got 96; pad"),
+        ({"q": torch.zeros(1, 9, 2, 64).bfloat16(), "causal": True}, "no more tokens than k, got 9 and 8"),
     ],
 )
 def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, Any], message: str) -> None:
@@ -245,8 +233,8 @@ def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, A
 
 def test_device_older_than_the_table_is_refused_and_one_between_two_of_it_takes_the_older() -> None:
     with pytest.raises(ValueError, match=r"must have compute capability 8.0 or newer, got \(7, 5\)"):
-        kernel.tiling_for((7, 5), 128)
-    assert kernel.tiling_for((8, 9), 128) is kernel.TILINGS[8, 6][128]
+        flash_tensors.of_device(kernel.TILINGS, (7, 5), 128)
+    assert flash_tensors.of_device(kernel.TILINGS, (8, 9), 128) is kernel.TILINGS[8, 6][128]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +20,7 @@ from fluxbench.core import files
 from fluxbench.notebook import pausing
 from fluxbench.notebook.document import load
 from fluxbench.notebook.listeners import Lines
+from fluxbench.notebook.page import draw
 from fluxbench.notebook.store import Store
 from fluxbench.records import files as files_of_records
 from fluxbench.records.schema import Flag
@@ -166,6 +168,20 @@ def test_a_page_so_far_that_cannot_be_drawn_is_a_line_and_the_build_goes_on(grow
     assert "the unfinished page could not be drawn: cell gathered failed: too little\n" in stream.getvalue()
     assert shown(before(growing, "second"), "shown") == "This cell has not run yet."
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
+
+
+def test_an_error_that_nobody_expects_in_a_page_so_far_does_not_end_the_build(growing: Machine) -> None:
+    whole = draw.draw
+
+    def fails(*given: Any, banner: object = None) -> None:
+        if banner:
+            raise KeyError("text")
+        whole(*given)
+
+    growing.monkeypatch.setattr(draw, "draw", fails)
+    stream = io.StringIO()
+    assert growing.build(listener=Lines(stream)).problems == ()
+    assert "the unfinished page could not be drawn: KeyError('text')\n" in stream.getvalue()
 
 
 def test_figures_whose_inputs_have_the_same_content_are_not_drawn_again(growing: Machine) -> None:

@@ -212,22 +212,29 @@ def test_small_numbers_of_float16_lose_no_bits(dtype: str, scales: set[float]) -
 class Kernel:
     """Naive attention as a kernel; it notes what it is asked for, and how often."""
 
-    def __init__(self, change: Any = lambda out: out) -> None:
+    def __init__(self, change: Any = lambda out: out, inputs: Any = lambda *inputs: inputs) -> None:
         self.asked: list[AttentionCall] = []
-        self.calls, self.change = 0, change
+        self.calls, self.change, self.inputs = 0, change, inputs
+
+    def eager(self, call: Any) -> Any:
+        return self.attention(call)
+
+    def in_form(self, call: Any, function: Any) -> Any:
+        return function
 
     def attention(self, call: AttentionCall) -> Any:
         self.asked.append(call)
 
         def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             self.calls += 1
+            q, k, v = self.inputs(q, k, v)
             scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / call.head_dim_qk**0.5
             return self.change(torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v.double()))
 
         return attend
 
 
-@pytest.mark.parametrize("name", ["attention", "attention_backward", "decode"])
+@pytest.mark.parametrize("name", ["attention", "attention_backward", "attention_training", "decode"])
 def test_a_bound_kernel_gives_the_outputs_by_name(name: str) -> None:
     operation, kernel = operations.find(name), Kernel()
     of = shape(seq_len_q=1, seq_len_k=33)
@@ -235,7 +242,8 @@ def test_a_bound_kernel_gives_the_outputs_by_name(name: str) -> None:
     inputs = operation.inputs(of, "normal", 0, "cpu")
     with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
         close(dict(bound(inputs)), operation.reference(of, inputs, torch.float64), 3e-3)
-    assert kernel.asked == [AttentionCall.of(of, backward=name == "attention_backward")]
+    asked = {"backward": operation.differentiates, "retain_graph": name == "attention_backward"}
+    assert kernel.asked == [AttentionCall.of(of, **asked)]
     assert not any(x.requires_grad for x in inputs.values())
 
 
@@ -249,11 +257,33 @@ def test_the_forward_pass_of_a_gradient_is_run_once_for_several_calls() -> None:
     assert all(isinstance(x, torch.Tensor) and x.is_contiguous() for x in first.values())
 
 
-def test_a_kernel_without_a_gradient_is_said_to_have_none() -> None:
-    operation = operations.find("attention_backward")
-    bound = operation.bind(Kernel(lambda out: out.detach()), shape())
-    with pytest.raises(NotImplementedError, match="no gradient with respect to q, k and v"):
-        bound(operation.inputs(shape(), "normal", 0, "cpu"))
+def test_training_runs_both_passes_in_each_call_and_accumulates_nothing() -> None:
+    operation, kernel = operations.find("attention_training"), Kernel()
+    bound = operation.bind(kernel, shape())
+    prepared = bound.prepared(operation.inputs(shape(), "normal", 0, "cpu"))
+    assert kernel.calls == 0
+    first, second = bound.call(prepared), bound.call(prepared)
+    assert kernel.calls == 2
+    assert list(first) == ["out", "dq", "dk", "dv"]
+    for name, x in first.items():
+        assert isinstance(x, torch.Tensor)
+        assert torch.equal(x, second[name])
+        assert not x.requires_grad
+    assert all(leaf.grad is None for leaf in prepared[0])
+
+
+@pytest.mark.parametrize("name", ["attention_backward", "attention_training"])
+def test_a_kernel_without_a_gradient_is_said_to_have_none(name: str) -> None:
+    operation = operations.find(name)
+    inputs = operation.inputs(shape(), "normal", 0, "cpu")
+    kernels: dict[str, Any] = {
+        "q, k and v": Kernel(lambda out: out.detach()),
+        "k and v": Kernel(inputs=lambda q, k, v: (q, k.detach(), v.detach())),
+        "q": Kernel(inputs=lambda q, k, v: (q.detach(), k, v)),
+    }
+    for missing, kernel in kernels.items():
+        with pytest.raises(NotImplementedError, match=f"no gradient with respect to {missing}$"):
+            operation.bind(kernel, shape())(inputs)
 
 
 FLUX = shape(tokens=4608, heads=24, dim=128)
@@ -278,6 +308,8 @@ BACK = shape(tokens=10, heads=2, kv_heads=1, dim=16)
         ("attention_backward", FLUX, 10 * MATRIX, 8 * MATRIX, 8 * 4608 * 24 * 128 * 2),
         # q, its gradient, the output and its own have 320 elements each; k, v and their gradients have 160.
         ("attention_backward", BACK, 32_000, 25_600, (4 * 320 + 4 * 160) * 2),
+        ("attention_training", FLUX, 14 * MATRIX, 12 * MATRIX, 8 * 4608 * 24 * 128 * 2),
+        ("attention_training", BACK, 44_800, 38_400, (4 * 320 + 4 * 160) * 2),
         ("decode", DECODING, 4 * 32 * 512 * 128, 4 * 32 * 512 * 128, (2 * 32 + 2 * 8 * 512) * 128 * 2),
     ],
 )

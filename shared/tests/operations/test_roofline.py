@@ -82,6 +82,10 @@ def test_of_what_fits_into_the_cache_the_operations_alone_count_and_in_float32_t
 def test_a_backward_pass_that_recomputes_nothing_is_two_forward_passes_and_a_causal_call_half_of_one() -> None:
     forward_ms = shortest_ms(LONGEST)
     assert shortest_ms(changed("attention_backward")) == pytest.approx(2 * forward_ms)
+    assert shortest_ms(changed("attention_training")) == pytest.approx(3 * forward_ms)
+    for operation, passes in (("attention_backward", 2), ("attention_training", 3)):
+        assert faster_than_possible(0.99 * passes * forward_ms, changed(operation), H200, "exact")
+        assert faster_than_possible(1.01 * passes * forward_ms, changed(operation), H200, "exact") is None
     assert shortest_ms(changed(causal=True)) == pytest.approx(forward_ms / 2, rel=1e-3)
 
 

@@ -11,6 +11,7 @@ from fluxbench import operations
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Cost, Workload, describe
 
+PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 TEXT = (128, 256, 320, 384, 448, 512)
 
 
@@ -34,7 +35,7 @@ def test_operations_are_found_by_name_and_by_module_and_attribute() -> None:
     ("name", "message"),
     [
         ("atention", "operation must be a known name or module:attribute, got 'atention'; did you mean 'attention'"),
-        ("gemm", "got 'gemm'; the operations are attention, attention_backward, decode"),
+        ("gemm", "got 'gemm'; the operations are attention, attention_backward, attention_training, decode"),
         ("no_such_module:Layer", "operation 'no_such_module:Layer' cannot be loaded: No module named 'no_such_module'"),
         ("fluxbench.operations.decode:Layer", "cannot be loaded: module .* has no attribute"),
         (f"{__name__}:TEXT", "cannot be loaded: 'tuple' object is not callable"),
@@ -92,9 +93,11 @@ def tokens(name: str) -> list[int]:
     return [int(each.shape["seq_len_k"]) for each in sets.named([name])]
 
 
-@pytest.mark.parametrize(("pixels", "image"), [(512, 1024), (768, 2304), (1024, 4096), (1536, 9216), (2048, 16384)])
+@pytest.mark.parametrize(
+    ("pixels", "image"), [(128, 64), (256, 256), (512, 1024), (768, 2304), (1024, 4096), (1536, 9216), (2048, 16384)]
+)
 def test_flux1_is_six_text_lengths_beside_a_token_for_16_by_16_pixels(pixels: int, image: int) -> None:
-    for suffix, operation in (("", "attention"), ("-backward", "attention_backward")):
+    for operation, suffix in PASSES.items():
         name = f"flux1-{pixels}px"
         found = sets.named([f"{name}{suffix}"])
         for each, text in zip(found, TEXT, strict=True):
@@ -112,11 +115,15 @@ def test_the_other_sets_are_of_their_models() -> None:
 
 
 def test_llama_is_causal_with_four_queries_to_a_key_and_decodes_with_one_query() -> None:
-    for name, lengths in (("llama3-8b", [4096, 16384]), ("llama3-8b-backward", [4096, 16384])):
-        found = sets.named([name])
-        assert [dict(each.shape) for each in found] == [
-            shape(batch=1, tokens=length, heads=32, kv_heads=8, dim=128, causal=True) for length in lengths
-        ]
+    for operation, suffix in PASSES.items():
+        for name, dim, lengths in (
+            ("llama3-8b", 128, [4096, 16384]), ("llama3.2-1b", 64, [4096, 16384]), ("llama3.2-1b-256", 64, [256])
+        ):  # fmt: skip
+            found = sets.named([f"{name}{suffix}"])
+            assert {each.operation for each in found} == {operation}
+            assert [dict(each.shape) for each in found] == [
+                shape(batch=1, tokens=length, heads=32, kv_heads=8, dim=dim, causal=True) for length in lengths
+            ]
     decode = sets.named(["llama3-8b-decode"])
     assert {each.operation for each in decode} == {"decode"}
     assert [(each.shape["seq_len_q"], each.shape["seq_len_k"], each.x) for each in decode] == [
@@ -137,6 +144,6 @@ def test_what_is_named_twice_is_measured_once_in_the_order_of_the_names() -> Non
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_or_the_sets() -> None:
-    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-512px, ")):
+    for name, message in (("flux1-1024", "did you mean 'flux1-1024px'"), ("???", "the sets are flux1-128px, ")):
         with pytest.raises(ValueError, match=message):
             sets.named([name])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from usages import EVERYTHING, used
+from usages import EVERYTHING, NAMES, used
 
 from fluxbench import variants
 
@@ -23,7 +23,7 @@ SIZES = {
 }  # fmt: skip
 ON_A_CPU = ["torch_flash", "torch_math", "torch_native", "flex_eager"]
 NEEDS_A_GPU = ["torch_cudnn", "torch_efficient"]
-LINES = {name: lines for name in variants.NAMES if (lines := used(name, **EVERYTHING).diffusers)}
+LINES = {name: lines for name in NAMES if (lines := used(name, **EVERYTHING).diffusers)}
 
 
 def flux() -> Any:

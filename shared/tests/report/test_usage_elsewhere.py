@@ -14,7 +14,7 @@ import pytest
 import sample_records
 import signatures
 import torch
-from usages import EVERYTHING, record, used, with_fa3
+from usages import EVERYTHING, NAMES, record, used, with_fa3
 
 from fluxbench import variants
 from fluxbench.report import usage
@@ -54,7 +54,7 @@ WITH |= {"flash_attn_2", "flash_attn_3", "torch_fa3", "torch_fa4", "hf_flash_att
 WITH |= {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 
 
-@pytest.mark.parametrize("name", variants.NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found, kernel = used(name, **EVERYTHING), variants.find(name).variant.name
     if not found.diffusers:
@@ -79,7 +79,7 @@ def test_diffusers_has_the_backend_or_it_is_said_that_it_has_none(name: str, mon
 
 def test_backends_of_other_builds_that_are_named_exist() -> None:
     assert DIFFUSERS["version"].startswith(f"{usage.DIFFUSERS}.")
-    for name in variants.NAMES:
+    for name in NAMES:
         note = with_fa3(name).diffusers_note
         assert set(re.findall('"([^"]+)"', note)) <= set(BACKENDS)
 
@@ -152,7 +152,7 @@ def test_a_record_without_versions_names_none() -> None:
 @pytest.mark.parametrize("text", ["2.0; rm -rf /", "2.0\nrm", "$(id)", "2.0 --index-url=x", "git+x"])
 def test_nothing_that_a_record_says_gets_into_what_is_copied_but_versions(text: str) -> None:
     names = ("sageattention", "fa3-fwd", "flash-attn", "triton", "cuda")
-    for name in variants.NAMES:
+    for name in NAMES:
         found = usage.of(
             sample_records.record(name, detail=text, versions={"torch": "2.0", **dict.fromkeys(names, text)})
         )

@@ -90,7 +90,7 @@ def test_what_is_launch_bound_or_far_too_uncertain_is_not_named_beside_others() 
     uncertain = record("xformers", sustained_ms=1.0, ci=0.9)
     assert said(DEFAULT, fast, late, uncertain).startswith("FlashAttention-3 is the fastest exact kernel: 25%")
     [group] = groups([DEFAULT, fast, uncertain])
-    assert [one.variant for one in analysis.of(group).undecided] == ["xformers"]
+    assert [one.record.variant for one in analysis.of(group).exact] == ["flash_attn_3"]
     assert said(DEFAULT, record("te_fused", sustained_ms=0.8, flags=[LAUNCH_BOUND])).startswith("Transformer Engine")
 
 

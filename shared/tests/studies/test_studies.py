@@ -23,12 +23,23 @@ def names(study: Study, device: Device = CPU, *chosen: str) -> list[str]:
 
 def test_the_studies_of_this_package() -> None:
     flux, certificate = studies.find("flux"), studies.find("certificate")
-    assert names(flux) == [f"flux1-512px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
+    assert names(flux) == [f"flux1-512px-t{text}" for text in (128, 320, 512)]
     assert names(flux, GPU) == [f"flux1-1024px-t{text}" for text in (128, 256, 320, 384, 448, 512)]
     assert names(certificate) == ["flux1-512px-t128"]
     assert names(certificate, GPU) == [f"flux1-1024px-t{text}" for text in (128, 384, 512)]
+    backward = studies.find("backward")
+    assert {each.rpartition("-")[2] for each in (*names(backward), *names(backward, GPU))} == {"training", "backward"}
+    assert [len(names(backward, device)) for device in (CPU, GPU)] == [4, 20]
     assert flux.measures == certificate.measures == ("burst", "sustained")
     assert flux.references == certificate.references == ("torch_flash", "torch_efficient", "torch_math")
+
+
+def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
+    layers = studies.find("layers")
+    assert len(names(layers, GPU)) == 57
+    assert names(layers, GPU)[0] == "llama3-8b-layer-training"  # of which the verdict at the top is
+    assert len(names(layers)) == 18
+    assert layers.measures == ("burst",)
 
 
 def test_settings_and_the_kind_of_device_choose_the_workloads() -> None:
@@ -57,7 +68,11 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
     ("name", "sentence"),
     [
         ("certificat", "study must be a known name or module:attribute, got 'certificat'; did you mean 'certificate'?"),
-        ("x", "study must be a known name or module:attribute, got 'x'; the studies are certificate, flux"),
+        (
+            "x",
+            "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux, "
+            "layers",
+        ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),
         ("a_study:__name__", "study 'a_study:__name__' must be a fluxbench.studies.study.Study, got str"),

@@ -202,3 +202,16 @@ def test_the_last_of_a_random_number_of_calls_on_the_same_contents_is_compared_w
         stopwatch.spins.clear()
         quotients(call_s, small=clock.bound(call_s))
         assert len(stopwatch.spins) == times
+
+
+def test_a_backward_pass_that_keeps_its_result_with_the_graph_of_its_forward_pass_is_reported(clock: Clock) -> None:
+    def call(graph: set[str]) -> dict[str, torch.Tensor]:
+        clock.now += 0.001 if graph else 0.01
+        graph.add("result")
+        return {}
+
+    bound = Bound(call, lambda tensors: set())
+    found = repeated_over_new(
+        LikeAGPU(), {"small": bound}, contents(1), lambda _: content(WORKLOADS[0], 7).inputs, 0.01, random.Random(3)
+    )
+    assert found == {"small": pytest.approx(0.1)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import calls
@@ -12,10 +12,11 @@ import pytest
 import signatures
 import torch
 from calls import call
+from fakes import GPU
 
 from fluxbench import variants
 from fluxbench.variants import forms
-from fluxbench.variants._base import Capabilities, Variant
+from fluxbench.variants._base import YES, Capabilities, Variant
 from fluxbench.variants.forms import FormedVariant
 
 ANY = Capabilities(dtypes=("bfloat16",), minimum=(8, 0))
@@ -59,6 +60,20 @@ def test_a_compiled_form_is_compiled_in_its_mode_in_one_graph_unless_it_cannot(m
         assert FormedVariant(made, form).attention(call())(q, k, v).equal(q + 1)
     assert [(each["mode"], each["fullgraph"]) for each in asked] == [("default", True), ("max-autotune", False)]
     assert not any(each["dynamic"] for each in asked)
+
+
+def test_a_compiled_backward_pass_runs_several_times_unless_cuda_graphs_hold_what_it_needs() -> None:
+    loads = lambda call: lambda q, k, v: torch.softmax((q * k).sigmoid() * v, -1).exp()  # noqa: E731
+    made = Variant(name="made_up", label="", load=loads, capabilities=replace(ANY, backward=YES))
+    asked: dict[str, Any] = {"backward": True, "retain_graph": True}
+    leaves = [x.requires_grad_() for x in calls.tensors()]
+    out = FormedVariant(made, forms.COMPILE_DEFAULT).attention(call(**asked))(*leaves)
+    assert torch._functorch.config.donated_buffer is False
+    first, second = (torch.autograd.grad(out.sum(), leaves, retain_graph=True) for _ in range(2))
+    assert all(one.equal(other) for one, other in zip(first, second, strict=True))
+    autotuned = FormedVariant(made, forms.COMPILE_MAX_AUTOTUNE)
+    assert "only until the next forward pass" in str(autotuned.supports(GPU, call(**asked)))
+    assert autotuned.supports(GPU, call(backward=True)) is None
 
 
 @pytest.mark.parametrize("name", ["flash_attn_3", "flash_attn_3_fp8"])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import gc
 import importlib
 import inspect
 import types
+import weakref
 from typing import Any
 
 import calls
@@ -20,6 +22,7 @@ from calls import call
 from fluxbench import variants
 from fluxbench.variants import sageattention, xformers
 from fluxbench.variants._base import Variant
+from fluxbench.variants._determinism import deterministic_backward
 
 
 def named(name: str) -> Variant:
@@ -94,6 +97,65 @@ def test_a_package_that_torch_s_choice_does_not_fit_says_so_and_leaves_nothing_a
     monkeypatch.setattr(torch.nn.attention, "activate_flash_attention_impl", unknown)
     with pytest.raises(ImportError, match=r"FA3 does not fit flash-attn-3 .*: Unknown flash attention impl 'FA3'"):
         named("torch_fa3").load(call())
+
+
+def test_the_rebuild_of_flash_attn_3_has_no_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries.install_flash_attn_3(monkeypatch)
+    with pytest.raises(ImportError, match=r"^fa3_fwd_interface has no backward pass; install flash_attn_interface"):
+        named("flash_attn_3").load(call(backward=True))
+
+
+# Deterministic backward passes.
+
+
+@pytest.mark.parametrize("was_on", [False, True])
+def test_torch_s_switch_is_on_during_the_backward_pass_alone(was_on: bool) -> None:
+    seen: list[bool] = []
+
+    class Attend(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return q + k + v
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any) -> Any:
+            seen.append(torch.are_deterministic_algorithms_enabled())
+            return dout, 2 * dout, 3 * dout
+
+    leaves = [x.requires_grad_() for x in calls.tensors()]
+    torch.use_deterministic_algorithms(was_on)
+    try:
+        out = deterministic_backward(Attend.apply)(*leaves)
+        found = [torch.autograd.grad(out, leaves, torch.ones_like(out), retain_graph=True) for _ in range(2)]
+        after = torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert [[int(x[0, 0, 0, 0]) for x in each] for each in found] == [[1, 2, 3]] * 2
+    assert (seen, after) == ([was_on, True, True], was_on)
+
+
+def test_a_deterministic_variant_asks_its_library_for_it_and_the_other_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def deterministic(name: str, given: list[dict[str, Any]]) -> bool:
+        named(name).load(call(backward=True))(*calls.tensors())
+        return bool(given[-1].get("deterministic", False))
+
+    for name, function in (
+        ("flash_attn_2", "flash_attn.flash_attn_func"),
+        ("flash_attn_4", "flash_attn.cute.flash_attn_func"),
+    ):
+        libraries.FAKES[name](monkeypatch)
+        answer = libraries.flash if name == "flash_attn_2" else libraries.with_lse(libraries.flash)
+        given = signatures.install(monkeypatch, function, answer)
+        assert [deterministic(name, given), deterministic(f"{name}_det", given)] == [False, True]
+    assert "NVTE_ALLOW_NONDETERMINISTIC_ALGO" not in named("te_fused").variables
+    assert named("te_fused_det").variables == {**named("te_fused").variables, "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"}
+    for name in ("cudnn_frontend", "cudnn_frontend_det"):
+        log = fake_cudnn.install(monkeypatch)
+        assert calls.wrong(named(name), "attention_backward") is None
+        assert ("deterministic" in log) == name.endswith("_det")
 
 
 # SageAttention.
@@ -177,6 +239,51 @@ def test_it_says_which_backend_transformer_engine_chose(monkeypatch: pytest.Monk
         assert detail() == words
 
 
+def test_transformer_engine_s_fused_backward_pass_runs_several_times_and_leaves_no_memory_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    contexts: list[weakref.ref[Any]] = []
+
+    class Fused(torch.autograd.Function):  # type: ignore[misc]
+        """As `FusedAttnFunc` of 2.20.2: its backward pass drops two fields of its context."""
+
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            contexts.append(weakref.ref(ctx))
+            ctx.tensor_objects, ctx.backward_objects = [2], 3
+            return q + k + v
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any) -> Any:
+            scale = ctx.tensor_objects[0] * ctx.backward_objects
+            ctx.tensor_objects = ctx.backward_objects = None
+            return scale * dout, dout, dout
+
+    class Module:
+        def train(self, mode: bool) -> Module:
+            return self
+
+        def __call__(self, q: Any, k: Any, v: Any) -> Any:
+            return Fused.apply(q, k, v).flatten(2)
+
+    libraries.install_te(monkeypatch, module=lambda *_, **__: Module())
+    leaves = [x.requires_grad_() for x in calls.tensors()]
+    out = named("te_fused").load(call(backward=True, retain_graph=True))(*leaves)
+    for _ in range(3):
+        dq, _, _ = torch.autograd.grad(out, leaves, torch.ones_like(out), retain_graph=True)
+        assert dq.eq(6).all()
+    gc.disable()
+    try:
+        del out
+        assert contexts[0]() is None  # at once, without a garbage collection
+    finally:
+        gc.enable()
+    once = named("te_fused").load(call(backward=True))(*leaves)
+    torch.autograd.grad(once, leaves, torch.ones_like(once), retain_graph=True)
+    with pytest.raises(TypeError):
+        torch.autograd.grad(once, leaves, torch.ones_like(once))
+
+
 # xFormers.
 
 
@@ -239,6 +346,19 @@ def test_what_cudnn_refuses_is_said_in_its_words(name: str, monkeypatch: pytest.
     fake_cudnn.install(monkeypatch, refuse="no engine proposed a plan\nand more")
     with pytest.raises(NotImplementedError, match=r"^cuDNN 9.19.0 refuses the graph: no engine proposed a plan$"):
         named(name).load(call())(*calls.tensors())
+
+
+def test_cudnn_s_gradient_of_one_input_alone_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_cudnn.install(monkeypatch)
+    attention = named("cudnn_frontend").load(call(backward=True, kv_heads=2))
+    q, k, v = calls.tensors(kv_heads=2)
+    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+    of_all = torch.autograd.grad(attention(*leaves).sum(), leaves)
+    attention(alone := q.clone().requires_grad_(), k, v).sum().backward()
+    assert alone.grad.equal(of_all[0])
+    assert k.grad is None
+    with torch.no_grad():
+        assert not attention(*leaves).requires_grad
 
 
 def test_a_frontend_without_cudnn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

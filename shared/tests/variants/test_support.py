@@ -23,9 +23,13 @@ IN_TORCH = {"torch_fa3", "torch_fa4", "flex_flash"}
 TE = {"te_fused", "te_flash", "te_unfused"}
 SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
+DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_2", "flash_attn_4", "te_fused")}
+DET.add("cudnn_frontend_det")
 ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | {"triton_flash", "xformers", "hf_sage"}
 QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
-BACKWARD = (TORCH | FLEX | FA | TE | {"flex_flash", "xformers"}) - FA3 - {"te_fused"}
+BACKWARD = (TORCH | FLEX | FA | TE | DET | {"flex_flash", "triton_flash"} | {"xformers", "cudnn_frontend"}) - {
+    "flash_attn_3_fp8"
+}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
 NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
@@ -37,21 +41,21 @@ def named(name: str) -> Variant:
 
 def running(device: Device, **asked: Any) -> set[str]:
     """Return the variants that support such calls on a device."""
-    return {name for name in ALL if named(name).supports(device, call(**asked)) is None}
+    return {name for name in ALL | DET if named(name).supports(device, call(**asked)) is None}
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
         ({}, ALL),
-        ({"causal": True}, ALL - {"triton_flash"}),
+        ({"causal": True}, ALL),
         ({"kv_heads": 8}, ALL - {"torch_efficient"}),
-        ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient", "triton_flash"}),
+        ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient"}),
         ({"seq_len_q": 1}, ALL),
-        ({"seq_len_q": 512, "causal": True}, FA | FLEX),
+        ({"seq_len_q": 512, "causal": True}, FA | FLEX | {"triton_flash"}),
         ({"backward": True}, BACKWARD),
         ({"backward": True, "causal": True}, BACKWARD),
-        ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "xformers"}),
+        ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "torch_efficient_det", "xformers"}),
         ({"lengths": (4096, 512)}, VARLEN),
         ({"dtype": "float16"}, ALL - FA3),
         ({"dtype": "float32"}, FLEX | TORCH - {"torch_flash", "torch_cudnn"}),
@@ -106,7 +110,7 @@ def test_no_variant_runs_where_none_was_checked() -> None:
 
 
 MISFIT = "the causal mask of torch_flash needs as many queries as keys, got 50 and 123"
-ONCE = "Transformer Engine's fused backward pass runs once for each forward pass, and is timed several times"
+FOR_HOPPER = "has kernels for compute capability 9.x and 10.x only; NVIDIA Made Up has 12.0"
 PASSED_OVER = "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
 FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NVIDIA Made Up has another"
 
@@ -121,7 +125,8 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
         ("torch_flash", (9, 0), {"seq_len_q": 50, "causal": True}, MISFIT),
-        ("te_fused", (9, 0), {"backward": True}, ONCE),
+        ("flash_attn_4_det", (12, 0), {"backward": True}, FOR_HOPPER),
+        ("te_fused_det", (9, 0), {}, "te_fused_det differs from te_fused in its backward pass alone"),
         ("sage_int8_fp16_cuda", (8, 6), {}, PASSED_OVER),
         ("cudnn_frontend_fp8", (10, 0), {"dim": 256}, "cuDNN takes head_dim up to 128 in steps of 16, got 256"),
         ("hf_sage", (8, 6), {}, FOUR_ALONE),
@@ -161,13 +166,24 @@ FORWARD_KERNELS = {
     MATRIX: {"te_unfused"},
 }
 BACKWARD_KERNELS = {
-    FA2_KERNEL.replace("fwd", "bwd"): {"flash_attn_2", "te_flash", "xformers", "hf_flash_attn2"},
-    FA2_KERNEL.replace("fwd", "bwd").replace("flash::", "pytorch_flash::"): {"torch_flash", "xformers"},
-    FA3_BACK: {"xformers", "hf_flash_attn3"},
-    FA4_BACK: {"flash_attn_4", "flex_flash", "xformers"},
-    CUDNN_BACK: {"torch_cudnn", "te_fused", "xformers"},
-    "fmha_cutlassB_bf16_aligned_128x64_k128_sm80(PyTorchMemEffAttention::Attention": {"torch_efficient", "xformers"},
+    FA2_KERNEL.replace("fwd", "bwd"): {"flash_attn_2", "flash_attn_2_det", "te_flash", "xformers", "hf_flash_attn2"},
+    FA2_KERNEL.replace("fwd", "bwd").replace("flash::", "pytorch_flash::"): {
+        "torch_flash",
+        "torch_flash_det",
+        "xformers",
+    },
+    FA3_BACK: {"flash_attn_3", "xformers", "hf_flash_attn3"},
+    FA4_BACK: {"flash_attn_4", "flash_attn_4_det", "flex_flash", "xformers"},
+    CUDNN_BACK: {"torch_cudnn", "te_fused", "te_fused_det", "cudnn_frontend", "cudnn_frontend_det", "xformers"},
+    "fmha_cutlassB_bf16_aligned_128x64_k128_sm80(PyTorchMemEffAttention::Attention": {
+        "torch_efficient",
+        "torch_efficient_det",
+        "xformers",
+    },
     "triton_tem_fused_flex_attention_backward_1": {"flex"},
+    "flash_backward_delta_kernel": {"triton_flash"},
+    "flash_backward_keys_kernel": {"triton_flash"},
+    "flash_backward_queries_kernel": {"triton_flash"},
     MATRIX: {"te_unfused"},
     **{kernel: set() for kernel in (FA2_KERNEL, FA3_KERNEL, FA4_KERNEL, "flash_forward_kernel")},
 }
@@ -177,7 +193,7 @@ BACKWARD_KERNELS = {
 def test_a_pattern_matches_the_kernels_of_its_variants_and_no_others(
     backward: bool, kernels: dict[str, set[str]]
 ) -> None:
-    patterns = {name: named(name).pattern(call(backward=backward)) for name in ALL}
+    patterns = {name: named(name).pattern(call(backward=backward)) for name in ALL | (DET if backward else set())}
     for kernel, expected in kernels.items():
         found = {name for name, pattern in patterns.items() if pattern and re.search(pattern, kernel)}
         assert found == expected, kernel
@@ -197,7 +213,8 @@ PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
         ("flash_attn_3_fp8", False, FA3_FLOAT8, "attention"),
         ("hf_sage", False, "void QuantInt8Kernel<128u", "quantization"),
         ("flash_attn_2", False, FA2_KERNEL, "attention"),
-        ("flash_attn_2", True, FA2_KERNEL, "other"),
+        ("flash_attn_2", True, FA2_KERNEL, "attention"),  # in training
+        ("flash_attn_2", False, FA2_KERNEL.replace("fwd", "bwd"), "other"),
         ("flash_attn_2", True, FA2_KERNEL.replace("fwd", "bwd"), "attention"),
         ("flash_attn_2", False, "Memcpy DtoD (Device -> Device)", "copies"),
         ("flash_attn_2", False, MATRIX, "other"),

@@ -169,7 +169,7 @@ def test_preparing_is_timed_in_neither_regime(clock: Clock) -> None:
     assert block["calls"] == {"backward": 4}
     assert block["samples_ms"]["backward"] == pytest.approx([2.0] * len(block["windows"]))
     windows = len(block["windows"])
-    assert len(forwards) - of_burst == 2 * (4 + windows)  # of both: of each slot, and of a new one a window
+    assert len(forwards) - of_burst == 2 * (3 + windows)  # of both: of each slot, and of a new one a window
 
 
 def zeros(inputs: Tensors) -> Mapping[str, object]:

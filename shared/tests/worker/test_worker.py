@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from fakes import TINIER, TINY, tokens
 from workers import (
     CHECKED,
     QUICK,
+    Load,
     checks,
     events_of,
     failures,
@@ -30,6 +32,7 @@ from workers import (
 
 from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, Probed, Rates, Ready, Timed, TrialBegan
 from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing.plan import Plan
 from fluxbench.worker.request import Request
 
@@ -131,6 +134,46 @@ def test_a_variant_that_raises_while_it_is_timed_costs_no_other(monkeypatch: pyt
     seen = given(monkeypatch, raising(torch.OutOfMemoryError("tried to allocate 25 GiB"), call))
     assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: tried to allocate 25 GiB")]
     assert timed(seen) == {"torch_math"}
+
+
+@pytest.mark.parametrize("operation", ["attention_backward", "attention_training"])
+@pytest.mark.parametrize(("allowed", "when"), [(0, ""), (6, "while it was timed: ")])
+def test_memory_that_is_out_in_a_backward_pass_costs_one_workload_and_no_forward_pass(
+    monkeypatch: pytest.MonkeyPatch, operation: str, allowed: int, when: str
+) -> None:
+    longer, shorter = tokens("longer", 96, operation), tokens("shorter", 33, operation)
+    load = out_of_memory_from(allowed, 96)
+    seen = given(monkeypatch, load, workloads=(longer, shorter), sustained=True)
+    failed = [event for event in seen if isinstance(event, Failed)]
+    assert [(event.variant, event.workload, event.status) for event in failed] == [
+        ("made_up", "longer", "OUT_OF_MEMORY")
+    ]
+    assert failed[0].reason == f"{when}tried to allocate 25 GiB"
+    assert {trial.variant: set(trial.workloads) for trial in trials(seen)} == {
+        "made_up": {"shorter"}, "torch_math": {"longer", "shorter"}
+    }  # fmt: skip
+    assert timed(given(monkeypatch, load)) == {"made_up", "torch_math"}  # in a forward pass there is memory
+
+
+def out_of_memory_from(allowed: int, seq_len: int) -> Load:
+    """Return the load of an honest kernel whose backward pass at a length runs so often before memory is out."""
+
+    def load(call: AttentionCall) -> Attention:
+        passes = itertools.count()
+
+        def check(gradient: torch.Tensor) -> None:
+            if gradient.shape[1] == seq_len and next(passes) >= allowed:
+                raise torch.OutOfMemoryError("tried to allocate 25 GiB")
+
+        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out = honest(call)(q, k, v)
+            if out.requires_grad:
+                out.register_hook(check)
+            return out
+
+        return attend
+
+    return load
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
 
 DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
-LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is undecided and not level with it
+LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,15 +30,14 @@ class Verdict:
     """The answer for one group of workloads, at its longest.
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
-    launch-bound form is none of them while there is another. `undecided` is rank 1 too, but may be slower than the
-    first by more than `LEVEL_WITHIN`. `choice` is one of `exact`: the default, which needs no change, else the one that
-    is beaten at the fewest workloads.
+    launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
+    `LEVEL_WITHIN`. `choice` is one of `exact`: the default, which needs no change, else the one that is beaten at the
+    fewest workloads.
     """
 
     group: Group
     baseline: Record | None  # the default, else the reference; None where neither has a rank
     exact: tuple[Contender, ...]
-    undecided: tuple[Record, ...]
     choice: Record | None
     beaten_at: int  # of the group's workloads, at how many the choice is not among the fastest
     quantized: Contender | None
@@ -82,7 +81,6 @@ def of(group: Group) -> Verdict:
         group=group,
         baseline=baseline,
         exact=tuple(map(contender, level)),
-        undecided=tuple(record for record in exact if record not in level),
         choice=choice,
         beaten_at=beaten[choice.variant] if choice else 0,
         quantized=contender(quantized) if quantized else None,

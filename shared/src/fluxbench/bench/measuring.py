@@ -160,7 +160,7 @@ def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
         asked = operations.find(workload.operation).attention(workload.shape)
     except ValueError as error:
         raise SetupError(f"workload {workload.name!r}: {error}") from error
-    return variants.find(name).variant.supports(device, asked)
+    return variants.find(name).supports(device, asked)
 
 
 def _run(

@@ -105,7 +105,8 @@ class Case:
             uneven = quantized_budget / of.rel_l2 if of.rel_l2 else 0.0
             head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
             return Worst(quantized_budget, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
-        once = precision == EXACT and self.dtype != torch.float32 and not self.operation.differentiates
+        is_gradient = self.operation.differentiates and output != "out"
+        once = precision == EXACT and self.dtype != torch.float32 and not is_gradient
         rounding = CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
         whole, head, row = ((1 if once else 2) * error + rounding for error in (of.rel_l2, of.head, of.row))
         return Worst(whole, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)

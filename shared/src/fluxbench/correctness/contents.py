@@ -2,15 +2,16 @@
 
 Seeds and positions come from the system's own source of randomness. Of each content a few rows of the right outputs are
 known in float64, of at least one all. Contents are copied into tensors whose addresses stay; a kernel never gets the
-originals.
+originals. Inputs that are the same in every content, such as weights, are there once for all.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -23,7 +24,8 @@ from fluxbench.operations.workload import Workload
 
 POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
 _WHOLE_POOL = 4  # contents of an operation that knows no single rows
-_CPU_POOL, _CPU_WHOLE_POOL = 6, 2
+_FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long that references would take most of the time
+_CPU_POOL = 6
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 
 
@@ -60,7 +62,10 @@ class Contents:
         self.pool = pool
         self.rotation = rotation
         first = pool[0].inputs
-        self.inputs, *self.slots = ({name: x.clone() for name, x in first.items()} for _ in range(1 + slots))
+        common = {name for name, x in first.items() if all(content.inputs[name] is x for content in pool[1:])}
+        self.inputs, *self.slots = (
+            {name: x if name in common else x.clone() for name, x in first.items()} for _ in range(1 + slots)
+        )
         self.present = pool[0]  # in `inputs`
         self._whole = [content for content in pool if content.expected is not None]
 
@@ -74,20 +79,30 @@ class Contents:
         rotation: int,
         most: int,
         share: float,
+        sustained: bool = True,
         kept: Kept | None = None,
     ) -> Contents:
         """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
 
-        Contents that have a whole reference, which takes seconds on a CPU, may be those that an earlier process `kept`.
+        There are slots where calls are `sustained`. Contents that have a whole reference, which takes seconds on a CPU,
+        may be those that an earlier process `kept`.
         """
         on_cpu = device.type == "cpu"
         first = _whole(workload, 0, case, device, kept)
-        fitting = 2 * _CPU_POOL if on_cpu else _fitting(first, device, share)
-        slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3))
-        by_rows = operations.find(workload.operation).reference_at(workload.shape, first.inputs, first.positions)
+        operation = operations.find(workload.operation)
+        memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]
+        fitting = 2 * _CPU_POOL if on_cpu else int(memory / _bytes(first, case))
+        slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3)) if sustained else 0
+        if slots and operation.attention(workload.shape).retain_graph:  # each keeps what its forward pass saved
+            slots = rotation + 1
+        by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
-            count = _CPU_WHOLE_POOL if on_cpu else _WHOLE_POOL
-            others = [_whole(workload, index, case, device, kept) for index in range(1, count)]
+            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else _WHOLE_POOL
+            of_outputs = sum(x.nbytes for x in case.expected.values())
+            others = []
+            for index in range(1, count):
+                content = _whole(workload, index, case, device, kept)
+                others.append(content if count * of_outputs <= memory else replace(content, expected=None))
             return cls([first, *others], rotation, slots)
         count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots))
         by_row = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
@@ -158,16 +173,15 @@ def _positions(tokens: int, device: torch.device) -> torch.Tensor:
 def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:
     """Return a content with its whole outputs: that which is kept, or a new one, which then is."""
     name = f"content-{workload.name}-{number}"
-    if kept and (found := kept.load(name)):
-        return Content(*found)
-    content = Content.make(workload, case.expected, device, whole=True)
-    if kept:
+    found = kept.load(name) if kept else None
+    content = Content(*found) if found else Content.make(workload, case.expected, device, whole=True)
+    if kept and not found:
         kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
-    return content
+    same = {name: x for name, x in case.inputs.items() if x.equal(content.inputs[name])}
+    return replace(content, inputs={**content.inputs, **same})
 
 
-def _fitting(content: Content, device: torch.device, share: float) -> int:
-    """Return how many contents the free memory of a GPU may hold."""
-    free, _ = torch.cuda.mem_get_info(device)
-    each = sum(x.nbytes for tensors in (content.inputs, content.rows) for x in tensors.values())
-    return int(_MEMORY_SHARE * share * free / each)
+def _bytes(content: Content, case: Case) -> int:
+    """Return how many bytes a content takes that are not those of the case too."""
+    own = [x for name, x in content.inputs.items() if x is not case.inputs[name]]
+    return sum(x.nbytes for x in (*own, *content.rows.values()))

@@ -69,9 +69,12 @@ def _share(squares: torch.Tensor) -> torch.Tensor:
 
 
 def _by_call_head_and_row(squares: torch.Tensor) -> torch.Tensor:
-    """Return the sums over rows of `[calls, batch, count, heads, ...]`, as `[calls, batch * count, heads]`."""
+    """Return the sums over rows of `[calls, batch, count, heads, head_dim]`, as `[calls, batch * count, heads]`.
+
+    An output of other dimensions has no heads, see `Deviation`: one for all.
+    """
     calls, batch, count, *rest = squares.shape
-    return squares.reshape(calls, batch * count, rest[0] if rest else 1, -1).sum(dim=-1)
+    return squares.reshape(calls, batch * count, rest[0] if len(rest) == 2 else 1, -1).sum(dim=-1)
 
 
 def _worst(rel_l2: float, budget: float) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import fnmatch
 import re
 import tomllib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fluxbench.core.errors import SetupError
@@ -13,7 +14,7 @@ from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
-_FIELDS = ("locks", "exclude", "required", "runs", "cards", "slurm")
+_FIELDS = ("locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,11 @@ class Target:
     runs: BetweenRuns  # of one card
     cards: BetweenRuns  # of two cards of the model
     slurm: Request | None = None  # None where nobody said which node has the device
+    required_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in place of `required`, by notebook
+
+    def requires(self, variant: str, notebook: str) -> bool:
+        """Whether a variant must be PASSED at every workload of a notebook."""
+        return variant in self.required_in.get(notebook, self.required)
 
     def excluded(self, variant: str) -> str | None:
         """Return that a variant is left out, and how to measure it; None where it is not."""
@@ -79,6 +85,7 @@ def named(name: str, root: Path) -> Target:
         locks=tuple(table["locks"]),
         exclude=tuple(table["exclude"]),
         required=tuple(table["required"]),
+        required_in={notebook: tuple(names) for notebook, names in table.get("required_in", {}).items()},
         runs=BetweenRuns(**table["runs"]),
         cards=BetweenRuns(**table["cards"]),
         slurm=_request(name, table["slurm"]) if "slurm" in table else None,

@@ -1,17 +1,16 @@
-"""Forward flash attention in Triton: exact, not causal, in bfloat16 or float16.
+"""Forward flash attention in Triton: exact, with or without a causal mask, in bfloat16 or float16.
 
 One program computes one block of query rows of one head, and walks over the keys in blocks, keeping a running
 maximum, a running sum and an unnormalized output in float32 (online softmax: Milakov and Gimelshein, 2018; the
 blocks: FlashAttention-2, Dao, 2023, algorithm 1). The softmax is taken in base 2, `exp(x) = exp2(x * log2(e))`, so
 that log2(e) and the scale are one multiplication.
 
-Two things are arranged for speed:
+Three things are arranged for speed:
 - The last block of keys, the only one that can be ragged, is taken before the loop: the loop needs no mask.
+- Of a causal mask, blocks that are hidden are skipped, and those on the diagonal have a loop of their own.
 - With `overlap`, the product of one block's weights with V is issued before the softmax of the next block, so that
   asynchronous tensor cores (compute capability 9.0) are busy during it (FlashAttention-3, Shah et al., 2024,
   section 3.2).
-
-Past 300 lines because one kernel serves every device and both ways to load, and its arguments take a line each.
 """
 
 from __future__ import annotations
@@ -23,12 +22,17 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from triton.tools.tensor_descriptor import TensorDescriptor
 
-HEAD_DIMS = (64, 128)
-DTYPES = (torch.bfloat16, torch.float16)
-_TMA_ALIGNMENT_BYTES = 16  # of a tensor's address and strides: CUDA driver API, cuTensorMapEncodeTiled
-_MAX_ROW_STRIDE = 2**24  # elements: the offsets within a block of at most 128 rows then fit in int32
+from fluxbench.kernels.flash_tensors import (
+    SUMS,
+    check,
+    compute_capability_of,
+    descriptor,
+    fits_descriptor,
+    load_rows,
+    of_device,
+    store_rows,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +44,7 @@ class Tiling:
     warps: int
     stages: int
     descriptors: bool  # load through tensor descriptors (the TMA unit, compute capability 9.0 and newer)
-    overlap: bool  # product with V in flight during the next softmax: for asynchronous tensor cores
+    overlap: bool  # product with V in flight during the next softmax: for asynchronous tensor cores; not if causal
 
 
 # By the oldest compute capability and by head_dim. No tuning at run time: a benchmark must run the same kernel twice.
@@ -73,39 +77,6 @@ TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _load_rows(
-    source: tl.tensor,
-    batch: tl.tensor,
-    head: tl.tensor,
-    start: tl.tensor,
-    length: tl.tensor,
-    stride_b: tl.tensor,
-    stride_s: tl.tensor,
-    stride_h: tl.tensor,
-    ROWS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    DESCRIPTORS: tl.constexpr,
-    MASKED: tl.constexpr,
-) -> tl.tensor:
-    """Load `[ROWS, HEAD_DIM]` from row `start` of one head. Rows past `length` are zero where MASKED."""
-    if DESCRIPTORS:  # which are always bounded
-        block = source.load([batch, head, start, 0]).reshape([ROWS, HEAD_DIM])
-    else:
-        row = tl.arange(0, ROWS)
-        first = source + (
-            tl.cast(batch, tl.int64) * stride_b
-            + tl.cast(head, tl.int64) * stride_h
-            + tl.cast(start, tl.int64) * stride_s
-        )
-        pointers = first + row[:, None] * stride_s + tl.arange(0, HEAD_DIM)[None, :]
-        if MASKED:  # noqa: SIM108  (constexpr: only one side is compiled)
-            block = tl.load(pointers, mask=(start + row)[:, None] < length, other=0.0)
-        else:
-            block = tl.load(pointers)
-    return block
-
-
-@triton.jit  # type: ignore[untyped-decorator]
 def _softmax_step(scores: tl.tensor, maximum: tl.tensor, total: tl.tensor, scale_log2: tl.tensor) -> tl.tuple:
     """Take one block of scores `[BLOCK_M, BLOCK_N]` into the running maximum and sum, both `[BLOCK_M]`, float32.
 
@@ -124,6 +95,7 @@ def flash_forward_kernel(
     k_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     v_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     out_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim], contiguous
+    lse_pointer: tl.tensor | None,  # [batch, heads, seq_len_q], float32, contiguous; None: not written
     seq_len_q: tl.tensor,
     seq_len_k: tl.tensor,
     scale_log2: tl.tensor,  # log2(e) / sqrt(head_dim)
@@ -144,28 +116,37 @@ def flash_forward_kernel(
     RAGGED: tl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     DESCRIPTORS: tl.constexpr,
     OVERLAP: tl.constexpr,
+    CAUSAL: tl.constexpr,  # aligned to the end: the last query sees all keys; then neither RAGGED nor OVERLAP
 ) -> None:
-    """Write BLOCK_M rows of one head of softmax(q @ k.T * scale) @ v."""
+    """Write BLOCK_M rows of one head of softmax(q @ k.T * scale) @ v, and the logarithms of their softmax's sums.
+
+    These are to the base 2 and include the maximum: a weight is exp2(q @ k.T * scale_log2 - lse).
+    """
     blocks_m = tl.cdiv(seq_len_q, BLOCK_M)
     # Neighbours share a head, so that its k and v are read from L2 and not from memory.
     start_m = (tl.program_id(0) % blocks_m) * BLOCK_M
+    if CAUSAL:  # the longest programs first
+        start_m = (blocks_m - 1 - tl.program_id(0) % blocks_m) * BLOCK_M
     batch = tl.program_id(0) // blocks_m // HEADS
     head = tl.program_id(0) // blocks_m % HEADS
     kv_head = head // GROUP
     last = tl.cdiv(seq_len_k, BLOCK_N) - 1
 
-    q = _load_rows(
+    q = load_rows(
         q_source, batch, head, start_m, seq_len_q, stride_qb, stride_qs, stride_qh, BLOCK_M, HEAD_DIM, DESCRIPTORS, True
     )
-    maximum = tl.full([BLOCK_M], -float("inf"), tl.float32)
-    total = tl.zeros([BLOCK_M], tl.float32)
-    out = tl.zeros([BLOCK_M, HEAD_DIM], tl.float32)
+    maximum = tl.full([BLOCK_M], -float("inf"), SUMS)
+    total = tl.zeros([BLOCK_M], SUMS)
+    out = tl.zeros([BLOCK_M, HEAD_DIM], SUMS)
     blocks_in_loop = last + 1
+    if CAUSAL:
+        ahead = seq_len_k - seq_len_q
+        blocks_in_loop = (start_m + ahead + 1) // BLOCK_N  # of which every query here sees every key
 
     if RAGGED or OVERLAP:
         blocks_in_loop = last
         start = last * BLOCK_N
-        k = _load_rows(
+        k = load_rows(
             k_source, batch, kv_head, start, seq_len_k, stride_kb, stride_ks, stride_kh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, True,
         )  # fmt: skip
@@ -174,14 +155,14 @@ def flash_forward_kernel(
             scores = tl.where((start + tl.arange(0, BLOCK_N))[None, :] < seq_len_k, scores, -float("inf"))
         maximum, total, weights, rescale = _softmax_step(scores, maximum, total, scale_log2)
         if not OVERLAP:
-            v = _load_rows(
+            v = load_rows(
                 v_source, batch, kv_head, start, seq_len_k, stride_vb, stride_vs, stride_vh,
                 BLOCK_N, HEAD_DIM, DESCRIPTORS, True,
             )  # fmt: skip
             out = tl.dot(weights.to(v.dtype), v, out)
 
     for block in tl.range(0, blocks_in_loop):
-        k = _load_rows(
+        k = load_rows(
             k_source, batch, kv_head, block * BLOCK_N, seq_len_k, stride_kb, stride_ks, stride_kh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, False,
         )  # fmt: skip
@@ -190,14 +171,14 @@ def flash_forward_kernel(
             # The weights are of the block before, and stay in float32 between iterations: in 16 bits the compiler
             # passes them through shared memory and then waits for the product.
             before = tl.where(block == 0, last, block - 1)
-            v = _load_rows(
+            v = load_rows(
                 v_source, batch, kv_head, before * BLOCK_N, seq_len_k, stride_vb, stride_vs, stride_vh,
                 BLOCK_N, HEAD_DIM, DESCRIPTORS, RAGGED,
             )  # fmt: skip
             out = tl.dot(weights.to(v.dtype), v, out * rescale[:, None])
         maximum, total, weights, rescale = _softmax_step(scores, maximum, total, scale_log2)
         if not OVERLAP:
-            v = _load_rows(
+            v = load_rows(
                 v_source, batch, kv_head, block * BLOCK_N, seq_len_k, stride_vb, stride_vs, stride_vh,
                 BLOCK_N, HEAD_DIM, DESCRIPTORS, False,
             )  # fmt: skip
@@ -205,48 +186,87 @@ def flash_forward_kernel(
 
     if OVERLAP:
         before = tl.where(last == 0, last, last - 1)
-        v = _load_rows(
+        v = load_rows(
             v_source, batch, kv_head, before * BLOCK_N, seq_len_k, stride_vb, stride_vs, stride_vh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, True,
         )  # fmt: skip
         out = tl.dot(weights.to(v.dtype), v, out * rescale[:, None])
 
+    if CAUSAL:
+        # The blocks on the diagonal come last, so that each query has a maximum that is finite.
+        query = start_m + tl.arange(0, BLOCK_M)
+        for block in tl.range(blocks_in_loop, tl.cdiv(tl.minimum(start_m + BLOCK_M + ahead, seq_len_k), BLOCK_N)):
+            start = block * BLOCK_N
+            k = load_rows(
+                k_source, batch, kv_head, start, seq_len_k, stride_kb, stride_ks, stride_kh,
+                BLOCK_N, HEAD_DIM, DESCRIPTORS, True,
+            )  # fmt: skip
+            visible = (start + tl.arange(0, BLOCK_N))[None, :] <= (query + ahead)[:, None]
+            scores = tl.where(visible, tl.dot(q, k.T), -float("inf"))
+            maximum, total, weights, rescale = _softmax_step(scores, maximum, total, scale_log2)
+            v = load_rows(
+                v_source, batch, kv_head, start, seq_len_k, stride_vb, stride_vs, stride_vh,
+                BLOCK_N, HEAD_DIM, DESCRIPTORS, True,
+            )  # fmt: skip
+            out = tl.dot(weights.to(v.dtype), v, out * rescale[:, None])
+
     result = (out * (1.0 / total)[:, None]).to(q.dtype)
-    if DESCRIPTORS:
-        out_source.store([batch, head, start_m, 0], result.reshape([1, 1, BLOCK_M, HEAD_DIM]))
-    else:  # out is contiguous
-        row = tl.arange(0, BLOCK_M)
-        first = out_source + ((batch.to(tl.int64) * seq_len_q + start_m) * HEADS + head) * HEAD_DIM
-        pointers = first + row[:, None] * (HEADS * HEAD_DIM) + tl.arange(0, HEAD_DIM)[None, :]
-        tl.store(pointers, result, mask=(start_m + row)[:, None] < seq_len_q)
+    store_rows(out_source, result, batch, head, start_m, seq_len_q, HEADS, BLOCK_M, HEAD_DIM, DESCRIPTORS)
+    if lse_pointer is not None:
+        row = start_m + tl.arange(0, BLOCK_M)
+        of_head = lse_pointer + (batch.to(tl.int64) * HEADS + head) * seq_len_q
+        tl.store(of_head + row, maximum + tl.log2(total), mask=row < seq_len_q)
 
 
-def flash_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tiling: Tiling | None = None) -> torch.Tensor:
+def flash_forward(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, tiling: Tiling | None = None
+) -> torch.Tensor:
     """Return softmax(q @ k.T / sqrt(head_dim)) @ v, head by head.
 
     q:      [batch, seq_len_q, heads, head_dim], bfloat16 or float16; head_dim 64 or 128, contiguous; other strides free
     k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
+    causal: mask the keys after each query, aligned to the end: the last query sees all keys
     tiling: how the work is cut; the device's own by default
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     Raises `ValueError` for other inputs.
     """
-    _check(q, k, v)
-    capability = _compute_capability(q)
+    return _launch(q, k, v, causal, tiling, with_lse=False)[0]
+
+
+def flash_forward_with_lse(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, tiling: Tiling | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same, and what its gradient needs: the log-sum-exp of each query's scores, to the base 2.
+
+    It is log2(sum(exp(q @ k.T / sqrt(head_dim)))), [batch, heads, seq_len_q], float32.
+    """
+    out, lse = _launch(q, k, v, causal, tiling, with_lse=True)
+    assert lse is not None
+    return out, lse
+
+
+def _launch(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, tiling: Tiling | None, *, with_lse: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    check(q, k, v, causal=causal)
+    capability = compute_capability_of(q)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
-    tiling = tiling or tiling_for(capability, head_dim)
+    tiling = tiling or of_device(TILINGS, capability, head_dim)
     out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
+    lse = torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device) if with_lse else None
     # Strides that the TMA unit cannot walk are rare: they take the pointers of the same kernel.
-    descriptors = tiling.descriptors and all(_fits_descriptor(tensor) for tensor in (q, k, v))
+    descriptors = tiling.descriptors and all(fits_descriptor(tensor) for tensor in (q, k, v))
     block_m, block_n = tiling.block_m, tiling.block_n
     sources: tuple[Any, ...] = (q, k, v, out)
     if descriptors:
         rows = (block_m, block_n, block_n, block_m)
-        sources = tuple(_descriptor(tensor, count) for tensor, count in zip(sources, rows, strict=True))
+        sources = tuple(descriptor(tensor, count) for tensor, count in zip(sources, rows, strict=True))
     with torch.cuda.device_of(q):
         flash_forward_kernel[(triton.cdiv(seq_len_q, block_m) * batch * heads,)](
             *sources,
+            lse,
             seq_len_q,
             seq_len_k,
             math.log2(math.e) / math.sqrt(head_dim),
@@ -258,94 +278,11 @@ def flash_forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, tiling: Til
             HEAD_DIM=head_dim,
             BLOCK_M=block_m,
             BLOCK_N=block_n,
-            RAGGED=seq_len_k % block_n != 0,
+            RAGGED=seq_len_k % block_n != 0 and not causal,
             DESCRIPTORS=descriptors,
-            OVERLAP=tiling.overlap,
+            OVERLAP=tiling.overlap and not causal,
+            CAUSAL=causal,
             num_warps=tiling.warps,
             num_stages=tiling.stages,
         )
-    return out
-
-
-def tiling_for(compute_capability: tuple[int, int], head_dim: int) -> Tiling:
-    """Return the tiling of a device: that of the newest compute capability in the table which it has."""
-    known = [capability for capability in TILINGS if capability <= compute_capability]
-    if not known:
-        raise ValueError(
-            f"the device of q must have compute capability 8.0 or newer, got {compute_capability}; use an Ampere GPU "
-            "or newer"
-        )
-    return TILINGS[max(known)][head_dim]
-
-
-def _compute_capability(tensor: torch.Tensor) -> tuple[int, int]:
-    if tensor.is_cuda and torch.version.hip is None:
-        major, minor = torch.cuda.get_device_capability(tensor.device)
-        return (major, minor)
-    if tensor.device.type == "cpu" and triton.knobs.runtime.interpret:
-        return (9, 0)  # the interpreter runs every path of the kernel
-    raise ValueError(f"q must be on an NVIDIA GPU, got {tensor.device}; move q, k and v there")
-
-
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    """Raise `ValueError` where the kernel would not compute what was asked."""
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.ndim != 4 or 0 in tensor.shape:
-            raise ValueError(
-                f"{name} must be [batch, seq_len, heads, head_dim] with no empty dimension, got {list(tensor.shape)}; "
-                "reshape it"
-            )
-        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
-            raise ValueError(
-                f"{name} must be bfloat16 or float16, the same for q, k and v, got {tensor.dtype} and q {q.dtype}; "
-                "cast all three"
-            )
-        if tensor.device != q.device:
-            raise ValueError(f"{name} must be on the device of q, {q.device}, got {tensor.device}; move it there")
-        if tensor.stride(3) != 1:
-            raise ValueError(
-                f"{name} must be contiguous in head_dim, got a stride of {tensor.stride(3)}; call contiguous() on it"
-            )
-        if tensor.stride(1) >= _MAX_ROW_STRIDE:
-            raise ValueError(
-                f"{name} must have a stride of seq_len under 2**24 elements, got {tensor.stride(1)}; "
-                "call contiguous() on it"
-            )
-    batch, _, heads, head_dim = q.shape
-    if head_dim not in HEAD_DIMS:
-        raise ValueError(f"head_dim must be 64 or 128, got {head_dim}; pad q, k and v, or use another variant")
-    if k.shape != v.shape:
-        raise ValueError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}; pass matching ones")
-    if (k.shape[0], k.shape[3]) != (batch, head_dim):
-        raise ValueError(
-            f"k must have the batch and head_dim of q, {batch} and {head_dim}, got {k.shape[0]} and {k.shape[3]}; "
-            "pass matching ones"
-        )
-    if heads % k.shape[2]:
-        raise ValueError(f"kv_heads must divide the heads of q, {heads}, got {k.shape[2]}; repeat k and v")
-
-
-def _walked_strides(tensor: torch.Tensor) -> list[int]:
-    """Return the strides as [batch, heads, seq_len, head_dim], in elements. Those of dimensions of one are free."""
-    swapped = tensor.transpose(1, 2)
-    return [
-        stride if size > 1 or axis == 3 else tensor.shape[3]
-        for axis, (size, stride) in enumerate(zip(swapped.shape, swapped.stride(), strict=True))
-    ]
-
-
-def _fits_descriptor(tensor: torch.Tensor) -> bool:
-    """Say whether the TMA unit can walk the tensor: an aligned address, and aligned strides that are not zero."""
-    return tensor.data_ptr() % _TMA_ALIGNMENT_BYTES == 0 and all(
-        stride > 0 and stride * tensor.element_size() % _TMA_ALIGNMENT_BYTES == 0
-        for stride in _walked_strides(tensor)[:3]
-    )
-
-
-def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
-    """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of rows of a head.
-
-    Only leading dimensions of one vanish in a load without a copy, hence the order.
-    """
-    batch, seq_len, heads, head_dim = tensor.shape
-    return TensorDescriptor(tensor, [batch, heads, seq_len, head_dim], _walked_strides(tensor), [1, 1, rows, head_dim])
+    return out, lse

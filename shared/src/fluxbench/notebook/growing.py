@@ -21,7 +21,7 @@ from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, depends_on
-from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot
+from fluxbench.notebook.snapshot import Interrupted, Pending, Snapshot, StoppedError
 from fluxbench.notebook.store import Result, Run
 from fluxbench.records import fingerprint, method
 from fluxbench.records.status import Status
@@ -176,10 +176,13 @@ class GrowingPage:
 
     @contextlib.contextmanager
     def _noting(self) -> Iterator[None]:
+        """Turn any error into a note: no page that is not finished is worth what is being measured."""
         try:
             yield
-        except (SetupError, OSError, MemoryError) as error:
-            self._note(f"the unfinished page could not be drawn: {refusal(error) or error}")
+        except StoppedError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            self._note(f"the unfinished page could not be drawn: {refusal(error) or repr(error)}")
 
 
 def _minutes(seconds: float) -> str:

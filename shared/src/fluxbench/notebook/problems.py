@@ -38,7 +38,8 @@ def of(
     for code in asked:
         if document.is_measuring(code):
             names = measured_variants(cell.parse(code.code, code.id))
-            for reason, place in _not_passed(cells[code.id], [name for name in names if name in target.required]):
+            required = [name for name in names if target.requires(name, document.path.stem)]
+            for reason, place in _not_passed(cells[code.id], required):
                 not_passed.setdefault(reason, []).append(place)
     for reason, places in not_passed.items():
         more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""

@@ -23,7 +23,7 @@ from fluxbench.notebook import estimates, pausing
 from fluxbench.notebook.execution import Place, run_cell
 from fluxbench.notebook.freshness import Freshness, State, check_cell, depends_on
 from fluxbench.notebook.listeners import Listener
-from fluxbench.notebook.snapshot import Failure, NotRun, Page, Snapshot
+from fluxbench.notebook.snapshot import Failure, NotRun, Page, Snapshot, StoppedError
 from fluxbench.notebook.store import Result
 from fluxbench.notebook.times import Span
 from fluxbench.notebook.width import Width
@@ -39,10 +39,6 @@ class _Running:
     began: float
     progress: Progress = field(default_factory=lambda: Progress(share=None, step=""))
     heard: int = 0  # announcements of early records
-
-
-class _StoppedError(Exception):
-    """The build ends, or what was being drawn is out of date."""
 
 
 class Schedule:
@@ -171,7 +167,7 @@ class Schedule:
     def _run(self, one: _Running, depends: Fingerprint) -> Result:
         def tick(progress: Progress) -> None:
             if self._stops.is_set():
-                raise _StoppedError
+                raise StoppedError
             one.progress = progress
 
         code = one.code
@@ -216,7 +212,7 @@ class Schedule:
             self._stops_drawing.clear()
             self.spans.append(Span(cell="(unfinished page)", measures=False, begin_s=began, end_s=time.monotonic()))
             error = drawing.exception()
-            if error and not isinstance(error, _StoppedError):
+            if error and not isinstance(error, StoppedError):
                 raise error
         self._tick()
 
@@ -255,7 +251,7 @@ class Schedule:
 
     def _check_drawing(self) -> None:
         if self._stops_drawing.is_set():
-            raise _StoppedError
+            raise StoppedError
 
 
 def _measured(result: Result) -> bool:

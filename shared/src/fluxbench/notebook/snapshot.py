@@ -24,8 +24,12 @@ class Pending:
     """Stands for a cell of a build that goes on and has not ended yet."""
 
 
+class StoppedError(Exception):
+    """The build ends, or what was being drawn is out of date."""
+
+
 Failure = Result | NotRun
-Interrupted = Callable[[], None]  # raises where what calls it is to end
+Interrupted = Callable[[], None]  # raises `StoppedError` where what calls it is to end
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,11 @@ from fluxbench.operations.workload import Shape, Workload
 NAMES = {
     "attention": "fluxbench.operations.attention:AttentionForward",
     "attention_backward": "fluxbench.operations.attention_backward:AttentionBackward",
+    "attention_training": "fluxbench.operations.attention_training:AttentionTraining",
     "decode": "fluxbench.operations.decode:Decode",
+    "layer": "fluxbench.operations.layer:Layer",
+    "layer_backward": "fluxbench.operations.layer_gradients:LayerBackward",
+    "layer_training": "fluxbench.operations.layer_gradients:LayerTraining",
 }
 _NEEDED = (
     "name",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fluxbench.operations import magnitudes, math_attention, qkv
 from fluxbench.operations.attention import PARTS
 from fluxbench.operations.precision import EXACT
-from fluxbench.operations.protocol import Bound, Kernel, Tensors
+from fluxbench.operations.protocol import Attention, Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Cost, Shape
 
@@ -41,7 +41,7 @@ class AttentionBackward:
 
     def attention(self, shape: Shape) -> AttentionCall:
         """Return the attention that a kernel is asked for."""
-        return AttentionCall.of(shape, backward=True)
+        return AttentionCall.of(shape, backward=True, retain_graph=True)
 
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return q, k, v and `dout`, `[batch, seq_len_q, heads, head_dim_v]`, normal noise."""
@@ -68,22 +68,45 @@ class AttentionBackward:
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a backward pass, whose preparation is the forward pass."""
-        import torch
-
         attend = kernel.attention(self.attention(shape))
 
         def prepare(tensors: Tensors) -> tuple[Any, ...]:
-            leaves = tuple(tensors[name].detach().requires_grad_() for name in "qkv")
-            with torch.enable_grad():
-                out = attend(*leaves)
-            if not getattr(out, "requires_grad", False):
-                raise NotImplementedError("its output has no gradient with respect to q, k and v")
-            return out, leaves, tensors["dout"]
+            leaves = leaves_of(tensors)
+            return forward(attend, leaves), leaves, tensors["dout"]
 
         def call(prepared: tuple[Any, ...]) -> Tensors:
-            out, leaves, dout = prepared
-            gradients = torch.autograd.grad(out, leaves, dout, retain_graph=True)
-            # As the projection before it takes them; a copy only where the kernel wrote another layout.
-            return {name: gradient.contiguous() for name, gradient in zip(("dq", "dk", "dv"), gradients, strict=True)}
+            return gradients(*prepared, retain_graph=True)
 
         return Bound(call, prepare)
+
+
+def leaves_of(tensors: Tensors) -> tuple[torch.Tensor, ...]:
+    """Return q, k and v as leaves of a new graph, in the memory of the inputs."""
+    return tuple(tensors[name].detach().requires_grad_() for name in "qkv")
+
+
+def forward(attend: Attention, leaves: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    """Return the output with its graph. Raises `NotImplementedError` if the output has no gradient."""
+    import torch
+
+    with torch.enable_grad():
+        out = attend(*leaves)
+    if not getattr(out, "requires_grad", False):
+        raise NotImplementedError("its output has no gradient with respect to q, k and v")
+    return out
+
+
+def gradients(
+    out: torch.Tensor, leaves: tuple[torch.Tensor, ...], dout: torch.Tensor, *, retain_graph: bool
+) -> Tensors:
+    """Return dq, dk and dv; nothing accumulates over calls.
+
+    Each is contiguous, as the projection before attention takes it: a copy only if the kernel wrote another layout.
+    Raises `NotImplementedError` if the output does not depend on one of q, k and v.
+    """
+    import torch
+
+    found = torch.autograd.grad(out, leaves, dout, retain_graph=retain_graph, allow_unused=True)
+    if missing := [name for name, gradient in zip("qkv", found, strict=True) if gradient is None]:
+        raise NotImplementedError(f"its output has no gradient with respect to {' and '.join(missing)}")
+    return {name: gradient.contiguous() for name, gradient in zip(("dq", "dk", "dv"), found, strict=True)}

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Tensors = dict[str, "torch.Tensor"]
 # attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
 # v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; of one dtype. They
-# are contiguous, but for one check in which the strides of k and v differ from those of q: a kernel reads strides or
-# raises.
+# are contiguous, but for one check in which the strides of k, v and the output's gradient differ from those of q: a
+# kernel reads strides or raises.
 Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
 
 
@@ -33,6 +33,12 @@ class Kernel(Protocol):
 
     def attention(self, call: AttentionCall) -> Attention:
         """Return the attention of this variant, in its form, for such calls."""
+
+    def eager(self, call: AttentionCall) -> Attention:
+        """Return the attention of this variant, not compiled, for an operation that calls it among other steps."""
+
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a function of these steps in the form of this variant: compiled whole, or as it is."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 
-from fluxbench.operations import workload
+from fluxbench.operations import layer_sets, workload
 from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
@@ -16,27 +16,25 @@ _PIXELS_PER_TOKEN = 16
 QWEN_TEXT_TOKENS = (33, 77, 123, 213, 319, 511)
 _CAUSAL_TOKENS = (4096, 16384)
 _CACHED_TOKENS = (512, 4096, 32768, 131072)
-_BACKWARD = "attention_backward"
+_SHORT_TOKENS = 256  # of a CPU
+_PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 
 # Heads and head_dim of the models' published configurations: FLUX.1 24 x 128, FLUX.2 48 x 128, Qwen-Image 24 x 128,
-# Wan 2.1 14B 40 x 128, Llama-3 8B 32 query heads on 8 of k and v. Wan 14B attends over 32,760 tokens at 480p and 75,600
-# at 720p, 81 frames.
+# Wan 2.1 14B 40 x 128, Llama-3 8B 32 query heads of 128 on 8 of k and v, Llama-3.2 1B 32 of 64 on 8 (config.json of
+# meta-llama/Llama-3.2-1B). Wan 14B attends over 32,760 tokens at 480p and 75,600 at 720p, 81 frames.
 
 
 @functools.cache
 def sets() -> Mapping[str, tuple[Workload, ...]]:
     """Return the sets by name."""
     found: dict[str, tuple[Workload, ...]] = {}
-    for operation, suffix in (("attention", ""), (_BACKWARD, "-backward")):
-        for pixels in (512, 768, 1024, 1536, 2048):
+    for operation, suffix in _PASSES.items():
+        for pixels in (128, 256, 512, 768, 1024, 1536, 2048):
             found[f"flux1-{pixels}px{suffix}"] = _joint("flux1", pixels, 24, FLUX_TEXT_TOKENS, operation, suffix)
-        found[f"llama3-8b{suffix}"] = tuple(
-            workload(
-                operation, f"llama3-8b-{tokens}{suffix}", _square(tokens, 32, kv_heads=8, causal=True),
-                group=f"llama3-8b{suffix}", x=tokens, x_unit="tokens",
-            )
-            for tokens in _CAUSAL_TOKENS
-        )  # fmt: skip
+        for model, head_dim in (("llama3-8b", 128), ("llama3.2-1b", 64)):
+            found[f"{model}{suffix}"] = _causal(model, head_dim, _CAUSAL_TOKENS, operation, suffix)
+        [short] = _causal("llama3.2-1b", 64, [_SHORT_TOKENS], operation, suffix)
+        found[short.name] = (short,)
     for pixels in (512, 1024, 2048):
         tokens = (pixels // _PIXELS_PER_TOKEN) ** 2 + 512
         name = f"flux2-{pixels}px"
@@ -52,7 +50,7 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
         )
         for tokens in _CACHED_TOKENS
     )  # fmt: skip
-    return found
+    return found | layer_sets.sets()
 
 
 @functools.cache
@@ -94,16 +92,27 @@ def _joint(
     )  # fmt: skip
 
 
-def _square(tokens: int, heads: int, kv_heads: int | None = None, causal: bool = False) -> Shape:
-    """Return the shape of an attention of tokens to themselves: batch 1, heads of 128, bfloat16."""
+def _causal(model: str, head_dim: int, lengths: Iterable[int], operation: str, suffix: str) -> tuple[Workload, ...]:
+    """Return workloads over the lengths of a text, of a language model with 32 query heads on 8 of k and v."""
+    return tuple(
+        workload(
+            operation, f"{model}-{tokens}{suffix}", _square(tokens, 32, kv_heads=8, causal=True, head_dim=head_dim),
+            group=f"{model}{suffix}", x=tokens, x_unit="tokens",
+        )
+        for tokens in lengths
+    )  # fmt: skip
+
+
+def _square(tokens: int, heads: int, kv_heads: int | None = None, causal: bool = False, head_dim: int = 128) -> Shape:
+    """Return the shape of an attention of tokens to themselves: batch 1, bfloat16."""
     return {
         "batch": 1,
         "seq_len_q": tokens,
         "seq_len_k": tokens,
         "heads": heads,
         "kv_heads": kv_heads or heads,
-        "head_dim_qk": 128,
-        "head_dim_v": 128,
+        "head_dim_qk": head_dim,
+        "head_dim_v": head_dim,
         "dtype": "bfloat16",
         "causal": causal,
     }

@@ -25,7 +25,9 @@ class AttentionCall:
     dtype: str = "bfloat16"
     causal: bool = False
     backward: bool = False  # the output must have a gradient with respect to q, k and v
+    retain_graph: bool = False  # its backward pass runs several times, and other forward passes run in between
     lengths: tuple[int, ...] = ()  # of several sequences that lie one after the other in one batch entry
+    pads_values: bool = False  # a kernel of one head_dim may be given v with zeros up to that of q and k
 
     def __post_init__(self) -> None:
         """Raise `ValueError` where a size, a dtype or a mask is not one that exists."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fluxbench.analysis.groups import Group, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
@@ -47,19 +47,13 @@ def where(group: Group, workloads: Sequence[Workload]) -> str:
     return f"at {', '.join(f'{workload.x:,}' for workload in workloads)} {group.axis}"
 
 
-def leaders(places: Sequence[Ranked], prefer: Collection[str] = ()) -> list[Record]:
-    """Return one record per kernel of those that nothing beats, fastest kernel first.
-
-    Each is in its simplest form, of those to `prefer` where it has one of them.
-    """
+def leaders(places: Sequence[Ranked]) -> list[Record]:
+    """Return one record per kernel of those that nothing beats, fastest kernel first, each in its simplest form."""
     kernels: dict[str, list[Record]] = {}
     for place in places:
         if place.rank == 1:
             kernels.setdefault(place.record.kernel, []).append(place.record)
-    return [
-        min(forms, key=lambda record: (record.variant not in prefer, simplicity(record.form)))
-        for forms in kernels.values()
-    ]
+    return [min(forms, key=lambda record: simplicity(record.form)) for forms in kernels.values()]
 
 
 def burst_order(places: Sequence[Ranked]) -> str:

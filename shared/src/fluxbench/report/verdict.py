@@ -12,9 +12,11 @@ from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import baseline_name, chart, share, speed
+from fluxbench.report.sentences import title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
+MOST = 6  # other groups whose verdicts stand one after the other
 NAMED = 3  # level kernels that a sentence names before it counts the rest
 
 
@@ -24,8 +26,11 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     if not every_group:
         return [Paragraph(f"Nothing was measured on {device_name}.", kind="lead")]
     first, *others = (_of_group(group, device_name) for group in every_group)
-    names = [group.name for group in every_group[1:]]
-    return [*first, *(Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True))]
+    names = [title(group) for group in every_group[1:]]
+    folds = [Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True)]
+    return (
+        [*first, *folds] if len(folds) <= MOST else [*first, Fold(f"The same for {len(folds)} other workloads", folds)]
+    )
 
 
 def _of_group(group: Group, device_name: str) -> list[Block]:

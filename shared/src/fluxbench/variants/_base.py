@@ -6,7 +6,7 @@ import enum
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from fluxbench.device.model import Device
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
+_USUAL_ATTENTION = r"(?i)softmax|flash|fmha|sdpa"  # what kernels of attention are named, where a variant names none
 
 
 class Support(enum.Enum):
@@ -79,6 +80,7 @@ class Variant:
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
     base: Variant | None = None  # of a slowed form: what it slows
+    deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -87,7 +89,14 @@ class Variant:
 
     def supports(self, device: Device, call: AttentionCall) -> str | None:
         """Return why it cannot run such calls on a device, or None. Needs no torch."""
+        call = self.given(call)
         return _of_device(self.capabilities, device, call) or _of_call(self, call) or self.refuses(device, call)
+
+    def given(self, call: AttentionCall) -> AttentionCall:
+        """Return the call that the library gets: with v padded to one head_dim, where that may be and must."""
+        if not call.pads_values or self.capabilities.separate_head_dims:
+            return call
+        return replace(call, head_dim_v=max(call.head_dim_qk, call.head_dim_v))
 
     def gated_kinds(self, kinds: Sequence[str]) -> list[str]:
         """Return those of these kinds of inputs on which its error budget holds."""
@@ -119,6 +128,8 @@ def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> s
 
 def _of_call(variant: Variant, call: AttentionCall) -> str | None:
     declared, name = variant.capabilities, variant.name
+    if variant.deterministic_of and not call.backward:
+        return f"{name} differs from {variant.deterministic_of} in its backward pass alone"
     if call.dtype not in declared.dtypes:
         return f"{name} takes {' and '.join(declared.dtypes)}, got {call.dtype}"
     for head_dim in {call.head_dim_qk, call.head_dim_v}:
@@ -188,10 +199,13 @@ def only_output(result: Any) -> Any:
 def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], kernel: str) -> str:
     """Return what a kernel of a variant's call does, by its name: "quantization", "attention", or a part of `parts`.
 
-    `parts` are an operation's. Where the variant names no attention kernels, all that has no part is the attention.
+    `parts` are an operation's. A call with gradients may run the forward kernels too. Where the variant names no
+    attention kernels, all that has no part is the attention.
     """
     pattern = variant.pattern(call)
-    named = {"quantization": variant.quantization_pattern, "attention": pattern or "softmax", **parts}
+    both = (pattern, variant.kernel_pattern) if call.backward else (pattern,)
+    attention = "|".join(each for each in both if each) or _USUAL_ATTENTION
+    named = {"quantization": variant.quantization_pattern, "attention": attention, **parts}
     default = "other" if pattern else "attention"
     return next((part for part, regex in named.items() if regex and re.search(regex, kernel)), default)
 

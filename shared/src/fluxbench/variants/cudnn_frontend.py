@@ -3,6 +3,7 @@
 `cudnn_frontend`: exact; sums are float32. `cudnn_frontend_fp8`: quantized, within the call; q, k, v, the weights and
 the output are float8 e4m3 with one scale a tensor, all that sdpa_fp8 takes, and the output is cast back (cuDNN itself
 writes 16 bits on Blackwell alone). A graph is built at the first call; strides describe the layout.
+The backward pass in 16 bits is a graph of its own; `cudnn_frontend_det` asks it for its deterministic algorithm.
 Runs on compute capability 8.0 or newer, float8 on 9.0 or newer, with the cuDNN that torch was installed with.
 """
 
@@ -17,6 +18,7 @@ from fluxbench.variants import _base
 
 # The tensors of a graph.
 Q, K, V, OUT, DESCALE_Q, DESCALE_K, DESCALE_V, DESCALE_S, SCALE_S, SCALE_O, AMAX_S, AMAX_O = range(1, 13)
+STATS, DOUT, DQ, DK, DV = range(13, 18)
 _SCALE_WEIGHTS = 448.0  # what sdpa_fp8's own documentation (1.32.0) sets for e4m3 without dropout: no weight is over 1
 
 
@@ -37,27 +39,57 @@ def _refuses_head_dim(head_dim: int, largest: int, step: int) -> str | None:
     return f"cuDNN takes head_dim up to {largest} in steps of {step}, got {head_dim}"
 
 
-def load(call: AttentionCall) -> Attention:
-    """Return attention as a graph of one sdpa node."""
+def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
+    """Return attention as a graph of one sdpa node, with one of sdpa_backward if it must be differentiable."""
     import cudnn
     import torch
 
     data_type = {"bfloat16": cudnn.data_type.BFLOAT16, "float16": cudnn.data_type.HALF}[call.dtype]
-    options = {"diagonal_band_right_bound": 0} if call.causal else {}
+    options: dict[str, Any] = {"attn_scale": call.head_dim_qk**-0.5}
+    options |= {"diagonal_band_right_bound": 0} if call.causal else {}
 
     def describe(graph: Any, tensors: dict[int, Any]) -> None:
         q, k, v = (_input(graph, uid, tensors[uid], data_type) for uid in (Q, K, V))
-        out, _ = graph.sdpa(q=q, k=k, v=v, attn_scale=call.head_dim_qk**-0.5, generate_stats=False, **options)
+        out, stats = graph.sdpa(q=q, k=k, v=v, **options, generate_stats=call.backward)
         _output(out, OUT, tensors[OUT], data_type)
+        if call.backward:
+            _output(stats, STATS, tensors[STATS].transpose(1, 2), cudnn.data_type.FLOAT)
 
-    run = _runner(describe)
+    def describe_backward(graph: Any, tensors: dict[int, Any]) -> None:
+        uids = {"q": Q, "k": K, "v": V, "o": OUT, "dO": DOUT}
+        inputs = {name: _input(graph, uid, tensors[uid], data_type) for name, uid in uids.items()}
+        stats = _input(graph, STATS, tensors[STATS].transpose(1, 2), cudnn.data_type.FLOAT)
+        gradients = graph.sdpa_backward(**inputs, stats=stats, **options, use_deterministic_algorithm=deterministic)
+        for gradient, uid in zip(gradients, (DQ, DK, DV), strict=True):
+            _output(gradient, uid, tensors[uid], data_type)
+
+    run, run_backward = _runner(describe), _runner(describe_backward)
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         out = torch.empty_like(q)
         run({Q: q, K: k, V: v, OUT: out})
         return out
 
-    return attend
+    class Differentiable(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            out = torch.empty_like(q)
+            stats = torch.empty(q.shape[0], q.shape[2], q.shape[1], 1, dtype=torch.float32, device=q.device)
+            run({Q: q, K: k, V: v, OUT: out, STATS: stats})
+            ctx.save_for_backward(q, k, v, out, stats)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, dout: Any) -> Any:
+            q, k, v, out, stats = ctx.saved_tensors
+            gradients = {DQ: torch.empty_like(q), DK: torch.empty_like(k), DV: torch.empty_like(v)}
+            run_backward({Q: q, K: k, V: v, OUT: out, STATS: stats, DOUT: dout.contiguous(), **gradients})
+            return tuple(gradients.values())
+
+    def attend_in_training(q: Any, k: Any, v: Any) -> Any:
+        return Differentiable.apply(q, k, v)
+
+    return attend_in_training if call.backward else attend
 
 
 def load_float8(call: AttentionCall) -> Attention:
@@ -159,14 +191,16 @@ def _heads_first(x: Any) -> tuple[list[int], list[int]]:
     return list(x.transpose(1, 2).shape), list(x.transpose(1, 2).stride())
 
 
-def _capabilities(minimum: tuple[int, int], computes_in: tuple[str, ...] = ()) -> _base.Capabilities:
+def _capabilities(
+    minimum: tuple[int, int], backward: _base.Support, computes_in: tuple[str, ...] = ()
+) -> _base.Capabilities:
     return _base.Capabilities(
         dtypes=("bfloat16", "float16"),
         computes_in=computes_in,
         minimum=minimum,
         causal=_base.YES,
         gqa=_base.YES,
-        backward=_base.DOCUMENTED,  # sdpa_backward and sdpa_fp8_backward, graphs of their own
+        backward=backward,
         varlen=_base.DOCUMENTED,  # by ragged offsets, and in float8 by lengths and padding
     )
 
@@ -175,18 +209,32 @@ VARIANT = _base.Variant(
     name="cudnn_frontend",
     label="cuDNN Frontend",
     load=load,
-    capabilities=_capabilities((8, 0)),
+    capabilities=_capabilities((8, 0), _base.YES),
     refuses=refuses,
     kernel_pattern=r"cudnn",
+    backward_kernel_pattern=r"cudnn",
     jit=True,
     detail=version,
     packages=("torch", "nvidia-cudnn-frontend"),
+)
+DETERMINISTIC = _base.Variant(
+    name="cudnn_frontend_det",
+    label="cuDNN Frontend det.",
+    load=lambda call: load(call, deterministic=True),
+    capabilities=VARIANT.capabilities,
+    refuses=refuses,
+    kernel_pattern=VARIANT.kernel_pattern,
+    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
+    jit=True,
+    detail=version,
+    packages=VARIANT.packages,
+    deterministic_of="cudnn_frontend",
 )
 FLOAT8 = _base.Variant(
     name="cudnn_frontend_fp8",
     label="cuDNN Frontend float8",
     load=load_float8,
-    capabilities=_capabilities((9, 0), computes_in=("float8_e4m3fn",)),
+    capabilities=_capabilities((9, 0), _base.DOCUMENTED, computes_in=("float8_e4m3fn",)),  # by sdpa_fp8_backward
     refuses=refuses_float8,
     precision_class="quantized",
     # Twice the relative L2 error of the same quantization emulated in float32 on `inputs.make`, at 4608 tokens and

@@ -3,8 +3,11 @@
 Exact: probabilities are rounded to the inputs' dtype before the second product, sums are float32. Its causal mask is
 aligned to the end. torch carries a FlashAttention-2 of its own, in another namespace (`torch_flash`). Runs on compute
 capability 8.0 or newer for which the package was built.
+
+`flash_attn_2_det`: with `deterministic=True`, its backward pass adds up dq in a fixed order.
 """
 
+import dataclasses
 from typing import Any
 
 from fluxbench.operations.protocol import Attention
@@ -12,12 +15,12 @@ from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base, forms
 
 
-def load(call: AttentionCall) -> Attention:
+def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
     """Return `flash_attn.flash_attn_func`, which takes [batch, seq_len, heads, head_dim]."""
     from flash_attn import flash_attn_func, flash_attn_varlen_func
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        return flash_attn_func(q, k, v, causal=call.causal)
+        return flash_attn_func(q, k, v, causal=call.causal, deterministic=deterministic)
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
         return flash_attn_varlen_func(q[0], k[0], v[0], **_base.varlen(call, q.device), causal=call.causal)[None]
@@ -42,4 +45,14 @@ VARIANT = _base.Variant(
     kernel_pattern=r"(?<!pytorch_)flash::flash_fwd",
     backward_kernel_pattern=r"(?<!pytorch_)flash::flash_bwd",
     packages=("torch", "flash-attn"),
+)
+DETERMINISTIC = _base.Variant(
+    name="flash_attn_2_det",
+    label="FlashAttention-2 det.",
+    load=lambda call: load(call, deterministic=True),
+    capabilities=dataclasses.replace(VARIANT.capabilities, varlen=_base.DOCUMENTED),
+    kernel_pattern=VARIANT.kernel_pattern,
+    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
+    packages=VARIANT.packages,
+    deterministic_of="flash_attn_2",
 )

@@ -21,7 +21,12 @@ from fluxbench.variants import _base, forms
 
 
 def load(call: AttentionCall) -> Attention:
-    """Return `flash_attn_func`, which takes [batch, seq_len, heads, head_dim], on 16 bits."""
+    """Return `flash_attn_func`, which takes [batch, seq_len, heads, head_dim], on 16 bits.
+
+    Raises `ImportError` for a backward pass by the rebuild, which has none.
+    """
+    if call.backward and (name := interface().__name__) != "flash_attn_interface":
+        raise ImportError(f"{name} has no backward pass; install flash_attn_interface, which has one")
     return _load_varlen(call) if call.lengths else load_once(quantized=False, causal=call.causal)
 
 
@@ -95,10 +100,12 @@ VARIANT = _base.Variant(
         causal=_base.YES,
         causal_rectangular=True,
         gqa=_base.YES,
+        backward=_base.YES,  # of flash_attn_interface
         varlen=_base.YES,
     ),
     forms=forms.COMPILED,
     kernel_pattern=r"FlashAttnFwdSm90",
+    backward_kernel_pattern=r"FlashAttnBwdSm90",
     detail=lambda: str(interface().__name__),
     note=NOTE,
     packages=("torch", "flash-attn-3", "fa3-fwd"),

@@ -3,8 +3,11 @@
 Exact: probabilities are rounded to the inputs' dtype before the second product. Its causal mask is aligned to the end.
 Its documentation names Hopper and Blackwell, compute capability 9.0 and newer. It shares the name `flash_attn` with the
 `flash-attn` package: one environment each.
+
+`flash_attn_4_det`: with `deterministic=True`, its backward pass adds up gradients in a fixed order.
 """
 
+import dataclasses
 from typing import Any
 
 from fluxbench.operations.protocol import Attention
@@ -12,12 +15,12 @@ from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 
-def load(call: AttentionCall) -> Attention:
+def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
     """Return `flash_attn.cute.flash_attn_func`, which takes [batch, seq_len, heads, head_dim]; returns (out, lse)."""
     from flash_attn.cute import flash_attn_func, flash_attn_varlen_func
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        return _base.only_output(flash_attn_func(q=q, k=k, v=v, causal=call.causal))
+        return _base.only_output(flash_attn_func(q=q, k=k, v=v, causal=call.causal, deterministic=deterministic))
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
         return _base.only_output(
@@ -44,4 +47,15 @@ VARIANT = _base.Variant(
     kernel_pattern=r"FlashAttentionForward",
     backward_kernel_pattern=r"FlashAttentionBackward",
     packages=("torch", "flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
+)
+DETERMINISTIC = _base.Variant(
+    name="flash_attn_4_det",
+    label="FlashAttention-4 det.",
+    load=lambda call: load(call, deterministic=True),
+    capabilities=dataclasses.replace(VARIANT.capabilities, majors=(9, 10), varlen=_base.DOCUMENTED),
+    jit=True,
+    kernel_pattern=VARIANT.kernel_pattern,
+    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
+    packages=VARIANT.packages,
+    deterministic_of="flash_attn_4",
 )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 
 if TYPE_CHECKING:
+    import torch
+
     from fluxbench.variants._base import Variant
 
 _MOST_LENGTHS = 64  # that a compiled form is compiled for
@@ -44,32 +48,66 @@ class FormedVariant:
         """Whether torch.compile takes part in a call."""
         return self.variant.compiles or self.form.compile_mode is not None
 
+    def supports(self, device: Device, call: AttentionCall) -> str | None:
+        """Return why this form cannot run such calls on a device, or None. Needs no torch."""
+        if reason := self.variant.supports(device, call):
+            return reason
+        if call.retain_graph and self.form == COMPILE_MAX_AUTOTUNE and device.kind == "cuda":
+            return "a CUDA graph keeps what its backward pass needs only until the next forward pass"
+        return None
+
     def attention(self, call: AttentionCall) -> Attention:
         """Load the variant's attention. A compiled form compiles at its first call, in one graph where it can."""
-        attention = self.variant.load(call)
-        if self.form == COPY:
+        return self.in_form(call, self.eager(call))
 
-            def attend_on_copies(q: Any, k: Any, v: Any) -> Any:
-                # The same values, stored as [batch, heads, seq_len, head_dim].
-                return attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
+    def eager(self, call: AttentionCall) -> Attention:
+        """Load the variant's attention, with the copies of its form and not compiled.
 
-            return attend_on_copies
-        if self.form.compile_mode is None:
+        Where v may be padded and the library takes one head_dim alone, v is, and the output is cut to its channels.
+        """
+        given = self.variant.given(call)
+        attention = self.variant.load(given)
+        if given.head_dim_v > call.head_dim_v:
+            attention = _padded(attention, call)
+        if self.form != COPY:
             return attention
-        import torch._dynamo.config
 
+        def attend_on_copies(q: Any, k: Any, v: Any) -> Any:
+            # The same values, stored as [batch, heads, seq_len, head_dim].
+            return attention(*(x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v)))
+
+        return attend_on_copies
+
+    def in_form(self, call: AttentionCall, function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        """Return a function of such a call compiled in the mode of this form; as it is where that is not compiled."""
+        if self.form.compile_mode is None:
+            return function
+        import torch._dynamo.config
+        import torch._functorch.config
+
+        # Else a compiled backward pass writes over what the forward pass kept, and runs once.
+        torch._functorch.config.donated_buffer = not call.retain_graph
         # Each length is compiled by itself, and all share one code object.
         torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
-        compiled = torch.compile(
-            attention, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False
-        )
+        compiled = torch.compile(function, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False)
 
-        def attend_compiled(q: Any, k: Any, v: Any) -> Any:
+        def call_compiled(*inputs: Any) -> Any:
             # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.
             torch.compiler.cudagraph_mark_step_begin()
-            return compiled(q, k, v)
+            return compiled(*inputs)
 
-        return attend_compiled
+        return call_compiled
+
+
+def _padded(attention: Attention, call: AttentionCall) -> Attention:
+    """Return an attention of one head_dim that takes v of fewer channels."""
+
+    def attend_padded(q: Any, k: Any, v: Any) -> Any:
+        from torch.nn.functional import pad
+
+        return attention(q, k, pad(v, (0, call.head_dim_qk - call.head_dim_v)))[..., : call.head_dim_v]
+
+    return attend_padded
 
 
 def simplicity(form: str) -> int:

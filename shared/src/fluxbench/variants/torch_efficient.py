@@ -2,9 +2,11 @@
 
 Wraps the CUTLASS kernel that torch took from xFormers. Exact. Runs on NVIDIA GPUs of compute capability 5.0 or newer
 (bfloat16 from 8.0).
+
+`torch_efficient_det`: its backward pass does not split the keys, as torch's switch for deterministic algorithms asks.
 """
 
-from fluxbench.variants import _base, forms
+from fluxbench.variants import _base, _determinism, forms
 
 VARIANT = _base.Variant(
     name="torch_efficient",
@@ -20,4 +22,13 @@ VARIANT = _base.Variant(
     forms=forms.EVERY_FORM,
     kernel_pattern=r"fmha_cutlassF",
     backward_kernel_pattern=r"fmha_cutlassB",
+)
+DETERMINISTIC = _base.Variant(
+    name="torch_efficient_det",
+    label="Memory-efficient det. (SDPA)",
+    load=lambda call: _determinism.deterministic_backward(_base.sdpa("EFFICIENT_ATTENTION", call)),
+    capabilities=VARIANT.capabilities,
+    backward_kernel_pattern=r"fmha_cutlassB",
+    kernel_pattern=VARIANT.kernel_pattern,
+    deterministic_of="torch_efficient",
 )

@@ -4,26 +4,22 @@
 matrix products with its own softmax between them; it holds all scores, rounded to the inputs' dtype, so its class is
 `rounded`. NVTE variables name the backend, so that each runs in a process of its own; with the others turned off, the
 library refuses where it would have taken another. Runs on compute capability 8.0 or newer.
+
+`te_fused_det`: NVTE_ALLOW_NONDETERMINISTIC_ALGO=0 lets cuDNN take a deterministic backward pass.
 """
 
 import contextlib
 import ctypes
+import dataclasses
 import importlib.util
 import os
+import weakref
 from pathlib import Path
 from typing import Any
 
-from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base, forms
-
-
-def refuses_fused(device: Device, call: AttentionCall) -> str | None:
-    """Return why `te_fused` cannot be measured although its capabilities do not exclude it, or None."""
-    if call.backward:  # `FusedAttnFunc.backward` of 2.20.2 drops what it needs
-        return "Transformer Engine's fused backward pass runs once for each forward pass, and is timed several times"
-    return None
 
 
 def load(call: AttentionCall, backend: str) -> Attention:
@@ -60,12 +56,32 @@ def load(call: AttentionCall, backend: str) -> Attention:
     def attend(q: Any, k: Any, v: Any) -> Any:
         if torch.compiler.is_compiling():
             choose(q.device)
-        return module(q, k, v).view(q.shape)
+        out = module(q, k, v).view(q.shape)
+        if call.retain_graph:
+            _keep_for_several(out)
+        return out
 
     def attend_to_each(q: Any, k: Any, v: Any) -> Any:
         return module(q[0], k[0], v[0], **_base.varlen(call, q.device, "kv")).view(q.shape)
 
     return attend_to_each if call.lengths else attend
+
+
+def _keep_for_several(out: Any) -> None:
+    """Let a backward pass run several times: `FusedAttnFunc.backward` of 2.20.2 drops two of its context's fields."""
+    node = out.grad_fn
+    while node is not None and not hasattr(node, "tensor_objects"):
+        node = next((before for before, _ in node.next_functions if before is not None), None)
+    if node is None:
+        return
+    kept = {name: getattr(node, name, None) for name in ("tensor_objects", "backward_objects")}
+    context = weakref.ref(node)  # which keeps the hook
+
+    def put_back(*_: Any) -> None:
+        for name, value in kept.items():
+            setattr(context(), name, value)
+
+    node.register_hook(put_back)
 
 
 def _mask(call: AttentionCall) -> str:
@@ -159,7 +175,6 @@ FUSED = _base.Variant(
     label="Transformer Engine (cuDNN)",
     load=lambda call: load(call, "FUSED"),
     capabilities=_CAPABILITIES,
-    refuses=refuses_fused,
     forms=forms.COMPILED,
     kernel_pattern=r"cudnn",
     backward_kernel_pattern=r"cudnn",
@@ -167,6 +182,18 @@ FUSED = _base.Variant(
     variables=_only("FUSED"),
     detail=chosen,
     packages=("torch", "transformer-engine"),
+)
+FUSED_DETERMINISTIC = _base.Variant(
+    name="te_fused_det",
+    label="Transformer Engine det.",
+    load=lambda call: load(call, "FUSED"),
+    capabilities=dataclasses.replace(_CAPABILITIES, minimum=(9, 0), varlen=_base.DOCUMENTED),
+    kernel_pattern=FUSED.kernel_pattern,
+    backward_kernel_pattern=FUSED.backward_kernel_pattern,
+    variables={**FUSED.variables, "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"},
+    detail=chosen,
+    packages=FUSED.packages,
+    deterministic_of="te_fused",
 )
 FLASH = _base.Variant(
     name="te_flash",

@@ -48,5 +48,5 @@ class FirstCompile:
 
 @functools.cache
 def _sources() -> tuple[str, ...]:
-    paths = (path for room in _COMPILED for path in sorted((_PACKAGE / room).glob("*.*")))
+    paths = (path for room in _COMPILED for path in sorted((_PACKAGE / room).rglob("*.*")))
     return tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)

@@ -38,10 +38,11 @@ class PreparedWorkload:
         most: int = 48,
         share: float = 1.0,
         all_kinds: bool = False,
+        sustained: bool = True,
         cases: Kept | None = None,
         contents: Kept | None = None,
     ) -> PreparedWorkload:
-        """Return a workload with the inputs of one process: `most` contents at most, see `Contents.make`.
+        """Return a workload with the inputs of one process: `most` contents at most, and slots, see `Contents.make`.
 
         On a CPU, where references take seconds, all processes have the same seed: `cases` are kept for any later
         process, `contents` for those of this cell alone.
@@ -55,7 +56,9 @@ class PreparedWorkload:
             for kind in others:
                 cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
-        made = Contents.make(workload, case, device, rotation=rotation, most=most, share=share, kept=contents)
+        made = Contents.make(
+            workload, case, device, rotation=rotation, most=most, share=share, sustained=sustained, kept=contents
+        )
         return cls(workload, case, made, other_kinds)
 
     @property

@@ -23,7 +23,7 @@ TOKENS = 333  # no multiple of 2; 13 more than whole blocks of 64
 WHOLE = 320  # for a library that takes whole blocks alone
 _MOST_QUERIES = 200  # where there are not as many queries as keys
 _BATCH = 2
-_MORE_TOKENS = {"k": 7, "v": 19}  # that lie between two batch entries
+_MORE_TOKENS = {"k": 7, "v": 19, "dout": 5}  # that lie between two batch entries
 
 
 def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
@@ -38,10 +38,10 @@ def ragged_shape(shape: Shape, tokens: int = TOKENS) -> Shape | None:
 def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> str | None:
     """Return why a variant is wrong at the ragged shape, or None.
 
-    k and v are views with strides of their own, in memory where other values lie between their tokens. A library may
-    refuse such views; it then gets contiguous tensors. One that refuses the length gets whole blocks of 64 keys. One
-    that does not take these either is not checked, nor is a compiled form: its eager form runs the same kernel, and
-    another shape would compile for up to a minute.
+    k, v and the output's gradient are views with strides of their own, in memory where other values lie between their
+    tokens. A library may refuse such views; it then gets contiguous tensors. One that refuses the length gets whole
+    blocks of 64 keys. One that does not take these either is not checked, nor is a compiled form: its eager form runs
+    the same kernel, and another shape would compile for up to a minute.
     """
     variant, operation = formed.variant, find(of.operation)
     shapes = [shape for tokens in (TOKENS, WHOLE) if (shape := ragged_shape(of.shape, tokens))]
@@ -90,7 +90,7 @@ def _contiguous(inputs: Tensors) -> Tensors:
 
 
 def _strided(inputs: Tensors) -> Tensors:
-    """Return copies of the inputs; k and v, `[batch, tokens, heads, head_dim]`, are views of longer, wider tensors."""
+    """Return copies of the inputs, `[batch, tokens, heads, head_dim]`; all but q are views of longer, wider tensors."""
     strided = _contiguous(inputs)
     for width, name in enumerate(_MORE_TOKENS, start=2):
         if name in inputs:

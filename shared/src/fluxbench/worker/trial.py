@@ -12,7 +12,7 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -90,6 +90,17 @@ class Trial:
         self.replays = replays
         self._reference_s: dict[str, float] = {}
 
+    @property
+    def largest(self) -> str:
+        """The workload with the most operations."""
+        return max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
+
+    def at(self, workloads: Collection[str]) -> Trial:
+        """Return a new trial at some of the workloads."""
+        calls = {name: self.calls[name] for name in workloads}
+        rest = self.workloads, self.control, self.stopwatch, self.plan, self.rng, self.replays
+        return Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
         # The first key is also called untimed in each round: the reference's.
@@ -98,13 +109,11 @@ class Trial:
         if self.control:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
-        longest = max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
-        rounds = self.plan.rounds(self._warm_s(longest))
+        rounds = self.plan.rounds(self._warm_s(self.largest))
         taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep)
-        samples = dict(taken.samples_ms)
-        if self.control and not (self._control_out is not None and self.control.is_right(self._control_out)):
+        samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
+        if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
-        self._control_out = None
         own = {workload: (self.name, workload) for workload in self.calls}
         self._launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
@@ -117,12 +126,10 @@ class Trial:
         return {
             "samples_ms": {workload: samples[key] for workload, key in own.items()},
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
-            "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []),
-            "launch_ms": self._launch_ms,
-            "places": {workload: taken.places[key] for workload, key in own.items()},
-            "times": taken.times,
+            "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
+            "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
             "processor": processor if self.stopwatch.on_cpu else None,
-        }
+        }  # fmt: skip
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it.
@@ -212,9 +219,7 @@ class Trial:
                 for workload, bound in bounds.items()
             }
             sides.append(Side(calls=_timed(bounds), given=beside))
-            call_s = {
-                workload: max(seconds, self._reference_s.get(workload, 0.0)) for workload, seconds in call_s.items()
-            }
+            call_s = {name: max(seconds, self._reference_s.get(name, 0.0)) for name, seconds in call_s.items()}
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
         for workload, given in own.items():
             self._sampled.setdefault(workload, []).extend(given.sampled)
@@ -241,14 +246,11 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        calls = {
-            name: functools.partial(bound.call, bound.prepared(self._contents[name].inputs))
-            for name, bound in self.calls.items()
-        }
+        inputs = {name: bound.prepared(self._contents[name].inputs) for name, bound in self.calls.items()}
+        calls = {name: functools.partial(bound.call, inputs[name]) for name, bound in self.calls.items()}
         workload = self.workloads[next(iter(calls))].workload
         operation = operations.find(workload.operation)
-        asked = operation.attention(workload.shape)
-        parts = functools.partial(part_of, self.variant, asked, operation.parts)
+        parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
         return kernel_times(calls, self.stopwatch.clear_cache, parts)
 
     def check(self) -> None:

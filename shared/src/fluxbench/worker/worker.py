@@ -125,8 +125,9 @@ class Worker:
                 workloads[workload.name] = PreparedWorkload.make(
                     workload, self.device, self.request.process, most=self.plan.max_rounds,
                     share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    cases=self._kept(self.request.cases), contents=self._kept(""),
+                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
                 )  # fmt: skip
+            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
         if found is None:
             return
@@ -206,7 +207,9 @@ class Worker:
             return self._take_now(trial, burst=burst, sustained=sustained)
 
     def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
+        """Take a trial; where its memory does not last, again without its largest workload."""
         self.emit("trial", variant=trial.name)
+        is_memory_out = False
         asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
         taken: dict[str, Any] = {}
         trial.stopwatch.discard()
@@ -228,7 +231,8 @@ class Worker:
                 raise
             traceback.print_exc()
             status, reason = classify(error)
-            for workload in trial.calls:
+            is_memory_out = status is Status.OUT_OF_MEMORY
+            for workload in [trial.largest] if is_memory_out else trial.calls:
                 trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
         finally:
             gc.enable()
@@ -237,18 +241,16 @@ class Worker:
         for workload, wrong in trial.wrong.items():
             self._fail(trial.name, workload, wrong)
         left = [workload for workload in trial.calls if workload not in trial.wrong]
+        if is_memory_out:
+            gc.collect()
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
         if left:
             self.emit(
-                "timed",
-                variant=trial.name,
-                reference=trial.reference,
-                process=self.request.process,
-                workloads=left,
-                **taken,
-                began=began,
-                ended=ended,
-                slept_s=slept_s() - asleep,
-            )
+                "timed", variant=trial.name, reference=trial.reference, process=self.request.process, workloads=left,
+                **taken, began=began, ended=ended, slept_s=slept_s() - asleep,
+            )  # fmt: skip
         return left
 
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
@@ -290,10 +292,6 @@ class Worker:
 
     def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
         self.emit(
-            "failed",
-            variant=name,
-            workload=workload,
-            status=wrong.status,
-            reason=wrong.reason,
+            "failed", variant=name, workload=workload, status=wrong.status, reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
-        )
+        )  # fmt: skip

@@ -90,7 +90,7 @@ def examine(settings: Settings) -> Examination:
             VariantHere(
                 variant=name,
                 notebooks=tuple(dict.fromkeys(by.notebook for by in naming)),
-                is_required=name in target.required,
+                is_required=any(target.requires(name, by.notebook) for by in naming),
                 reason=next(filter(None, reasons), None),
             )
         )

@@ -15,15 +15,11 @@ _CALLS_ALONE = ("torch_flash", "torch_cudnn", "torch_efficient", "torch_native")
 
 
 def unsupported(name: str, device: Device, workloads: Sequence[Workload]) -> str | None:
-    """Return what of the device or the workloads a variant does not support."""
-    variant = variants.find(name).variant
-    reasons = {}
-    for workload in workloads:
-        call = operations.find(workload.operation).attention(workload.shape)
-        if reason := variant.supports(device, call):
-            reasons[workload.name] = reason
-    where = f", at {', '.join(reasons)}" if len(reasons) < len(workloads) else ""
-    return next((reason + where for reason in reasons.values()), None)
+    """Return what of the device or the workloads a variant does not support; None if it runs at some of them."""
+    formed = variants.find(name)
+    calls = (operations.find(workload.operation).attention(workload.shape) for workload in workloads)
+    reasons = [formed.supports(device, call) for call in calls]
+    return reasons[0] if reasons and all(reasons) else None
 
 
 def unfit(device: Device, packages: Packages) -> str | None:

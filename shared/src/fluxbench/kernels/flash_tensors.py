@@ -1,0 +1,166 @@
+"""The tensors of the flash attention kernels: what they must be, and how kernels read and write their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import torch
+import triton
+import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+HEAD_DIMS = (64, 128)
+DTYPES = (torch.bfloat16, torch.float16)
+SUMS = tl.constexpr(tl.float32)  # of matrix products, of the softmax and of gradients; a test of derivatives widens it
+_TMA_ALIGNMENT_BYTES = 16  # of a tensor's address and strides: CUDA driver API, cuTensorMapEncodeTiled
+MAX_ROW_STRIDE = 2**24  # elements: the offsets within a block of at most 128 rows then fit in int32
+_OfHeadDim = TypeVar("_OfHeadDim")
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def load_rows(
+    source: tl.tensor,
+    batch: tl.tensor,
+    head: tl.tensor,
+    start: tl.tensor,
+    length: tl.tensor,
+    stride_b: tl.tensor,
+    stride_s: tl.tensor,
+    stride_h: tl.tensor,
+    ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
+    MASKED: tl.constexpr,
+) -> tl.tensor:
+    """Load `[ROWS, HEAD_DIM]` from row `start` of one head. Rows past `length` are zero where MASKED."""
+    if DESCRIPTORS:  # which are always bounded
+        block = source.load([batch, head, start, 0]).reshape([ROWS, HEAD_DIM])
+    else:
+        row = tl.arange(0, ROWS)
+        first = source + (
+            tl.cast(batch, tl.int64) * stride_b
+            + tl.cast(head, tl.int64) * stride_h
+            + tl.cast(start, tl.int64) * stride_s
+        )
+        pointers = first + row[:, None] * stride_s + tl.arange(0, HEAD_DIM)[None, :]
+        if MASKED:  # noqa: SIM108  (constexpr: only one side is compiled)
+            block = tl.load(pointers, mask=(start + row)[:, None] < length, other=0.0)
+        else:
+            block = tl.load(pointers)
+    return block
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store_rows(
+    target: tl.tensor,
+    block: tl.tensor,
+    batch: tl.tensor,
+    head: tl.tensor,
+    start: tl.tensor,
+    length: tl.tensor,
+    HEADS: tl.constexpr,
+    ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DESCRIPTORS: tl.constexpr,
+) -> None:
+    """Store `[ROWS, HEAD_DIM]` from row `start` of one head of a contiguous tensor; rows past `length` are dropped."""
+    if DESCRIPTORS:
+        target.store([batch, head, start, 0], block.reshape([1, 1, ROWS, HEAD_DIM]))
+    else:
+        row = tl.arange(0, ROWS)
+        first = target + ((batch.to(tl.int64) * length + start) * HEADS + head) * HEAD_DIM
+        pointers = first + row[:, None] * (HEADS * HEAD_DIM) + tl.arange(0, HEAD_DIM)[None, :]
+        tl.store(pointers, block, mask=(start + row)[:, None] < length)
+
+
+def of_device(
+    table: Mapping[tuple[int, int], Mapping[int, _OfHeadDim]], compute_capability: tuple[int, int], head_dim: int
+) -> _OfHeadDim:
+    """Return what a table has for a device: that of the newest compute capability in it which the device has."""
+    known = [capability for capability in table if capability <= compute_capability]
+    if not known:
+        raise ValueError(
+            f"the device of q must have compute capability 8.0 or newer, got {compute_capability}; use an Ampere GPU "
+            "or newer"
+        )
+    return table[max(known)][head_dim]
+
+
+def compute_capability_of(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the compute capability of a tensor's device. Raises `ValueError` where Triton has no kernel for it."""
+    if tensor.is_cuda and torch.version.hip is None:
+        major, minor = torch.cuda.get_device_capability(tensor.device)
+        return (major, minor)
+    if tensor.device.type == "cpu" and triton.knobs.runtime.interpret:
+        return (9, 0)  # the interpreter runs every path of the kernel
+    raise ValueError(f"q must be on an NVIDIA GPU, got {tensor.device}; move q, k and v there")
+
+
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+    """Raise `ValueError` where the kernels would not compute what was asked."""
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if tensor.ndim != 4 or 0 in tensor.shape:
+            raise ValueError(
+                f"{name} must be [batch, seq_len, heads, head_dim] with no empty dimension, got {list(tensor.shape)}; "
+                "reshape it"
+            )
+        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
+            raise ValueError(
+                f"{name} must be bfloat16 or float16, the same for q, k and v, got {tensor.dtype} and q {q.dtype}; "
+                "cast all three"
+            )
+        if tensor.device != q.device:
+            raise ValueError(f"{name} must be on the device of q, {q.device}, got {tensor.device}; move it there")
+        if tensor.stride(3) != 1:
+            raise ValueError(
+                f"{name} must be contiguous in head_dim, got a stride of {tensor.stride(3)}; call contiguous() on it"
+            )
+        if tensor.stride(1) >= MAX_ROW_STRIDE:
+            raise ValueError(
+                f"{name} must have a stride of seq_len under 2**24 elements, got {tensor.stride(1)}; "
+                "call contiguous() on it"
+            )
+    batch, _, heads, head_dim = q.shape
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"head_dim must be 64 or 128, got {head_dim}; pad q, k and v, or use another variant")
+    if k.shape != v.shape:
+        raise ValueError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}; pass matching ones")
+    if (k.shape[0], k.shape[3]) != (batch, head_dim):
+        raise ValueError(
+            f"k must have the batch and head_dim of q, {batch} and {head_dim}, got {k.shape[0]} and {k.shape[3]}; "
+            "pass matching ones"
+        )
+    if heads % k.shape[2]:
+        raise ValueError(f"kv_heads must divide the heads of q, {heads}, got {k.shape[2]}; repeat k and v")
+    if causal and q.shape[1] > k.shape[1]:
+        raise ValueError(
+            f"a causal q must have no more tokens than k, got {q.shape[1]} and {k.shape[1]}; "
+            "its first tokens would have no key"
+        )
+
+
+def _walked_strides(tensor: torch.Tensor) -> list[int]:
+    """Return the strides as [batch, heads, seq_len, head_dim], in elements. Those of dimensions of one are free."""
+    swapped = tensor.transpose(1, 2)
+    return [
+        stride if size > 1 or axis == 3 else tensor.shape[3]
+        for axis, (size, stride) in enumerate(zip(swapped.shape, swapped.stride(), strict=True))
+    ]
+
+
+def fits_descriptor(tensor: torch.Tensor) -> bool:
+    """Say whether the TMA unit can walk the tensor: an aligned address, and aligned strides that are not zero."""
+    return tensor.data_ptr() % _TMA_ALIGNMENT_BYTES == 0 and all(
+        stride > 0 and stride * tensor.element_size() % _TMA_ALIGNMENT_BYTES == 0
+        for stride in _walked_strides(tensor)[:3]
+    )
+
+
+def descriptor(tensor: torch.Tensor, rows: int) -> Any:
+    """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of rows of a head.
+
+    Only leading dimensions of one vanish in a load without a copy, hence the order.
+    """
+    batch, seq_len, heads, head_dim = tensor.shape
+    return TensorDescriptor(tensor, [batch, heads, seq_len, head_dim], _walked_strides(tensor), [1, 1, rows, head_dim])

@@ -1,0 +1,56 @@
+"""Attention in training: q, k, v and the output's gradient -> out, dq, dk, dv. Both passes are one timed call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fluxbench.operations import math_attention
+from fluxbench.operations.attention_backward import AttentionBackward, forward, gradients, leaves_of
+from fluxbench.operations.precision import EXACT
+from fluxbench.operations.protocol import Bound, Kernel, Tensors
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Cost, Shape
+
+if TYPE_CHECKING:
+    import torch
+
+
+class AttentionTraining(AttentionBackward):
+    """Forward and backward pass, by autograd. Outputs: `out`, `[batch, seq_len_q, heads, head_dim_v]`, dq, dk and dv.
+
+    All are contiguous; dq, dk and dv have the shapes of q, k and v.
+    """
+
+    name = "attention_training"
+
+    def cost(self, shape: Shape) -> Cost:
+        """Return the cost of both passes.
+
+        `flops` are 3.5 times those of the forward pass, `min_flops` three times (`AttentionBackward.cost`). Read are q,
+        k, v and the output's gradient, written are the output, dq, dk and dv: as many bytes as in the backward pass.
+        """
+        one, other = self.attention(shape).forward_cost, super().cost(shape)
+        return Cost(flops=one.flops + other.flops, min_flops=one.min_flops + other.min_flops, min_bytes=other.min_bytes)
+
+    def attention(self, shape: Shape) -> AttentionCall:
+        """Return the attention that a kernel is asked for."""
+        return AttentionCall.of(shape, backward=True)
+
+    def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
+        """Return unfused attention and its gradients in a dtype."""
+        out = math_attention.forward(self.attention(shape), inputs, dtype, precision)
+        return {"out": out, **super().reference(shape, inputs, dtype, precision)}
+
+    def bind(self, kernel: Kernel, shape: Shape) -> Bound:
+        """Return both passes; nothing but leaves is prepared, and each call has a graph of its own."""
+        attend = kernel.attention(self.attention(shape))
+
+        def prepare(tensors: Tensors) -> tuple[Any, ...]:
+            return leaves_of(tensors), tensors["dout"]
+
+        def call(prepared: tuple[Any, ...]) -> Tensors:
+            leaves, dout = prepared
+            out = forward(attend, leaves)
+            return {"out": out.detach(), **gradients(out, leaves, dout, retain_graph=False)}
+
+        return Bound(call, prepare)

@@ -1,0 +1,83 @@
+"""What a deterministic backward pass costs: its time over that of the library's default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fluxbench import variants
+from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.ranking import order
+from fluxbench.core.formatting import interval, plus_minus
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, shape
+from fluxbench.report.tables import Rows
+from fluxbench.stats.intervals import Estimate
+
+_LINE = f"Cost: the time of the deterministic form over that of the default; 1 is free. {INTERVALS}."
+_WORDS = (
+    "A deterministic backward pass adds up gradients in a fixed order, so that equal inputs give equal bits. What is "
+    "not listed here has no such choice, or one of the two forms did not pass; the table of what did not pass says "
+    "which."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return a table for each group in which both forms of a library passed, at its longest workload."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
+    tables = (_table(group) for group in groups(results.records))
+    return [table for table in tables if table] or [Paragraph("No deterministic form of a library passed here.")]
+
+
+def rows(results: Results) -> Rows:
+    """Return every workload: times in ms, the cost with its 95% interval."""
+    found: Rows = [("variant", "default", "workload", "ms", "default_ms", "cost", "cost_ci95_low", "cost_ci95_high")]
+    for group in groups(results.records):
+        for workload in group.workloads:
+            for record, default, cost in _costs(group, workload):
+                times = timing_of(record).median_ms, timing_of(default).median_ms
+                names = record.variant, default.variant, workload.name
+                found.append((*names, *times, cost.value, cost.low, cost.high))
+    return found
+
+
+def _table(group: Group) -> Table | None:
+    costs = list(_costs(group, group.longest))
+    if not costs:
+        return None
+    return Table(
+        columns=[Column("kernel", left=True), Column("default\nms"), Column("deterministic\nms"), Column("cost")],
+        rows=[
+            Row((
+                legend.name(default.variant),
+                plus_minus(timing_of(default).median_ms, timing_of(default).ci95_ms),
+                plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms),
+                interval(cost.value, (cost.low, cost.high), unit="×"),
+            ))
+            for record, default, cost in costs
+        ],
+        caption=f"What determinism costs at {shape(group)}",
+        notes=[_LINE, _WORDS],
+    )  # fmt: skip
+
+
+def _costs(group: Group, workload: Workload) -> Iterator[tuple[Record, Record, Estimate]]:
+    """Yield the deterministic form, the default, and the cost of each library whose two forms passed, least first."""
+    ordering = order(group, workload)
+    costs = []
+    for variant in variants.REGISTRY:
+        pair = [group.find(name, workload) for name in (variant.name, variant.deterministic_of or "")]
+        trusted = [
+            record
+            for record in pair
+            if record and record.status is Status.PASSED and record.variant not in group.distrusted
+        ]
+        if len(trusted) == 2:
+            record, default = trusted
+            costs.append((record, default, ordering.speedup(default, record)))
+    yield from sorted(costs, key=lambda each: each[2].value)

@@ -1,0 +1,19 @@
+"""The gradient of attention: forward and backward pass together, and the backward pass alone."""
+
+from fluxbench.studies.study import Study
+
+STUDY = Study(
+    name="backward",
+    sets={
+        # On a CPU torch's flash backend takes 1.1 s of a core for the gradient at 384 tokens, the math one an eighth.
+        "cpu": (
+            *("flux1-128px-t128-training", "llama3.2-1b-256-training"),
+            *("flux1-128px-t128-backward", "llama3.2-1b-256-backward"),
+        ),
+        "any": (
+            *("flux1-1024px-training", "llama3-8b-training", "llama3.2-1b-training"),
+            *("flux1-1024px-backward", "llama3-8b-backward", "llama3.2-1b-backward"),
+        ),
+    },
+    references=("torch_flash", "torch_efficient", "torch_math"),
+)

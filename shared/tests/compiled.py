@@ -1,0 +1,38 @@
+"""A Triton kernel compiled for a GPU that need not be here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+
+# Shared memory of one block, CUDA C++ Programming Guide, technical specifications per compute capability.
+SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0): 99}
+
+
+def compiled(
+    kernel: Any, capability: tuple[int, int], constants: dict[str, Any], rows: dict[str, int], warps: int, stages: int
+) -> Any:
+    """Compile a flash kernel for bfloat16. `rows` are those of a block of each source, whose names end in `_source`."""
+    names = kernel.arg_names
+
+    def type_of(name: str) -> str:
+        if name in constants:
+            return "constexpr"
+        if name.endswith("_source"):
+            block = f"tensordesc<bf16[1, 1, {rows[name.removesuffix('_source')]}, {constants['HEAD_DIM']}]>"
+            return block if constants["DESCRIPTORS"] else "*bf16"
+        if name.endswith("_pointer"):
+            return "*fp32"
+        return "fp32" if name.startswith("scale") else "i32"
+
+    types = {name: type_of(name) for name in names}
+    aligned = [name for name in names if types[name].startswith("*") or name.startswith("stride_")]
+    source = triton.compiler.ASTSource(
+        fn=kernel,
+        signature=types,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
+    )
+    target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
+    return triton.compile(source, target=target, options={"num_warps": warps, "num_stages": stages})
