@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "fluxbench"
 # A room imports only from rooms before it.
 ROOMS = (
     *("core", "device", "operations", "kernels", "variants", "records", "stats", "correctness", "timing", "worker"),
-    *("environments", "studies", "bench", "analysis", "report", "notebook", "site"),
+    *("environments", "studies", "bench", "analysis", "report", "notebook", "site", "fleet"),
 )
 BESIDE = 5  # modules beside the rooms, at most
 TORCH = {"operations", "kernels", "variants", "correctness", "timing", "worker"}  # rooms that may import it

@@ -1,7 +1,8 @@
 """The command line: arguments to calls, problems to one sentence and an exit code.
 
 Exit code 0: everything requested was done. 1: not everything, and each problem is printed (`status`: something
-is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records).
+is not fresh; `audit`: a figure cannot be right; `doctor`: something is lacking; `site`: drawn, without some records;
+`fleet`: a page is not published).
 2: it could not begin, or records were refused (`add`, `diff`), and nothing was changed; or the system refused
 something, such as space on a disk, and finished cells and all earlier results are kept. 70: an unexpected exception;
 the message names the file with its traceback. 130 or 143: interrupted; finished cells and all earlier results are kept.
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 from fluxbench.core import output
 from fluxbench.core.errors import SetupError, keep_traceback, refusal
 from fluxbench.core.settings import Settings
+from fluxbench.fleet import command as fleet_command
 
 if TYPE_CHECKING:
     from fluxbench.notebook.build import Built
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     site = command("site", "draw the index and the comparison of all targets from their records; no device is touched")
     serve = command("serve", "show the drawn site to browsers of this machine until interrupted")
+    fleet_command.add_arguments(command("fleet", fleet_command.DOES))
     add = command("add", "add a folder of records as a new target, or print why not")
     for notebook in (build, publish, status, rerun):
         notebook.add_argument("notebook", type=Path)
@@ -289,6 +292,7 @@ _COMMANDS = {
     "audit": _audit,
     "site": _site,
     "serve": _serve,
+    "fleet": fleet_command.run,
     "add": _add,
 }
 

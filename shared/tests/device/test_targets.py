@@ -75,6 +75,7 @@ def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
 def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
     with pytest.raises(
-        SetupError, match=r"must have only locks, exclude, required, required_in, runs, cards, got expects; remove"
+        SetupError,
+        match=r"must have only locks, exclude, required, required_in, runs, cards, slurm, got expects; remove",
     ):
         targets.of(GPU, tmp_path)

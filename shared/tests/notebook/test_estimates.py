@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
-from fluxbench.notebook.estimates import Times
+import msgspec
+import pytest
+from notebooks import Machine
+
+from fluxbench.notebook.document import load
+from fluxbench.notebook.estimates import Times, limit_s
+from fluxbench.notebook.store import Store
 
 
 @pytest.mark.parametrize(
@@ -37,3 +43,17 @@ def test_the_time_left_follows(
 )
 def test_cells_that_run_at_once_share_the_time(usual_s: dict[str, float | None], left_s: float) -> None:
     assert Times(usual_s, {}, at_once=3).left_s() == left_s
+
+
+def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) -> None:
+    document = load(machine.notebook)
+    settings = dataclasses.replace(machine.settings, cell_limit_s=500.0)
+    never_run = limit_s(document, Store(document), settings)
+    assert never_run == 900 + 2 * 500 + 2 * 60
+    machine.build()
+    assert limit_s(document, Store(document), settings) == 900 + 4 * 60  # cells take less than a second here
+    run = Store(document).last_good("first")
+    assert run is not None
+    changed = msgspec.structs.replace(run.run, duration=400.0)
+    Store(document).add("first", changed, run.folder, run.run.artifacts)
+    assert limit_s(document, Store(document), settings) == 900 + 3 * 400 + 3 * 60

@@ -14,7 +14,7 @@ from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
-_FIELDS = ("locks", "exclude", "required", "required_in", "runs", "cards")
+_FIELDS = ("locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +28,15 @@ class BetweenRuns:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Request:
+    """Which node of a Slurm cluster has a target's device."""
+
+    partition: str | None = None
+    constraint: str | None = None
+    gpus: int = 0  # whole ones, of one node
+
+
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """One folder of `reports/`."""
 
@@ -37,6 +46,7 @@ class Target:
     required: tuple[str, ...]  # variants that must be PASSED at every workload, else a report has a problem
     runs: BetweenRuns  # of one card
     cards: BetweenRuns  # of two cards of the model
+    slurm: Request | None = None  # None where nobody said which node has the device
     required_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in place of `required`, by notebook
 
     def requires(self, variant: str, notebook: str) -> bool:
@@ -78,7 +88,25 @@ def named(name: str, root: Path) -> Target:
         required_in={notebook: tuple(names) for notebook, names in table.get("required_in", {}).items()},
         runs=BetweenRuns(**table["runs"]),
         cards=BetweenRuns(**table["cards"]),
+        slurm=_request(name, table["slurm"]) if "slurm" in table else None,
     )
+
+
+def _request(name: str, table: object) -> Request:
+    """Return what a target's jobs request. Raises `SetupError` for another field or type."""
+    types = {"partition": str, "constraint": str, "gpus": int}
+    if not isinstance(table, dict) or any(type(value) is not types.get(key) for key, value in table.items()):
+        raise SetupError(
+            f"slurm of target {name!r} in environment/targets.toml must hold a partition and a constraint (texts) and "
+            f"gpus (a whole number), got {table}"
+        )
+    request = Request(**table)
+    if request.gpus < 0 or not (request.partition or request.constraint):
+        raise SetupError(
+            f"slurm of target {name!r} in environment/targets.toml must name a partition or a constraint, and no "
+            f"negative number of GPUs, got {table}"
+        )
+    return request
 
 
 def target_name(device: Device) -> str:

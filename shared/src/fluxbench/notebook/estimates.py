@@ -15,8 +15,13 @@ from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook.doctor.variants import unsupported
 from fluxbench.notebook.document import Document
+from fluxbench.notebook.execution import CELL_LIMIT_S
+from fluxbench.notebook.store import Store
 
 _SEVERAL = 2
+_MARGIN = 3  # a build is given that many times as long as its cells took the last time
+_AT_LEAST_S = 60.0  # for each cell
+_SETUP_S = 900.0  # to install what cells need
 _TELLING = 0.1  # the share of a cell's steps from which on its time tells of others
 
 
@@ -44,6 +49,21 @@ def compiles(code: CodeCell, document: Document) -> bool:
         return sum(variants.find(name).compiles for name in cell.parse(code.code, code.id).variants) >= _SEVERAL
     except (SetupError, ValueError):  # an unknown name, which the cell will refuse
         return False
+
+
+def limit_s(document: Document, store: Store, settings: Settings) -> float:
+    """Return the seconds after which a build may be killed, by how long each cell took the last time.
+
+    A measuring cell that was never run gets the time limit of a cell. A build that is killed keeps its finished cells.
+    """
+    seconds = _SETUP_S
+    for code in document.cells:
+        last = store.last_good(code.id)
+        if last and last.run.duration is not None:
+            seconds += max(_AT_LEAST_S, _MARGIN * last.run.duration)
+        else:
+            seconds += (settings.cell_limit_s or CELL_LIMIT_S) if document.is_measuring(code) else _AT_LEAST_S
+    return seconds
 
 
 class Times:

@@ -28,7 +28,7 @@ from fluxbench.notebook.store import Result, Run, Store
 from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
 
-_CELL_LIMIT_S = 1200.0
+CELL_LIMIT_S = 1200.0  # seconds, where no setting says otherwise
 _DISPLAY_BYTES = 1 << 22  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
 _HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
@@ -46,7 +46,7 @@ def variables(settings: Settings) -> dict[str, str]:
                 f"uv must start, got exit code {done.returncode} from {program}: {done.stderr.strip()[:200]}"
             )
         common["UV_CACHE_DIR"] = done.stdout.strip()
-    limit_s = settings.cell_limit_s or _CELL_LIMIT_S
+    limit_s = settings.cell_limit_s or CELL_LIMIT_S
     common |= {
         "PATH": os.pathsep.join((str(Path(program).parent), common.get("PATH", ""))),
         # Cells run with this interpreter: the packages that they ask for are in environments of their own.

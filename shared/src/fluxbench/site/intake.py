@@ -35,6 +35,14 @@ _MADE_BY = ("driver", "cuda_driver", "power_limit_w")  # and the hashes of the c
 
 
 @dataclass(frozen=True, kw_only=True)
+class Checked:
+    """The cells below a folder, and a sentence for each reason not to take them."""
+
+    cells: tuple[Cell, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Intake:
     """The result for a folder: a new target, or problems and nothing changed."""
 
@@ -58,32 +66,46 @@ def add(path: Path, reports: Path, target: str | None = None) -> Intake:
     files. Without a name the target has the device's. Raises `SetupError` where there is nothing to take in, or where
     a target of that name is there already.
     """
+    checked = check(path, reports)
+    records = [record for one in checked.cells for record in one.records]
+    device = device_of(records[0]) if records else Device(kind="", name="an unnamed device")
+    name = target or target_name(device)
+    check_name(name)
+    home = reports / name
+    if os.path.lexists(home):
+        raise SetupError(f"{home} is there already and is never overwritten; choose another name by --target")
+    if not checked.problems:
+        _take(checked.cells, home)
+    return Intake(
+        target=name,
+        folder=None if checked.problems else home,
+        records=len(records),
+        device=device.name,
+        problems=checked.problems,
+    )
+
+
+def check(path: Path, reports: Path, replaced: Path | None = None) -> Checked:
+    """Return the cells below a folder, and what is wrong with them, also beside those of `reports`.
+
+    `replaced` is a published notebook's folder whose place they are to take. Raises `SetupError` where there are none.
+    """
     paths = _files(path)
     if not paths:
         raise SetupError(f"{path} must hold records (*.jsonl), directly or in artifacts/ or records/, got none")
     cells, problems = _read(path, paths)
-    records = [record for of_file in cells for record in of_file.records]
-    found = verify(cells, _published(reports))
+    found = verify(cells, _published(reports, replaced))
     problems += [*dict.fromkeys(f"{whose(one)}: {sentence(one)}" for one in found), *_lost(path, cells), *_stale(cells)]
-    device = device_of(records[0]) if records else Device(kind="", name="an unnamed device")
-    name = target or target_name(device)
-    if not _SAFE.fullmatch(name):
+    return Checked(cells=tuple(cells), problems=tuple(problems))
+
+
+def check_name(target: str) -> None:
+    """Raise `SetupError` where a target's name is not safe as a folder's."""
+    if not _SAFE.fullmatch(target):
         raise SetupError(
             f"a target's name must be at most 64 letters, digits, '.', '_' and '-', and not end in .html, got "
-            f"{name[:80]!r}; use --target"
+            f"{target[:80]!r}; use another"
         )
-    home = reports / name
-    if os.path.lexists(home):
-        raise SetupError(f"{home} is there already and is never overwritten; choose another name by --target")
-    if not problems:
-        _take(cells, home)
-    return Intake(
-        target=name,
-        folder=None if problems else home,
-        records=len(records),
-        device=device.name,
-        problems=tuple(problems),
-    )
 
 
 def _files(path: Path) -> list[Path]:
@@ -123,10 +145,11 @@ def _read(path: Path, paths: Sequence[Path]) -> tuple[list[Cell], list[str]]:
     return cells, problems
 
 
-def _published(reports: Path) -> list[Cell]:
-    """Return the cells of all targets, as far as they can be read."""
+def _published(reports: Path, replaced: Path | None) -> list[Cell]:
+    """Return the cells of all targets but those below one folder, as far as they can be read."""
     found = []
-    for file in (file for home in sorted(reports.glob("[!.]*/*/records")) for file in files.paths(home)):
+    homes = [home for home in sorted(reports.glob("[!.]*/*/records")) if home.parent != replaced]
+    for file in (file for home in homes for file in files.paths(home)):
         with contextlib.suppress(RecordError, OSError):
             found.append(cell.read(file))
     return found

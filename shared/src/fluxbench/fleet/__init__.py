@@ -1,0 +1,1 @@
+"""Many targets at once: a job for each notebook on each target, through submitit on Slurm or on this machine."""
