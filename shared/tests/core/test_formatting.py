@@ -53,3 +53,7 @@ def test_times_and_reasons_fit_on_a_line() -> None:
     assert formatting.reason("out\n  of memory") == "out of memory"
     assert formatting.reason("RuntimeError: ") == "RuntimeError (no message)"
     assert formatting.reason(None) == ""
+
+
+def test_an_interval_without_an_end_is_shown_as_such() -> None:
+    assert formatting.interval(2.0, (0.5, float("inf")), unit="×") == "2.00× [0.50, inf]"

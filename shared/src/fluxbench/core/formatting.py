@@ -45,7 +45,8 @@ def _places(value: float, ends: tuple[float, float], digits: int) -> int:
     """Return the decimals of so many digits, or up to two more where a narrow interval would not show without them."""
     places = decimals(value, digits)
     half = (ends[1] - ends[0]) / 2
-    return max(places, min(decimals(half, 1), places + 2)) if half else places
+    is_narrow = half and math.isfinite(half)  # of one process an interval may have no end
+    return max(places, min(decimals(half, 1), places + 2)) if is_narrow else places
 
 
 def utc(time: str) -> str:
