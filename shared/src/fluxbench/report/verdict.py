@@ -28,6 +28,8 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     first, *others = (_of_group(group, device_name) for group in every_group)
     names = [title(group) for group in every_group[1:]]
     folds = [Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True)]
+    if folds:
+        first.insert(0, Paragraph(f"For {title(every_group[0])}:"))
     return (
         [*first, *folds] if len(folds) <= MOST else [*first, Fold(f"The same for {len(folds)} other workloads", folds)]
     )

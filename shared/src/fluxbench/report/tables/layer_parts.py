@@ -79,7 +79,7 @@ def _row(record: Record, which: str) -> Row:
 
 
 def _table(body: list[Heading | Row], notes: list[str]) -> Table:
-    columns = [Column("pass", left=True), Column("implementation", left=True), Column("call\nms")]
+    columns = [Column("pass", left=True), Column("implementation", left=True), Column("profiled call\nms")]
     return Table(
         columns=[*columns, *(Column(f"{part}\nms") for part in PARTS)],
         rows=body,
