@@ -21,6 +21,7 @@ from fluxbench.bench.pool import run_worker
 from fluxbench.bench.recording import Context
 from fluxbench.environments.cell import Cell
 from fluxbench.environments.prepare import Environment
+from fluxbench.operations import sets
 from fluxbench.records.line import parse
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.records.status import Status
@@ -31,12 +32,18 @@ WORKLOADS = {
     "attention_backward": tokens("backward", 96, "attention_backward", causal=True),
     "attention_training": tokens("training", 96, "attention_training", causal=True, heads=4, kv_heads=2),
     "decode": tokens("decode", 96, "decode", seq_len_q=1, heads=4, kv_heads=2),
+    "layer": sets.by_name()["small-fused-layer"],
+    "layer_backward": sets.by_name()["small-fused-layer-backward"],
+    "layer_training": sets.by_name()["small-fused-layer-training"],
 }
 OUTPUTS = {
     "attention": {"out"},
     "attention_backward": {"dq", "dk", "dv"},
     "attention_training": {"out", "dq", "dk", "dv"},
     "decode": {"out"},
+    "layer": {"y"},
+    "layer_backward": {"dx", "dw_qkv", "dw_o"},
+    "layer_training": {"y", "dx", "dw_qkv", "dw_o"},
 }
 NAMES = ("torch_math", "torch_flash")
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)

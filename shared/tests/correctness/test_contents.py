@@ -149,13 +149,18 @@ LAYER: dict[str, Any] = {
 OF_LAYER = operations.workload("layer_backward", "layer", LAYER, group="layer", x=24, x_unit="tokens")
 
 
-def test_weights_are_held_once_for_all_contents() -> None:
+def test_weights_are_held_once_for_all_contents_and_once_for_calls_which_may_spoil_theirs() -> None:
     contents, case = made(OF_LAYER)
-    everywhere = [case.inputs, contents.inputs, *contents.slots, *(content.inputs for content in contents.pool)]
-    for name, x in case.inputs.items():
-        same = {id(inputs[name]) for inputs in everywhere}
-        assert len(same) == (1 if name.startswith("w_") else len(everywhere)), name
-        assert x.equal(case.inputs[name])
+    originals = [case.inputs, *(content.inputs for content in contents.pool)]
+    given = [contents.inputs, *contents.slots]
+    for name in case.inputs:
+        held = [{id(inputs[name]) for inputs in some} for some in (originals, given)]
+        counts = [1, 1] if name.startswith("w_") else [len(originals), len(given)]
+        assert ([len(ids) for ids in held], held[0] & held[1]) == (counts, set()), name
+    inputs = contents.put(contents.pool[1])
+    assert changed_inputs(inputs, contents.pool[1]) is None
+    inputs["w_o"][0, 0] += 1
+    assert changed_inputs(inputs, contents.pool[1]) == "the kernel changes its inputs: w_o"
 
 
 def test_there_are_slots_for_sustained_calls_alone() -> None:

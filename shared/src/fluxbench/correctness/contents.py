@@ -63,8 +63,10 @@ class Contents:
         self.rotation = rotation
         first = pool[0].inputs
         common = {name for name, x in first.items() if all(content.inputs[name] is x for content in pool[1:])}
+        self._common = {name: first[name].clone() for name in common}
         self.inputs, *self.slots = (
-            {name: x if name in common else x.clone() for name, x in first.items()} for _ in range(1 + slots)
+            {name: self._common[name] if name in common else x.clone() for name, x in first.items()}
+            for _ in range(1 + slots)
         )
         self.present = pool[0]  # in `inputs`
         self._whole = [content for content in pool if content.expected is not None]
@@ -118,7 +120,8 @@ class Contents:
         if into is None:
             into, self.present = self.inputs, content
         for name, x in into.items():
-            x.copy_(content.inputs[name])
+            if name not in self._common:
+                x.copy_(content.inputs[name])
         return into
 
     def draw(self, count: int, rng: random.Random) -> list[Content]:
@@ -177,8 +180,12 @@ def _whole(workload: Workload, number: int, case: Case, device: torch.device, ke
     content = Content(*found) if found else Content.make(workload, case.expected, device, whole=True)
     if kept and not found:
         kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
-    same = {name: x for name, x in case.inputs.items() if x.equal(content.inputs[name])}
+    same = {name: x for name, x in case.inputs.items() if _are_equal(x, content.inputs[name])}
     return replace(content, inputs={**content.inputs, **same})
+
+
+def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and one.equal(other)
 
 
 def _bytes(content: Content, case: Case) -> int:
