@@ -60,8 +60,8 @@ def test_the_fastest_of_each_layer_and_by_how_much_over_the_others() -> None:
     assert (row[:2], row[4:]) == (("llama3-8b", "flash_attn_4"), ("flash_attn_4", "flash_attn_4"))
     assert (row[2][:5], row[3][:5]) == ("5.000", "2.750")
     assert (
-        "FlashAttention-4 is fastest at 1 of 1 layers, by its median. The fastest of a layer is 5.00 times as fast"
-        in words(shown)
+        "FlashAttention-4 comes first at 1 of 1 layers; the intervals say where others tie. "
+        "The fastest of a layer is 5.00 times as fast" in words(shown)
     )
 
 

@@ -185,7 +185,7 @@ def _whole(workload: Workload, number: int, case: Case, device: torch.device, ke
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and one.equal(other)
+    return one.shape == other.shape and bool(one.equal(other))
 
 
 def _bytes(content: Content, case: Case) -> int:

@@ -12,6 +12,7 @@ from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import baseline_name, chart, share, speed
+from fluxbench.report.layer_words import sizes
 from fluxbench.report.sentences import title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -78,7 +79,9 @@ def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
     regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
-    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.group.longest, parts=False)}."
+    longest = verdict.group.longest
+    shape = sizes(longest) if longest.operation.startswith("layer") else describe(longest, parts=False)
+    return f"{what} {regime}, 95% intervals: {device_name}, {shape}."
 
 
 def _exact(verdict: Verdict) -> str:

@@ -71,8 +71,8 @@ def _lead(found: Sequence[Layer]) -> str:
     ]
     gain = f" The fastest of a layer is {_span(estimates)} as fast as unfused attention." if estimates else ""
     return (
-        f"Forward and backward in one call: {label(variant)} is fastest at {count} of {len(first)} layers, by its "
-        f"median.{gain}"
+        f"Forward and backward in one call: {label(variant)} comes first at {count} of {len(first)} layers; "
+        f"the intervals say where others tie.{gain}"
     )
 
 
