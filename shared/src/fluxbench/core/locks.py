@@ -4,10 +4,34 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from fluxbench.core.errors import SetupError
+
+_POLL_S = 0.1
+
+
+@contextmanager
+def only_one(path: Path, refusal: str, *, patience_s: float = 0.0) -> Iterator[None]:
+    """Hold a lock file, for which `patience_s` seconds are waited.
+
+    Raises `SetupError` with the refusal where another process holds it then; `OSError`.
+    """
+    deadline = time.monotonic() + patience_s
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() >= deadline:
+                    raise SetupError(refusal) from error
+                time.sleep(_POLL_S)
+        yield
 
 
 @contextmanager

@@ -7,15 +7,12 @@ import os
 import platform
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fluxbench.core.errors import SetupError
 from fluxbench.core.files import remove
+from fluxbench.core.locks import only_one
 from fluxbench.device import detect, targets
 from fluxbench.fleet.pair import Pair, Result, write_json
 
@@ -39,8 +36,10 @@ class Call:
         A job that Slurm starts again builds what is left. Raises `SetupError` where another job of the pair runs;
         `OSError`.
         """
-        with _only_job(self.pair.home):
-            remove(self.pair.home / "result.json")  # of a start that was preempted
+        home = self.pair.home
+        refusal = f"only one job may build in {home}, got another that runs"
+        with only_one(home / _RUNNING, refusal, patience_s=_PATIENCE_S):
+            remove(home / "result.json")  # of a start that was preempted
             began_at = _now()
             exit_code, problems = self._build()
             result = Result(
@@ -51,7 +50,7 @@ class Call:
                 ended_at=_now(),
                 problems=tuple(problems[:_MOST_PROBLEMS]),
             )
-            write_json(self.pair.home / "result.json", result)
+            write_json(home / "result.json", result)
         return exit_code
 
     def _build(self) -> tuple[int, list[str]]:
@@ -93,22 +92,6 @@ def is_running(home: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-@contextmanager
-def _only_job(home: Path) -> Iterator[None]:
-    """Hold the pair's folder. Raises `SetupError` where another job holds it, `OSError`."""
-    deadline = time.monotonic() + _PATIENCE_S
-    with (home / _RUNNING).open("a") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise SetupError(f"only one job may build in {home}, got another that runs") from error
-                time.sleep(0.1)
-        yield
 
 
 def _now() -> str:

@@ -6,10 +6,8 @@ goes on from there.
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from fluxbench.core.errors import SetupError
+from fluxbench.core.locks import only_one
 from fluxbench.core.settings import Settings
 from fluxbench.device import targets as targets_
 from fluxbench.device.targets import Target
@@ -87,7 +86,9 @@ class Fleet:
         """
         fleet = self._settings.root / FOLDER
         fleet.mkdir(exist_ok=True)
-        with _only_fleet(fleet):
+        with only_one(
+            fleet / "fleet.lock", f"only one fleet may use {fleet}, got another that runs; wait until it ends"
+        ):
             self._cluster.check(self._asked.pairs, self._asked.targets)
             code = copies.snapshot(self._settings.root, fleet)
             standings = self._look()
@@ -179,14 +180,3 @@ class Fleet:
             self._noted[one.pair] = one.text()
             self._note(one.text())
         return one
-
-
-@contextlib.contextmanager
-def _only_fleet(fleet: Path) -> Iterator[None]:
-    """Hold the folder of all pairs. Raises `SetupError` where another front end holds it, `OSError`."""
-    with (fleet / "fleet.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SetupError(f"only one fleet may use {fleet}, got another that runs; wait until it ends") from error
-        yield

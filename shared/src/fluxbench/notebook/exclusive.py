@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import tempfile
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import remove
+from fluxbench.core.locks import only_one
 
 _PAGE_FOLDER = {"records", "artifacts", "cells", "summary.json"}  # see `page.folder`
 
@@ -24,11 +24,7 @@ def only_build(work: Path) -> Iterator[None]:
     Raises `SetupError` where another build holds it, `OSError` where it cannot be made.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with (work / "fluxbench.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SetupError(f"another build runs in {work.parent}; wait until it ends") from error
+    with only_one(work / "fluxbench.lock", f"another build runs in {work.parent}; wait until it ends"):
         yield
 
 
