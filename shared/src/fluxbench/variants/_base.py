@@ -107,6 +107,12 @@ class Variant:
         return self.backward_kernel_pattern if call.backward else self.kernel_pattern
 
 
+def deterministic(of: Variant, load: Callable[[AttentionCall], Attention], label: str, **changes: Any) -> Variant:
+    """Return the form of a variant whose backward pass is deterministic; `changes` are further fields that differ."""
+    name = f"{of.name}_det"
+    return replace(of, name=name, label=label, load=load, forms=(EAGER,), deterministic_of=of.name, **changes)
+
+
 def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> str | None:
     minimum = (8, 0) if call.dtype == "bfloat16" else (5, 0)
     minimum = max(minimum, declared.minimum)

@@ -217,19 +217,7 @@ VARIANT = _base.Variant(
     detail=version,
     packages=("torch", "nvidia-cudnn-frontend"),
 )
-DETERMINISTIC = _base.Variant(
-    name="cudnn_frontend_det",
-    label="cuDNN Frontend det.",
-    load=lambda call: load(call, deterministic=True),
-    capabilities=VARIANT.capabilities,
-    refuses=refuses,
-    kernel_pattern=VARIANT.kernel_pattern,
-    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
-    jit=True,
-    detail=version,
-    packages=VARIANT.packages,
-    deterministic_of="cudnn_frontend",
-)
+DETERMINISTIC = _base.deterministic(VARIANT, lambda call: load(call, deterministic=True), "cuDNN Frontend det.")
 FLOAT8 = _base.Variant(
     name="cudnn_frontend_fp8",
     label="cuDNN Frontend float8",

@@ -46,13 +46,9 @@ VARIANT = _base.Variant(
     backward_kernel_pattern=r"(?<!pytorch_)flash::flash_bwd",
     packages=("torch", "flash-attn"),
 )
-DETERMINISTIC = _base.Variant(
-    name="flash_attn_2_det",
-    label="FlashAttention-2 det.",
-    load=lambda call: load(call, deterministic=True),
+DETERMINISTIC = _base.deterministic(
+    VARIANT,
+    lambda call: load(call, deterministic=True),
+    "FlashAttention-2 det.",
     capabilities=dataclasses.replace(VARIANT.capabilities, varlen=_base.DOCUMENTED),
-    kernel_pattern=VARIANT.kernel_pattern,
-    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
-    packages=VARIANT.packages,
-    deterministic_of="flash_attn_2",
 )

@@ -48,14 +48,9 @@ VARIANT = _base.Variant(
     backward_kernel_pattern=r"FlashAttentionBackward",
     packages=("torch", "flash-attn-4", "nvidia-cutlass-dsl", "quack-kernels"),
 )
-DETERMINISTIC = _base.Variant(
-    name="flash_attn_4_det",
-    label="FlashAttention-4 det.",
-    load=lambda call: load(call, deterministic=True),
+DETERMINISTIC = _base.deterministic(
+    VARIANT,
+    lambda call: load(call, deterministic=True),
+    "FlashAttention-4 det.",
     capabilities=dataclasses.replace(VARIANT.capabilities, majors=(9, 10), varlen=_base.DOCUMENTED),
-    jit=True,
-    kernel_pattern=VARIANT.kernel_pattern,
-    backward_kernel_pattern=VARIANT.backward_kernel_pattern,
-    packages=VARIANT.packages,
-    deterministic_of="flash_attn_4",
 )

@@ -23,12 +23,8 @@ VARIANT = _base.Variant(
     kernel_pattern=r"fmha_cutlassF",
     backward_kernel_pattern=r"fmha_cutlassB",
 )
-DETERMINISTIC = _base.Variant(
-    name="torch_efficient_det",
-    label="Memory-efficient det. (SDPA)",
-    load=lambda call: _determinism.deterministic_backward(_base.sdpa("EFFICIENT_ATTENTION", call)),
-    capabilities=VARIANT.capabilities,
-    backward_kernel_pattern=r"fmha_cutlassB",
-    kernel_pattern=VARIANT.kernel_pattern,
-    deterministic_of="torch_efficient",
+DETERMINISTIC = _base.deterministic(
+    VARIANT,
+    lambda call: _determinism.deterministic_backward(_base.sdpa("EFFICIENT_ATTENTION", call)),
+    "Memory-efficient det. (SDPA)",
 )

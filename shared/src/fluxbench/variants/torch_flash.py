@@ -6,6 +6,8 @@ to the inputs' dtype before the second product, sums are float32. Runs on a CPU,
 `torch_flash_det`: its backward pass adds up dq in a fixed order, as torch's switch for deterministic algorithms asks.
 """
 
+import dataclasses
+
 from fluxbench.variants import _base, _determinism, forms
 
 VARIANT = _base.Variant(
@@ -24,18 +26,9 @@ VARIANT = _base.Variant(
     kernel_pattern=r"pytorch_flash::flash_fwd",
     backward_kernel_pattern=r"pytorch_flash::flash_bwd",
 )
-DETERMINISTIC = _base.Variant(
-    name="torch_flash_det",
-    label="FlashAttention-2 det. (SDPA)",
-    load=lambda call: _determinism.deterministic_backward(_base.sdpa("FLASH_ATTENTION", call)),
-    capabilities=_base.Capabilities(
-        dtypes=("bfloat16", "float16"),
-        minimum=(8, 0),
-        causal=_base.YES,
-        gqa=_base.YES,
-        backward=_base.YES,
-    ),
-    backward_kernel_pattern=r"pytorch_flash::flash_bwd",
-    kernel_pattern=VARIANT.kernel_pattern,
-    deterministic_of="torch_flash",
+DETERMINISTIC = _base.deterministic(
+    VARIANT,
+    lambda call: _determinism.deterministic_backward(_base.sdpa("FLASH_ATTENTION", call)),
+    "FlashAttention-2 det. (SDPA)",
+    capabilities=dataclasses.replace(VARIANT.capabilities, cpu=False),
 )

@@ -183,17 +183,12 @@ FUSED = _base.Variant(
     detail=chosen,
     packages=("torch", "transformer-engine"),
 )
-FUSED_DETERMINISTIC = _base.Variant(
-    name="te_fused_det",
-    label="Transformer Engine det.",
-    load=lambda call: load(call, "FUSED"),
+FUSED_DETERMINISTIC = _base.deterministic(
+    FUSED,
+    FUSED.load,
+    "Transformer Engine det.",
     capabilities=dataclasses.replace(_CAPABILITIES, minimum=(9, 0), varlen=_base.DOCUMENTED),
-    kernel_pattern=FUSED.kernel_pattern,
-    backward_kernel_pattern=FUSED.backward_kernel_pattern,
     variables={**FUSED.variables, "NVTE_ALLOW_NONDETERMINISTIC_ALGO": "0"},
-    detail=chosen,
-    packages=FUSED.packages,
-    deterministic_of="te_fused",
 )
 FLASH = _base.Variant(
     name="te_flash",
