@@ -59,6 +59,12 @@ class Group:
         """Return the record of one variant at one workload, if there is one."""
         return self.records_at.get(workload.name, {}).get(variant)
 
+    def trusted(self, variant: str, workload: Workload) -> Record | None:
+        """Return the record of one variant at one workload if it is PASSED and the variant is not distrusted."""
+        found = self.find(variant, workload)
+        is_trusted = found and found.status is Status.PASSED and variant not in self.distrusted
+        return found if is_trusted else None
+
     def curve(self, variant: str) -> list[Record]:
         """Return a variant's PASSED records, smallest x first."""
         records = (self.find(variant, workload) for workload in self.workloads)

@@ -12,11 +12,10 @@ from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
-from fluxbench.records.status import Status
 from fluxbench.stats.intervals import Estimate
 
 PASSES = {"layer": "forward", "layer_backward": "backward", "layer_training": "total"}  # words by operation
-EAGER, DEFAULT = "torch_math", "torch_native"  # unfused attention; scaled_dot_product_attention by its own choice
+EAGER = "torch_math"  # unfused attention
 FORWARD, BACKWARD, TOTAL = PASSES.values()
 
 
@@ -44,9 +43,7 @@ class Layer:
     def record(self, variant: str, which: str) -> Record | None:
         """Return a variant's record of a pass that has a time and a rank, if there is one."""
         group = self.passes.get(which)
-        found = group.find(variant, group.longest) if group else None
-        trusted = group is not None and found is not None and found.variant not in group.distrusted
-        return found if trusted and found and found.status is Status.PASSED else None
+        return group.trusted(variant, group.longest) if group else None
 
     def ranked(self, which: str) -> list[Record]:
         """Return the exact records of a pass that have a rank, fastest first."""

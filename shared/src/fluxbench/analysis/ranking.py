@@ -18,7 +18,6 @@ from fluxbench.analysis.groups import Group, timing_of
 from fluxbench.operations import precision
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
-from fluxbench.records.status import Status
 from fluxbench.stats import ordering, paired
 from fluxbench.stats.intervals import Estimate, Samples
 from fluxbench.stats.ordering import Level
@@ -79,13 +78,8 @@ def order(group: Group, workload: Workload) -> Ordering:
 
 
 def _passed(group: Group, workload: Workload, precision_class: str) -> list[Record]:
-    return [
-        record
-        for record in group.records_at.get(workload.name, {}).values()
-        if record.status is Status.PASSED
-        and record.variant not in group.distrusted
-        and record.precision_class == precision_class
-    ]
+    found = (group.trusted(variant, workload) for variant in group.records_at.get(workload.name, {}))
+    return [record for record in found if record and record.precision_class == precision_class]
 
 
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:

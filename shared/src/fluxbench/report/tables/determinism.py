@@ -10,7 +10,6 @@ from fluxbench.analysis.ranking import order
 from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
-from fluxbench.records.status import Status
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
@@ -71,13 +70,8 @@ def _costs(group: Group, workload: Workload) -> Iterator[tuple[Record, Record, E
     ordering = order(group, workload)
     costs = []
     for variant in variants.REGISTRY:
-        pair = [group.find(name, workload) for name in (variant.name, variant.deterministic_of or "")]
-        trusted = [
-            record
-            for record in pair
-            if record and record.status is Status.PASSED and record.variant not in group.distrusted
-        ]
-        if len(trusted) == 2:
-            record, default = trusted
+        names = variant.name, variant.deterministic_of or ""
+        record, default = (group.trusted(name, workload) for name in names)
+        if record and default:
             costs.append((record, default, ordering.speedup(default, record)))
     yield from sorted(costs, key=lambda each: each[2].value)
