@@ -9,7 +9,8 @@ from calls import shape
 
 from fluxbench import operations
 from fluxbench.operations import sets
-from fluxbench.operations.workload import Cost, Workload, describe
+from fluxbench.operations.words import describe
+from fluxbench.operations.workload import Cost, Workload
 
 PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 TEXT = (128, 256, 320, 384, 448, 512)

@@ -55,28 +55,3 @@ class Workload:
     def dtype(self) -> str:
         """The dtype of its inputs."""
         return str(self.shape.get("dtype", "unknown"))
-
-
-def describe(workload: Workload, *, parts: bool = True) -> str:
-    """Return a workload's shape in words: "4,608 tokens (512 of them text), 24 heads of 128, bfloat16".
-
-    Without `parts`, all tokens are one number.
-    """
-    shape = dict(workload.shape)
-    if not {"seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v", "batch"} <= shape.keys():
-        return ", ".join(
-            f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in shape.items()
-        )
-    text = f" ({workload.x:,} of them text)" if parts and workload.x_unit == "text tokens" else ""
-    queries, keys = shape["seq_len_q"], shape["seq_len_k"]
-    many = "one query" if queries == 1 else f"{queries:,} queries"
-    tokens = f"{keys:,} tokens{text}" if queries == keys else f"{many} on {keys:,} keys"
-    grouped = "" if shape["heads"] == shape["kv_heads"] else f" on {shape['kv_heads']} of keys and values"
-    dims = (
-        f"{shape['head_dim_qk']}"
-        if shape["head_dim_qk"] == shape["head_dim_v"]
-        else (f"{shape['head_dim_qk']} (values {shape['head_dim_v']})")
-    )
-    words = [f"batch {shape['batch']}"] if shape["batch"] != 1 else []
-    words += [tokens, f"{shape['heads']} heads of {dims}{grouped}", str(shape["dtype"])]
-    return ", ".join(words + ["causal"] * bool(shape.get("causal")))

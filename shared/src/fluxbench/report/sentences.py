@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from fluxbench.analysis.groups import Group, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import plus_minus
-from fluxbench.operations.workload import Workload, describe
+from fluxbench.operations.words import describe
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import (
     BURST,
     CLOSE,

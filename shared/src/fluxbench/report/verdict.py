@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import Group, groups, ranking_regime
 from fluxbench.analysis.verdict import DEFAULT, Verdict
-from fluxbench.operations.workload import describe
+from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import baseline_name, chart, share, speed
-from fluxbench.report.layer_words import sizes
 from fluxbench.report.sentences import title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -79,9 +78,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
     regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
-    longest = verdict.group.longest
-    shape = sizes(longest) if longest.operation.startswith("layer") else describe(longest, parts=False)
-    return f"{what} {regime}, 95% intervals: {device_name}, {shape}."
+    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.group.longest, parts=False)}."
 
 
 def _exact(verdict: Verdict) -> str:

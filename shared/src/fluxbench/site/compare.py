@@ -12,7 +12,8 @@ from typing import Any
 from fluxbench.analysis.groups import is_launch_bound
 from fluxbench.core.formatting import reason
 from fluxbench.operations.precision import QUANTIZED
-from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload, describe
+from fluxbench.operations.words import describe
+from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload
 from fluxbench.records import method
 from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.report.figures.style import MARKERS, look

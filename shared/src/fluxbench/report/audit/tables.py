@@ -10,7 +10,7 @@ from fluxbench.analysis.audit.judge import Audit, Judged
 from fluxbench.analysis.audit.ours import Measured, Ours
 from fluxbench.analysis.audit.published import Source
 from fluxbench.core.formatting import number, percent
-from fluxbench.operations.workload import describe
+from fluxbench.operations.words import describe
 from fluxbench.report.audit.text import why
 from fluxbench.report.audit.words import sentence
 from fluxbench.report.blocks import Block, Bullets, Column, Facts, Heading, Paragraph, Row, Table

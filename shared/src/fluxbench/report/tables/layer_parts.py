@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from fluxbench import operations
-from fluxbench.analysis.layers import DEFAULT, EAGER, PASSES, Layer, layers
+from fluxbench.analysis.layers import EAGER, PASSES, Layer, layers
+from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.core.formatting import number, percent
 from fluxbench.records.schema import Record
 from fluxbench.report import legend

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.layers import DEFAULT, EAGER, PASSES, TOTAL, Layer, layers
+from fluxbench.analysis.layers import EAGER, PASSES, TOTAL, Layer, layers
+from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
-from fluxbench.report.layer_words import sizes
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
 from fluxbench.report.tables import Rows
@@ -106,7 +107,7 @@ def _of_layer(layer: Layer) -> Table:
         speed = f"Speed: how many times as fast as {label(EAGER)}"
         notes = [f"{capitalized(measured)}. {speed}. {capitalized(INTERVALS)}.", _OF_SUM]
     body = [_row(layer, variant) for variant in _by_total(layer)]
-    return Table(columns, body, f"{layer.name}: {sizes(layer.workload)}", notes)
+    return Table(columns, body, f"{layer.name}: {describe(layer.workload)}", notes)
 
 
 def _row(layer: Layer, variant: str) -> Row:

@@ -12,10 +12,10 @@ from fluxbench.analysis.audit.judge import Judged, audit
 from fluxbench.analysis.layers import BACKWARD, EAGER, FORWARD, TOTAL, Layer, layers
 from fluxbench.core.formatting import interval, number
 from fluxbench.operations import layer_sets, layer_shape
+from fluxbench.operations.words import KIND
 from fluxbench.operations.workload import Workload
 from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
-from fluxbench.report.layer_words import KIND
 from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
 from fluxbench.stats.intervals import Estimate

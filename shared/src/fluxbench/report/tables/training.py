@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.core.formatting import plus_minus
-from fluxbench.operations.workload import Workload, describe
+from fluxbench.operations.words import describe
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table

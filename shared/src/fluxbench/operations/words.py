@@ -1,0 +1,54 @@
+"""Workloads in words."""
+
+from __future__ import annotations
+
+from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
+from fluxbench.operations.workload import Shape, Workload
+
+KIND = {
+    FUSED: "multi-head, fused QKV",
+    SEPARATE: "multi-head, separate Q/K/V",
+    GROUPED: "grouped-query",
+    MULTI_QUERY: "multi-query",
+    LATENT: "multi-head latent, plain",
+    LATENT_ROTARY: "multi-head latent, rotary",
+}
+
+
+def describe(workload: Workload, *, parts: bool = True) -> str:
+    """Return a workload's shape in words: "4,608 tokens (512 of them text), 24 heads of 128, bfloat16".
+
+    Without `parts`, all tokens are one number. Of a layer: "grouped-query, 32/8 heads of 128, width 4,096, 1 x 4,096
+    tokens, causal, bfloat16".
+    """
+    shape = dict(workload.shape)
+    if {"kind", "width"} <= shape.keys():
+        return _of_layer(shape)
+    if not {"seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v", "batch"} <= shape.keys():
+        return ", ".join(
+            f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in shape.items()
+        )
+    text = f" ({workload.x:,} of them text)" if parts and workload.x_unit == "text tokens" else ""
+    queries, keys = shape["seq_len_q"], shape["seq_len_k"]
+    many = "one query" if queries == 1 else f"{queries:,} queries"
+    tokens = f"{keys:,} tokens{text}" if queries == keys else f"{many} on {keys:,} keys"
+    grouped = "" if shape["heads"] == shape["kv_heads"] else f" on {shape['kv_heads']} of keys and values"
+    dims = (
+        f"{shape['head_dim_qk']}"
+        if shape["head_dim_qk"] == shape["head_dim_v"]
+        else (f"{shape['head_dim_qk']} (values {shape['head_dim_v']})")
+    )
+    words = [f"batch {shape['batch']}"] if shape["batch"] != 1 else []
+    words += [tokens, f"{shape['heads']} heads of {dims}{grouped}", str(shape["dtype"])]
+    return ", ".join(words + ["causal"] * bool(shape.get("causal")))
+
+
+def _of_layer(shape: Shape) -> str:
+    layer = LayerShape.of(shape)
+    heads = f"{layer.heads}" if layer.kv_heads == layer.heads else f"{layer.heads}/{layer.kv_heads}"
+    dims = f"{layer.head_dim}" + (f" + {layer.rotary_dim} rotated" if layer.rotary_dim else "")
+    words = [KIND[layer.kind], f"{heads} heads of {dims}", f"width {layer.width:,}"]
+    words += [f"latent {layer.latent_dim:,}"] if layer.latent_dim else []
+    words += [f"{layer.batch} x {layer.seq_len:,} tokens"]
+    words += ["rotary"] * layer.rotary + ["norm of q and k"] * layer.qk_norm + ["causal"] * layer.causal
+    return ", ".join([*words, layer.dtype])
