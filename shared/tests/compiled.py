@@ -20,8 +20,9 @@ def compiled(
         if name in constants:
             return "constexpr"
         if name.endswith("_source"):
-            block = f"tensordesc<bf16[1, 1, {rows[name.removesuffix('_source')]}, {constants['HEAD_DIM']}]>"
-            return block if constants["DESCRIPTORS"] else "*bf16"
+            if not constants.get("DESCRIPTORS"):
+                return "*bf16"
+            return f"tensordesc<bf16[1, 1, {rows[name.removesuffix('_source')]}, {constants['HEAD_DIM']}]>"
         if name.endswith("_pointer"):
             return "*fp32"
         return "fp32" if name.startswith("scale") else "i32"

@@ -50,6 +50,7 @@ class DeviceLock:
         self._folder, self._order, self._changed = folder, order, changed
         self._poll_s, self._say_every_s = poll_s, say_every_s
         self._file: TextIO | None = None
+        self._kept = False
         self.waited_s = 0.0  # so far
 
     @property
@@ -98,9 +99,13 @@ class DeviceLock:
         self.waited_s += time.monotonic() - began
         self._changed(True)
 
+    def keep(self) -> None:
+        """Do not let others use the device again, until this process ends: it has filled the device's memory."""
+        self._kept = True
+
     def release(self) -> None:
-        """Let others use the device; it must have finished all work of this worker."""
-        if self._file:
+        """Let others use the device, unless it is kept; it must have finished all work of this worker."""
+        if self._file and not self._kept:
             self._file.close()
             self._file = None
 

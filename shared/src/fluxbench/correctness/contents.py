@@ -2,7 +2,8 @@
 
 Seeds and positions come from the system's own source of randomness. Of each content a few rows of the right outputs are
 known in float64, of at least one all. Contents are copied into tensors whose addresses stay; a kernel never gets the
-originals. Inputs that are the same in every content, such as weights, are there once for all.
+originals. Inputs that are the same in every content, such as weights, are there once for all; of those that exist once
+in a process (`operations.held`) calls get the originals.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.kept import Kept
+from fluxbench.operations import held
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.workload import Workload
 
@@ -27,6 +29,7 @@ _WHOLE_POOL = 4  # contents of an operation that knows no single rows
 _FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long that references would take most of the time
 _CPU_POOL = 6
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
+_REFERENCE_BYTES = 16 << 30  # that the references of a workload's contents read together, of more than two contents
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +66,7 @@ class Contents:
         self.rotation = rotation
         first = pool[0].inputs
         common = {name for name, x in first.items() if all(content.inputs[name] is x for content in pool[1:])}
-        self._common = {name: first[name].clone() for name in common}
+        self._common = {name: first[name] if held.is_held(first[name]) else first[name].clone() for name in common}
         self.inputs, *self.slots = (
             {name: self._common[name] if name in common else x.clone() for name, x in first.items()}
             for _ in range(1 + slots)
@@ -106,7 +109,8 @@ class Contents:
                 content = _whole(workload, index, case, device, kept)
                 others.append(content if count * of_outputs <= memory else replace(content, expected=None))
             return cls([first, *others], rotation, slots)
-        count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots))
+        by_time = _REFERENCE_BYTES // workload.cost.min_bytes
+        count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots, by_time))
         by_row = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
         return cls([first, *by_row], rotation, slots)
 
@@ -185,7 +189,7 @@ def _whole(workload: Workload, number: int, case: Case, device: torch.device, ke
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return one.shape == other.shape and bool(one.equal(other))
+    return one is other or (one.shape == other.shape and bool(one.equal(other)))
 
 
 def _bytes(content: Content, case: Case) -> int:

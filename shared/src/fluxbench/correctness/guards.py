@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import torch
 
+from fluxbench.operations import held
 from fluxbench.operations.protocol import Tensors
 
 
@@ -19,9 +20,19 @@ def poison(like: Iterable[torch.Tensor], dtype: torch.dtype) -> None:
     del blocks
 
 
+def keep(inputs: Tensors) -> Tensors:
+    """Return what `restore` takes: copies, and of inputs that exist once in a process a sum of their bits."""
+    return {name: held.sum_of_bits(x) if held.is_held(x) else x.clone() for name, x in inputs.items()}
+
+
 def restore(inputs: Tensors, kept: Tensors) -> str | None:
     """Put back what a call changed of its inputs, which the next variant gets; return why it is wrong, or None."""
-    changed = [name for name, x in inputs.items() if not x.equal(kept[name])]
+    changed = [
+        name for name, x in inputs.items() if not (held.sum_of_bits(x) if held.is_held(x) else x).equal(kept[name])
+    ]
     for name in changed:
-        inputs[name].copy_(kept[name])
+        if held.is_held(inputs[name]):
+            held.fill_again(inputs[name])
+        else:
+            inputs[name].copy_(kept[name])
     return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None

@@ -38,6 +38,23 @@ def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision:
     return out
 
 
+def one_query(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dtype: torch.dtype, precision: str = EXACT
+) -> torch.Tensor:
+    """Return the attention of one query of each head to all keys, `[heads, head_dim_v]`, in a dtype; all heads at once.
+
+    q: `[heads, head_dim_qk]`, k and v: `[seq_len_k, kv_heads, head_dim]`, of one sequence.
+    """
+    import torch
+
+    wide = torch.promote_types(dtype, torch.float32)
+    rounds = arithmetic.of(dtype, precision)
+    rows, keys, values = q.to(wide).unflatten(0, (k.shape[1], -1)), k.to(wide).transpose(0, 1), v.to(wide)
+    weights = _probabilities(rows, keys, hidden=None, rounds=rounds)  # [kv_heads, heads / kv_heads, seq_len_k]
+    out = rounds.product(rounds.operand(weights), rounds.operand(values.transpose(0, 1)))
+    return out.flatten(0, 1).to(dtype)
+
+
 def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
     """Return dq, dk and dv, of the shapes of q, k and v: the gradients of the output times `dout`.
 
@@ -66,19 +83,19 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
 def _probabilities(
     q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic
 ) -> torch.Tensor:
-    """Return the softmax of the scores, `[queries, keys]`, by powers of two as fused kernels have it.
+    """Return the softmax of the scores, `[..., queries, keys]`, by powers of two as fused kernels have it.
 
     Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
     they scale them.
     """
     if rounds.rounds_nothing:  # in fewer passes over the scores
-        scores = (q * q.shape[-1] ** -0.5) @ k.T
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT
         return (scores if hidden is None else scores.masked_fill_(hidden, float("-inf"))).softmax(dim=-1)
     scale = q.shape[-1] ** -0.5 * math.log2(math.e)
     if rounds.scores_too:
-        scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.T)) * scale)
+        scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.mT)) * scale)
     else:
-        scores = rounds.product(rounds.operand(q * scale), rounds.operand(k).T)
+        scores = rounds.product(rounds.operand(q * scale), rounds.operand(k).mT)
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
     weights = rounds.intermediate(rounds.intermediate(scores - scores.amax(dim=-1, keepdim=True)).exp2())

@@ -24,8 +24,8 @@ Tensors = dict[str, "torch.Tensor"]
 # attention(q, k, v) -> out; q [batch, seq_len_q, heads, head_dim_qk], k [batch, seq_len_k, kv_heads, head_dim_qk],
 # v [batch, seq_len_k, kv_heads, head_dim_v], out [batch, seq_len_q, heads, head_dim_v]; of one dtype. They
 # are contiguous, but for one check in which the strides of k, v and the output's gradient differ from those of q: a
-# kernel reads strides or raises.
-Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+# kernel reads strides or raises. Of a cache in pages it is attention(q, k, v, table), see `decode.Decode`.
+Attention = Callable[..., "torch.Tensor"]
 
 
 class Kernel(Protocol):

@@ -28,6 +28,7 @@ class AttentionCall:
     retain_graph: bool = False  # its backward pass runs several times, and other forward passes run in between
     lengths: tuple[int, ...] = ()  # of several sequences that lie one after the other in one batch entry
     pads_values: bool = False  # a kernel of one head_dim may be given v with zeros up to that of q and k
+    page_size: int = 0  # tokens of a page of k and v, which a table leads to; 0: they are contiguous
 
     def __post_init__(self) -> None:
         """Raise `ValueError` where a size, a dtype or a mask is not one that exists."""
@@ -41,6 +42,8 @@ class AttentionCall:
             )
         if self.dtype not in BYTES_PER_ELEMENT:
             raise ValueError(f"dtype of an attention must be one of {', '.join(BYTES_PER_ELEMENT)}, got {self.dtype!r}")
+        if type(self.page_size) is not int or self.page_size < 0:
+            raise ValueError(f"page_size of an attention must be an integer from 0 on, got {self.page_size!r}")
         if type(self.causal) is not bool:
             raise ValueError(f"causal of an attention must be true or false, got {self.causal!r}")
         if self.causal and self.seq_len_q > self.seq_len_k:
@@ -63,6 +66,11 @@ class AttentionCall:
     def grouped(self) -> bool:
         """Whether several query heads share a head of k and v."""
         return self.kv_heads != self.heads
+
+    @property
+    def pages(self) -> int:
+        """Pages of one sequence, of which the last may be part full; 0 where k and v are contiguous."""
+        return -(-self.seq_len_k // self.page_size) if self.page_size else 0
 
     @property
     def pairs(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -48,6 +49,7 @@ class Capabilities:
     gqa: Support = NO
     backward: Support = NO
     varlen: Support = NO
+    paged: Support = NO  # one query a sequence, on a cache in pages
     separate_head_dims: bool = False  # v may have another head_dim than q and k
 
 
@@ -81,6 +83,7 @@ class Variant:
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
     base: Variant | None = None  # of a slowed form: what it slows
     deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
+    only_decodes: bool = False  # made for one query a sequence, and measured with that alone
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -136,6 +139,8 @@ def _of_call(variant: Variant, call: AttentionCall) -> str | None:
     declared, name = variant.capabilities, variant.name
     if variant.deterministic_of and not call.backward:
         return f"{name} differs from {variant.deterministic_of} in its backward pass alone"
+    if variant.only_decodes and (call.seq_len_q != 1 or call.causal or call.backward):
+        return f"{name} is measured in decoding alone, with one query a sequence"
     if call.dtype not in declared.dtypes:
         return f"{name} takes {' and '.join(declared.dtypes)}, got {call.dtype}"
     for head_dim in {call.head_dim_qk, call.head_dim_v}:
@@ -148,6 +153,7 @@ def _of_call(variant: Variant, call: AttentionCall) -> str | None:
         (call.grouped, declared.gqa, f"{call.heads} heads of q on {call.kv_heads} of k and v"),
         (call.backward, declared.backward, "a backward pass"),
         (bool(call.lengths), declared.varlen, "several sequences in one call"),
+        (bool(call.page_size), declared.paged, "a cache in pages"),
     ):
         if asked and support is not YES:
             return f"{name} does not support {what}" if support is NO else f"{name} is measured without {what}"
@@ -161,7 +167,7 @@ def sdpa(backend: str | None, call: AttentionCall) -> Attention:
 
     The inputs are passed as transposed views, as diffusers does. The output is contiguous in
     [batch, seq_len, heads, head_dim], which the next layer's flatten of heads and head_dim needs: a copy only where
-    the backend wrote another layout.
+    the backend wrote another layout. It takes no table of pages: those are gathered within the call.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
@@ -169,7 +175,9 @@ def sdpa(backend: str | None, call: AttentionCall) -> Attention:
     options = {"is_causal": True} if call.causal else {}
     options |= {"enable_gqa": True} if call.grouped else {}
 
-    def attend(q: Any, k: Any, v: Any) -> Any:
+    def attend(q: Any, k: Any, v: Any, table: Any = None) -> Any:
+        if table is not None:
+            k, v = (_gathered(call, x, table) for x in (k, v))
         out = scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options)
         return out.transpose(1, 2).contiguous()
 
@@ -177,11 +185,25 @@ def sdpa(backend: str | None, call: AttentionCall) -> Attention:
         return attend
     chosen = getattr(SDPBackend, backend)
 
-    def attend_on_backend(q: Any, k: Any, v: Any) -> Any:
+    def attend_on_backend(q: Any, k: Any, v: Any, table: Any = None) -> Any:
         with sdpa_kernel(chosen):
-            return attend(q, k, v)
+            return attend(q, k, v, table)
 
     return attend_on_backend
+
+
+def _gathered(call: AttentionCall, x: Any, table: Any) -> Any:
+    """Return k or v of `[batch, seq_len_k, kv_heads, head_dim]` from pages."""
+    whole = x.index_select(0, table.view(-1)).view(call.batch, call.pages * call.page_size, *x.shape[2:])
+    return whole[:, : call.seq_len_k]
+
+
+@functools.cache
+def cached_lengths(batch: int, seq_len_k: int, device: torch.device) -> torch.Tensor:
+    """Return how many tokens of each sequence are cached, `[batch]`, int32."""
+    import torch
+
+    return torch.full((batch,), seq_len_k, dtype=torch.int32, device=device)
 
 
 def varlen(call: AttentionCall, device: torch.device, of_k: str = "k") -> dict[str, Any]:

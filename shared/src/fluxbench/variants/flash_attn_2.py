@@ -5,14 +5,19 @@ aligned to the end. torch carries a FlashAttention-2 of its own, in another name
 capability 8.0 or newer for which the package was built.
 
 `flash_attn_2_det`: with `deterministic=True`, its backward pass adds up dq in a fixed order.
+`flash_attn_2_kvcache`: decoding by `flash_attn_with_kvcache`, on a contiguous cache or one in pages of 256 tokens or a
+multiple of it.
 """
 
 import dataclasses
 from typing import Any
 
+from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base, forms
+
+_PAGE = 256  # tokens, by the documentation of flash_attn_with_kvcache
 
 
 def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
@@ -26,6 +31,24 @@ def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
         return flash_attn_varlen_func(q[0], k[0], v[0], **_base.varlen(call, q.device), causal=call.causal)[None]
 
     return attend_to_each if call.lengths else attend
+
+
+def load_decoding(call: AttentionCall) -> Attention:
+    """Return `flash_attn.flash_attn_with_kvcache`; the lengths of the sequences are on the device already."""
+    from flash_attn import flash_attn_with_kvcache
+
+    def attend(q: Any, k: Any, v: Any, table: Any = None) -> Any:
+        lengths = _base.cached_lengths(call.batch, call.seq_len_k, q.device)
+        return flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, block_table=table)
+
+    return attend
+
+
+def refuses_pages(device: Device, call: AttentionCall) -> str | None:
+    """Return why a cache in such pages is refused, or None."""
+    if call.page_size % _PAGE == 0:
+        return None
+    return f"flash_attn_2_kvcache takes pages of a multiple of {_PAGE} tokens, got {call.page_size}"
 
 
 VARIANT = _base.Variant(
@@ -51,4 +74,16 @@ DETERMINISTIC = _base.deterministic(
     lambda call: load(call, deterministic=True),
     "FlashAttention-2 det.",
     capabilities=dataclasses.replace(VARIANT.capabilities, varlen=_base.DOCUMENTED),
+)
+KV_CACHE = _base.Variant(
+    name="flash_attn_2_kvcache",
+    label="FlashAttention-2 KV cache",
+    load=load_decoding,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16"), minimum=(8, 0), gqa=_base.YES, varlen=_base.DOCUMENTED, paged=_base.YES
+    ),
+    refuses=refuses_pages,
+    kernel_pattern=r"(?<!pytorch_)flash::flash_fwd",
+    packages=("torch", "flash-attn"),
+    only_decodes=True,
 )

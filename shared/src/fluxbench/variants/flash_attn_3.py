@@ -5,6 +5,7 @@ The eager form calls the library as a user does; a compiled form calls it as one
 what comes out, and so is one graph.
 
 - `flash_attn_3`: exact; probabilities are rounded to the inputs' dtype before the second product.
+- `flash_attn_3_kvcache`: exact; decoding by `flash_attn_with_kvcache`, on a contiguous cache or one in pages.
 - `flash_attn_3_fp8`: quantized; q, k and v are cast to float8_e4m3fn within the call, with one scale for each head of
   k and v (and for the query heads that share it), and the library rounds the probabilities to float8 as well.
 
@@ -33,6 +34,17 @@ def load(call: AttentionCall) -> Attention:
 def load_float8(call: AttentionCall) -> Attention:
     """Return quantization to float8 and `flash_attn_func`."""
     return load_once(quantized=True, causal=call.causal)
+
+
+def load_decoding(call: AttentionCall) -> Attention:
+    """Return `flash_attn_with_kvcache`; the lengths of the sequences are on the device already."""
+    flash_attn_with_kvcache = interface().flash_attn_with_kvcache
+
+    def attend(q: Any, k: Any, v: Any, table: Any = None) -> Any:
+        lengths = _base.cached_lengths(call.batch, call.seq_len_k, q.device)
+        return flash_attn_with_kvcache(q, k, v, cache_seqlens=lengths, page_table=table)
+
+    return attend
 
 
 @functools.cache
@@ -109,6 +121,19 @@ VARIANT = _base.Variant(
     detail=lambda: str(interface().__name__),
     note=NOTE,
     packages=("torch", "flash-attn-3", "fa3-fwd"),
+)
+KV_CACHE = _base.Variant(
+    name="flash_attn_3_kvcache",
+    label="FlashAttention-3 KV cache",
+    load=load_decoding,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16",), minimum=(9, 0), majors=(9,), gqa=_base.YES, varlen=_base.DOCUMENTED, paged=_base.YES
+    ),
+    kernel_pattern=r"FlashAttnFwdSm90",
+    detail=lambda: str(interface().__name__),
+    note=NOTE,
+    packages=("torch", "flash-attn-3", "fa3-fwd"),
+    only_decodes=True,
 )
 FLOAT8 = _base.Variant(
     name="flash_attn_3_fp8",

@@ -56,6 +56,7 @@ _CAPABILITIES = _base.Capabilities(
     gqa=_base.YES,
     backward=_base.YES,
     varlen=_base.DOCUMENTED,  # by a mask over documents
+    paged=_base.DOCUMENTED,  # by its PagedAttention, which is experimental
 )
 VARIANT = _base.Variant(
     name="flex",

@@ -52,6 +52,8 @@ class FormedVariant:
         """Return why this form cannot run such calls on a device, or None. Needs no torch."""
         if reason := self.variant.supports(device, call):
             return reason
+        if call.page_size and self.form == COPY:
+            return "copies to another layout are measured of contiguous k and v alone"
         if call.retain_graph and self.form == COMPILE_MAX_AUTOTUNE and device.kind == "cuda":
             return "a CUDA graph keeps what its backward pass needs only until the next forward pass"
         return None

@@ -15,6 +15,7 @@ VARIANT = _base.Variant(
         minimum=(8, 0),
         causal=_base.YES,
         gqa=_base.YES,
+        paged=_base.YES,  # gathered within the call
         backward=_base.YES,
     ),
     forms=forms.EVERY_FORM,

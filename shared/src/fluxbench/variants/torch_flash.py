@@ -20,6 +20,7 @@ VARIANT = _base.Variant(
         cpu=True,
         causal=_base.YES,
         gqa=_base.YES,
+        paged=_base.YES,  # gathered within the call
         backward=_base.YES,
     ),
     forms=forms.EVERY_FORM,

@@ -15,6 +15,7 @@ VARIANT = _base.Variant(
         cpu=True,
         causal=_base.YES,
         gqa=_base.YES,
+        paged=_base.YES,  # gathered within the call
         backward=_base.YES,
         separate_head_dims=True,
     ),

@@ -15,7 +15,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.guards import poison, restore
+from fluxbench.correctness.guards import keep, poison, restore
 from fluxbench.correctness.judging import Errors, judge, worse
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
@@ -73,10 +73,10 @@ def check(
     by_inputs: dict[str, dict[str, float | None]] = {}
     profile: Profile | None = None
     timed = next(iter(cases.values()))
-    unchanged = {name: x.clone() for name, x in timed.inputs.items()}
+    unchanged = keep(timed.inputs)
     durations = []
     for kind, case in cases.items():
-        kept = {name: x.clone() for name, x in case.inputs.items()}
+        kept = keep(case.inputs)
         poison(case.expected.values(), case.dtype)
         started = clock()
         if thorough and profile is None and case is not timed:

@@ -41,6 +41,10 @@ class DeviceUse:
             if self._device.type == "cuda" and torch.cuda.is_initialized():
                 torch.cuda.synchronize(self._device)
 
+    def keep(self) -> None:
+        """Keep the device until this process ends: there is no memory left for another's inputs."""
+        self._lock.keep()
+
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""
         return self._lock.waited_s

@@ -10,6 +10,7 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.kept import Kept, name_of_case
+from fluxbench.operations import held
 from fluxbench.operations.workload import Workload
 from fluxbench.timing.stopwatch import last_level_cache_bytes
 
@@ -51,6 +52,8 @@ class PreparedWorkload:
         first, *others = operation.input_kinds
         seed = 0 if device.type == "cpu" else process * SEEDS_PER_PROCESS
         case = _case(workload, first, seed, device, cases)
+        if any(held.is_held(x) for x in case.inputs.values()):
+            others = []  # for which there is no room
         other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
         if cases and not all_kinds:
             for kind in others:

@@ -11,7 +11,7 @@ import functools
 import torch
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.guards import poison, restore
+from fluxbench.correctness.guards import keep, poison, restore
 from fluxbench.correctness.judging import judge
 from fluxbench.device.model import Device
 from fluxbench.operations import find, workload
@@ -54,7 +54,7 @@ def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> s
     reasons: list[str] = []
     for make, how in ((_strided, f"{words}, strides unequal"), (_contiguous, f"{words}, contiguous")):
         inputs = make(case.inputs)  # of its own: a kernel that changes them spoils no other's
-        kept = {name: x.clone() for name, x in inputs.items()}
+        kept = keep(inputs)
         poison(case.expected.values(), case.dtype)
         try:
             outputs = operation.bind(formed, shape)(inputs)  # bound anew: it may keep the strides it was built for

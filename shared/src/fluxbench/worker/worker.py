@@ -41,8 +41,9 @@ from fluxbench import operations, variants
 from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
-from fluxbench.correctness.kept import Kept
+from fluxbench.operations import held
 from fluxbench.operations.protocol import Bound
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
@@ -54,6 +55,7 @@ from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.preparing import prepare
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -92,8 +94,7 @@ class Worker:
             refused = unusable(self.device)
         if refused:
             for workload in self.request.workloads:
-                for name in dict.fromkeys((*self.request.references, *self.request.variants)):
-                    self._fail(name, workload.name, Wrong(*refused))
+                self._fail_all(workload, Wrong(*refused))
             self.emit("done")
             return
         if self.request.rates:
@@ -116,17 +117,12 @@ class Worker:
 
     def _measure(self) -> None:
         """Give every variant its trial, and the reference one before the first."""
-        workloads = {}
         with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
             self._load_control()
-            for workload in self.request.workloads:
-                self.emit("begin", variant=None, workload=workload.name)
-                workloads[workload.name] = PreparedWorkload.make(
-                    workload, self.device, self.request.process, most=self.plan.max_rounds,
-                    share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
-                )  # fmt: skip
+            workloads = prepare(self.request, self.device, self.plan, self.emit, self._fail_all)
+            if held.exist():
+                self.use.keep()
             torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
         if found is None:
@@ -157,14 +153,6 @@ class Worker:
             del calls
             if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
                 torch.compiler.reset()
-
-    def _kept(self, folder: str | None) -> Kept | None:
-        """Return what is kept in a folder, on a CPU, where references take seconds."""
-        if folder is None or self.device.type != "cpu":
-            return None
-        request = self.request
-        note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
-        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
@@ -289,6 +277,10 @@ class Worker:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
         return None
+
+    def _fail_all(self, workload: Workload, wrong: Wrong) -> None:
+        for name in dict.fromkeys((*self.request.references, *self.request.variants)):
+            self._fail(name, workload.name, wrong)
 
     def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
         self.emit(
