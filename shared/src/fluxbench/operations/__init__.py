@@ -18,6 +18,7 @@ NAMES = {
     "attention_backward": "fluxbench.operations.attention_backward:AttentionBackward",
     "attention_training": "fluxbench.operations.attention_training:AttentionTraining",
     "decode": "fluxbench.operations.decode:Decode",
+    "decode_model": "fluxbench.operations.decode_model:DecodeModel",
     "layer": "fluxbench.operations.layer:Layer",
     "layer_backward": "fluxbench.operations.layer_gradients:LayerBackward",
     "layer_training": "fluxbench.operations.layer_gradients:LayerTraining",

@@ -6,7 +6,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 
-from fluxbench.operations import layer_sets, workload
+from fluxbench.operations import decode_sets, layer_sets, workload
 from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
@@ -15,7 +15,6 @@ _PIXELS_PER_TOKEN = 16
 # Prompts of Qwen-Image have no fixed length, so these are ragged on purpose: not one is a multiple of 16.
 QWEN_TEXT_TOKENS = (33, 77, 123, 213, 319, 511)
 _CAUSAL_TOKENS = (4096, 16384)
-_CACHED_TOKENS = (512, 4096, 32768, 131072)
 _SHORT_TOKENS = 256  # of a CPU
 _PASSES = {"attention": "", "attention_backward": "-backward", "attention_training": "-training"}
 
@@ -43,14 +42,7 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
     found["qwen-image-1024px"] = _joint("qwen-image", 1024, 24, QWEN_TEXT_TOKENS)
     for name, tokens in (("wan-480p", 32_760), ("wan-720p", 75_600)):
         found[name] = (workload("attention", name, _square(tokens, 40), group="wan", x=tokens, x_unit="tokens"),)
-    found["llama3-8b-decode"] = tuple(
-        workload(
-            "decode", f"llama3-8b-decode-{tokens}", {**_square(tokens, 32, kv_heads=8), "seq_len_q": 1},
-            group="llama3-8b-decode", x=tokens, x_unit="cached tokens",
-        )
-        for tokens in _CACHED_TOKENS
-    )  # fmt: skip
-    return found | layer_sets.sets()
+    return found | layer_sets.sets() | decode_sets.sets()
 
 
 @functools.cache

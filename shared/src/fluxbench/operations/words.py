@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxbench.operations.decode_model import ModelShape
 from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
 from fluxbench.operations.workload import Shape, Workload
 
@@ -22,6 +23,8 @@ def describe(workload: Workload, *, parts: bool = True) -> str:
     tokens, causal, bfloat16".
     """
     shape = dict(workload.shape)
+    if {"layers", "vocabulary"} <= shape.keys():
+        return _of_model(ModelShape.of(shape))
     if {"kind", "width"} <= shape.keys():
         return _of_layer(shape)
     if not {"seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v", "batch"} <= shape.keys():
@@ -40,7 +43,18 @@ def describe(workload: Workload, *, parts: bool = True) -> str:
     )
     words = [f"batch {shape['batch']}"] if shape["batch"] != 1 else []
     words += [tokens, f"{shape['heads']} heads of {dims}{grouped}", str(shape["dtype"])]
+    words += [f"in pages of {shape['page_size']}"] if shape.get("page_size") else []
     return ", ".join(words + ["causal"] * bool(shape.get("causal")))
+
+
+def _of_model(model: ModelShape) -> str:
+    heads = f"{model.heads}/{model.kv_heads} heads of {model.head_dim}"
+    words = [
+        f"batch {model.batch}",
+        f"{model.cached:,} cached tokens",
+        f"{model.layers} layers of width {model.width:,}",
+    ]
+    return ", ".join([*words, heads, model.dtype])
 
 
 def _of_layer(shape: Shape) -> str:

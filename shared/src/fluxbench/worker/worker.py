@@ -121,7 +121,7 @@ class Worker:
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
             self._load_control()
             workloads = prepare(self.request, self.device, self.plan, self.emit, self._fail_all)
-            if held.exist():
+            if held.exist() and self.device.type == "cuda":
                 self.use.keep()
             torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
