@@ -34,9 +34,14 @@ def measuring(document: Document) -> list[tuple[CodeCell, cell.Cell]]:
     return [(code, cell.parse(code.code, code.id)) for code in document.cells if document.is_measuring(code)]
 
 
+def is_of_forward(name: str) -> bool:
+    variant = variants.find(name).variant
+    return not (variant.deterministic_of or variant.only_decodes)
+
+
 def test_every_form_of_every_variant_is_measured_by_exactly_one_cell() -> None:
     [flux] = [document for document in NOTEBOOKS if document.path.stem == "flux"]
-    of_forward = [name for name in variants.NAMES if not variants.find(name).variant.deterministic_of]
+    of_forward = [name for name in variants.NAMES if is_of_forward(name)]
     assert Counter(name for _, header in measuring(flux) for name in header.variants) == Counter(of_forward)
 
 
@@ -50,8 +55,16 @@ def test_every_library_with_a_backward_pass_and_every_deterministic_one_is_measu
     assert pairs.keys() <= differentiable
 
 
+def test_every_variant_made_for_decoding_is_measured_by_one_cell() -> None:
+    [decode] = [document for document in NOTEBOOKS if document.path.stem == "decode"]
+    of_caches = [header for _, header in measuring(decode) if header.study == "decode"]
+    measured = Counter(name for header in of_caches for name in header.variants)
+    assert set(measured) >= {each.name for each in variants.REGISTRY if each.only_decodes}
+    assert max(measured.values()) == 1
+
+
 def test_every_variant_of_a_forward_pass_says_how_it_is_used() -> None:
-    for name in (name for name in variants.NAMES if not variants.find(name).variant.deterministic_of):
+    for name in filter(is_of_forward, variants.NAMES):
         found = usage.of(record(name))
         assert found, name
         assert found.code, name

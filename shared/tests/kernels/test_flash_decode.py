@@ -39,7 +39,11 @@ class Case(NamedTuple):
 
 CASES = [
     *(Case(seq_len=n, splits=splits) for n in (1, 64, 65, 333) for splits in (1, 3)),
-    *(Case(seq_len=333, page_size=page, splits=2, strided=strided) for page in (1, 16, 256) for strided in (0, 1)),
+    *(
+        Case(seq_len=333, page_size=page, splits=2, strided=strided)
+        for page in (1, 16, 256)
+        for strided in (False, True)
+    ),
     Case(seq_len=130, heads=20, kv_heads=1, head_dim=128, splits=2, dtype="float16"),
     Case(seq_len=130, heads=3, kv_heads=3, page_size=48, dtype="float16"),
     Case(seq_len=65, splits=9, strided=True),
@@ -141,7 +145,7 @@ def test_offsets_past_two_to_the_31_reach_the_last_sequence(page_size: int) -> N
 @pytest.mark.parametrize("page", [0, 16])
 @pytest.mark.parametrize("capability", [(8, 0), (8, 6), (9, 0)])
 def test_it_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], page: int) -> None:
-    constants = {"GROUP": 4, "ROWS": 16, "HEAD_DIM": 128, "BLOCK": kernel.BLOCK, "PAGE": page}
+    constants: dict[str, Any] = {"GROUP": 4, "ROWS": 16, "HEAD_DIM": 128, "BLOCK": kernel.BLOCK, "PAGE": page}
     constants |= {} if page else {"table_pointer": None}
     done = compiled(kernel.flash_decode_kernel, capability, constants, {}, 4, 3)
     assert done.metadata.shared <= SHARED_MEMORY_KIB[capability] * 1024

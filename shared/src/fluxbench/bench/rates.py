@@ -25,7 +25,10 @@ FILE = "rates.json"
 
 
 def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
-    """Write `rates.json`: medians over the processes (see `timing.device_rates`), or a `reason` why there are none."""
+    """Write `rates.json`: medians over the processes (see `timing.device_rates`), or a `reason` why there are none.
+
+    Of the copy, `copy_gb_s_low` and `_high` are the smallest and the largest rate of a process.
+    """
     device = detect.detect()
     try:
         found: dict[str, object] = {**_rates(cell, device, settings, deadline_of(started, settings))}
@@ -56,4 +59,6 @@ def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> d
                 raise SetupError(exit_.reason)
     if not collected.rates:
         raise SetupError("torch cannot use this device")
-    return {key: statistics.median(each[key] for each in collected.rates) for key in collected.rates[0]}
+    copies = [each["copy_gb_s"] for each in collected.rates]
+    medians = {key: statistics.median(each[key] for each in collected.rates) for key in collected.rates[0]}
+    return {**medians, "copy_gb_s_low": min(copies), "copy_gb_s_high": max(copies)}

@@ -12,7 +12,7 @@ from fluxbench.report.usage import pip
 from fluxbench.report.usage.lines import Lines, of_variant
 from fluxbench.variants.forms import COPY, Form
 
-USED = ("attention", "decode")  # operations that these lines are for
+USED = ("attention",)  # operations that these lines are for
 DIFFUSERS = "0.42"  # whose backends the data names
 _COPIES = "q, k, v = (x.contiguous() for x in (q, k, v))"
 _COMPILES_ALL = "This compiles the whole transformer; we compiled the attention alone."
@@ -42,7 +42,7 @@ class Usage:
 def of(record: Record) -> Usage | None:
     """Return how to use a record's variant with what was measured; None for one that is not registered here.
 
-    None for training and for layers too: these lines are for one forward pass, as a pipeline calls it.
+    None for training, decoding and layers too: these lines are for one forward pass, as a pipeline calls it.
     """
     try:
         found = variants.find(record.variant)

@@ -1,0 +1,70 @@
+"""A whole model's decoding step: its time, tokens a second, and what its weights and its cache take."""
+
+from __future__ import annotations
+
+from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
+from fluxbench.analysis.groups import timing_of
+from fluxbench.core.formatting import interval, number, plus_minus, reason
+from fluxbench.operations.decode_model import ModelShape
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.tables import Rows
+
+_WORDS = (
+    "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in full "
+    "size. Tokens/s: the batch over the time of a step. Sampling and the row of the embedding are left out. Times are "
+    "burst times: launching is hidden behind earlier work, as in a CUDA graph."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the steps by batch and cached tokens, each with its kernels fastest first, or why there is no time."""
+    found = caches(results.records, MODEL)
+    if not found:
+        return [Paragraph("No step of a whole model was measured.")]
+    shape = ModelShape.of(found[0].at[0][1].shape)
+    model = f"{shape.layers} layers of width {shape.width:,}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
+    rows: list[Row | Heading] = []
+    for cache in found:
+        of_step = ModelShape.of(cache.at[0][1].shape)
+        needs = f"weights {_gb(of_step.weight_bytes)} GB, cache {_gb(of_step.cache_bytes)} GB"
+        rows.append(Heading(f"batch {cache.batch}, {cache.tokens:,} cached tokens: {needs}"))
+        rows += _rows(cache)
+    columns = [Column("attention", left=True), Column("a step\nms"), Column("tokens/s")]
+    return [Table(columns, rows, f"Whole decoding steps: {model}", [_WORDS])]
+
+
+def rows(results: Results) -> Rows:
+    """Return every variant, batch and number of cached tokens, with the status where there is no time."""
+    columns = ("variant", "batch", "cached_tokens", "weight_bytes", "cache_bytes", "status", "reason")
+    csv: Rows = [(*columns, "step_ms", "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high")]
+    for cache in caches(results.records, MODEL):
+        shape = ModelShape.of(cache.at[0][1].shape)
+        for variant in cache.variants:
+            if record := cache.find(variant):
+                place = (variant, cache.batch, cache.tokens, shape.weight_bytes, shape.cache_bytes)
+                rate = tokens_per_second(record) if record.timing else None
+                speed = (timing_of(record).median_ms, rate.value, rate.low, rate.high) if rate else (None,) * 4
+                csv.append((*place, record.status.value, record.reason, *speed))
+    return csv
+
+
+def _rows(cache: Cache) -> list[Row]:
+    """Return a row per variant with a time, fastest first, and one for each reason why others have none."""
+    shown = []
+    for record in cache.ranked():
+        timing, rate = timing_of(record), tokens_per_second(record)
+        time = plus_minus(timing.median_ms, timing.ci95_ms)
+        shown.append(Row((legend.name(record.variant), time, interval(rate.value, (rate.low, rate.high), 4))))
+    timed = {record.variant for record in cache.ranked()}
+    whys: dict[str, list[str]] = {}
+    for variant in cache.variants:
+        failed = cache.find(variant)
+        if failed and variant not in timed:
+            whys.setdefault(f"{failed.status.value}: {reason(failed.reason)}", []).append(variant)
+    return [*shown, *(Row((f"{', '.join(names)}: {why}", "-", "-"), failed=True) for why, names in whys.items())]
+
+
+def _gb(size: int) -> str:
+    return number(size / 1e9)
