@@ -19,7 +19,7 @@ def before(step, variant=None, workload=None):
     if step == "done" and request["rates"]:
         speed = {"request-0.json": 700.0, "request-1.json": 500.0, "request-2.json": 640.0}
         speed = speed[os.path.basename(request_path)]
-        emit("rates", rates={"matmul_tflops": speed, "matmul_size": 8192, "copy_gb_s": 4000.0, "event_us": 1.5})
+        emit("rates", rates={"matmul_tflops": speed, "matmul_size": 8192, "copy_gb_s": 5 * speed, "event_us": 1.5})
 """
 
 
@@ -41,7 +41,8 @@ def measured(folder: Path) -> dict[str, Any]:
 def test_rates_are_medians_over_the_processes(here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", RATES)))
     found = measured(here)
-    assert (found["matmul_tflops"], found["copy_gb_s"], found["event_us"]) == (640.0, 4000.0, 1.5)
+    assert (found["matmul_tflops"], found["copy_gb_s"], found["event_us"]) == (640.0, 3200.0, 1.5)
+    assert (found["copy_gb_s_low"], found["copy_gb_s_high"]) == (2500.0, 3500.0)
     assert repr(found["matmul_size"]) == "8192"
     assert "reason" not in found
 

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -119,3 +120,21 @@ def test_a_worker_that_waits_long_says_so_again(tmp_path: Path, monkeypatch: pyt
     assert said[-1] is True
     assert said[:3] == [False] * 3
     assert time.monotonic() - began > 0.09
+
+
+def test_who_keeps_the_device_holds_it_until_its_process_ends(tmp_path: Path) -> None:
+    code = _HOLDER.replace("    sys.stdin.readline()", "    lock.keep()").replace(
+        'print(name, "done", flush=True)', 'pass\nprint(name, "done", lock.is_held, flush=True)\nsys.stdin.readline()'
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), "0", "short", "keeper"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
+        assert keeper.stdout
+        assert [keeper.stdout.readline().split()[1:] for _ in range(2)] == [["holds"], ["done", "True"]]
+        waiting: list[bool] = []
+        other = DeviceLock(tmp_path, 1, waiting.append)
+        kept = threading.Timer(0.2, keeper.kill)
+        kept.start()
+        began = time.monotonic()
+        with other.held(short=True):
+            assert time.monotonic() - began > 0.1
+    assert waiting == [False, True]

@@ -12,9 +12,9 @@ from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows
 
 _WORDS = (
-    "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in full "
-    "size. Tokens/s: the batch over the time of a step. Sampling and the row of the embedding are left out. Times are "
-    "burst times: launching is hidden behind earlier work, as in a CUDA graph."
+    "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in "
+    "full size. Tokens/s: the batch over the time of a step. Sampling and the row of the embedding are left out. Times "
+    "are burst times: launching is hidden behind earlier work, as in a CUDA graph."
 )
 
 
