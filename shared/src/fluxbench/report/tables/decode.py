@@ -22,6 +22,7 @@ _BYTES = (
     "device, which counts bytes read and written; its interval has the range of the copy over its processes too. "
     "Decoding reads nearly all that it moves, and a device may read faster than it copies, so a share may exceed 100%."
 )
+_TIES = "Fastest: by its time; others may tie with it, as the intervals of all kernels say."
 _SMALL = "A cache that fits in the last-level cache may be read from it in part; it is cleared before each call."
 
 
@@ -68,7 +69,7 @@ def _fastest(found: Sequence[Cache], results: Results) -> Table:
     heads = ("batch", "cached\ntokens", "one layer's\ncache, GB")
     columns = [*map(Column, heads), Column("fastest", left=True), Column("ms"), Column("GB/s")]
     ranked = [ranked[0] for cache in found if (ranked := cache.ranked())]
-    notes = [_BYTES, _SMALL]
+    notes = [_TIES, _BYTES, _SMALL]
     if ranked:
         regime = next(iter(ranked[0].timings))
         measured = f"{statistic(ranked, regime)} time per call, {regime}; {conditions(ranked, regime)}"
