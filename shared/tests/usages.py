@@ -9,7 +9,11 @@ from fluxbench.records.schema import Record
 from fluxbench.report import usage
 from fluxbench.report.usage import Usage
 
-NAMES = [name for name in variants.NAMES if not variants.find(name).variant.deterministic_of]  # of a forward pass
+NAMES = [  # of a forward pass
+    name
+    for name in variants.NAMES
+    if not (variants.find(name).variant.deterministic_of or variants.find(name).variant.only_decodes)
+]
 VERSIONS = {"torch": "2.11.0+cu130", "cuda": "13.0", "python": "3.12.3"}
 # What was measured where every variant's library is there.
 EVERYTHING = {

@@ -23,7 +23,7 @@ SDPA = {
     "torch_efficient": "mem_efficient_sdp_enabled",
     "torch_math": "math_sdp_enabled",
 }
-EAGER = [variant.name for variant in variants.REGISTRY if not variant.deterministic_of]
+EAGER = [each.name for each in variants.REGISTRY if not (each.deterministic_of or each.only_decodes)]
 FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
 
 

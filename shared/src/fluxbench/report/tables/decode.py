@@ -30,6 +30,8 @@ def blocks(results: Results) -> list[Block]:
     """Return the fastest at each batch and length, and a fold with all kernels of each batch."""
     records = [record for record in results.records if record.workload.operation == ATTENTION]
     found = [cache for cache in caches(records) if 0 in cache.at]
+    if not results.records:
+        return [Paragraph("There are no records.")]
     if not found:
         return [Paragraph("No decoding from a contiguous cache was measured.")]
     folds: list[Block] = [

@@ -21,6 +21,8 @@ _WORDS = (
 def blocks(results: Results) -> list[Block]:
     """Return the steps by batch and cached tokens, each with its kernels fastest first, or why there is no time."""
     found = caches(results.records, MODEL)
+    if not results.records:
+        return [Paragraph("There are no records.")]
     if not found:
         return [Paragraph("No step of a whole model was measured.")]
     shape = ModelShape.of(found[0].at[0][1].shape)

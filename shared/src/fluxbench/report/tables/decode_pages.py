@@ -20,6 +20,8 @@ _WORDS = (
 
 def blocks(results: Results) -> list[Block]:
     """Return a table for each batch and number of cached tokens that was measured in pages, fastest first."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
     tables: list[Block] = [_table(cache) for cache in caches(results.records) if len(cache.at) > 1]
     return [*tables, Paragraph(_WORDS)] if tables else [Paragraph("No cache in pages was measured.")]
 
