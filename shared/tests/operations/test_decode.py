@@ -115,13 +115,18 @@ def test_a_large_cache_exists_once_and_only_queries_and_tables_are_new(monkeypat
 
 
 def test_a_changed_bit_of_what_exists_once_is_known_and_is_put_back() -> None:
-    x = held.normal("changed", (5, 8), torch.bfloat16, "cpu", 2.0)
+    x, beside = held.normal("changed", [(5, 8), (3, 4)], torch.bfloat16, "cpu", 2.0)
     kept, total = x.clone(), held.sum_of_bits(x)
     x[4, 7] = -x[4, 7]
     assert held.sum_of_bits(x) != total
     held.fill_again(x)
     assert x.equal(kept)
-    assert 1.0 < float(held.normal("other", (1000, 8), torch.float32, "cpu", 2.0).std()) < 3.0
+    assert beside.shape == (3, 4)
+    assert beside.data_ptr() == x.data_ptr() + x.nbytes
+    assert 1.0 < float(held.normal("other", [(1000, 8)], torch.float32, "cpu", 2.0)[0].std()) < 3.0
+    held.release()
+    assert not held.exist()
+    assert not held.is_held(x)
 
 
 def layer_by_layer(inputs: Tensors) -> tuple[torch.Tensor, torch.Tensor]:

@@ -48,6 +48,7 @@ def test_right_kernels_are_timed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     events = seen(monkeypatch, lambda attend, q, k, v, table: attend(q, k, v, table))
     assert failures(events) == []
     assert timed(events) == {"made_up", "torch_native", "torch_math"}
+    assert not held.exist()
 
 
 def unpaged(attend: Attention, q: Any, k: Any, v: Any, table: Any) -> Any:

@@ -58,7 +58,7 @@ class Decode(AttentionForward):
         if self._is_held(call) and kind == self.input_kinds[0]:
             dtype = getattr(torch, call.dtype)
             q = torch.randn(call.batch, 1, call.heads, call.head_dim_qk, generator=rng, device=device).to(dtype)
-            k, v = (held.normal(name, _stored(call, name), dtype, device) for name in "kv")
+            k, v = held.normal("cache", [_stored(call, name) for name in "kv"], dtype, device)
             return {"q": q, "k": k, "v": v} | ({"table": _table(call, rng)} if call.page_size else {})
         inputs = qkv.make(call, kind, rng)
         return _in_pages(call, inputs, _table(call, rng)) if call.page_size else inputs

@@ -147,8 +147,8 @@ class DecodeModel:
                 of_norm = generator(name, "weights", _OF_WEIGHTS, device)
                 tensors[WEIGHT + name] = torch.randn(of, generator=of_norm, device=device).mul_(0.1).add_(1).to(dtype)
             else:
-                tensors[WEIGHT + name] = held.normal(name, of, dtype, device, of[-1] ** -0.5)
-        tensors |= {name: held.normal(name, cache, dtype, device) for name in "kv"}
+                [tensors[WEIGHT + name]] = held.normal(name, [of], dtype, device, of[-1] ** -0.5)
+        tensors["k"], tensors["v"] = held.normal("cache", [cache, cache], dtype, device)
         return {**tensors, "table": rotary_table(model.cached + 1, model.head_dim, device)[-1:].clone()}
 
     def rescale(self, shape: Shape, inputs: Tensors, rng: random.Random) -> None:

@@ -6,7 +6,9 @@ kernel has written to it.
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,29 +18,32 @@ FROM_BYTES = 256 << 20  # smaller inputs are copied like all others
 _AT_ONCE = 1 << 28  # elements that are filled at once
 
 _memory: dict[tuple[object, ...], list[torch.Tensor]] = {}  # the largest piece of each name comes last
-_views: dict[tuple[object, ...], torch.Tensor] = {}
+_views: dict[tuple[object, ...], tuple[torch.Tensor, ...]] = {}
 _sources: dict[int, tuple[str, torch.Tensor, float]] = {}  # by the id of a view: name, memory, standard deviation
 
 
 def normal(
-    name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | str, std: float = 1.0
-) -> torch.Tensor:
-    """Return normal noise of a standard deviation: the same tensor for the same arguments.
+    name: str, shapes: Sequence[Sequence[int]], dtype: torch.dtype, device: torch.device | str, std: float = 1.0
+) -> tuple[torch.Tensor, ...]:
+    """Return tensors of normal noise of a standard deviation: the same ones for the same arguments.
 
-    Tensors of one name, of whatever shape, share the memory of the largest one so far. Ask for that one first: a larger
-    one that comes later gets memory of its own.
+    They are parts of one allocation, so either all or none of them are there. Tensors of one name, of whatever shapes,
+    share the memory of the largest ones so far. Ask for those first: larger ones that come later get memory of their
+    own. Raises `torch.OutOfMemoryError`.
     """
     import torch
 
-    place = name, dtype, str(device), std
-    key = *place, shape
+    place = name, len(shapes), dtype, str(device), std
+    key = *place, *map(tuple, shapes)
     if key not in _views:
-        count = torch.Size(shape).numel()
+        counts = [math.prod(shape) for shape in shapes]
         pieces = _memory.setdefault(place, [])
-        if not pieces or pieces[-1].numel() < count:
-            pieces.append(_filled(name, torch.empty(count, dtype=dtype, device=device), std))
-        _views[key] = pieces[-1][:count].view(shape)
-        _sources[id(_views[key])] = name, pieces[-1], std
+        if not pieces or len(pieces[-1]) < len(shapes) * max(counts):
+            pieces.append(_filled(name, torch.empty(len(shapes) * max(counts), dtype=dtype, device=device), std))
+        parts = pieces[-1].view(len(shapes), -1)
+        views = (part[:count].view(*shape) for part, count, shape in zip(parts, counts, shapes, strict=True))
+        _views[key] = tuple(views)
+        _sources.update({id(view): (name, pieces[-1], std) for view in _views[key]})
     return _views[key]
 
 
@@ -50,6 +55,12 @@ def exist() -> bool:
 def is_held(x: torch.Tensor) -> bool:
     """Whether a tensor is one of these."""
     return id(x) in _sources
+
+
+def release() -> None:
+    """Forget them all."""
+    for kept in (_memory, _views, _sources):
+        kept.clear()
 
 
 def fill_again(x: torch.Tensor) -> None:

@@ -42,6 +42,9 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
     found["qwen-image-1024px"] = _joint("qwen-image", 1024, 24, QWEN_TEXT_TOKENS)
     for name, tokens in (("wan-480p", 32_760), ("wan-720p", 75_600)):
         found[name] = (workload("attention", name, _square(tokens, 40), group="wan", x=tokens, x_unit="tokens"),)
+    # The guide whose figures are `assets/published` (source `speed-guide`): batch 8, 32 heads of 64.
+    found["speed-guide"] = _lengths("speed-guide", {"batch": 8, "heads": 32}, (512, 1024, 2048, 4096, 8192))
+    found["speed-guide-small"] = _lengths("speed-guide-small", {"batch": 2, "heads": 4}, (128, 256, 512))
     return found | layer_sets.sets() | decode_sets.sets()
 
 
@@ -67,6 +70,17 @@ def named(names: Iterable[str]) -> tuple[Workload, ...]:
             hint = f"did you mean {near[0]!r}?" if near else f"the sets are {', '.join(sets())}"
             raise ValueError(f"workload must be a known name, got {name!r}; {hint}")
     return tuple(dict.fromkeys(found))
+
+
+def _lengths(name: str, sizes: Mapping[str, int], lengths: Iterable[int]) -> tuple[Workload, ...]:
+    """Return attention without a mask over its tokens, heads of 64."""
+    return tuple(
+        workload(
+            "attention", f"{name}-{tokens}", {**_square(tokens, sizes["heads"], head_dim=64), **sizes},
+            group=name, x=tokens, x_unit="tokens",
+        )
+        for tokens in lengths
+    )  # fmt: skip
 
 
 def _joint(

@@ -106,6 +106,10 @@ class Worker:
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
             self._probe()
+            if held.exist():  # before the system lets others use the device
+                held.release()
+                gc.collect()
+                torch.cuda.empty_cache()
         self.emit("done")
 
     def _load_control(self) -> None:
