@@ -11,13 +11,14 @@ from clocks import small_cache
 from fakes import tokens
 from workers import ANYWHERE, events_of, failures, register, timed, variant
 
-from fluxbench.operations import held
+from fluxbench.operations import held, sets
 from fluxbench.operations.attention import AttentionForward
 from fluxbench.operations.protocol import Attention, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Shape
 from fluxbench.variants import find
 from fluxbench.variants._base import YES
+from fluxbench.worker.preparing import fills_memory
 from fluxbench.worker.request import Request
 
 PAGED = tokens("paged", 96, "decode", seq_len_q=1, heads=4, kv_heads=2, page_size=16)
@@ -82,6 +83,12 @@ def test_wrong_kernels_are_found_and_the_next_one_gets_the_cache_as_it_was(
     assert all(reason in each[2] for each in failed)
     assert timed(events) >= {"torch_native", "torch_math"}
     assert {each[0] for each in failed} == {"made_up"}
+
+
+def test_which_workloads_may_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    names = ("llama3-8b-decode-b128-131072", "llama3-8b-decode-4096", "decode-model-small-512", "wan-720p")
+    assert [fills_memory(sets.by_name()[name]) for name in names] == [True, False, True, False]
 
 
 class TooLarge(AttentionForward):

@@ -49,13 +49,19 @@ class Decode(AttentionForward):
             )
         return call
 
+    def holds(self, shape: Shape) -> bool:
+        """Whether the cache exists once in a process."""
+        call = self.attention(shape)
+        cached = call.elements - call.batch * call.heads * (call.head_dim_qk + call.head_dim_v)
+        return cached * BYTES_PER_ELEMENT[call.dtype] >= held.FROM_BYTES
+
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return q, k and v, see `qkv.make`, and `table` of a cache in pages."""
         import torch
 
         call = self.attention(shape)
         rng = qkv.generator(f"{sorted(shape.items())}", kind, seed, device)
-        if self._is_held(call) and kind == self.input_kinds[0]:
+        if self.holds(shape) and kind == self.input_kinds[0]:
             dtype = getattr(torch, call.dtype)
             q = torch.randn(call.batch, 1, call.heads, call.head_dim_qk, generator=rng, device=device).to(dtype)
             k, v = held.normal("cache", [_stored(call, name) for name in "kv"], dtype, device)
@@ -91,10 +97,6 @@ class Decode(AttentionForward):
         attend = kernel.attention(call)
         names = ("q", "k", "v", "table") if call.page_size else ("q", "k", "v")
         return Bound(lambda tensors: {"out": attend(*(tensors[name] for name in names))})
-
-    def _is_held(self, call: AttentionCall) -> bool:
-        cached = call.elements - call.batch * call.heads * (call.head_dim_qk + call.head_dim_v)
-        return cached * BYTES_PER_ELEMENT[call.dtype] >= held.FROM_BYTES
 
 
 def _stored(call: AttentionCall, name: str) -> tuple[int, ...]:

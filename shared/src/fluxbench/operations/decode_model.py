@@ -125,6 +125,10 @@ class DecodeModel:
         """Return the attention that a kernel is asked for, in each layer."""
         return ModelShape.of(shape).call
 
+    def holds(self, shape: Shape) -> bool:
+        """Return True: weights and caches exist once in a process."""
+        return True
+
     def inputs(self, shape: Shape, kind: str, seed: int, device: torch.device | str) -> Tensors:
         """Return `x`, weights as `w_<name>`, `k` and `v` `[layers, batch, cached, kv_heads, head_dim]`, and `table`.
 

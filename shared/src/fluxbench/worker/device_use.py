@@ -27,23 +27,22 @@ class DeviceUse:
         self._emit("phase", name=name, at=time.monotonic() if at is None else at)
 
     @contextlib.contextmanager
-    def step(self, name: str, *, short: bool, compiles: bool = False) -> Iterator[None]:
+    def step(self, name: str, *, short: bool, compiles: bool = False, keeps: bool = False) -> Iterator[None]:
         """Hold the device for a step; its work is done when others may use it.
 
-        `short`: before the long steps of others. `compiles`: others may use it whenever torch compiles.
+        `short`: before the long steps of others, and together with their short ones. `compiles`: others may use it
+        whenever torch compiles. `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
         self._step = name
         if self._lock.is_held:
             self.phase(name)
-        with self._lock.held(short=short):
+        with self._lock.held(short=short, alone=keeps):
+            if keeps:
+                self._lock.keep()
             with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
                 yield
             if self._device.type == "cuda" and torch.cuda.is_initialized():
                 torch.cuda.synchronize(self._device)
-
-    def keep(self) -> None:
-        """Keep the device until this process ends: there is no memory left for another's inputs."""
-        self._lock.keep()
 
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from fluxbench import operations
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
@@ -41,6 +42,12 @@ def prepare(
         except torch.OutOfMemoryError as error:
             fail(workload, Wrong(Status.OUT_OF_MEMORY, f"its inputs do not fit: {first_sentence(error)}"))
     return {workload.name: made[workload.name] for workload in request.workloads if workload.name in made}
+
+
+def fills_memory(workload: Workload) -> bool:
+    """Whether an operation says that inputs of a workload exist once, since a copy may not fit on the device."""
+    holds = getattr(operations.find(workload.operation), "holds", None)
+    return bool(holds and holds(workload.shape))
 
 
 def _kept(request: Request, device: torch.device, emit: Callable[..., None], folder: str | None) -> Kept | None:

@@ -18,7 +18,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "done"}
 
 A worker uses the device only while it holds the device lock: for a step that is "preparing", "checking", "measuring" or
-"probing". It gives it back between two steps and while torch compiles.
+"probing". While one measures no other worker has it. It gives it back between two steps and while torch compiles.
 
 "timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic
 clock, in seconds; `slept_s` is how long the machine slept between the two.
@@ -55,7 +55,7 @@ from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
-from fluxbench.worker.preparing import prepare
+from fluxbench.worker.preparing import fills_memory, prepare
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -121,12 +121,11 @@ class Worker:
 
     def _measure(self) -> None:
         """Give every variant its trial, and the reference one before the first."""
-        with self.use.step("preparing", short=True):
+        keeps = self.device.type == "cuda" and any(map(fills_memory, self.request.workloads))
+        with self.use.step("preparing", short=True, keeps=keeps):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
             self._load_control()
             workloads = prepare(self.request, self.device, self.plan, self.emit, self._fail_all)
-            if held.exist() and self.device.type == "cuda":
-                self.use.keep()
             torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
         if found is None:
