@@ -23,7 +23,7 @@ _MODEL: Shape = {
 _OF_MODEL = {1: TOKENS, 32: (512, 4096, 32768), 128: (512, 4096, 32768)}
 # Of a CPU: Llama-3.2 1B's heads, and a model of two layers.
 _SMALL: Shape = {**_LLAMA, "head_dim_qk": 64, "head_dim_v": 64}
-_SMALL_TOKENS = {1: (512, 4096), 4: (512, 4096)}
+_SMALL_TOKENS = {1: (512, 2048), 4: (2048,)}
 _SMALL_MODEL: Shape = {
     **{"width": 256, "heads": 8, "kv_heads": 2, "head_dim": 64, "mlp": 512, "layers": 2, "vocabulary": 1000},
     "dtype": "bfloat16",
@@ -43,7 +43,7 @@ def sets() -> dict[str, tuple[Workload, ...]]:
     found["llama3-8b-decode-model"] = _models("llama3-8b-decode-model", _MODEL, _OF_MODEL)
     found["decode-small"] = (
         *_attention("decode-small", _SMALL, _SMALL_TOKENS),
-        *_attention("decode-small", _SMALL, {4: (4096,)}, 16),
+        *_attention("decode-small", _SMALL, {4: (2048,)}, 16),
     )
     found["decode-model-small"] = _models("decode-model-small", _SMALL_MODEL, {1: (512,), 4: (512, 2048)})
     return found
