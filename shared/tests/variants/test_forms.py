@@ -104,6 +104,18 @@ def test_what_a_variant_keeps_breaks_no_graph(name: str, monkeypatch: pytest.Mon
         assert compiled(name)(q, k, v).equal(libraries.attention(q, k, v))
 
 
+def test_flex_is_compiled_for_more_lengths_than_torch_allows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._dynamo.config
+
+    compiles = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda function, **options: compiles(function, backend="eager", **options))
+    with torch._dynamo.config.patch(recompile_limit=2):
+        for tokens in (5, 6, 7, 9):
+            q = torch.randn(1, tokens, 1, 16)
+            out = variants.find("flex").attention(call(tokens=tokens, heads=1, dim=16, dtype="float32"))(q, q, q)
+            torch.testing.assert_close(out, libraries.attention(q, q, q))
+
+
 def test_a_causal_mask_of_flex_is_made_beside_the_graph() -> None:
     asked = {"tokens": 64, "heads": 2, "causal": True}
     q, k, v = calls.tensors(tokens=64, heads=2)

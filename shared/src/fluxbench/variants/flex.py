@@ -25,6 +25,8 @@ def load(call: AttentionCall, *, compiled: bool, kernel_options: Mapping[str, st
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    if compiled:
+        forms.allow_many_lengths()
     kernel = torch.compile(flex_attention, fullgraph=True, dynamic=False) if compiled else flex_attention
     options: dict[str, Any] = {"kernel_options": dict(kernel_options)} if kernel_options else {}
     options |= {"enable_gqa": True} if call.grouped else {}

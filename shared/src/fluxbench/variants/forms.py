@@ -84,13 +84,11 @@ class FormedVariant:
         """Return a function of such a call compiled in the mode of this form; as it is where that is not compiled."""
         if self.form.compile_mode is None:
             return function
-        import torch._dynamo.config
         import torch._functorch.config
 
         # Else a compiled backward pass writes over what the forward pass kept, and runs once.
         torch._functorch.config.donated_buffer = not call.retain_graph
-        # Each length is compiled by itself, and all share one code object.
-        torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
+        allow_many_lengths()
         compiled = torch.compile(function, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False)
 
         def call_compiled(*inputs: Any) -> Any:
@@ -99,6 +97,13 @@ class FormedVariant:
             return compiled(*inputs)
 
         return call_compiled
+
+
+def allow_many_lengths() -> None:
+    """Let torch.compile compile a function for many lengths: each by itself, and all share one code object."""
+    import torch._dynamo.config
+
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
 
 
 def _padded(attention: Attention, call: AttentionCall) -> Attention:
