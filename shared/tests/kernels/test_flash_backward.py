@@ -122,9 +122,9 @@ def judged(asked: Asked, device: str) -> list[str | None]:
 
 def interpret() -> None:
     """Print what the interpreter says of every case, and of autograd."""
-    from interpreted import teach_the_interpreter_bfloat16
+    from interpreted import teach_the_interpreter_rounding
 
-    teach_the_interpreter_bfloat16()
+    teach_the_interpreter_rounding()
     found: dict[str, Any] = {str(asked): judged(asked, "cpu") for asked in ASKED}
     found |= {"of some": of_some_inputs(), "compiled": in_one_graph(), "of a sum": of_a_sum()}
     print(json.dumps(found | {"float64": in_float64()}))
@@ -184,7 +184,9 @@ def of_a_sum() -> list[bool]:
 
 def in_float64() -> bool:
     """Return what `torch.autograd.gradcheck` says of the kernels with float64 in place of float32 and of 16 bits."""
-    for module in (flash_forward, kernel, flash_backward_keys, flash_backward_queries):
+    from fluxbench.kernels import flash_forward_kernel
+
+    for module in (flash_forward_kernel, kernel, flash_backward_keys, flash_backward_queries):
         vars(module)["SUMS"] = triton.language.float64
     vars(flash_tensors)["DTYPES"] = (torch.float64,)
     semantic = triton.language.semantic.TritonSemantic
@@ -254,7 +256,7 @@ def test_gradients_on_the_gpu_are_within_their_budgets_and_have_the_same_bits_tw
 
 
 @pytest.mark.parametrize("capability", list(kernel.TILINGS))
-@pytest.mark.parametrize("head_dim", flash_tensors.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", [64, 128])  # smaller ones have the blocks of 64
 def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], head_dim: int) -> None:
     tiling = kernel.TILINGS[capability][head_dim]
     for of, part in (
@@ -263,7 +265,7 @@ def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[
     ):
         constants = {
             **{"HEADS": 24, "GROUP": 4, "HEAD_DIM": head_dim, "BLOCK_M": part.block_m, "BLOCK_N": part.block_n},
-            **{"RAGGED": True, "DESCRIPTORS": part.descriptors, "CAUSAL": True},
+            **{"RAGGED": True, "DESCRIPTORS": part.descriptors, "CAUSAL": True, "INPUT_PRECISION": "ieee"},
         }
         rows = dict.fromkeys(("q", "dout", "dq"), part.block_m) | dict.fromkeys(("k", "v", "dk", "dv"), part.block_n)
         done = compiled(of, capability, constants, rows, part.warps, part.stages)
@@ -277,7 +279,7 @@ ZEROS = torch.zeros(1, 8, 2, 64).bfloat16()
     ("changes", "message"),
     [
         ({}, "q must be on an NVIDIA GPU, got cpu; move"),
-        ({"q": ZEROS.float()}, "q must be bfloat16 or float16"),
+        ({"q": ZEROS.double()}, "q must be bfloat16, float16 or float32"),
         ({"dout": ZEROS[:, :7]}, r"dout must be \[1, 8, 2, 64\], torch.bfloat16, on cpu, got \[1, 7, 2, 64\]"),
         ({"dout": ZEROS.half()}, "dout must be .*, got .* torch.float16"),
         ({"out": ZEROS.float()}, "out must be .*, got .* torch.float32"),

@@ -74,11 +74,15 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 return real(*tensors)
 
         monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", on_any)
-    elif name == "triton_flash":
+    elif name.startswith("triton_flash"):
         real = inspect.signature(flash_forward.flash_forward)
-        monkeypatch.setattr(
-            flash_forward, "flash_forward", lambda *args: libraries.attention(*real.bind(*args).arguments.values())
-        )
+
+        def bound(*args: Any, **options: bool) -> Any:
+            given = real.bind(*args, **options).arguments
+            assert given.pop("tf32", False) == (name == "triton_flash_tf32")
+            return libraries.attention(*given.values())
+
+        monkeypatch.setattr(flash_forward, "flash_forward", bound)
     elif name.startswith("hf_"):
         signature = inspect.signature(kernels.get_kernel)
         libraries.install_hub(monkeypatch)
