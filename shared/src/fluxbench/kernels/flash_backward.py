@@ -157,6 +157,7 @@ def flash_backward(
     lse: torch.Tensor,
     *,
     causal: bool = False,
+    scale: float | None = None,
     tf32: bool = False,
     of_q: bool = True,
     of_kv: bool = True,
@@ -166,7 +167,8 @@ def flash_backward(
 
     dout:     [batch, seq_len_q, heads, head_dim], the gradient of `out`, of q's dtype; any strides
     q, k, v:  as `flash_forward` takes them
-    out, lse: what `flash_forward_with_lse` returned for q, k, v, `causal` and `tf32`
+    out, lse: what `flash_forward_with_lse` returned for q, k, v, `causal`, `scale` and `tf32`
+    scale:    of the scores; 1 / sqrt(head_dim) by default
     tf32:     round what enters a product of float32 to TF32
     of_q:     compute dq; else it is None
     of_kv:    compute dk and dv; else they are None
@@ -183,6 +185,7 @@ def flash_backward(
     tiling = tiling or of_device(table, compute_capability_of(q), head_dim)
     if dout.stride(3) != 1 or dout.stride(1) >= MAX_ROW_STRIDE:  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
     delta = torch.empty_like(lse, dtype=torch.float32)
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
     dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) if of_kv else None for _ in "kv")
@@ -200,8 +203,8 @@ def flash_backward(
             delta,
             seq_len_q,
             seq_len_k,
-            1 / math.sqrt(head_dim),
-            math.log2(math.e) / math.sqrt(head_dim),
+            scale,
+            math.log2(math.e) * scale,
             *(stride for tensor in (q, k, v, dout) for stride in tensor.stride()[:3]),
             HEADS=heads,
             GROUP=heads // kv_heads,

@@ -21,8 +21,8 @@ def flash_backward_keys_kernel(
     delta_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32
     seq_len_q: tl.tensor,
     seq_len_k: tl.tensor,
-    scale: tl.tensor,  # 1 / sqrt(head_dim)
-    scale_log2: tl.tensor,  # log2(e) / sqrt(head_dim)
+    scale: tl.tensor,  # of the scores
+    scale_log2: tl.tensor,  # log2(e) times the scale of the scores
     stride_qb: tl.tensor,
     stride_qs: tl.tensor,
     stride_qh: tl.tensor,

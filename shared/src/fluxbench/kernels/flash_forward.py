@@ -100,22 +100,24 @@ def flash_forward(
     v: torch.Tensor,
     *,
     causal: bool = False,
+    scale: float | None = None,
     tf32: bool = False,
     tiling: Tiling | None = None,
 ) -> torch.Tensor:
-    """Return softmax(q @ k.T / sqrt(head_dim)) @ v, head by head.
+    """Return softmax(q @ k.T * scale) @ v, head by head.
 
     q:      [batch, seq_len_q, heads, head_dim], bfloat16, float16 or float32; head_dim 16, 32, 64 or 128, contiguous;
             other strides free
     k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
+    scale:  of the scores; 1 / sqrt(head_dim) by default
     tf32:   round what enters a product of float32 to TF32; 16-bit products are the same either way
     tiling: how the work is cut; the device's own by default
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     Raises `ValueError` for other inputs.
     """
-    return _launch(q, k, v, causal, tf32, tiling, with_lse=False)[0]
+    return _launch(q, k, v, causal, scale, tf32, tiling, with_lse=False)[0]
 
 
 def flash_forward_with_lse(
@@ -124,14 +126,15 @@ def flash_forward_with_lse(
     v: torch.Tensor,
     *,
     causal: bool = False,
+    scale: float | None = None,
     tf32: bool = False,
     tiling: Tiling | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the same, and what its gradient needs: the log-sum-exp of each query's scores, to the base 2.
 
-    It is log2(sum(exp(q @ k.T / sqrt(head_dim)))), [batch, heads, seq_len_q], float32; float64 for float32 inputs.
+    It is log2(sum(exp(q @ k.T * scale))), [batch, heads, seq_len_q], float32; float64 for float32 inputs.
     """
-    out, lse = _launch(q, k, v, causal, tf32, tiling, with_lse=True)
+    out, lse = _launch(q, k, v, causal, scale, tf32, tiling, with_lse=True)
     assert lse is not None
     return out, lse
 
@@ -141,6 +144,7 @@ def _launch(
     k: torch.Tensor,
     v: torch.Tensor,
     causal: bool,
+    scale: float | None,
     tf32: bool,
     tiling: Tiling | None,
     *,
@@ -168,7 +172,7 @@ def _launch(
             lse,
             seq_len_q,
             seq_len_k,
-            math.log2(math.e) / math.sqrt(head_dim),
+            math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
             *q.stride()[:3],
             *k.stride()[:3],
             *v.stride()[:3],

@@ -30,7 +30,7 @@ def flash_forward_kernel(
     lse_pointer: tl.tensor | None,  # [batch, heads, seq_len_q], float32 or float64, contiguous; None: not written
     seq_len_q: tl.tensor,
     seq_len_k: tl.tensor,
-    scale_log2: tl.tensor,  # log2(e) / sqrt(head_dim)
+    scale_log2: tl.tensor,  # log2(e) times the scale of the scores
     stride_qb: tl.tensor,
     stride_qs: tl.tensor,
     stride_qh: tl.tensor,

@@ -31,9 +31,9 @@ def refuses(device: Device, call: AttentionCall) -> str | None:
 def load(call: AttentionCall, *, tf32: bool = False) -> Attention:
     """Return the kernel, which takes [batch, seq_len, heads, head_dim]; with its gradient where a call asks for it."""
     if call.backward:
-        from fluxbench.kernels.flash_attention import flash_attention
+        from fluxbench.kernels.flash_attention import attention
 
-        return partial(flash_attention, causal=call.causal, tf32=tf32)
+        return partial(attention, causal=call.causal, tf32=tf32)
     from fluxbench.kernels.flash_forward import flash_forward
 
     return partial(flash_forward, causal=call.causal, tf32=tf32)
