@@ -81,7 +81,7 @@ for name in dict.fromkeys((*request["references"], *request["variants"])):
             else:
                 emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
                      thorough=process == request["thorough_in"],
-                     detail=None, peak_memory_bytes=None, compile_s=None, graph_breaks=None)
+                     detail=None, memory=None, compile_s=None, graph_breaks=None)
                 workloads.append(workload)
     reference = reference or (name if workloads else None)
     if workloads:

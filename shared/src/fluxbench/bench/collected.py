@@ -98,7 +98,9 @@ class Collected:
         pair = event.variant, event.workload
         first = self.checked.setdefault(pair, event)
         if event.thorough and not first.thorough:
-            changes = {name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "detail")}
+            changes = {
+                name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "memory", "detail")
+            }
             self.checked[pair] = msgspec.structs.replace(first, **changes)
 
     def end_phase(self, at: float) -> None:

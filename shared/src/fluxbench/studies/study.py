@@ -30,6 +30,7 @@ class Study:
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
+    whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
     answer: str = "fastest"
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
 _MAX_REPEATED, _MIN_REPEATED = 5, 3  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun, beyond the fewest
+_LONG_REPEAT_S = 2.0  # after which none is begun at all: calls are so long that one round says enough
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 
 
@@ -158,7 +159,7 @@ def repeated_over_new(
     quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()
     for done in range(_MAX_REPEATED):
-        if done >= _MIN_REPEATED and time.monotonic() - began > _REPEAT_S:
+        if done and time.monotonic() - began > (_REPEAT_S if done >= _MIN_REPEATED else _LONG_REPEAT_S):
             break
         repeats = rng.randint(*REPEATS)
         for name, bound in calls.items():

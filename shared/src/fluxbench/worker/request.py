@@ -20,6 +20,8 @@ class Request:
     process: int = 0  # the first one also looks at memory and CUPTI's times
     thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
     sustained: bool = True  # False: burst samples alone
+    whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
+    alone: bool = False  # one workload at a time is in memory, where several had none left
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     skip: tuple[tuple[str, str], ...] = ()
     replays: dict[str, bool] = dataclasses.field(default_factory=dict)  # by variant, as in the processes before

@@ -31,7 +31,7 @@ import gc
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -43,6 +43,7 @@ from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
@@ -51,13 +52,13 @@ from fluxbench.timing.stopwatch import Stopwatch, slept_s
 from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.failures import Wrong, first_sentence, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
-from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.prepared import PreparedWorkload, prepare, release
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.trial import Trial, Wrong
+from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
@@ -107,27 +108,32 @@ class Worker:
             self._probe()
         self.emit("done")
 
-    def _load_control(self) -> None:
-        try:
-            self.control = control_kernel.load(self.device)
-            self.emit("control_kernel", description=self.control.description)
-        except (OSError, RuntimeError) as error:  # a device without a driver API that we know
-            self.emit("control_kernel", reason=first_sentence(error))
-
     def _measure(self) -> None:
-        """Give every variant its trial, and the reference one before the first."""
-        workloads = {}
+        """Measure the workloads, together or one after the other."""
         with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
-            self._load_control()
-            for workload in self.request.workloads:
-                self.emit("begin", variant=None, workload=workload.name)
-                workloads[workload.name] = PreparedWorkload.make(
-                    workload, self.device, self.request.process, most=self.plan.max_rounds,
-                    share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
-                )  # fmt: skip
-            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
+            try:
+                self.control = control_kernel.load(self.device)
+                self.emit("control_kernel", description=self.control.description)
+            except (OSError, RuntimeError) as error:  # a device without a driver API that we know
+                self.emit("control_kernel", reason=first_sentence(error))
+        whole = self.request.workloads
+        for some in [(each,) for each in whole] if self.request.alone else [whole]:
+            self._measure_together(some, stopwatch)
+            release()
+
+    def _measure_together(self, some: Sequence[Workload], stopwatch: Stopwatch) -> None:
+        """Give every variant its trial at all of these workloads, and the reference one before the first."""
+
+        def begin(workload: Workload) -> None:
+            self.emit("begin", variant=None, workload=workload.name)
+
+        def fail(workload: Workload, wrong: Wrong) -> None:
+            for name in self.request.variants:
+                self._fail(name, workload.name, wrong)
+
+        with self.use.step("preparing", short=True):
+            workloads = prepare(some, self.request, self.device, self.plan.max_rounds, self._kept, begin, fail)
         found = self._reference(workloads)
         if found is None:
             return
@@ -162,9 +168,8 @@ class Worker:
         """Return what is kept in a folder, on a CPU, where references take seconds."""
         if folder is None or self.device.type != "cpu":
             return None
-        request = self.request
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
-        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
+        return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
 
     def _probe(self) -> None:
         """Try what the variants declare to be capable of, after all was measured."""
@@ -230,10 +235,10 @@ class Worker:
             if "CUDA error" in str(error):  # the context is gone, and all others with it
                 raise
             traceback.print_exc()
-            status, reason = classify(error)
-            is_memory_out = status is Status.OUT_OF_MEMORY
+            wrong = wrong_of(error, "while it was timed: ")
+            is_memory_out = wrong.status is Status.OUT_OF_MEMORY
             for workload in [trial.largest] if is_memory_out else trial.calls:
-                trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
+                trial.wrong.setdefault(workload, wrong)
         finally:
             gc.enable()
         if changed := state.restore():
@@ -242,9 +247,7 @@ class Worker:
             self._fail(trial.name, workload, wrong)
         left = [workload for workload in trial.calls if workload not in trial.wrong]
         if is_memory_out:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release()
             return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
         if left:
             self.emit(
@@ -285,13 +288,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
             state.restore()
-            self._fail(name, workload.name, Wrong(*classify(error)))
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+            self._fail(name, workload.name, wrong_of(error))
+        release()
         return None
 
     def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
         self.emit(
             "failed", variant=name, workload=workload, status=wrong.status, reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
+            **({"shortage": dataclasses.asdict(wrong.shortage)} if wrong.shortage else {}),
         )  # fmt: skip
