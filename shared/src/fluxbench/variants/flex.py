@@ -71,6 +71,7 @@ VARIANT = _base.Variant(
 UNFUSED = _base.Variant(
     name="flex_eager",
     label="FlexAttention (not compiled)",
+    holds_scores=True,
     load=lambda call: load(call, compiled=False),
     capabilities=_CAPABILITIES,
     refuses=refuses,
