@@ -42,6 +42,21 @@ def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
     assert layers.measures == ("burst",)
 
 
+def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not_fit() -> None:
+    causal, plain, models = (studies.find(f"fluxbench.studies.scaling:{name}") for name in ("STUDY", "PLAIN", "MODELS"))
+    assert studies.find("scaling") == causal
+    assert [len(names(study, GPU)) for study in (causal, plain, models)] == [240, 56, 11]
+    assert {study.whole_up_to for study in (causal, plain, models)} == {2**28}
+    assert [study.measures for study in (causal, plain, models)] == [("burst",), ("burst",), ("burst", "sustained")]
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    shapes = [dict(each.shape) for each in plain.workloads_on(GPU, settings)]
+    scores = {8 * int(shape["seq_len_k"]) ** 2 * 4 for shape in shapes}  # bytes of one matrix in float32
+    assert max(scores) > 0.9 * 141e9  # of which a softmax needs two: on no card of today
+    assert min(scores) < 1e7
+    for study in (causal, plain, models):
+        assert max(each.x for each in study.workloads_on(CPU, settings)) <= 1024
+
+
 def test_settings_and_the_kind_of_device_choose_the_workloads() -> None:
     own = Study(name="own", references=("torch_math",), workloads=(ONE, OTHER))
     assert names(own) == names(own, GPU) == ["one", "other"]
@@ -71,7 +86,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux, "
-            "layers",
+            "layers, scaling",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),
