@@ -11,6 +11,7 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations.workload import Workload
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import last_level_cache_bytes
 
 SEEDS_PER_PROCESS = 100
@@ -27,6 +28,7 @@ class PreparedWorkload:
         self.case = case
         self.contents = contents
         self.other_kinds = other_kinds
+        self.rows: dict[str, Row | str | None] = {}  # of references, by their name, see `worker.rows`
 
     @classmethod
     def make(
@@ -38,14 +40,15 @@ class PreparedWorkload:
         most: int = 48,
         share: float = 1.0,
         all_kinds: bool = False,
-        sustained: bool = True,
+        slots: bool = True,
         cases: Kept | None = None,
         contents: Kept | None = None,
     ) -> PreparedWorkload:
-        """Return a workload with the inputs of one process: `most` contents at most, and slots, see `Contents.make`.
+        """Return a workload with the inputs of one process.
 
-        On a CPU, where references take seconds, all processes have the same seed: `cases` are kept for any later
-        process, `contents` for those of this cell alone.
+        There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. On a CPU, where
+        references take seconds, all processes have the same seed: `cases` are kept for any later process, `contents`
+        for those of this cell alone.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
@@ -57,7 +60,7 @@ class PreparedWorkload:
                 cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
         made = Contents.make(
-            workload, case, device, rotation=rotation, most=most, share=share, sustained=sustained, kept=contents
+            workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents
         )
         return cls(workload, case, made, other_kinds)
 

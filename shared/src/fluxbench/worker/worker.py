@@ -31,29 +31,29 @@ import gc
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from fluxbench import operations, variants
-from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
-from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import classify, first_sentence, unusable
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -71,7 +71,7 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        self.plan = Plan.on(self.device)
+        self.plan = Plan.on(self.device, grid=request.effort.grid)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
@@ -104,7 +104,8 @@ class Worker:
             operation = operations.find(self.request.workloads[0].operation)
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
-            self._probe()
+            if self.request.probe:
+                probe(self.request.variants, self.right, self.device, self.use, self.emit)
         self.emit("done")
 
     def _load_control(self) -> None:
@@ -115,17 +116,26 @@ class Worker:
             self.emit("control_kernel", reason=first_sentence(error))
 
     def _measure(self) -> None:
+        """Measure at the workloads that are held at once, then at the next ones."""
+        done = set(self.request.done)
+        for part in self.request.held_together:
+            if any((name, workload.name) not in done for name in self.request.variants for workload in part):
+                self._measure_at(part)
+
+    def _measure_at(self, part: Sequence[Workload]) -> None:
         """Give every variant its trial, and the reference one before the first."""
         workloads = {}
+        request, kept = self.request, {"cases": self._kept(self.request.cases), "contents": self._kept("")}
         with self.use.step("preparing", short=True):
-            stopwatch = Stopwatch(self.device, self.request.clock_mhz)
-            self._load_control()
-            for workload in self.request.workloads:
-                self.emit("begin", variant=None, workload=workload.name)
-                workloads[workload.name] = PreparedWorkload.make(
-                    workload, self.device, self.request.process, most=self.plan.max_rounds,
-                    share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
+            stopwatch = Stopwatch(self.device, request.clock_mhz)
+            if not self.control:
+                self._load_control()
+            for one in part:
+                self.emit("begin", variant=None, workload=one.name)
+                workloads[one.name] = PreparedWorkload.make(
+                    one, self.device, request.process, most=self.plan.contents, share=1 / len(part),
+                    all_kinds=request.is_thorough and request.is_full(one.name),
+                    slots=request.sustained or bool(self.plan.row_s), **kept,
                 )  # fmt: skip
             torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
         found = self._reference(workloads)
@@ -151,7 +161,8 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
         for name in names:
-            calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
+            left = [workload for workload in usable if (name, workload) not in self.request.done]
+            calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
@@ -165,19 +176,6 @@ class Worker:
         request = self.request
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
         return Kept(Path(folder), request.kept, note, trusts=request.trusts)
-
-    def _probe(self) -> None:
-        """Try what the variants declare to be capable of, after all was measured."""
-        if not self.request.probe:
-            return
-        for name in self.request.variants:
-            formed = variants.find(name)
-            if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
-                continue
-            if formed.form == EAGER and name in self.right:
-                with self.use.step("probing", short=True, compiles=True):
-                    found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
-                self.emit("probed", variant=name, found=found)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
         """Return the first of the references that is right at every workload, or the one that is at most of them."""
@@ -218,10 +216,13 @@ class Worker:
         try:
             if burst:
                 taken["burst"] = trial.burst()
-            if burst and self.request.process < REPEATED_IN:
+            if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
-                taken["cupti"] = trial.cupti()
+                rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
+                full = [name for name in trial.calls if self.request.is_full(name) and name not in rows]
+                taken["cupti"] = trial.at(full).cupti() if full else {}
+                taken["unprofiled"] = [name for name in trial.calls if name not in full]
             if sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
@@ -268,7 +269,8 @@ class Worker:
         try:
             ragged = name, str(ragged_shape(workload.shape))
             found = check(
-                formed, workload, self.device, prepared.cases, self.request.is_thorough,
+                formed, workload, self.device, prepared.cases,
+                self.request.is_thorough and self.request.is_full(workload.name),
                 self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
