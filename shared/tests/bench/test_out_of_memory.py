@@ -8,12 +8,12 @@ import pytest
 from fake_workers import ALL_PASSED, outcomes, played
 
 from fluxbench.records.schema import Shortage
-from fluxbench.worker.request import Request
+from fluxbench.worker.request import ALONE, Request
 
 LACK = {"asked_bytes": 9 << 30, "free_bytes": 2 << 30, "total_bytes": 10 << 30, "own_bytes": 7 << 30}
 SCENARIO = f"""
 def before(step, variant=None, workload=None):
-    alone = request["alone"]
+    alone = request["effort"]["held_bytes"] is not None
     if step == "check" and (PAIR) and (CONDITION):
         emit("failed", variant=variant, workload=workload, status="OUT_OF_MEMORY",
              reason="asked for 9 GiB" + " alone" * alone, shortage={LACK})
@@ -35,7 +35,8 @@ def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, cond
     """An allocator that is fragmented, or another process that takes memory for a while."""
     collected = played(tmp_path, lacking(condition))
     assert outcomes(collected) == ALL_PASSED
-    together, alone = ([each for each in requests(tmp_path) if each.alone is is_alone] for is_alone in (False, True))
+    alone = [each for each in requests(tmp_path) if each.effort.held_bytes == ALONE]
+    together = [each for each in requests(tmp_path) if each.effort.held_bytes is None]
     assert len(together) == 3
     assert alone
     assert {(each.variants, tuple(of.name for of in each.workloads)) for each in alone} == {(("b",), ("tiny",))}
@@ -47,7 +48,9 @@ def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp
     assert outcomes(collected) == ALL_PASSED | {"b at tiny": "OUT_OF_MEMORY"}
     failed = collected.failed["b", "tiny"]
     assert (failed.reason, failed.shortage) == ("asked for 9 GiB alone", Shortage(**LACK))
-    assert [each.alone for each in requests(tmp_path)].count(True) == 1  # the process after that has nothing left to do
+    assert [each.effort.held_bytes for each in requests(tmp_path)].count(
+        ALONE
+    ) == 1  # the process after that has nothing left to do
 
 
 def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
@@ -59,5 +62,5 @@ def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
 def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path) -> None:
     late = lacking("True").replace("    alone = ", "    time.sleep(0.3 * (step == 'done'))\n    alone = ")
     collected = played(tmp_path, late, deadline_s=0.5)
-    assert not any(each.alone for each in requests(tmp_path))
+    assert not any(each.effort.held_bytes for each in requests(tmp_path))
     assert {status for pair, status in outcomes(collected).items() if pair == "b at tiny"} <= {"OUT_OF_MEMORY"}

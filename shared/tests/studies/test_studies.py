@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections import Counter
 
 import pytest
 from fakes import CPU, GPU, REPOSITORY, tokens
@@ -57,6 +59,27 @@ def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not
         assert max(each.x for each in study.workloads_on(CPU, settings)) <= 1024
 
 
+def test_the_grid_has_135_shapes_in_two_dtypes_and_two_passes() -> None:
+    sdpa = studies.find("sdpa")
+    found = sdpa.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
+    sizes = Counter(tuple(one.shape[size] for size in ("batch", "seq_len_k", "head_dim_qk", "heads")) for one in found)
+    wanted = itertools.product((8, 16, 64), (64, 128, 256, 512, 1024), (32, 64, 128), (12, 16, 24))
+    assert sizes == dict.fromkeys(wanted, 4)
+    kinds = Counter((one.operation, one.dtype) for one in found)
+    assert kinds == dict.fromkeys(
+        itertools.product(("attention", "attention_training"), ("bfloat16", "float16")), 135
+    )  # fmt: skip
+    assert all(one.shape["seq_len_q"] == one.shape["seq_len_k"] and not one.shape["causal"] for one in found)
+    fully = Counter(
+        (one.operation, one.dtype, one.shape["head_dim_qk"]) for one in found if one.name in sdpa.effort.fully
+    )  # fmt: skip
+    assert len(fully) == 12
+    assert min(fully.values()) >= 3
+    small = names(sdpa)
+    assert len(small) == 12
+    assert set(small) <= {one.name for one in found} & set(sdpa.effort.fully)
+
+
 def test_settings_and_the_kind_of_device_choose_the_workloads() -> None:
     own = Study(name="own", references=("torch_math",), workloads=(ONE, OTHER))
     assert names(own) == names(own, GPU) == ["one", "other"]
@@ -86,7 +109,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux, "
-            "layers, scaling",
+            "layers, scaling, sdpa",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),

@@ -13,6 +13,7 @@ from workers import failures, given, honest, timed
 from fluxbench.bench.events import Begin, Checked, Failed
 from fluxbench.records.status import Status
 from fluxbench.worker.failures import classify, wrong_of
+from fluxbench.worker.request import ALONE, Effort
 from fluxbench.worker.shortage import Shortage, shortage_of
 
 GIB = 2**30
@@ -89,7 +90,7 @@ def test_alone_workloads_are_prepared_and_measured_one_after_the_other(
     small_cache(monkeypatch)
     monkeypatch.chdir(tmp_path)
     other = tokens("other", 40)
-    seen = given(monkeypatch, honest, workloads=(TINIER, other), alone=True)
+    seen = given(monkeypatch, honest, workloads=(TINIER, other), effort=Effort(held_bytes=ALONE))
     assert failures(seen) == []
     order = [event.workload for event in seen if isinstance(event, Begin | Checked)]
     assert order == sorted(order, key=("tinier", "other").index)

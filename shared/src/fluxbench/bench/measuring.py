@@ -216,6 +216,7 @@ def _run(
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),
+                    effort=study.effort,
                 )
                 batches.append((batch, pool))
         for batch, pool in batches:

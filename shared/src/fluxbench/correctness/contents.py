@@ -101,7 +101,7 @@ class Contents:
             slots = rotation + 1
         by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
-            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else _WHOLE_POOL
+            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())
             others = []
             for index in range(1, count):

@@ -29,10 +29,27 @@ class Plan:
     settled_within: float  # by which share their means may differ
     sample_s: float  # that a sustained sample is the mean of
     paired_s: float  # of a CPU's calls in rounds beside the reference's, see `timing.interleaved`
+    contents: int = 48  # of a workload, at most
+    row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
+    row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
 
     @classmethod
-    def on(cls, device: torch.device) -> Plan:
-        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
+    def on(cls, device: torch.device, *, grid: bool = False) -> Plan:
+        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
+
+        `grid`: for a study of many short calls, in burst alone.
+        """
+        plan = cls._usual_on(device)
+        if not grid:
+            return plan
+        if device.type == "cpu":
+            return dataclasses.replace(plan, max_rounds=12, min_rounds=4, burst_budget_s=0.1)
+        return dataclasses.replace(
+            plan, max_rounds=4, min_rounds=4, first_rest_s=0.02, contents=2, row_s=5e-4, row_below_s=1e-3
+        )
+
+    @classmethod
+    def _usual_on(cls, device: torch.device) -> Plan:
         if device.type == "cpu":
             return cls(
                 max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.02,

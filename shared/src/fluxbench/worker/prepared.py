@@ -13,6 +13,8 @@ from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import last_level_cache_bytes
 from fluxbench.worker.failures import Wrong, wrong_of
 from fluxbench.worker.request import Request
@@ -32,6 +34,7 @@ class PreparedWorkload:
         self.case = case
         self.contents = contents
         self.other_kinds = other_kinds
+        self.rows: dict[str, Row | str | None] = {}  # of references, by their name, see `worker.rows`
 
     @classmethod
     def make(
@@ -43,16 +46,17 @@ class PreparedWorkload:
         most: int = 48,
         share: float = 1.0,
         all_kinds: bool = False,
-        sustained: bool = True,
+        slots: bool = True,
         cases: Kept | None = None,
         contents: Kept | None = None,
         whole_up_to: int | None = None,
     ) -> PreparedWorkload:
-        """Return a workload with the inputs of one process: `most` contents at most, and slots, see `Contents.make`.
+        """Return a workload with the inputs of one process.
 
-        Of a call with more scores than `whole_up_to` rows are judged, on the first kind of inputs alone.
-        On a CPU, where references take seconds, all processes have the same seed: `cases` are kept for any later
-        process, `contents` for those of this cell alone.
+        There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. On a CPU, where
+        references take seconds, all processes have the same seed: `cases` are kept for any later process, `contents`
+        for those of this cell alone. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
+        of inputs alone.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
@@ -66,7 +70,7 @@ class PreparedWorkload:
                 cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
         made = Contents.make(
-            workload, case, device, rotation=rotation, most=most, share=share, sustained=sustained, kept=contents
+            workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents
         )
         return cls(workload, case, made, other_kinds)
 
@@ -80,7 +84,7 @@ def prepare(
     some: Sequence[Workload],
     request: Request,
     device: torch.device,
-    most: int,
+    plan: Plan,
     kept: Callable[[str | None], Kept | None],
     begin: Callable[[Workload], None],
     fail: Callable[[Workload, Wrong], None],
@@ -91,13 +95,14 @@ def prepare(
     workloads that are prepared together.
     """
     workloads = {}
-    share = 1 / max(len(some), _LEAST_SHARES if request.alone else 1)
+    share = 1 / max(len(some), _LEAST_SHARES if request.effort.held_bytes else 1)
     for workload in some:
         begin(workload)
         try:
             workloads[workload.name] = PreparedWorkload.make(
-                workload, device, request.process, most=most, share=share, all_kinds=request.is_thorough,
-                sustained=request.sustained, cases=kept(request.cases), contents=kept(""),
+                workload, device, request.process, most=plan.contents, share=share,
+                all_kinds=request.is_thorough and request.is_full(workload.name),
+                slots=request.sustained or bool(plan.row_s), cases=kept(request.cases), contents=kept(""),
                 whole_up_to=request.whole_up_to,
             )  # fmt: skip
             continue

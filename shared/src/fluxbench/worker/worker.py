@@ -38,7 +38,6 @@ from typing import Any, TextIO
 import torch
 
 from fluxbench import operations, variants
-from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.correctness.kept import Kept
@@ -49,12 +48,12 @@ from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
-from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, first_sentence, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload, prepare, release
+from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -72,7 +71,7 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        self.plan = Plan.on(self.device)
+        self.plan = Plan.on(self.device, grid=request.effort.grid)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
@@ -105,11 +104,12 @@ class Worker:
             operation = operations.find(self.request.workloads[0].operation)
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
-            self._probe()
+            if self.request.probe:
+                probe(self.request.variants, self.right, self.device, self.use, self.emit)
         self.emit("done")
 
     def _measure(self) -> None:
-        """Measure the workloads, together or one after the other."""
+        """Measure at the workloads that are held at once, then at the next ones."""
         with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
             try:
@@ -117,13 +117,14 @@ class Worker:
                 self.emit("control_kernel", description=self.control.description)
             except (OSError, RuntimeError) as error:  # a device without a driver API that we know
                 self.emit("control_kernel", reason=first_sentence(error))
-        whole = self.request.workloads
-        for some in [(each,) for each in whole] if self.request.alone else [whole]:
-            self._measure_together(some, stopwatch)
-            release()
+        done = set(self.request.done)
+        for part in self.request.held_together:
+            if any((name, workload.name) not in done for name in self.request.variants for workload in part):
+                self._measure_at(part, stopwatch)
+                release()
 
-    def _measure_together(self, some: Sequence[Workload], stopwatch: Stopwatch) -> None:
-        """Give every variant its trial at all of these workloads, and the reference one before the first."""
+    def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
+        """Give every variant its trial, and the reference one before the first."""
 
         def begin(workload: Workload) -> None:
             self.emit("begin", variant=None, workload=workload.name)
@@ -133,7 +134,7 @@ class Worker:
                 self._fail(name, workload.name, wrong)
 
         with self.use.step("preparing", short=True):
-            workloads = prepare(some, self.request, self.device, self.plan.max_rounds, self._kept, begin, fail)
+            workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         found = self._reference(workloads)
         if found is None:
             return
@@ -157,7 +158,8 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
         for name in names:
-            calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
+            left = [workload for workload in usable if (name, workload) not in self.request.done]
+            calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
@@ -170,19 +172,6 @@ class Worker:
             return None
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
         return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
-
-    def _probe(self) -> None:
-        """Try what the variants declare to be capable of, after all was measured."""
-        if not self.request.probe:
-            return
-        for name in self.request.variants:
-            formed = variants.find(name)
-            if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
-                continue
-            if formed.form == EAGER and name in self.right:
-                with self.use.step("probing", short=True, compiles=True):
-                    found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
-                self.emit("probed", variant=name, found=found)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
         """Return the first of the references that is right at every workload, or the one that is at most of them."""
@@ -223,10 +212,13 @@ class Worker:
         try:
             if burst:
                 taken["burst"] = trial.burst()
-            if burst and self.request.process < REPEATED_IN:
+            if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
-                taken["cupti"] = trial.cupti()
+                rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
+                full = [name for name in trial.calls if self.request.is_full(name) and name not in rows]
+                taken["cupti"] = trial.at(full).cupti() if full else {}
+                taken["unprofiled"] = [name for name in trial.calls if name not in full]
             if sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
@@ -271,7 +263,8 @@ class Worker:
         try:
             ragged = name, str(ragged_shape(workload.shape))
             found = check(
-                formed, workload, self.device, prepared.cases, self.request.is_thorough,
+                formed, workload, self.device, prepared.cases,
+                self.request.is_thorough and self.request.is_full(workload.name),
                 self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):

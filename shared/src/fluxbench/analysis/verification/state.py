@@ -174,7 +174,8 @@ def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str,
 def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Findings:
     """Yield a flag whose count of processes is not that of the blocks, where these say what it counts."""
     blocks = [(one, one.ahead_ms) for one in series if one.settled is not None and one.ahead_ms is not None]
-    if not blocks or record.variant in {one.reference for one, _ in blocks}:  # a reference has several in a process
+    launched = [one.launched_ms for one in series if one.launched_ms is not None]
+    if not (blocks or launched) or record.variant in {one.reference for one in series}:  # it has several in a process
         return
     asked = {
         FlagKind.NOT_SETTLED: sum(not one.settled for one, _ in blocks),
@@ -186,7 +187,6 @@ def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Finding
             yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{count} processes")
         elif flag and flag.value != count:
             yield finding(Kind.FLAG, flag=kind.value, expected=count or "none", got=flag.value)
-    launched = [one.launched_ms for one, _ in blocks if one.launched_ms is not None]
     flag, mean_ms = record.flagged(FlagKind.REPLAYED), round(fmean(launched), 6) if launched else None
     if mean_ms and not flag:
         yield finding(Kind.NO_FLAG, flag=FlagKind.REPLAYED.value, why=f"{len(launched)} processes")
