@@ -29,6 +29,12 @@ EAGER = [variant.name for variant in variants.REGISTRY if not variant.determinis
 FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
 
 
+@pytest.fixture(autouse=True)
+def _switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put torch's switches back, which some lines set for good."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
+
+
 def inputs() -> tuple[Any, Any, Any]:
     return calls.tensors(tokens=64, heads=24, dim=128)
 
