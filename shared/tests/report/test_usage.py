@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,11 @@ FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
 
 
 @pytest.fixture(autouse=True)
-def _switches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put torch's switches back, which some lines set for good."""
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", torch.backends.cuda.matmul.allow_tf32)
+def _switch() -> Iterator[None]:
+    """Put torch's switch for TF32 back, which some lines set for good."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def inputs() -> tuple[Any, Any, Any]:
