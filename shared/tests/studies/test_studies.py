@@ -48,7 +48,11 @@ def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not
     causal, plain, models = (studies.find(f"fluxbench.studies.scaling:{name}") for name in ("STUDY", "PLAIN", "MODELS"))
     assert studies.find("scaling") == causal
     assert [len(names(study, GPU)) for study in (causal, plain, models)] == [240, 56, 11]
-    assert {study.whole_up_to for study in (causal, plain, models)} == {2**28}
+    assert {study.whole_up_to for study in (causal, plain, models)} == {2**27}
+    for study, device in itertools.product((causal, plain), (GPU, CPU)):  # one length of each curve is checked in full
+        settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+        of_curves = Counter(one.group for one in study.workloads_on(device, settings) if one.name in study.effort.fully)
+        assert of_curves == Counter({one.group: 1 for one in study.workloads_on(device, settings)})
     assert [study.measures for study in (causal, plain, models)] == [("burst",), ("burst",), ("burst", "sustained")]
     settings = Settings(root=REPOSITORY, cache=REPOSITORY)
     shapes = [dict(each.shape) for each in plain.workloads_on(GPU, settings)]

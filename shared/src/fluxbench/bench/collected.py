@@ -98,9 +98,7 @@ class Collected:
         pair = event.variant, event.workload
         first = self.checked.setdefault(pair, event)
         if event.thorough and not first.thorough:
-            changes = {
-                name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "memory", "detail")
-            }
+            changes = {name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "detail")}
             self.checked[pair] = msgspec.structs.replace(first, **changes)
 
     def end_phase(self, at: float) -> None:

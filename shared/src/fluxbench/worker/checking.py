@@ -109,7 +109,7 @@ def check(
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
-    memory = memory_of(bound, timed.inputs, device) if thorough else None
+    memory = memory_of(bound, timed.inputs, device)
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     seen = {
