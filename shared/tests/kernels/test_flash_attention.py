@@ -198,6 +198,31 @@ def test_a_variant_on_the_gpu_is_within_the_budget_of_its_class(
     assert wrong(variants.find(name).variant, BOTH, device="cuda", **asked) is None
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_gradients_of_more_than_two_to_the_31_elements_reach_the_last_rows() -> None:
+    q, k, v, dout = last_rows(460_000, 40, 128, "cuda")
+    got = torch.autograd.grad(attention(q, k, v), (q, k, v), dout)
+    few = [x.detach().double().requires_grad_() for x in (q[:, -5:], k, v)]
+    exact = torch.autograd.grad(plain(*few), few, dout[:, -5:].double())
+    for x, expected in zip((got[0][:, -5:], *got[1:]), exact, strict=True):
+        assert float((x.double() - expected).norm() / expected.norm()) < 0.01
+
+
+def last_rows(tokens: int, heads: int, dim: int, device: str) -> tuple[Any, ...]:
+    """Return q, k, v of 64 keys and dout, bfloat16; of q and dout all but the last five tokens are zero."""
+    q, dout = (torch.zeros(1, tokens, heads, dim, dtype=torch.bfloat16, device=device) for _ in range(2))
+    for x in (q, dout):
+        x[:, -5:] = torch.randn(1, 5, heads, dim)
+    k, v = (torch.randn(1, 64, heads, dim, device=device).bfloat16() for _ in range(2))
+    return q.requires_grad_(), k.requires_grad_(), v.requires_grad_(), dout
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    weights = torch.softmax(torch.einsum("bqhd,bkhd->bhqk", q, k) * q.shape[-1] ** -0.5, -1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, v)
+
+
 def test_the_largest_blocks_of_float32_fit_into_the_smallest_shared_memory() -> None:
     precision, head_dim = "tf32", 128
     forward = flash_tensors.of_device(flash_forward.FLOAT32_TILINGS[precision], (8, 6), head_dim)

@@ -6,7 +6,8 @@ With S = q @ k.T * scale, P = softmax(S), and the gradient dout of out = P @ v:
 
 where delta is the sum of dout * out over head_dim. P is computed again, from the log-sum-exp of the forward pass. P and
 dS are rounded to the inputs' dtype before they meet another matrix; all sums are float32. Products of float32 are IEEE
-ones, or in TF32, as in the forward pass.
+ones, or in TF32, as in the forward pass. IEEE ones are added along head_dim one by one, so that scores have the same
+bits in all kernels: delta comes from the weights of the forward pass, and their errors cancel in dP - delta.
 
 A first kernel computes delta. In the second, a program owns a block of keys, and adds up dk and dv over all queries of
 all heads that share it. In the third, a program owns a block of queries, and adds up dq over the keys. So S and dP are
