@@ -77,6 +77,7 @@ class Variant:
     compiles: bool = False  # calls torch.compile in its eager form too
     jit: bool = False  # compiles its kernels at their first call, without torch.compile
     fullgraph: bool = True  # its compiled forms must be one graph
+    holds_scores: bool = False  # all scores of a call at once: unfused attention
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
