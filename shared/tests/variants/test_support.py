@@ -295,7 +295,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
 @pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
 def test_what_a_variant_declares_is_of_one_piece(variant: Variant) -> None:
     declared, quantized = variant.capabilities, variant.precision_class == "quantized"
-    assert variant.precision_class == {"te_unfused": "rounded"}.get(variant.name, "quantized" if quantized else "exact")
+    rounded = dict.fromkeys(("te_unfused", "torch_eager"), "rounded")
+    assert variant.precision_class == rounded.get(variant.name, "quantized" if quantized else "exact")
     assert variant.name not in ALL or quantized == (variant.name in QUANTIZED)
     for needed in (declared.computes_in, variant.quantized_budget_rel_l2, variant.quantization_pattern):
         assert bool(needed) == quantized
