@@ -132,8 +132,10 @@ def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:
     columns += [*map(Column, times), Column("eager\n" + ("µs" if on_device else "ms")), Column("speedup\nover eager")]
     bodies = {grid.name: [_winner(point, on_device) for point in grid.points] for grid in found}
     if sum(map(len, bodies.values())) <= _OPEN:
-        rows_of = [row for name, body in bodies.items() for row in (Heading(capitalized(name)), *body)]
-        return [Table(columns, rows_of, "The fastest at each shape.", [_TOLD])]
+        every: list[Row | Heading] = []
+        for name, body in bodies.items():
+            every += [Heading(capitalized(name)), *body]
+        return [Table(columns, every, "The fastest at each shape.", [_TOLD])]
     return [
         Fold(f"The fastest at each shape: {name}", [Table(columns, body, f"{capitalized(name)}.", [_TOLD])])
         for name, body in bodies.items()
