@@ -79,6 +79,7 @@ class Variant:
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
+    diffusers: str = ""  # its backend in diffusers; empty where diffusers has none, or does not find this build
     base: Variant | None = None  # of a slowed form: what it slows
     deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
 

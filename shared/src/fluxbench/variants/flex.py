@@ -60,6 +60,7 @@ _CAPABILITIES = _base.Capabilities(
 VARIANT = _base.Variant(
     name="flex",
     label="FlexAttention",
+    diffusers="flex",
     load=lambda call: load(call, compiled=True),
     capabilities=_CAPABILITIES,
     refuses=refuses,
@@ -71,6 +72,7 @@ VARIANT = _base.Variant(
 UNFUSED = _base.Variant(
     name="flex_eager",
     label="FlexAttention (not compiled)",
+    diffusers="flex",
     load=lambda call: load(call, compiled=False),
     capabilities=_CAPABILITIES,
     refuses=refuses,

@@ -171,7 +171,8 @@ class Trial:
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            wanted = not self.stopwatch.on_cpu and any(slow) and not any(each.prepare for each in self.calls.values())
+            can_be = all(each.captured and not each.prepare for each in self.calls.values())
+            wanted = not self.stopwatch.on_cpu and any(slow) and can_be
         if not wanted:
             return None, None
         try:
