@@ -25,7 +25,7 @@ PARTS: Mapping[str, str] = {
     "norms": r"(?i)layer_?norm|rms_?norm|triton_.*(norm|rsqrt|var_mean)|^aten::(rsqrt|mean|pow)$",
     "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray|triton_poi_fused_(cat|clone)[_\d]*$"
     r"|^aten::(cat|stack)$",
-    "rest": r"",  # activations, modulation and sums, what multiplies one vector for all tokens
+    "rest": r".",  # activations, modulation and sums, what multiplies one vector for all tokens
 }
 _MOST_COMPILED = 256  # of one block: by variant and size
 

@@ -69,6 +69,11 @@ class Bound:
     prepare: Callable[[Tensors], Any] | None = None
     captured: bool = True  # sustained calls may be a CUDA graph where launching takes as long as the calls
 
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether several calls may be one CUDA graph."""
+        return self.captured and self.prepare is None
+
     def prepared(self, inputs: Tensors) -> Any:
         """Return what `call` takes for these inputs."""
         return self.prepare(inputs) if self.prepare else inputs

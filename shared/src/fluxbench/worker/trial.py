@@ -171,8 +171,9 @@ class Trial:
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            can_be = all(each.captured and not each.prepare for each in self.calls.values())
-            wanted = not self.stopwatch.on_cpu and any(slow) and can_be
+            wanted = (
+                not self.stopwatch.on_cpu and any(slow) and all(each.can_be_captured for each in self.calls.values())
+            )
         if not wanted:
             return None, None
         try:
