@@ -14,7 +14,7 @@ STEP = "flux1-step"  # the group of the whole model
 _PIXELS = (512, 768, 1024, 1536, 2048)
 _PIXELS_PER_TOKEN = 16
 _IMAGE = 1024 // _PIXELS_PER_TOKEN
-_SMALL_PIXELS = (256, 512)
+_SMALL_PIXELS = (128, 256)
 _FLUX1: Shape = {"model": FLUX1, "layers": 19, "single_layers": 38, "heads": 24, "text_tokens": 512, "text_dim": 4096}
 _SMALL: Shape = {
     **{"model": FLUX1, "layers": 2, "single_layers": 2, "heads": 4, "head_dim": 64, "text_tokens": 64, "text_dim": 256}

@@ -11,6 +11,6 @@ STUDY = Study(
 # Compiled whole, at one size: each takes minutes to compile.
 WHOLE = Study(
     name="model",
-    sets={"cpu": ("flux1-small-256px-step",), "any": ("flux1-1024px-step",)},
+    sets={"cpu": ("flux1-small-128px-step",), "any": ("flux1-1024px-step",)},
     references=STUDY.references,
 )

@@ -27,12 +27,12 @@ def instance(shape: ModelShape, device: torch.device) -> nn.Module:
     """Return a new instance of the model on a device, on the weights that all instances of its shape share."""
     family = FAMILIES[shape.model]
     with torch.device("meta"):
-        model = family.make(shape)
+        model = family.make(shape).eval().requires_grad_(False)
     model.load_state_dict(weights(shape.weights, device), assign=True)
     if family.rotary:
         name, rotary = family.rotary(shape)
         model.set_submodule(name, rotary.to(device))
-    return model.eval().requires_grad_(False)
+    return model
 
 
 @functools.lru_cache(maxsize=4)
