@@ -111,7 +111,9 @@ class Variant:
 def deterministic(of: Variant, load: Callable[[AttentionCall], Attention], label: str, **changes: Any) -> Variant:
     """Return the form of a variant whose backward pass is deterministic; `changes` are further fields that differ."""
     name = f"{of.name}_det"
-    return replace(of, name=name, label=label, load=load, forms=(EAGER,), deterministic_of=of.name, **changes)
+    return replace(
+        of, name=name, label=label, load=load, forms=(EAGER,), diffusers="", deterministic_of=of.name, **changes
+    )
 
 
 def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> str | None:
