@@ -27,7 +27,6 @@ PARTS: Mapping[str, str] = {
     r"|^aten::(cat|stack)$",
     "rest": r".",  # activations, modulation and sums, what multiplies one vector for all tokens
 }
-_MOST_COMPILED = 256  # of one block: by variant and size
 
 
 class ModelStep:
@@ -101,26 +100,14 @@ class ModelStep:
 
         The model is made at the first call, on the device of its inputs.
         """
+        from fluxbench.operations.models.step import step
+
         of = ModelShape.of(shape)
         made: list[Callable[[Tensors], torch.Tensor]] = []
 
         def call(tensors: Tensors) -> Tensors:
             if not made:
-                made.append(_step(kernel, of, tensors["hidden_states"].device))
+                made.append(step(kernel, of, tensors["hidden_states"].device))
             return {"out": made[0](tensors)}
 
         return Bound(call, captured=False)  # who runs a model launches its steps
-
-
-def _step(kernel: Kernel, shape: ModelShape, device: torch.device) -> Callable[[Tensors], torch.Tensor]:
-    import torch._dynamo.config
-
-    from fluxbench.operations.models import build, dispatch
-
-    model, settings = build.instance(shape, device), build.settings(shape)
-    dispatch.use(model, kernel, shape.call())
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_COMPILED)
-    if kernel.compiles_blocks:
-        model.compile_repeated_blocks(fullgraph=True, dynamic=False)
-        return lambda tensors: build.run(model, tensors, settings)
-    return kernel.in_form(shape.call(), lambda tensors: build.run(model, tensors, settings))

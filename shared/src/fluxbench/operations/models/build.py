@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
 
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.models.families import FAMILIES
@@ -72,6 +73,8 @@ def inputs(shape: ModelShape, rng: torch.Generator) -> Tensors:
 def run(model: Any, tensors: Tensors, settings: Mapping[str, Any]) -> torch.Tensor:
     """Return the output of a step as tokens, `[1, image_tokens, channels]`."""
     out: torch.Tensor = model(**tensors, **settings, return_dict=False)[0]
+    if isinstance(out, AsyncCollectiveTensor):  # of a step that several ranks share
+        out = out.wait()
     return out if out.ndim == 3 else out.flatten(2).transpose(1, 2).contiguous()  # of Wan: channels first
 
 

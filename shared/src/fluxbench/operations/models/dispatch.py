@@ -33,18 +33,34 @@ def use_registered(model: Any, attention: Attention, *, as_operator: bool) -> No
 
     `as_operator`: as an operator of torch, which torch.compile calls and does not look into.
     """
-    from diffusers.models.attention_dispatch import AttentionBackendName, _AttentionBackendRegistry
+    from diffusers.models import attention_dispatch as diffusers
 
     number = next(_numbers)
     called = _operator(attention, number) if as_operator else attention
 
-    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None) -> torch.Tensor:
+    def forward(_: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **__: Any) -> torch.Tensor:
+        if rest[-1]:  # of diffusers' arguments of such a function: whether to return the scores' logarithms too
+            raise NotImplementedError("ring attention needs the log-sum-exp of the scores, which this kernel keeps")
+        return called(q, k, v)
+
+    def attend(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: Any = None,
+        _parallel_config: Any = None,
+    ) -> torch.Tensor:
         if attn_mask is not None:
             raise NotImplementedError("a registered kernel takes no mask")
-        return called(query, key, value)
+        if _parallel_config is None:
+            return called(query, key, value)
+        out: torch.Tensor = diffusers._templated_context_parallel_attention(
+            query, key, value, forward_op=forward, backward_op=None, _parallel_config=_parallel_config
+        )
+        return out
 
-    backend = _new_member(AttentionBackendName, f"fluxbench_{number}")
-    _AttentionBackendRegistry.register(backend)(attend)
+    backend = _new_member(diffusers.AttentionBackendName, f"fluxbench_{number}")
+    diffusers._AttentionBackendRegistry.register(backend, supports_context_parallel=True)(attend)
     model.set_attention_backend(backend.value)
 
 
