@@ -30,7 +30,6 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.judging import judge
 from fluxbench.operations import find, sets
 from fluxbench.operations.model_shape import ModelShape
-from fluxbench.operations.models.step import step
 from fluxbench.operations.sharing import Sharing
 from fluxbench.operations.workload import Workload
 from fluxbench.timing.profiler import kernel_times
@@ -91,6 +90,8 @@ def main(name: str, variant: str, ulysses: str, ring: str, path: str) -> int:
 
 
 def _work(rank: int, workload: Workload, formed: Any, sharing: Sharing, on_gpu: bool, folder: Path, path: Path) -> None:
+    from fluxbench.operations.models.step import step  # it imports diffusers, seconds that `main` may not need
+
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
