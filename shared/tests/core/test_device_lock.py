@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,9 +16,9 @@ _HOLDER = """
 import sys, time
 from pathlib import Path
 from fluxbench.core.device_lock import DeviceLock
-folder, order, short, name = sys.argv[1:]
+folder, order, kind, name = sys.argv[1:]
 lock = DeviceLock(Path(folder), int(order), lambda holds: print(name, "holds" if holds else "waits", flush=True))
-with lock.held(short=short == "short"):
+with lock.held(short=kind != "long", alone=kind == "alone"):
     sys.stdin.readline()
     print(name, "done", flush=True)
 """
@@ -26,8 +27,8 @@ with lock.held(short=short == "short"):
 class Holder:
     """A process that holds the lock until it is let go."""
 
-    def __init__(self, folder: Path, order: int, short: str, name: str) -> None:
-        command = [sys.executable, "-c", _HOLDER, str(folder), str(order), short, name]
+    def __init__(self, folder: Path, order: int, kind: str, name: str) -> None:
+        command = [sys.executable, "-c", _HOLDER, str(folder), str(order), kind, name]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def says(self) -> str:
@@ -49,8 +50,8 @@ Start = Callable[..., Holder]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Holder] = []
 
-    def start(order: int, short: str, name: str = "one") -> Holder:
-        started.append(Holder(tmp_path, order, short, name))
+    def start(order: int, kind: str, name: str = "one") -> Holder:
+        started.append(Holder(tmp_path, order, kind, name))
         return started[-1]
 
     yield start
@@ -68,8 +69,36 @@ def test_a_second_worker_waits_until_the_first_releases(start: Start) -> None:
     assert second.says() == "holds"
 
 
+@pytest.mark.parametrize(("first", "second"), [("long", "short"), ("short", "long"), ("short", "alone")])
+def test_a_step_that_must_be_alone_shares_with_nobody(start: Start, first: str, second: str) -> None:
+    holder = start(0, first)
+    assert holder.says() == "holds"
+    other = start(0, second)
+    assert other.says() == "waits"
+    holder.let_go()
+    assert other.says() == "holds"
+
+
+def test_short_steps_share_the_device_and_a_long_one_waits_for_all(start: Start) -> None:
+    one, other = start(2, "short"), start(1, "short")
+    assert one.says() == other.says() == "holds"
+    measures = start(0, "long")
+    assert measures.says() == "waits"
+    third = start(3, "short")
+    assert third.says() == "holds"
+    for each in (one, other, third):
+        each.let_go()
+    assert measures.says() == "holds"
+
+
 @pytest.mark.parametrize(
-    ("later", "sooner"), [((0, "long"), (1, "short")), ((2, "long"), (1, "long")), ((2, "short"), (1, "short"))]
+    ("later", "sooner"),
+    [
+        ((0, "long"), (1, "short")),
+        ((2, "long"), (1, "long")),
+        ((0, "short"), (1, "alone")),
+        ((2, "alone"), (1, "alone")),
+    ],
 )
 def test_a_short_step_and_then_an_earlier_cell_go_first(
     start: Start, later: tuple[int, str], sooner: tuple[int, str]
@@ -93,12 +122,35 @@ def test_a_killed_holder_and_a_killed_waiter_keep_nobody_out(start: Start) -> No
     assert start(5, "long").says() == "holds"
 
 
+def test_what_is_shared_can_be_held_alone_once_the_others_are_done(tmp_path: Path, start: Start) -> None:
+    waited = threading.Event()
+    lock = DeviceLock(tmp_path, 0, lambda holds: None if holds else waited.set())
+    other = start(0, "short")
+    assert other.says() == "holds"
+
+    def when_it_waits() -> None:
+        waited.wait(10)
+        other.let_go()
+
+    with lock.held(short=True):
+        assert not lock.is_alone
+        waited.clear()
+        let_go = threading.Thread(target=when_it_waits)
+        let_go.start()
+        lock.acquire(short=True, alone=True)
+        let_go.join()
+        assert lock.is_alone
+        later = start(0, "short")
+        assert later.says() == "waits"
+    assert later.says() == "holds"
+
+
 def test_what_is_held_is_held_once_and_without_a_folder_it_is_always_free(tmp_path: Path) -> None:
     lock = DeviceLock(tmp_path, 0)
     with lock.held(short=False):
         with lock.held(short=True):
-            assert lock.is_held
-        assert lock.is_held
+            assert lock.is_alone
+        assert lock.is_alone
     assert not lock.is_held
     assert DeviceLock(None, 0).is_held
 

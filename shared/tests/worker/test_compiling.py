@@ -21,7 +21,7 @@ def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_ru
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
         seen.append(("compiles", lock.is_held))
-        benchmarking.benchmarker.benchmark(lambda: seen.append(("tunes", lock.is_held)), device=torch.device("cpu"))
+        benchmarking.benchmarker.benchmark(lambda: seen.append(("tunes", lock.is_alone)), device=torch.device("cpu"))
 
         def run(*arguments: torch.Tensor) -> object:
             seen.append(("runs", lock.is_held))
@@ -46,7 +46,7 @@ def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path
     seen: list[bool | str] = []
 
     def measures() -> None:
-        seen.append(lock.is_held)
+        seen.append(lock.is_alone)
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
         for _ in range(2):

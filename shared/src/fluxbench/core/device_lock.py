@@ -1,7 +1,8 @@
-"""Who may use the device: one worker at a time, of all that measure with one cache folder.
+"""Who may use the device: one worker that measures, or several that check, of all with one cache folder.
 
-So several cells can prepare at once while one measures. A short step (a check) goes before a long one (a trial), and
-among equals the worker of the earlier cell. The lock is a file lock: the system releases it when its holder dies.
+So several cells can prepare at once while one measures. A short step (a check) goes before a long one (a trial) and
+shares the device with other short ones, whose host work takes most of their time; a long one has it alone. Among equals
+the worker of the earlier cell goes first. The lock is a file lock: the system releases it when its holder dies.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TextIO
 
 ORDER = "FLUXBENCH_ORDER"  # names the place of the running cell among those of its build, from 0
 DRAWS = -1  # the order of a build that draws between two steps of its cell: before all others
+_FIRST, _SHARED, _LONG = range(3)  # who goes before whom
 _POLL_S = 0.004
 _SAY_EVERY_S = 10.0
 
@@ -50,6 +52,7 @@ class DeviceLock:
         self._folder, self._order, self._changed = folder, order, changed
         self._poll_s, self._say_every_s = poll_s, say_every_s
         self._file: TextIO | None = None
+        self._is_alone = False
         self.waited_s = 0.0  # so far
 
     @property
@@ -57,34 +60,46 @@ class DeviceLock:
         """Whether this worker may use the device now."""
         return self._folder is None or self._file is not None
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other worker may use the device now."""
+        return self._folder is None or (self._file is not None and self._is_alone)
+
     @contextlib.contextmanager
-    def held(self, *, short: bool) -> Iterator[None]:
-        """Hold the device for a step; nothing happens where it is held already. Raises `OSError`."""
+    def held(self, *, short: bool, alone: bool = False) -> Iterator[None]:
+        """Hold the device for a step, see `acquire`; nothing happens where it is held already. Raises `OSError`."""
         if self.is_held:
             yield
             return
-        self.acquire(short=short)
+        self.acquire(short=short, alone=alone)
         try:
             yield
         finally:
             self.release()
 
-    def acquire(self, *, short: bool) -> None:
-        """Wait for the device. Raises `OSError` where the folder cannot be written."""
-        if self.is_held:
+    def acquire(self, *, short: bool, alone: bool = False) -> None:
+        """Wait for the device. Raises `OSError` where the folder cannot be written.
+
+        A long step has it alone, and a short one that must be `alone`, which goes before all others. Held for a step
+        that shares it, it is released first where this one must not; its work must be finished then.
+        """
+        alone = alone or not short
+        if self._folder is None or (self._file and self._is_alone >= alone):
             return
-        assert self._folder
+        self.release()
         began = time.monotonic()
         self._folder.mkdir(parents=True, exist_ok=True)
-        waiting = self._folder / f"waiting-{int(not short)}-{self._order:06}-{os.getpid()}"
+        rank = _LONG if not short else _FIRST if alone else _SHARED
+        waiting = self._folder / f"waiting-{rank}-{self._order:06}-{os.getpid()}"
+        before = waiting.name.rpartition("-")[0] if alone else f"waiting-{_SHARED}"
         new = waiting.with_name(f".{waiting.name}")
         with new.open("w") as marker:
             _locked(marker)
             new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
-            file = (self._folder / "device").open("w")
+            file = (self._folder / "device").open("a+")
             try:
                 said = -math.inf
-                while not (self._is_first(waiting) and _locked(file)):
+                while not (self._is_next(before) and _locked(file, shared=not alone)):
                     if time.monotonic() >= said + self._say_every_s:
                         self._changed(False)
                         said = time.monotonic()
@@ -94,7 +109,7 @@ class DeviceLock:
                 raise
             finally:
                 waiting.unlink(missing_ok=True)
-        self._file = file
+        self._file, self._is_alone = file, alone
         self.waited_s += time.monotonic() - began
         self._changed(True)
 
@@ -104,11 +119,11 @@ class DeviceLock:
             self._file.close()
             self._file = None
 
-    def _is_first(self, own: Path) -> bool:
-        """Return whether no living worker that goes before this one waits; what dead ones left is removed."""
+    def _is_next(self, own: str) -> bool:
+        """Return whether no living worker that goes before this place waits; what dead ones left is removed."""
         assert self._folder
         for marker in self._folder.glob("waiting-*"):
-            if marker.name.rpartition("-")[0] >= own.name.rpartition("-")[0]:
+            if marker.name.rpartition("-")[0] >= own:
                 continue
             with contextlib.suppress(OSError), marker.open("r+") as file:
                 if not _locked(file):
@@ -117,10 +132,10 @@ class DeviceLock:
         return True
 
 
-def _locked(file: TextIO) -> bool:
+def _locked(file: TextIO, *, shared: bool = False) -> bool:
     """Take a file's lock if it is free: one of the process, which its children do not have."""
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):
         return False
     return True

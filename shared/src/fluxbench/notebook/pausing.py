@@ -25,7 +25,7 @@ def draw_early(
         device_lock.folder(cache), device_lock.DRAWS, lambda holds: None if holds else check(),
         poll_s=_POLL_S, say_every_s=0.0,
     )  # fmt: skip
-    with lock.held(short=True):
+    with lock.held(short=True, alone=True):
         until = time.monotonic() + EARLY_S
         while not (now := progress()).early and time.monotonic() < until:
             check()

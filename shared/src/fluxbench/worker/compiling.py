@@ -21,8 +21,8 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
     """Let other workers use the device whenever torch.compile is at work in this context, which holds it else.
 
     `compiles` is called with True when a compilation begins, and with False when it has ended and the device is held
-    again. What a compilation times on the device (max-autotune) holds it. A torch whose hooks are others, or that has
-    not loaded its compiler, keeps the device.
+    again. What a compilation times on the device (max-autotune) has it alone. A torch whose hooks are others, or that
+    has not loaded its compiler, keeps the device.
     """
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     benchmarker = getattr(sys.modules.get("torch._inductor.runtime.benchmarking"), "benchmarker", None)
@@ -65,11 +65,13 @@ class _Tuning:
         self._uses = threading.RLock()
         self._timer: threading.Timer | None = None
 
-    def hold(self) -> None:
+    def hold(self, *, alone: bool = False) -> None:
         """Hold the device until it is given back."""
         with self._uses:
             self._stop_timer()
-            self._lock.acquire(short=True)
+            if alone and not self._lock.is_alone:
+                self.give_back()
+            self._lock.acquire(short=True, alone=alone)
 
     def give_back(self) -> None:
         """Let others use the device, once it is done."""
@@ -86,7 +88,7 @@ class _Tuning:
         def holds(*args: Any, **kwargs: Any) -> Any:
             with self._uses:
                 was_held = self._lock.is_held and self._timer is None
-                self.hold()
+                self.hold(alone=True)
                 try:
                     return function(*args, **kwargs)
                 finally:

@@ -30,7 +30,8 @@ class DeviceUse:
     def step(self, name: str, *, short: bool, compiles: bool = False) -> Iterator[None]:
         """Hold the device for a step; its work is done when others may use it.
 
-        `short`: before the long steps of others. `compiles`: others may use it whenever torch compiles.
+        `short`: before the long steps of others, and together with their short ones. `compiles`: others may use it
+        whenever torch compiles.
         """
         self._step = name
         if self._lock.is_held:
