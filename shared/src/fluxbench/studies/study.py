@@ -29,6 +29,7 @@ class Study:
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
+    at_once: int | None = None  # cells that share a GPU at most, where its memory does not hold more; None: no limit
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
     answer: str = "fastest"
     tables: tuple[str, ...] = ()
