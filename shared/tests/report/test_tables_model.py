@@ -74,6 +74,14 @@ def test_a_wrong_kernel_has_no_gain_and_a_missing_one_has_its_reason() -> None:
     assert "diffusers refuses its backend" in words(shown)
 
 
+def test_a_block_alone_makes_no_image() -> None:
+    of_wan = [step("torch_native", 10.0, WAN), step("flash_attn_4", 9.0, WAN)]
+    assert (
+        cells(table_of(model.blocks(results(*of_wan)), "Wan 2.1, 1 block"), "flash_attn_4")["gain of 28 steps, s"]
+        == "-"
+    )
+
+
 def test_without_the_default_nothing_is_compared() -> None:
     shown = model.blocks(results(EAGER[1], EAGER[2]))
     assert "diffusers' default has no time" in words(shown)

@@ -38,6 +38,11 @@ class Step:
     group: Group
     workload: Workload
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a step of a whole model, which makes an image, and not of some of a model's blocks."""
+        return self.workload.x_unit == "px"
+
     def records(self, form: str) -> list[Record]:
         """Return the exact records of a form that have a rank, fastest first."""
         found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)

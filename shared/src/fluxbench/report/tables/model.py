@@ -113,7 +113,7 @@ def _gain(step: Step, record: Record) -> tuple[str, str, str]:
     if gain is None:
         return ("-", "-", "-")
     share = interval(100 * gain.share.value, (100 * gain.share.low, 100 * gain.share.high), unit="%")
-    return number(gain.ms.value), share, number(gain.image_s)
+    return number(gain.ms.value), share, number(gain.image_s) if step.is_whole else "-"
 
 
 def _every(step: Step) -> Table:
