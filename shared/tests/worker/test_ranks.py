@@ -179,11 +179,11 @@ def test_a_shared_step_is_judged_and_timed_by_its_slowest_rank(tmp_path: Path, m
 
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 1)
     path = tmp_path / "out.json"
-    assert shared_step.main("flux1-small-128px-step", "torch_native", "4", "1", str(path)) == 0
+    assert shared_step.main("flux1-small-128px-step", "torch_native", "4", "1", str(path), "3") == 0
     found = json.loads(path.read_text(encoding="utf-8"))
     assert 0.4 < found["error_over_budget"] < 0.95
     assert found["median_ms"] == statistics.median(found["samples_ms"])
-    assert (found["ulysses"], found["parts"], len(found["samples_ms"])) == (4, [], 20)
+    assert (found["ulysses"], found["parts"], len(found["samples_ms"])) == (4, [], 3)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,10 @@ def test_a_shared_step_is_judged_and_timed_by_its_slowest_rank(tmp_path: Path, m
         (("flux1-small-128px-step", "torch_native", "3", "1"), "heads must be a multiple of the ulysses degree, got 4"),
         (("flux1-small-128px-step", "torch_native", "two", "1"), "invalid literal"),
         (("flux1-small-128px-stop", "torch_native", "2", "1"), "did you mean 'flux1-small-128px-step'?"),
-        (("flux1-small-128px-step", "torch_cudnn", "2", "1"), " of 2 failed, so the others were ended: "),
+        (
+            ("flux1-small-128px-step", "torch_cudnn", "2", "1"),
+            "ranks must be at most the GPUs of this host, got 2 ranks and 0 GPUs",
+        ),
     ],
 )
 def test_a_shared_step_that_cannot_be_says_why_in_one_sentence(
@@ -205,6 +208,21 @@ def test_a_shared_step_that_cannot_be_says_why_in_one_sentence(
     assert last.startswith("fluxbench: ")
     assert sentence in last
     assert not (tmp_path / "out.json").exists()
+
+
+def test_ranks_that_torchrun_started_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from fluxbench.worker import shared_step
+
+    started = {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    for name, value in started.items():
+        monkeypatch.setenv(name, value)
+    path = tmp_path / "out.json"
+    assert shared_step.main("flux1-small-128px-step", "torch_native", "1", "1", str(path), "2") == 0
+    assert json.loads(path.read_text(encoding="utf-8"))["median_ms"] > 0
+    assert shared_step.main("flux1-small-128px-step", "torch_native", "2", "1", str(path)) == 1
+    assert capfd.readouterr().err.splitlines()[-1] == "fluxbench: torchrun must start 2 ranks, got 1"
 
 
 def test_waiting_is_what_a_rank_s_communication_takes_beyond_the_shortest() -> None:

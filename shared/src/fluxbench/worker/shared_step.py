@@ -3,7 +3,8 @@
     PYTHONPATH=shared/src python -m fluxbench.worker.shared_step flux1-1024px-step torch_cudnn_blocks 2 1 out.json
 
 The numbers are the degrees of Ulysses and of ring attention; their product is the number of ranks, and 1 1 is one GPU.
-Rank 0 judges its output as that of any step. Writes one JSON object, see `Shared`.
+Rank 0 judges its output as that of any step. Writes one JSON object, see `Shared`. By itself it forks the ranks, and
+ends all once one fails; `torchrun --nproc-per-node 2 -m fluxbench.worker.shared_step ...` starts them too.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker.ranks import RankFailed, in_ranks
 
 _SEED = 0
-_ROUNDS = 20
 # A fabric without multicast must not be asked for it.
 _WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
 _COMMUNICATION = r"(?i)nccl"
@@ -68,7 +68,7 @@ class Shared:
     parts: list[Parts]
 
 
-def main(name: str, variant: str, ulysses: str, ring: str, path: str) -> int:
+def main(name: str, variant: str, ulysses: str, ring: str, path: str, rounds: str = "20") -> int:
     """Measure one step; return 1 and print one sentence where that cannot be, or a rank fails."""
     try:
         [workload] = sets.named([name])
@@ -77,11 +77,20 @@ def main(name: str, variant: str, ulysses: str, ring: str, path: str) -> int:
         if problem := sharing.problem(ModelShape.of(workload.shape)):
             raise SetupError(problem)
         gpus = torch.cuda.device_count()  # by NVML, which leaves forks usable
-        if gpus and sharing.ranks > gpus:
+        devices = gpus or torch.accelerator.device_count()  # diffusers asks for the latter, 0 on a CPU
+        if sharing.ranks > 1 and (not devices or gpus and sharing.ranks > gpus):
             raise SetupError(f"ranks must be at most the GPUs of this host, got {sharing.ranks} ranks and {gpus} GPUs")
         os.environ.update(_WITHOUT_MULTICAST)
+        if "LOCAL_RANK" in os.environ:  # torchrun has started the ranks, and ends them
+            if int(os.environ["WORLD_SIZE"]) != sharing.ranks:
+                raise SetupError(f"torchrun must start {sharing.ranks} ranks, got {os.environ['WORLD_SIZE']}")
+            _work(
+                int(os.environ["LOCAL_RANK"]), workload, formed, sharing, bool(gpus), "env://", Path(path), int(rounds)
+            )
+            return 0
         with tempfile.TemporaryDirectory() as folder:
-            work = lambda rank: _work(rank, workload, formed, sharing, bool(gpus), Path(folder), Path(path))  # noqa: E731
+            meeting = f"file://{folder}/ranks"
+            work = lambda rank: _work(rank, workload, formed, sharing, bool(gpus), meeting, Path(path), int(rounds))  # noqa: E731
             in_ranks(sharing.ranks, work)
     except (SetupError, RankFailed, ValueError) as error:
         print(f"fluxbench: {error}", file=sys.stderr)
@@ -89,15 +98,15 @@ def main(name: str, variant: str, ulysses: str, ring: str, path: str) -> int:
     return 0
 
 
-def _work(rank: int, workload: Workload, formed: Any, sharing: Sharing, on_gpu: bool, folder: Path, path: Path) -> None:
+def _work(
+    rank: int, workload: Workload, formed: Any, sharing: Sharing, on_gpu: bool, meeting: str, path: Path, rounds: int
+) -> None:
     from fluxbench.operations.models.step import step  # it imports diffusers, seconds that `main` may not need
 
     device = torch.device("cuda", rank) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if on_gpu else "gloo", init_method=f"file://{folder / 'ranks'}", rank=rank, world_size=sharing.ranks
-    )
+    dist.init_process_group("nccl" if on_gpu else "gloo", init_method=meeting, rank=rank, world_size=sharing.ranks)
     operation = find(workload.operation)
     with torch.inference_mode():
         inputs = operation.inputs(workload.shape, operation.input_kinds[0], _SEED, device)
@@ -105,7 +114,7 @@ def _work(rank: int, workload: Workload, formed: Any, sharing: Sharing, on_gpu: 
         out = called(inputs)
         error = _judged(out, workload, formed, device) if rank == 0 else 0.0
         dist.barrier()
-        samples = _all([_step_ms(lambda: called(inputs), on_gpu) for _ in range(_ROUNDS)], sharing.ranks)
+        samples = _all([_step_ms(lambda: called(inputs), on_gpu) for _ in range(rounds)], sharing.ranks)
         parts = parts_of(_all(_kernels(lambda: called(inputs), device), sharing.ranks)) if on_gpu else []
     slowest = [max(round_ms) for round_ms in zip(*samples, strict=True)]
     if rank == 0:
