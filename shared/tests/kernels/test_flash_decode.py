@@ -169,7 +169,7 @@ def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, A
 
 
 if __name__ == "__main__":
-    from interpreted import teach_the_interpreter_bfloat16
+    from interpreted import teach_the_interpreter_rounding
 
-    teach_the_interpreter_bfloat16()
+    teach_the_interpreter_rounding()
     print(json.dumps({str(case): measure(case, "cpu") for case in CASES}))

@@ -11,7 +11,7 @@ from fakes import CPU
 
 from fluxbench import operations, variants
 from fluxbench.operations import held, sets
-from fluxbench.operations.decode_model import ModelShape
+from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.words import describe
@@ -170,11 +170,11 @@ def test_a_step_of_a_model_is_what_its_layers_say() -> None:
 
 def test_what_a_model_holds_and_reads() -> None:
     [llama] = [each for each in sets.named(["llama3-8b-decode-model"]) if each.name.endswith("model-b128-4096")]
-    shape = ModelShape.of(llama.shape)
+    shape = DecoderShape.of(llama.shape)
     assert shape.weight_bytes == pytest.approx(15.0e9, rel=0.01)  # 8.03e9 parameters, less the embedding's 0.53e9
     assert shape.cache_bytes == 128 * 4096 * 32 * 4096
     assert llama.cost.min_bytes == shape.weight_bytes + shape.cache_bytes
     assert describe(llama) == "batch 128, 4,096 cached tokens, 32 layers of width 4,096, 32/8 heads of 128, bfloat16"
     for changes, message in (({"layers": 0}, "layers of a model must be a positive"), ({"kv_heads": 3}, "multiple")):
         with pytest.raises(ValueError, match=message):
-            ModelShape.of({**MODEL, **changes})
+            DecoderShape.of({**MODEL, **changes})

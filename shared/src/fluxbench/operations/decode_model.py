@@ -25,7 +25,7 @@ _OF_WEIGHTS = 0  # the seed of the norms' weights
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelShape:
+class DecoderShape:
     """A decoder of Llama's kind: grouped heads, rotation by position, RMS norms, a gated MLP; no biases.
 
     `cached` tokens of each sequence lie in its cache of each layer.
@@ -43,7 +43,7 @@ class ModelShape:
     dtype: str = "bfloat16"
 
     @classmethod
-    def of(cls, shape: Shape) -> ModelShape:
+    def of(cls, shape: Shape) -> DecoderShape:
         """Return the model of an operation's shape. Raises `ValueError` where a field is missing, unknown or wrong."""
         try:
             model = cls(**shape)  # type: ignore[arg-type]
@@ -112,7 +112,7 @@ class DecodeModel:
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost: two operations a weight and token, the attention, and all weights and the cache once."""
-        model = ModelShape.of(shape)
+        model = DecoderShape.of(shape)
         attention = model.call.forward_cost
         products = 2 * model.batch * model.weight_bytes // BYTES_PER_ELEMENT[model.dtype]
         return Cost(
@@ -123,7 +123,7 @@ class DecodeModel:
 
     def attention(self, shape: Shape) -> AttentionCall:
         """Return the attention that a kernel is asked for, in each layer."""
-        return ModelShape.of(shape).call
+        return DecoderShape.of(shape).call
 
     def holds(self, shape: Shape) -> bool:
         """Return True: weights and caches exist once in a process."""
@@ -141,7 +141,7 @@ class DecodeModel:
 
         if kind not in self.input_kinds:
             raise ValueError(f"kind of inputs must be one of {', '.join(self.input_kinds)}, got {kind!r}")
-        model = ModelShape.of(shape)
+        model = DecoderShape.of(shape)
         dtype, rng = getattr(torch, model.dtype), generator(f"{sorted(shape.items())}", kind, seed, device)
         x = torch.randn(model.batch, 1, model.width, generator=rng, device=device).to(dtype)
         cache = (model.layers, model.batch, model.cached, model.kv_heads, model.head_dim)
@@ -162,7 +162,7 @@ class DecodeModel:
         """Return the same step on unfused attention, in a dtype."""
         from fluxbench.operations.layers.model import step, unfused
 
-        return step(ModelShape.of(shape), unfused(precision), {**inputs, "x": inputs["x"].to(dtype)})
+        return step(DecoderShape.of(shape), unfused(precision), {**inputs, "x": inputs["x"].to(dtype)})
 
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
         """Return None: a token of the output needs all of the step."""
@@ -174,5 +174,5 @@ class DecodeModel:
 
         from fluxbench.operations.layers.model import step
 
-        model = ModelShape.of(shape)
+        model = DecoderShape.of(shape)
         return Bound(kernel.in_form(model.call, partial(step, model, kernel.eager(model.call))))

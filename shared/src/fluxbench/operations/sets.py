@@ -6,7 +6,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 
-from fluxbench.operations import decode_sets, layer_sets, workload
+from fluxbench.operations import decode_sets, grid_sets, layer_sets, model_sets, scaling_sets, workload
 from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
@@ -45,7 +45,8 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
     # The guide whose figures are `assets/published` (source `speed-guide`): batch 8, 32 heads of 64.
     found["speed-guide"] = _lengths("speed-guide", {"batch": 8, "heads": 32}, (512, 1024, 2048, 4096, 8192))
     found["speed-guide-small"] = _lengths("speed-guide-small", {"batch": 2, "heads": 4}, (128, 256, 512))
-    return found | layer_sets.sets() | decode_sets.sets()
+    found |= layer_sets.sets() | grid_sets.sets() | scaling_sets.sets() | model_sets.sets()
+    return found | decode_sets.sets()
 
 
 @functools.cache

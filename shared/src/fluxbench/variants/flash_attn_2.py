@@ -54,6 +54,7 @@ def refuses_pages(device: Device, call: AttentionCall) -> str | None:
 VARIANT = _base.Variant(
     name="flash_attn_2",
     label="FlashAttention-2",
+    diffusers="flash",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

@@ -4,14 +4,14 @@ import torch
 from torch.nn.functional import linear, rms_norm, silu
 
 from fluxbench.operations import math_attention
-from fluxbench.operations.decode_model import WEIGHT, ModelShape
+from fluxbench.operations.decode_model import WEIGHT, DecoderShape
 from fluxbench.operations.layers.parts import rotate
 from fluxbench.operations.protocol import Attention, Tensors
 
 _EPSILON = 1e-5  # of the norms of Llama-3
 
 
-def step(model: ModelShape, attention: Attention, tensors: Tensors) -> Tensors:
+def step(model: DecoderShape, attention: Attention, tensors: Tensors) -> Tensors:
     """Return `logits` and `kv`, see `DecodeModel`, computed in the dtype of x.
 
     Weights and caches of another dtype are converted a layer at a time.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
 from fluxbench.analysis.groups import timing_of
 from fluxbench.core.formatting import interval, number, plus_minus, reason
-from fluxbench.operations.decode_model import ModelShape
+from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
@@ -25,11 +25,11 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph("There are no records.")]
     if not found:
         return [Paragraph("No step of a whole model was measured.")]
-    shape = ModelShape.of(found[0].at[0][1].shape)
+    shape = DecoderShape.of(found[0].at[0][1].shape)
     model = f"{shape.layers} layers of width {shape.width:,}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
     rows: list[Row | Heading] = []
     for cache in found:
-        of_step = ModelShape.of(cache.at[0][1].shape)
+        of_step = DecoderShape.of(cache.at[0][1].shape)
         needs = f"weights {_gb(of_step.weight_bytes)} GB, cache {_gb(of_step.cache_bytes)} GB"
         rows.append(Heading(f"batch {cache.batch}, {cache.tokens:,} cached tokens: {needs}"))
         rows += _rows(cache)
@@ -42,7 +42,7 @@ def rows(results: Results) -> Rows:
     columns = ("variant", "batch", "cached_tokens", "weight_bytes", "cache_bytes", "status", "reason")
     csv: Rows = [(*columns, "step_ms", "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high")]
     for cache in caches(results.records, MODEL):
-        shape = ModelShape.of(cache.at[0][1].shape)
+        shape = DecoderShape.of(cache.at[0][1].shape)
         for variant in cache.variants:
             if record := cache.find(variant):
                 place = (variant, cache.batch, cache.tokens, shape.weight_bytes, shape.cache_bytes)
