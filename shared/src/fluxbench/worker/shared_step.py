@@ -78,7 +78,7 @@ def main(name: str, variant: str, ulysses: str, ring: str, path: str, rounds: st
             raise SetupError(problem)
         gpus = torch.cuda.device_count()  # by NVML, which leaves forks usable
         devices = gpus or torch.accelerator.device_count()  # diffusers asks for the latter, 0 on a CPU
-        if sharing.ranks > 1 and (not devices or gpus and sharing.ranks > gpus):
+        if sharing.ranks > 1 and (not devices or (gpus and sharing.ranks > gpus)):
             raise SetupError(f"ranks must be at most the GPUs of this host, got {sharing.ranks} ranks and {gpus} GPUs")
         os.environ.update(_WITHOUT_MULTICAST)
         if "LOCAL_RANK" in os.environ:  # torchrun has started the ranks, and ends them
