@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -94,7 +95,7 @@ ATTENTION = [
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = [
     "variants/triton_flash.py",
-    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "tensors")),
+    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "forward_kernel", "tensors")),
     *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
 ]
 SHOWING = [
@@ -110,6 +111,11 @@ OTHERS = ["operations/decode.py", "operations/attention_backward.py", "variants/
 CASES = [
     # A cell, files that it depends on, files that it does not.
     (measuring("flex"), [*ATTENTION, *REFERENCES, "variants/flex.py"], [*OTHERS, *TRITON, "variants/slowed.py"]),
+    (
+        measuring("hf_local_flash"),
+        ["variants/hf_local.py", "kernels/package.py", *TRITON],
+        [*OTHERS, "variants/hf_kernels.py", "kernels/hub.py"],
+    ),
     (measuring("flex_compile_d", "triton_flash"), ["variants/flex.py", *TRITON], [*OTHERS, "kernels/float8.py"]),
     (
         measuring("torch_math", more='\n# study = "certificate"\n# measures = "trials"'),
@@ -176,6 +182,8 @@ def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
         "flux1-1024px-t128 flux1-1024px-t384 flux1-1024px-t512",
         "burst sustained",
     )
+    grid = facts(this=dataclasses.replace(FLUX, study="sdpa"))["regimes"]  # with less effort for each workload
+    assert re.fullmatch("burst effort [0-9a-f]{12}", str(grid))
     broken = facts(python="/missing/python")
     assert str(broken["way"]).startswith("none: FLUXBENCH_PYTHON must be a working Python")
     assert broken["code.timing"] == facts()["code.timing"]

@@ -12,7 +12,7 @@ import pytest
 import torch
 import workers
 from calls import CALLS, wrong
-from clocks import small_cache
+from clocks import small_cache, small_control
 from fakes import CPU, GPU, tokens
 from workers import QUICK, failures, timed, variant
 from wrong.backwards import BACKWARDS, RIGHT
@@ -97,6 +97,7 @@ SEEDS = {"attention": 25, "attention_backward": 8}
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small_cache(monkeypatch)
+    small_control(monkeypatch)
     monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 
@@ -257,5 +258,5 @@ def test_every_call_that_a_variant_supports_is_right_on_a_gpu(variant: Variant, 
 @pytest.mark.gpu
 def test_rows_that_are_never_written_are_nan_on_a_gpu() -> None:
     case = Case.make(tokens("made-up", 4608), "normal", 0, torch.device("cuda"))
-    poison(case.expected.values(), case.dtype)
+    poison(case)
     assert "NaN" in str(judge({"out": VALUES["unwritten_rows"](*case.inputs.values())}, case)[1])

@@ -28,8 +28,9 @@ from fluxbench.timing.graph import GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER, FormedVariant
+from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
-from fluxbench.worker.trial import Trial, Wrong
+from fluxbench.worker.trial import Trial
 
 SMALL, SMALLER = tokens("small", 48), tokens("smaller", 33)
 BACKWARD = tokens("backward", 24, "attention_backward")

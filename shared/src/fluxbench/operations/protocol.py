@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Cost, Shape
@@ -126,3 +126,19 @@ class Operation(Protocol):
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of this operation by a kernel."""
+
+
+@runtime_checkable
+class KnowsRows(Protocol):
+    """An operation that knows rows of its reference apart from the whole, for calls that are too long for that."""
+
+    def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
+        """Return how many tokens each output has."""
+
+    def reference_rows(
+        self, shape: Shape, inputs: Tensors, positions: Tensors, dtype: torch.dtype, precision: str = EXACT
+    ) -> Tensors:
+        """Return `reference(...)[output].index_select(1, positions[output])` by output, without all of it.
+
+        `positions` holds tokens of every output, `[count]`, int64.
+        """

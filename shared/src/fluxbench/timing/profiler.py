@@ -1,7 +1,8 @@
-"""What a call really does: which kernels run, how much memory it takes, and what was compiled for it."""
+"""What a call really does: which kernels run, and what was compiled for it."""
 
 from __future__ import annotations
 
+import functools
 import statistics
 import sys
 import time
@@ -16,8 +17,8 @@ from torch.profiler import ProfilerActivity, profile
 from fluxbench.operations.protocol import Bound, Tensors
 
 TOP_KERNELS = 6
+PROFILED_CALLS = 7
 ATTENTION = "attention"  # the part, see `variants.part_of`
-_PROFILED_CALLS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +66,12 @@ def profile_call(
 
 
 def kernel_times(
-    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None], part_of: PartOf
+    calls: Mapping[str, Callable[[], object]],
+    clear_cache: Callable[[], None],
+    part_of: PartOf,
+    repeats: int = PROFILED_CALLS,
 ) -> dict[str, KernelTimes]:
-    """Return what the kernels of each callable take by the profiler, medians of a few calls.
+    """Return what the kernels of each callable take by the profiler, medians of `repeats` calls.
 
     The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
     The one kernel of `clear_cache` runs before each call and separates them.
@@ -75,7 +79,7 @@ def kernel_times(
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         clear_cache()
-        for _ in range(_PROFILED_CALLS):
+        for _ in range(repeats):
             for call in calls.values():
                 clear_cache()
                 call()
@@ -92,7 +96,7 @@ def kernel_times(
         else:
             parts[-1].append((start, end, name))
     parts = parts[1:]  # after the first clearing, which is followed by another
-    if len(parts) != _PROFILED_CALLS * len(calls) or not all(parts):
+    if len(parts) != repeats * len(calls) or not all(parts):
         return {}
     found = {}
     for index, name in enumerate(calls):
@@ -110,20 +114,22 @@ def kernel_times(
     return found
 
 
-def peak_memory_of(bound: Bound, inputs: Tensors, device: torch.device) -> int | None:
-    """Return the bytes that one warm call allocates at its peak, outputs included, preparation not.
-
-    None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured.
-    """
-    if device.type != "cuda":
-        return None
-    prepared = bound.prepared(inputs)
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    bound.call(prepared)
-    torch.cuda.synchronize(device)
-    return int(torch.cuda.max_memory_allocated(device) - before) or None
+def times_of_bound(
+    bounds: Mapping[str, Bound],
+    inputs: Mapping[str, Tensors],
+    clear_cache: Callable[[], None],
+    part_of: PartOf,
+    repeats: int,
+) -> dict[str, KernelTimes]:
+    """Return the `kernel_times` of calls. Where they are prepared, as by a forward pass, one at a time is."""
+    names = list(bounds)
+    is_prepared = any(bound.prepare for bound in bounds.values())
+    found: dict[str, KernelTimes] = {}
+    for some in [[name] for name in names] if is_prepared else [names]:
+        calls = {name: functools.partial(bounds[name].call, bounds[name].prepared(inputs[name])) for name in some}
+        found |= kernel_times(calls, clear_cache, part_of, repeats)
+        del calls
+    return found
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,9 @@ class Capabilities:
 
     dtypes: tuple[str, ...]  # of q, k and v
     computes_in: tuple[str, ...] = ()  # what q, k and v are quantized to within the call: "int8", "float8_e4m3fn"
-    head_dims: tuple[int, ...] = HEAD_DIMS  # those of `HEAD_DIMS` that it takes
+    head_dims: tuple[int, ...] = (
+        HEAD_DIMS  # those of `HEAD_DIMS` that it takes; all of a library that takes a few sizes
+    )
     minimum: tuple[int, int]  # compute capability
     majors: tuple[int, ...] | None = None  # the only major versions of it that there are kernels for; None: all
     cpu: bool = False  # it runs on a CPU too
@@ -75,6 +77,7 @@ class Variant:
     compiles: bool = False  # calls torch.compile in its eager form too
     jit: bool = False  # compiles its kernels at their first call, without torch.compile
     fullgraph: bool = True  # its compiled forms must be one graph
+    holds_scores: bool = False  # all scores of a call at once: unfused attention
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
