@@ -97,7 +97,7 @@ def _blocks(layout: Layout, grid: Grid, dims: Sequence[int], beside: int, most: 
 
     def draw(figure: Any, top: float) -> None:
         for place, (dim, points) in enumerate(zip(dims, of_dims, strict=True)):
-            _block(figure, layout, place * (width + _GAP_PT), top, width, f"head_dim {dim}", points, most)
+            _block(figure, layout, place * (width + _GAP_PT), top, width, f"head_dim {dim}, by tokens", points, most)
 
     return Strip(height, draw)
 

@@ -21,7 +21,7 @@ from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
 SIZES = ("batch", "seq_len", "head_dim", "heads")
-_OPEN = 12  # shapes of a grid that are not folded
+_OPEN = 30  # shapes that are not folded
 _NAMED = 3  # tied implementations that a row names before it counts the rest
 _TOLD = (
     "A winner is measurably faster than every other implementation, and the 95% interval of its margin over the second "
@@ -36,8 +36,7 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph(f"There are no {'grids among the records' if results.records else 'records'}.")]
     on_device = results.device.kind != "cpu"
     shown: list[Block] = [Paragraph(sentence(grid), kind="lead") for grid in found]
-    shown += [_summary(grid) for grid in found]
-    shown += [_winners(grid, on_device) for grid in found]
+    shown += [_summary(found), *_winners(found, on_device)]
     timed = [record for grid in found for point in grid.points for record in point.records.values()]
     if timed:
         shown.append(Paragraph(f"{capitalized(conditions(timed, BURST))}, on {results.device.name}."))
@@ -87,25 +86,31 @@ def _span(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _summary(grid: Grid) -> Table:
-    """Return a row for each implementation: where it wins, and its speedups over eager and over torch's choice."""
+def _summary(found: Sequence[Grid]) -> Table:
+    """Return a row for each implementation with a time: where it wins, its speedups over eager and torch's choice."""
+    body: list[Row | Heading] = []
+    for grid in found:
+        body.append(Heading(f"{capitalized(grid.name)}: {len(grid.points)} shapes"))
+        timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
+        body += [_row(grid, variant) for variant in sorted(timed, key=lambda name: -(_middle(grid, name, EAGER) or 1))]
     heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "passed")
-    body = []
-    for variant in sorted(grid.variants, key=lambda name: -(_middle(grid, name, EAGER) or 0.0)):
-        wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
-        in_first = sum(any(one.variant == variant for one in point.unbeaten) for point in grid.points)
-        passed = sum(variant in point.records for point in grid.points)
-        cells = (f"{wins}", f"{in_first - wins}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT)))
-        body.append(Row((legend.name(variant), *cells, f"{passed} of {len(grid.points)}"), failed=not passed))
     return Table(
         columns=[Column("implementation", left=True), *map(Column, heads)],
         rows=body,
-        caption=f"{capitalized(grid.name)}: {len(grid.points)} shapes.",
+        caption="Implementations over all shapes.",
         notes=[
-            "Speedups, of times on the device: the median over shapes, and the least and the largest of them.",
+            "Speedups: the median over shapes, and the least and the largest of them. What passed nowhere is left out.",
             _TOLD,
         ],
     )
+
+
+def _row(grid: Grid, variant: str) -> Row:
+    wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
+    in_first = sum(any(one.variant == variant for one in point.unbeaten) for point in grid.points)
+    passed = sum(variant in point.records for point in grid.points)
+    cells = (f"{wins}", f"{in_first - wins}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT)))
+    return Row((legend.name(variant), *cells, f"{passed} of {len(grid.points)}"))
 
 
 def _middle(grid: Grid, variant: str, over: str) -> float | None:
@@ -120,14 +125,21 @@ def _range(grid: Grid, variant: str, over: str) -> str:
     return f"{number(median(gains))}× ({_span(gains)})"
 
 
-def _winners(grid: Grid, on_device: bool) -> Block:
-    """Return the fastest of each shape: open where there are few."""
+def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:
+    """Return the fastest of each shape: open in one table where there are few."""
     times = ["on the device\nµs", "as called\nµs"] if on_device else ["time\nms"]
     columns = [*map(Column, SIZES), Column("fastest", left=True), Column("margin over\nthe second")]
     columns += [*map(Column, times), Column("eager\n" + ("µs" if on_device else "ms")), Column("speedup\nover eager")]
-    caption = f"{capitalized(grid.name)}: the fastest at each shape."
-    table = Table(columns, [_winner(point, on_device) for point in grid.points], caption, [_TOLD])
-    return table if len(grid.points) <= _OPEN else Fold(f"The winner at each shape: {grid.name}", [table])
+    bodies = {grid.name: [_winner(point, on_device) for point in grid.points] for grid in found}
+    if sum(map(len, bodies.values())) <= _OPEN:
+        every: list[Row | Heading] = []
+        for name, body in bodies.items():
+            every += [Heading(capitalized(name)), *body]
+        return [Table(columns, every, "The fastest at each shape.", [_TOLD])]
+    return [
+        Fold(f"The fastest at each shape: {name}", [Table(columns, body, f"{capitalized(name)}.", [_TOLD])])
+        for name, body in bodies.items()
+    ]
 
 
 def _winner(point: Point, on_device: bool) -> Row:

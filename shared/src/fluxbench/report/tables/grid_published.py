@@ -40,8 +40,9 @@ def blocks(results: Results) -> list[Block]:
         f"Of their {sum(map(len, theirs.values()))} times the audit of published figures finds {len(marked)} wrong. "
         "The source does not state a dtype, so both of ours stand beside it."
     )
-    shown: list[Block] = [_by_length(found, f"theirs on {source.gpu}, ours on {results.device.name}", note)]
-    shown += [Fold(f"Each shape: {grid.name}", [_each(grid)]) for grid in found]
+    called = results.device.kind != "cpu"
+    shown: list[Block] = [_by_length(found, f"theirs on {source.gpu}, ours on {results.device.name}", note, called)]
+    shown += [Fold(f"Each shape: {grid.name}", [_each(grid, called)]) for grid in found]
     if marked:
         columns = [Column(head, left=True) for head in ("figure", "why")]
         reasons = [Row((_figure(judged), why(judged))) for judged in marked]
@@ -87,8 +88,8 @@ def _shared(grid: Grid) -> list[tuple[Point, _Theirs]]:
     return [(point, of) for point, of in pairs if of]
 
 
-def _by_length(found: Sequence[Grid], of: str, note: str) -> Table:
-    """Return a row for each pass, dtype and length."""
+def _by_length(found: Sequence[Grid], of: str, note: str, called: bool) -> Table:
+    """Return a row for each pass, dtype and length; `called`: with times as the host launches calls."""
     body = []
     for grid in found:
         shared = _shared(grid)
@@ -98,40 +99,48 @@ def _by_length(found: Sequence[Grid], of: str, note: str) -> Table:
             for name, variant in OURS.items():
                 their_gains = [gain for _, theirs in at if (gain := _gain(theirs, name))]
                 our_gains = [ours.value for point, _ in at if (ours := point.speedup(variant))]
-                called = [gain for point, _ in at if (gain := _as_called(point, variant))]
-                cells += [_span(their_gains), _span(our_gains), _span(called)]
+                launched = [gain for point, _ in at if (gain := _as_called(point, variant))]
+                cells += [_span(their_gains), _span(our_gains), *([_span(launched)] if called else [])]
             body.append(Row((grid.which, grid.dtype, f"{length:,}", f"{len(at)}", *cells)))
     return Table(
-        columns=[Column("pass", left=True), Column("dtype", left=True), Column("tokens"), Column("shapes"), *_heads()],
+        columns=[
+            Column("pass", left=True),
+            Column("dtype", left=True),
+            Column("tokens"),
+            Column("shapes"),
+            *_heads(called),
+        ],
         rows=body,
         caption=f"Speed over eager attention, the least and the largest of a length's shapes: {of}.",
-        notes=[note, "Ours are of times on the device, and of calls as the host launches them. -: no time of one."],
+        notes=[note, f"Ours are of times on the device{', and as called' * called}. -: no time of one of the two."],
     )
 
 
-def _heads() -> Iterator[Column]:
+def _heads(called: bool) -> Iterator[Column]:
     for name, variant in OURS.items():
         yield Column(f"theirs:\n{_WORDS[name]}")
-        yield Column(f"ours: {label(variant)}\non the device")
-        yield Column("as\ncalled")
+        yield Column(f"ours:\n{label(variant)}")
+        if called:
+            yield Column("ours,\nas called")
 
 
-def _each(grid: Grid) -> Table:
+def _each(grid: Grid, called: bool) -> Table:
     body = []
     for point, theirs in _shared(grid):
         cells: list[str] = []
         for name, variant in OURS.items():
-            gain, judgement, called = _gain(theirs, name), _judgement(theirs, name), _as_called(point, variant)
+            gain, judgement, launched = _gain(theirs, name), _judgement(theirs, name), _as_called(point, variant)
             cells.append(f"{number(gain)}×" + f" {judgement}" * bool(judgement) if gain else "-")
             ours = point.speedup(variant)
             cells += [interval(ours.value, (ours.low, ours.high), unit="×") if ours else "-"]
-            cells.append(f"{number(called)}×" if called else "-")
+            if called:
+                cells.append(f"{number(launched)}×" if launched else "-")
         body.append(Row((*(f"{size:,}" for size in point.sizes), *cells)))
     return Table(
-        columns=[*map(Column, SIZES), *_heads()],
+        columns=[*map(Column, SIZES), *_heads(called)],
         rows=body,
         caption=f"{capitalized(grid.name)}: speed over eager attention.",
-        notes=["95% intervals in brackets. Calls as the host launches them have none."],
+        notes=["95% intervals in brackets." + " Speedups of calls as the host launches them have none." * called],
     )
 
 
