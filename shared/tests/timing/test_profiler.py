@@ -80,6 +80,16 @@ def test_on_a_gpu_shares_are_of_the_time_of_its_kernels(recorded: list[Kernel]) 
     assert seen.profiler_ms == pytest.approx(0.106)
 
 
+def test_the_attention_of_a_whole_model_is_named_though_it_is_not_among_the_six_largest_kernels(
+    recorded: list[Kernel],
+) -> None:
+    recorded += [(f"copy{index}", 100 * index, 100 * index + 50) for index in range(8)]
+    recorded += [("flash", 900, 910), ("flash tail", 910, 915)]
+    _, seen = profile_call(Bound(lambda inputs: {}), INPUTS, GPU, part_of)
+    assert [each["part"] for each in seen.kernels] == ["copies"] * 6 + ["attention"]
+    assert (seen.kernels[-1]["name"], seen.kernels[-1]["share"]) == ("flash", round(10 / 415, 4))
+
+
 def calls_of(recorded: list[Kernel]) -> None:
     """Record seven rounds of two calls: one kernel of 100 µs, and two that lie 5 µs apart; some rounds are slow."""
     now = 0.0

@@ -285,3 +285,6 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
     one.burst()
     with pytest.raises(GraphRefused):  # as the processes before had it
         one.sustain()
+    one = trial({"small": prepared()}, dataclasses.replace(HONEST, captured=False), stopwatch=LikeAGPU())
+    one.burst()
+    assert one.sustain()["refused"] is None  # a model's steps are launched as its user launches them

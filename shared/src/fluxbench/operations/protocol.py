@@ -31,6 +31,22 @@ Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Te
 class Kernel(Protocol):
     """What a variant offers to an operation."""
 
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile takes part in a call."""
+
+    @property
+    def compiles_model(self) -> bool:
+        """Whether this form compiles what the attention is called from."""
+
+    @property
+    def compiles_blocks(self) -> bool:
+        """Whether this form compiles a model's repeated blocks, each by itself."""
+
+    @property
+    def diffusers(self) -> str:
+        """The backend by which diffusers calls this variant; empty where it has none."""
+
     def attention(self, call: AttentionCall) -> Attention:
         """Return the attention of this variant, in its form, for such calls."""
 
@@ -51,6 +67,12 @@ class Bound:
 
     call: Callable[[Any], Mapping[str, object]]
     prepare: Callable[[Tensors], Any] | None = None
+    captured: bool = True  # sustained calls may be a CUDA graph where launching takes as long as the calls
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether several calls may be one CUDA graph."""
+        return self.captured and self.prepare is None
 
     def prepared(self, inputs: Tensors) -> Any:
         """Return what `call` takes for these inputs."""

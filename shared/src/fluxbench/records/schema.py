@@ -197,7 +197,7 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     cell: Name
     variant: Name  # kernel and form: "flex_compile_d"
     kernel: Name  # "flex"
-    form: Name  # "eager", "copy", "compile_d", "compile_ma"
+    form: Name  # "eager", "copy", "compile_d", "compile_ma", "blocks"
     precision_class: Name  # of `operations.precision.CLASSES`
     workload: Workload
     status: Status

@@ -166,10 +166,10 @@ def repeated_over_new(
 ) -> dict[str, float]:
     """Return, by workload, the time of the last of 2 to 6 calls on the same contents over that of the first.
 
-    The median of five rounds, fewer where they take long; how often contents repeat is random in each. The cache is
-    cleared before each of these calls, and a warm one on other contents that is not timed precedes them. So nothing but
-    what a kernel kept of the earlier calls can make the last one shorter. `fresh` gives contents that no kernel has
-    seen. `launch_s` is the time that the host takes for one call of each.
+    The median of five rounds, of three where they take long and of one where that lasts seconds; how often contents
+    repeat is random in each. The cache is cleared before each of these calls, and a warm one on other contents that is
+    not timed precedes them. So nothing but what a kernel kept of the earlier calls can make the last one shorter.
+    `fresh` gives contents that no kernel has seen. `launch_s` is the time that the host takes for one call of each.
     """
     quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()

@@ -15,6 +15,7 @@ from fluxbench.variants import _base, _tf32, forms
 VARIANT = _base.Variant(
     name="torch_math",
     label="Unfused math (SDPA)",
+    diffusers="_native_math",
     load=lambda call: _base.sdpa("MATH", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16", "float32"),

@@ -178,7 +178,7 @@ class Trial:
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            wanted = not self.stopwatch.on_cpu and any(slow) and not any(each.prepare for each in self.calls.values())
+            wanted = any(slow) and all(each.can_be_captured for each in self.calls.values())
         if not wanted:
             return None, None
         try:
