@@ -36,6 +36,8 @@ export FLUXBENCH_ALL ?= $(ALL)
 export FLUXBENCH_WHEELS ?= $(abspath $(WHEELS))
 CPU_TORCH := $(wildcard $(addsuffix /torch-2.13.0+cpu-$(PYTAG)-*.whl,$(PIP_FIND_LINKS)))
 TORCH_LOCK := $(LOCKS)/torch-2.13.0$(if $(CPU_TORCH),+cpu).txt
+# Without bytecode every process compiles what it imports anew: several seconds for torch.
+unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(WHEELS),)
 export UV_NO_INDEX := 1
 export UV_OFFLINE := 1
@@ -43,7 +45,7 @@ OFFLINE := --no-index --find-links $(WHEELS)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help report publish status rerun site serve doctor test seeds check bench simulate setup format screenshots lock wheelhouse clean
+.PHONY: help report publish status rerun site serve doctor test seeds check bench simulate setup kernels format screenshots lock wheelhouse clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-12s %s\n", $$1, $$2}'
@@ -102,6 +104,9 @@ ANEW = $(if $(wildcard .venv/broken),--no-cache)
 .venv/dev: .venv/ready $(LOCKS)/dev.txt $(TORCH_LOCK)
 	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $(LOCKS)/dev.txt
 	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r $(TORCH_LOCK) && touch $@
+
+kernels: .venv/ready  ## write our Triton attention as a repository of Hugging Face kernels into build/fluxbench-attention
+	@$(BIN)/python -m fluxbench.kernels.package build/fluxbench-attention
 
 format:  ## rewrite the sources in the house format
 	$(BIN)/ruff format shared && $(BIN)/ruff check --fix shared

@@ -52,11 +52,11 @@ def workload(operation: str = "attention", **changes: Any) -> Workload:
     return operations.workload(operation, "small", whole, group="small", x=whole["seq_len_k"], x_unit="tokens")
 
 
-def wrong(variant: Variant, operation: str = "attention", **changes: Any) -> str | None:
-    """Return why an operation by a variant on the CPU is wrong, or None, on the kinds of inputs that count."""
+def wrong(variant: Variant, operation: str = "attention", device: str = "cpu", **changes: Any) -> str | None:
+    """Return why an operation by a variant is wrong, or None, on the kinds of inputs that count."""
     found = operations.find(operation)
     for kind in variant.gated_kinds(found.input_kinds):
-        case = _case(operation, kind, tuple(changes.items()))
+        case = _case(operation, kind, device, tuple(changes.items()))
         bound = found.bind(FormedVariant(variant, EAGER), shape(**changes))
         outputs = bound({name: x.clone() for name, x in case.inputs.items()})
         if reason := judge(outputs, case, variant.quantized_budget_rel_l2, variant.precision_class)[1]:
@@ -76,9 +76,9 @@ def wrong_calls(variant: Variant, device: Device, operation: str = "attention") 
 
 
 @functools.cache
-def _case(operation: str, kind: str, changes: tuple[tuple[str, Any], ...]) -> Case:
+def _case(operation: str, kind: str, device: str, changes: tuple[tuple[str, Any], ...]) -> Case:
     with torch.inference_mode(False):
-        return Case.make(workload(operation, **dict(changes)), kind, 0, torch.device("cpu"))
+        return Case.make(workload(operation, **dict(changes)), kind, 0, torch.device(device))
 
 
 def tensors(**changes: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

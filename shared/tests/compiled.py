@@ -11,19 +11,26 @@ SHARED_MEMORY_KIB = {(8, 0): 163, (8, 6): 99, (9, 0): 227, (10, 0): 227, (12, 0)
 
 
 def compiled(
-    kernel: Any, capability: tuple[int, int], constants: dict[str, Any], rows: dict[str, int], warps: int, stages: int
+    kernel: Any,
+    capability: tuple[int, int],
+    constants: dict[str, Any],
+    rows: dict[str, int],
+    warps: int,
+    stages: int,
+    dtype: str = "bf16",
 ) -> Any:
-    """Compile a flash kernel for bfloat16. `rows` are those of a block of each source, whose names end in `_source`."""
+    """Compile a flash kernel for a dtype. `rows` are those of a block of each source that is a descriptor."""
     names = kernel.arg_names
 
     def type_of(name: str) -> str:
         if name in constants:
             return "constexpr"
+        if name.endswith("_source") and constants["DESCRIPTORS"]:
+            return f"tensordesc<{dtype}[1, 1, {rows[name.removesuffix('_source')]}, {constants['HEAD_DIM']}]>"
         if name.endswith("_source"):
-            block = f"tensordesc<bf16[1, 1, {rows[name.removesuffix('_source')]}, {constants['HEAD_DIM']}]>"
-            return block if constants["DESCRIPTORS"] else "*bf16"
+            return f"*{dtype}"
         if name.endswith("_pointer"):
-            return "*fp32"
+            return "*fp64" if name == "lse_pointer" and dtype == "fp32" else "*fp32"
         return "fp32" if name.startswith("scale") else "i32"
 
     types = {name: type_of(name) for name in names}

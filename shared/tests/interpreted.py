@@ -29,17 +29,22 @@ def printed(file: str) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
-def teach_the_interpreter_bfloat16() -> None:
-    """Make the interpreter (3.6, 3.7) do what a GPU does with bfloat16.
+def teach_the_interpreter_rounding() -> None:
+    """Make the interpreter (3.6, 3.7) round as a GPU does.
 
     By itself it multiplies matrices of bfloat16 by their bits, taken as integers, and casts to it by cutting bits off.
+    A tensor core ignores the 13 bits that TF32 lacks. Without tensor cores, float32 products are added one by one, each
+    with one rounding; a matrix product of numpy adds in another order for each shape.
     """
     from triton import language as tl
+    from triton._C.libtriton import ir
     from triton.runtime import interpreter
 
     dot = interpreter.InterpreterBuilder.create_dot
 
-    def widen(x: Any) -> Any:
+    def widen(x: Any, precision: Any) -> Any:
+        if x.dtype == tl.float32 and precision == ir.INPUT_PRECISION.TF32:
+            return interpreter.TensorHandle((x.data.view(np.uint32) & 0xFFFFE000).view(np.float32), tl.float32)
         if x.dtype != tl.bfloat16:
             return x
         return interpreter.TensorHandle((x.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
@@ -51,5 +56,13 @@ def teach_the_interpreter_bfloat16() -> None:
         nearest_even = bits + 0x7FFF + (bits >> 16 & 1)
         return interpreter.TensorHandle((nearest_even >> 16).astype(np.uint16), tl.bfloat16)
 
-    interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: dot(self, widen(a), widen(b), *rest)
+    def multiply(self: Any, a: Any, b: Any, sums: Any, precision: Any, most: Any) -> Any:
+        if a.dtype != tl.float32 or precision != ir.INPUT_PRECISION.IEEE:
+            return dot(self, widen(a, precision), widen(b, precision), sums, precision, most)
+        left, right, total = a.data.astype(np.float64), b.data.astype(np.float64), sums.data
+        for index in range(left.shape[1]):
+            total = (total + left[:, index, None] * right[index]).astype(np.float32)
+        return interpreter.TensorHandle(total, tl.float32)
+
+    interpreter.InterpreterBuilder.create_dot = multiply
     interpreter.InterpreterBuilder.create_fp_trunc = cut

@@ -95,7 +95,7 @@ ATTENTION = [
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = [
     "variants/triton_flash.py",
-    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "tensors")),
+    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "forward_kernel", "tensors")),
     *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
 ]
 SHOWING = [
@@ -111,6 +111,11 @@ OTHERS = ["operations/decode.py", "operations/attention_backward.py", "variants/
 CASES = [
     # A cell, files that it depends on, files that it does not.
     (measuring("flex"), [*ATTENTION, *REFERENCES, "variants/flex.py"], [*OTHERS, *TRITON, "variants/slowed.py"]),
+    (
+        measuring("hf_local_flash"),
+        ["variants/hf_local.py", "kernels/package.py", *TRITON],
+        [*OTHERS, "variants/hf_kernels.py", "kernels/hub.py"],
+    ),
     (measuring("flex_compile_d", "triton_flash"), ["variants/flex.py", *TRITON], [*OTHERS, "kernels/float8.py"]),
     (
         measuring("torch_math", more='\n# study = "certificate"\n# measures = "trials"'),

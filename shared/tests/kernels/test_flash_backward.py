@@ -19,9 +19,14 @@ from compiled import SHARED_MEMORY_KIB, compiled  # noqa: E402
 from fluxbench import operations  # noqa: E402
 from fluxbench.correctness.case import Case  # noqa: E402
 from fluxbench.correctness.judging import verdict  # noqa: E402
+from fluxbench.kernels import (  # noqa: E402
+    attention,
+    flash_backward_keys,
+    flash_backward_queries,
+    flash_forward,
+    flash_tensors,
+)
 from fluxbench.kernels import flash_backward as kernel  # noqa: E402
-from fluxbench.kernels import flash_backward_keys, flash_backward_queries, flash_forward, flash_tensors  # noqa: E402
-from fluxbench.kernels.flash_attention import flash_attention  # noqa: E402
 
 
 class Asked(NamedTuple):
@@ -55,12 +60,9 @@ ASKED = [
     *(
         Asked(n, m, heads=heads, kv_heads=kv_heads, causal=n < m, small=small, seed=heads)
         for n, m in ((70, 200), (1, 130), (200, 70))
-        for heads, kv_heads, small in ((8, 1, True), (2, 2, False))
+        for heads, kv_heads, small in ((4, 1, True), (2, 2, False))
     ),
-    *(
-        Asked(123, 123, batch=2, heads=4, kv_heads=2, causal=causal, seed=seed)
-        for causal, seed in ((False, 1), (True, 2))
-    ),
+    *(Asked(123, 123, batch=2, heads=4, kv_heads=2, causal=seed == 2, seed=seed) for seed in (1, 2)),
     *(
         Asked(65, 97, heads=4, kv_heads=2, batch=2, memory=memory, small=small)
         for memory in MEMORY
@@ -100,7 +102,7 @@ def gradients(asked: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
         found = kernel.flash_backward(dout, q, k, v, out, lse, causal=bool(asked.causal), tiling=SMALL)
     else:
         leaves = tuple(x.requires_grad_() for x in (q, k, v))
-        found = torch.autograd.grad(flash_attention(*leaves, causal=bool(asked.causal)), leaves, dout)
+        found = torch.autograd.grad(attention(*leaves, causal=bool(asked.causal)), leaves, dout)
     return dict(zip(("dq", "dk", "dv"), found, strict=True))
 
 
@@ -114,19 +116,19 @@ def wrong(asked: Asked, case: Case, found: dict[str, Any]) -> str | None:
 
 
 def judged(asked: Asked, device: str) -> list[str | None]:
-    """Return why gradients are wrong, or None, on each kind of inputs; the longer cases on one."""
+    """Return why gradients are wrong, or None, on each kind of inputs where q has 33 rows; the other cases on one."""
     kinds = operations.find("attention_backward").input_kinds
-    cases = [case_of(asked, device, kind) for kind in (kinds if asked.seq_len_q in (33, 65) else kinds[:1])]
+    cases = [case_of(asked, device, kind) for kind in (kinds if asked.seq_len_q == 33 else kinds[:1])]
     return [wrong(asked, case, gradients(asked, case.inputs)) for case in cases]
 
 
 def interpret() -> None:
     """Print what the interpreter says of every case, and of autograd."""
-    from interpreted import teach_the_interpreter_bfloat16
+    from interpreted import teach_the_interpreter_rounding
 
-    teach_the_interpreter_bfloat16()
+    teach_the_interpreter_rounding()
     found: dict[str, Any] = {str(asked): judged(asked, "cpu") for asked in ASKED}
-    found |= {"of some": of_some_inputs(), "compiled": in_one_graph(), "of a sum": of_a_sum()}
+    found |= {"of some": of_some_inputs(), "of a sum": of_a_sum()}
     print(json.dumps(found | {"float64": in_float64()}))
 
 
@@ -142,18 +144,18 @@ def of_some_inputs() -> dict[str, list[Any]]:
     class Recorded(TorchDispatchMode):  # type: ignore[misc]
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = func(*args, **(kwargs or {}))
-            if "fluxbench::" in func.name():
+            if "fluxbench_kernels::" in func.name():
                 sizes.append([x.numel() for x in result])
             return result
 
     every = leaves_of()
-    flash_attention(*every, causal=True).float().square().sum().backward()
+    attention(*every, causal=True).float().square().sum().backward()
     found = {}
     for names in ("", "q", "k", "v", "kv"):
         sizes: list[list[int]] = []
         leaves = leaves_of(names)
         with Recorded():
-            out = flash_attention(*leaves, causal=True)
+            out = attention(*leaves, causal=True)
             if names:
                 out.float().square().sum().backward()
         pairs = zip(leaves, every, strict=True)
@@ -162,29 +164,20 @@ def of_some_inputs() -> dict[str, list[Any]]:
     return found
 
 
-def in_one_graph() -> list[bool]:
-    """Return whether torch.compile's gradients are those of eager code."""
-    eager, compiled_ = leaves_of(), leaves_of()
-    for leaves, attend in (
-        (eager, flash_attention),
-        (compiled_, torch.compile(flash_attention, fullgraph=True, backend="aot_eager")),
-    ):
-        attend(*leaves, causal=True).float().square().sum().backward()
-    return [torch.equal(one.grad, other.grad) for one, other in zip(eager, compiled_, strict=True)]
-
-
 def of_a_sum() -> list[bool]:
     """Return whether the gradient of a sum, one element that is expanded, gives what ones do."""
     summed, ones = leaves_of(), leaves_of()
-    flash_attention(*summed).sum().backward()
-    out = flash_attention(*ones)
+    attention(*summed).sum().backward()
+    out = attention(*ones)
     out.backward(torch.ones_like(out))
     return [torch.equal(one.grad, other.grad) for one, other in zip(summed, ones, strict=True)]
 
 
 def in_float64() -> bool:
     """Return what `torch.autograd.gradcheck` says of the kernels with float64 in place of float32 and of 16 bits."""
-    for module in (flash_forward, kernel, flash_backward_keys, flash_backward_queries):
+    from fluxbench.kernels import flash_forward_kernel
+
+    for module in (flash_forward_kernel, kernel, flash_backward_keys, flash_backward_queries):
         vars(module)["SUMS"] = triton.language.float64
     vars(flash_tensors)["DTYPES"] = (torch.float64,)
     semantic = triton.language.semantic.TritonSemantic
@@ -195,7 +188,7 @@ def in_float64() -> bool:
         torch.randn(1, n, heads, 64, dtype=torch.float64, generator=generator).requires_grad_()
         for n, heads in ((5, 2), (9, 1), (9, 1))
     ]
-    return bool(torch.autograd.gradcheck(lambda *qkv: flash_attention(*qkv, causal=True), inputs, fast_mode=True))
+    return bool(torch.autograd.gradcheck(lambda *qkv: attention(*qkv, causal=True), inputs, fast_mode=True))
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +216,8 @@ def test_only_the_gradients_that_are_asked_for_are_computed_and_nothing_is_kept_
     }
 
 
-@pytest.mark.parametrize("name", ["compiled", "of a sum"])
-def test_compiled_code_and_an_expanded_gradient_give_the_same_bits(name: str, interpreted: dict[str, Any]) -> None:
-    assert interpreted[name] == [True] * 3
+def test_an_expanded_gradient_gives_the_same_bits(interpreted: dict[str, Any]) -> None:
+    assert interpreted["of a sum"] == [True] * 3
 
 
 def test_float64_derivatives_are_those_of_finite_differences(interpreted: dict[str, Any]) -> None:
@@ -254,7 +246,7 @@ def test_gradients_on_the_gpu_are_within_their_budgets_and_have_the_same_bits_tw
 
 
 @pytest.mark.parametrize("capability", list(kernel.TILINGS))
-@pytest.mark.parametrize("head_dim", flash_tensors.HEAD_DIMS)
+@pytest.mark.parametrize("head_dim", [64, 128])  # smaller ones have the blocks of 64
 def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[int, int], head_dim: int) -> None:
     tiling = kernel.TILINGS[capability][head_dim]
     for of, part in (
@@ -263,7 +255,7 @@ def test_tiling_compiles_into_the_shared_memory_of_its_device(capability: tuple[
     ):
         constants = {
             **{"HEADS": 24, "GROUP": 4, "HEAD_DIM": head_dim, "BLOCK_M": part.block_m, "BLOCK_N": part.block_n},
-            **{"RAGGED": True, "DESCRIPTORS": part.descriptors, "CAUSAL": True},
+            **{"RAGGED": True, "DESCRIPTORS": part.descriptors, "CAUSAL": True, "INPUT_PRECISION": "ieee"},
         }
         rows = dict.fromkeys(("q", "dout", "dq"), part.block_m) | dict.fromkeys(("k", "v", "dk", "dv"), part.block_n)
         done = compiled(of, capability, constants, rows, part.warps, part.stages)
@@ -277,7 +269,7 @@ ZEROS = torch.zeros(1, 8, 2, 64).bfloat16()
     ("changes", "message"),
     [
         ({}, "q must be on an NVIDIA GPU, got cpu; move"),
-        ({"q": ZEROS.float()}, "q must be bfloat16 or float16"),
+        ({"q": ZEROS.double()}, "q must be bfloat16, float16 or float32"),
         ({"dout": ZEROS[:, :7]}, r"dout must be \[1, 8, 2, 64\], torch.bfloat16, on cpu, got \[1, 7, 2, 64\]"),
         ({"dout": ZEROS.half()}, "dout must be .*, got .* torch.float16"),
         ({"out": ZEROS.float()}, "out must be .*, got .* torch.float32"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import calls
@@ -14,8 +15,9 @@ import pytest
 import torch
 from usages import used, with_fa3
 
+from fluxbench import kernels as own_kernels
 from fluxbench import variants
-from fluxbench.kernels import flash_forward, hub
+from fluxbench.kernels import hub
 
 SDPA = {
     "torch_flash": "flash_sdp_enabled",
@@ -74,11 +76,17 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 return real(*tensors)
 
         monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", on_any)
-    elif name == "triton_flash":
-        real = inspect.signature(flash_forward.flash_forward)
-        monkeypatch.setattr(
-            flash_forward, "flash_forward", lambda *args: libraries.attention(*real.bind(*args).arguments.values())
-        )
+    elif name.startswith("triton_flash") or name == "hf_local_flash":
+        real = inspect.signature(own_kernels.attention)
+
+        def bound(*args: Any, **options: bool) -> Any:
+            given = real.bind(*args, **options).arguments
+            assert given.pop("tf32", False) == (name == "triton_flash_tf32")
+            return libraries.attention(*given.values())
+
+        monkeypatch.setattr(own_kernels, "attention", bound)
+        repository = {Path("build/fluxbench-attention"): own_kernels}
+        monkeypatch.setattr(kernels, "get_local_kernel", lambda repo_path: repository[repo_path])
     elif name.startswith("hf_"):
         signature = inspect.signature(kernels.get_kernel)
         libraries.install_hub(monkeypatch)
@@ -201,7 +209,9 @@ def test_variables_of_transformer_engine_are_those_that_were_measured(
         ("flash_attn_3_fp8", "q_descale=", "descale_q="),
         ("flash_attn_4", "flash_attn.cute", "flash_attn.cutlass"),
         ("torch_fa4", "activate_flash_attention_impl", "activate_flash_attention"),
-        ("triton_flash", "(q, k, v)\n", "(q, k, v, causal=False)\n"),
+        ("triton_flash", "import attention", "import flash"),
+        ("triton_flash_tf32", "tf32=True", "tf32=False"),
+        ("hf_local_flash", "build/fluxbench-attention", "build/attention"),
         ("sage_int8_fp8_sm90", "cuda_sm90", "cuda_sm100"),
         ("te_fused", ', qkv_format="bshd"', ""),
         ("te_fused", "no_mask", "none"),

@@ -25,6 +25,7 @@ SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
 DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_2", "flash_attn_4", "te_fused")}
 DET.add("cudnn_frontend_det")
+TRITON = {"triton_flash", "triton_flash_tf32"}
 ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | {"triton_flash", "xformers", "hf_sage"}
 QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
 BACKWARD = (TORCH | FLEX | FA | TE | DET | {"flex_flash", "triton_flash"} | {"xformers", "cudnn_frontend"}) - {
@@ -41,7 +42,7 @@ def named(name: str) -> Variant:
 
 def running(device: Device, **asked: Any) -> set[str]:
     """Return the variants that support such calls on a device."""
-    return {name for name in ALL | DET if named(name).supports(device, call(**asked)) is None}
+    return {name for name in ALL | DET | TRITON if named(name).supports(device, call(**asked)) is None}
 
 
 @pytest.mark.parametrize(
@@ -58,8 +59,13 @@ def running(device: Device, **asked: Any) -> set[str]:
         ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "torch_efficient_det", "xformers"}),
         ({"lengths": (4096, 512)}, VARLEN),
         ({"dtype": "float16"}, ALL - FA3),
-        ({"dtype": "float32"}, FLEX | TORCH - {"torch_flash", "torch_cudnn"}),
+        ({"dtype": "float32"}, FLEX | TRITON | TORCH - {"torch_flash", "torch_cudnn"}),
+        (
+            {"dtype": "float32", "backward": True, "dim": 32},
+            FLEX | TRITON | {"torch_efficient_det"} | TORCH - {"torch_flash", "torch_cudnn"},
+        ),
         ({"head_dim_v": 64}, {"torch_efficient", "torch_math", "torch_native"}),
+        ({"dim": 32}, ALL - SAGE),
         ({"dim": 64}, ALL),
         ({"dim": 96}, ALL - {"triton_flash"}),
         ({"dim": 72}, ALL - SAGE - {"triton_flash", "cudnn_frontend_fp8"}),
@@ -109,6 +115,7 @@ def test_no_variant_runs_where_none_was_checked() -> None:
         assert reasons == {f"no variant has been checked on {kind} devices yet; this is a chip"}
 
 
+SMALL_HEADS = "fluxbench's Triton kernels take head_dim 16, 32, 64 and 128, got 80"
 MISFIT = "the causal mask of torch_flash needs as many queries as keys, got 50 and 123"
 FOR_HOPPER = "has kernels for compute capability 9.x and 10.x only; NVIDIA Made Up has 12.0"
 PASSED_OVER = "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
@@ -120,7 +127,7 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
     [
         ("flash_attn_2", None, {}, "needs compute capability 8.0 or newer; that of NVIDIA Made Up is unknown"),
         ("torch_math", (7, 5), {}, "needs compute capability 8.0 or newer; NVIDIA Made Up has 7.5"),  # of bfloat16
-        ("triton_flash", (9, 0), {"dim": 80}, "triton_flash takes head_dim 64 and 128, got 80"),
+        ("triton_flash", (9, 0), {"dim": 80}, SMALL_HEADS),
         ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
@@ -295,12 +302,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
 @pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
 def test_what_a_variant_declares_is_of_one_piece(variant: Variant) -> None:
     declared, quantized = variant.capabilities, variant.precision_class == "quantized"
-    rounded = dict.fromkeys(("te_unfused", "torch_eager"), "rounded")
-    assert variant.precision_class == rounded.get(variant.name, "quantized" if quantized else "exact")
+    others = {"te_unfused": "rounded", "torch_eager": "rounded", "triton_flash_tf32": "tf32"}
+    assert variant.precision_class == others.get(variant.name, "quantized" if quantized else "exact")
+    assert variant.precision_class != "tf32" or declared.dtypes == ("float32",)
     assert variant.name not in ALL or quantized == (variant.name in QUANTIZED)
     for needed in (declared.computes_in, variant.quantized_budget_rel_l2, variant.quantization_pattern):
         assert bool(needed) == quantized
-    assert set(declared.head_dims) <= set(HEAD_DIMS)
+    assert {size for size in declared.head_dims if size >= min(HEAD_DIMS)} <= set(HEAD_DIMS)
     assert variant.packages[0] == "torch"
     assert variant.load.__module__.startswith("fluxbench.variants.")
     assert not declared.causal_rectangular or declared.causal is YES

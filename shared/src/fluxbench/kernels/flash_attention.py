@@ -1,6 +1,7 @@
 """Flash attention with a gradient: the forward and the backward kernels as operators of torch.
 
 As operators they are opaque to torch.compile, which so takes a call into one graph, and autograd knows their gradient.
+Their namespace is this package's name, so that a copy of it in another package has operators of its own.
 """
 
 from __future__ import annotations
@@ -11,34 +12,61 @@ import torch
 
 from fluxbench.kernels.flash_backward import flash_backward
 from fluxbench.kernels.flash_forward import flash_forward, flash_forward_with_lse
+from fluxbench.kernels.flash_tensors import lse_dtype
+
+_NAMESPACE = __name__.rpartition(".")[0].replace(".", "_")
 
 
-def flash_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False) -> torch.Tensor:
-    """Return `flash_forward(q, k, v, causal=causal)`, whose gradient autograd takes by `flash_backward`.
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tf32: bool = False,
+) -> torch.Tensor:
+    """Return softmax(q @ k.T * scale) @ v, head by head, with its gradient where an input requires one.
 
-    Where no input requires a gradient, nothing is kept for it. Raises `ValueError` as `flash_forward` does.
+    q:      [batch, seq_len_q, heads, head_dim], bfloat16, float16 or float32, on an NVIDIA GPU of compute capability
+            8.0 or newer; head_dim 16, 32, 64 or 128, contiguous; other strides are free and copy nothing
+    k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
+    causal: mask the keys after each query, aligned to the end: the last query sees all keys
+    scale:  of the scores; 1 / sqrt(head_dim) by default
+    tf32:   round what enters a product of float32 to TF32; torch's own setting decides nothing here
+    result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
+
+    It is one operator to torch.compile. Gradients have the same bits each time. Raises `ValueError` for other inputs,
+    empty ones among them.
     """
     differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    out: torch.Tensor = _attention(q, k, v, causal, differentiable)[0]
+    out: torch.Tensor = _attention(q, k, v, causal, scale, tf32, differentiable)[0]
     return out
 
 
-@torch.library.custom_op("fluxbench::flash_attention", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.library.custom_op(f"{_NAMESPACE}::flash_attention", mutates_args=())  # type: ignore[untyped-decorator]
 def _attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, differentiable: bool
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float | None,
+    tf32: bool,
+    differentiable: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if differentiable:
-        return flash_forward_with_lse(q, k, v, causal=causal)
-    return flash_forward(q, k, v, causal=causal), q.new_empty(0, dtype=torch.float32)
+        return flash_forward_with_lse(q, k, v, causal=causal, scale=scale, tf32=tf32)
+    out = flash_forward(q, k, v, causal=causal, scale=scale, tf32=tf32)
+    return out, q.new_empty(0, dtype=lse_dtype(q.dtype))
 
 
 @_attention.register_fake  # type: ignore[untyped-decorator]
-def _(q: Any, k: Any, v: Any, causal: bool, differentiable: bool) -> tuple[Any, Any]:
+def _(q: Any, k: Any, v: Any, causal: bool, scale: float | None, tf32: bool, differentiable: bool) -> tuple[Any, Any]:
     of_lse = (q.shape[0], q.shape[2], q.shape[1]) if differentiable else (0,)
-    return q.new_empty(q.shape), q.new_empty(of_lse, dtype=torch.float32)
+    return q.new_empty(q.shape), q.new_empty(of_lse, dtype=lse_dtype(q.dtype))
 
 
-@torch.library.custom_op("fluxbench::flash_attention_backward", mutates_args=())  # type: ignore[untyped-decorator]
+@torch.library.custom_op(f"{_NAMESPACE}::flash_attention_backward", mutates_args=())  # type: ignore[untyped-decorator]
 def _gradients(
     dout: torch.Tensor,
     q: torch.Tensor,
@@ -47,31 +75,44 @@ def _gradients(
     out: torch.Tensor,
     lse: torch.Tensor,
     causal: bool,
+    scale: float | None,
+    tf32: bool,
     of_q: bool,
     of_kv: bool,
 ) -> list[torch.Tensor]:
-    gradients = flash_backward(dout, q, k, v, out, lse, causal=causal, of_q=of_q, of_kv=of_kv)
+    gradients = flash_backward(dout, q, k, v, out, lse, causal=causal, scale=scale, tf32=tf32, of_q=of_q, of_kv=of_kv)
     return [gradient for gradient in gradients if gradient is not None]
 
 
 @_gradients.register_fake  # type: ignore[untyped-decorator]
 def _(
-    dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, causal: bool, of_q: bool, of_kv: bool
+    dout: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    out: Any,
+    lse: Any,
+    causal: bool,
+    scale: float | None,
+    tf32: bool,
+    of_q: bool,
+    of_kv: bool,
 ) -> list[torch.Tensor]:
     return [x.new_empty(x.shape) for x, wanted in ((q, of_q), (k, of_kv), (v, of_kv)) if wanted]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.causal, _ = inputs
+    *tensors, ctx.causal, ctx.scale, ctx.tf32, _ = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx: Any, dout: torch.Tensor, _: object) -> tuple[torch.Tensor | None, ...]:
     of_q, of_k, of_v = ctx.needs_input_grad[:3]
-    gradients = iter(_gradients(dout, *ctx.saved_tensors, ctx.causal, of_q, of_k or of_v))
+    asked = (ctx.causal, ctx.scale, ctx.tf32, of_q, of_k or of_v)
+    gradients = iter(_gradients(dout, *ctx.saved_tensors, *asked))
     dq = next(gradients) if of_q else None
     dk, dv = gradients if of_k or of_v else (None, None)
-    return dq, dk if of_k else None, dv if of_v else None, None, None
+    return dq, dk if of_k else None, dv if of_v else None, None, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_keep)

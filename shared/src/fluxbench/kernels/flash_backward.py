@@ -5,7 +5,9 @@ With S = q @ k.T * scale, P = softmax(S), and the gradient dout of out = P @ v:
     dv = P.T @ dout,  dP = dout @ v.T,  dS = P * (dP - delta),  dq = dS @ k * scale,  dk = dS.T @ q * scale
 
 where delta is the sum of dout * out over head_dim. P is computed again, from the log-sum-exp of the forward pass. P and
-dS are rounded to the inputs' dtype before they meet another matrix; all sums are float32.
+dS are rounded to the inputs' dtype before they meet another matrix; all sums are float32. Products of float32 are IEEE
+ones, or in TF32, as in the forward pass. IEEE ones are added along head_dim one by one, so that scores have the same
+bits in all kernels: delta comes from the weights of the forward pass, and their errors cancel in dP - delta.
 
 A first kernel computes delta. In the second, a program owns a block of keys, and adds up dk and dv over all queries of
 all heads that share it. In the third, a program owns a block of queries, and adds up dq over the keys. So S and dP are
@@ -32,11 +34,13 @@ from fluxbench.kernels.flash_tensors import (
     compute_capability_of,
     descriptor,
     fits_descriptor,
+    input_precision,
     load_rows,
+    lse_dtype,
     of_device,
 )
 
-_DELTA_ROWS = 64  # of a program, which holds two blocks of them: 32 KiB at head_dim 128
+_DELTA_ROWS = 64  # of a program, which holds two blocks of them: 32 KiB at head_dim 128, 64 KiB in float32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +99,26 @@ TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
         128: _tiling((32, 64, 2), (64, 64, 1), descriptors=False),
     },
 }
+# Of float32, by what its products may round; chosen as those of the forward pass are.
+FLOAT32_TILINGS: dict[str, dict[tuple[int, int], dict[int, Tiling]]] = {
+    "ieee": {
+        (8, 0): {
+            64: _tiling((32, 32, 2), (32, 32, 2), descriptors=False),
+            128: _tiling((32, 32, 2), (32, 32, 2), descriptors=False),
+        }
+    },
+    "tf32": {
+        (8, 0): {
+            64: _tiling((32, 64, 2), (64, 32, 2), descriptors=False),
+            128: _tiling((32, 32, 1), (64, 32, 1), descriptors=False),
+        }
+    },
+}
 
 
 @triton.jit(do_not_specialize=["seq_len_q"])  # type: ignore[untyped-decorator]
 def flash_backward_delta_kernel(
-    out_pointer: tl.tensor,  # [batch, seq_len_q, heads, head_dim], 16 bits an element
+    out_pointer: tl.tensor,  # [batch, seq_len_q, heads, head_dim]
     dout_pointer: tl.tensor,  # like out
     delta_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32, contiguous
     seq_len_q: tl.tensor,
@@ -139,6 +158,8 @@ def flash_backward(
     lse: torch.Tensor,
     *,
     causal: bool = False,
+    scale: float | None = None,
+    tf32: bool = False,
     of_q: bool = True,
     of_kv: bool = True,
     tiling: Tiling | None = None,
@@ -147,7 +168,9 @@ def flash_backward(
 
     dout:     [batch, seq_len_q, heads, head_dim], the gradient of `out`, of q's dtype; any strides
     q, k, v:  as `flash_forward` takes them
-    out, lse: what `flash_forward_with_lse` returned for q, k, v and `causal`
+    out, lse: what `flash_forward_with_lse` returned for q, k, v, `causal`, `scale` and `tf32`
+    scale:    of the scores; 1 / sqrt(head_dim) by default
+    tf32:     round what enters a product of float32 to TF32
     of_q:     compute dq; else it is None
     of_kv:    compute dk and dv; else they are None
     tiling:   how the work is cut; the device's own by default
@@ -158,10 +181,13 @@ def flash_backward(
     _check_gradient(dout, q, out, lse)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
-    tiling = tiling or of_device(TILINGS, compute_capability_of(q), head_dim)
+    precision = input_precision(tf32)
+    table = FLOAT32_TILINGS[precision] if q.dtype == torch.float32 else TILINGS
+    tiling = tiling or of_device(table, compute_capability_of(q), head_dim)
     if dout.stride(3) != 1 or dout.stride(1) >= MAX_ROW_STRIDE:  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
-    delta = torch.empty_like(lse)
+    scale = 1 / math.sqrt(head_dim) if scale is None else scale
+    delta = torch.empty_like(lse, dtype=torch.float32)
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
     dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) if of_kv else None for _ in "kv")
 
@@ -178,8 +204,8 @@ def flash_backward(
             delta,
             seq_len_q,
             seq_len_k,
-            1 / math.sqrt(head_dim),
-            math.log2(math.e) / math.sqrt(head_dim),
+            scale,
+            math.log2(math.e) * scale,
             *(stride for tensor in (q, k, v, dout) for stride in tensor.stride()[:3]),
             HEADS=heads,
             GROUP=heads // kv_heads,
@@ -189,6 +215,7 @@ def flash_backward(
             RAGGED=ragged,
             DESCRIPTORS=descriptors,
             CAUSAL=causal,
+            INPUT_PRECISION=precision,
             num_warps=part.warps,
             num_stages=part.stages,
         )
@@ -224,7 +251,7 @@ def _check_gradient(dout: torch.Tensor, q: torch.Tensor, out: torch.Tensor, lse:
     for name, tensor, shape, dtype in (
         ("dout", dout, q.shape, q.dtype),
         ("out", out, q.shape, q.dtype),
-        ("lse", lse, of_lse, torch.float32),
+        ("lse", lse, of_lse, lse_dtype(q.dtype)),
     ):
         if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, q.device):
             raise ValueError(

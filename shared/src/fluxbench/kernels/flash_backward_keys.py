@@ -5,24 +5,24 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fluxbench.kernels.flash_tensors import SUMS, load_rows, store_rows
+from fluxbench.kernels.flash_tensors import SUMS, exponents_of, load_rows, store_rows
 
 
 @triton.jit(do_not_specialize=["seq_len_q", "seq_len_k"])  # type: ignore[untyped-decorator]
 def flash_backward_keys_kernel(
-    # Each source is a pointer to the shape here, or a descriptor with seq_len and heads swapped; 16 bits an element.
+    # Each source is a pointer to the shape here, or a descriptor with seq_len and heads swapped; all of one dtype.
     q_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim]
     k_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     v_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     dout_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim]
     dk_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
     dv_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
-    lse_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32, to the base 2
+    lse_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32 or float64, to the base 2
     delta_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32
     seq_len_q: tl.tensor,
     seq_len_k: tl.tensor,
-    scale: tl.tensor,  # 1 / sqrt(head_dim)
-    scale_log2: tl.tensor,  # log2(e) / sqrt(head_dim)
+    scale: tl.tensor,  # of the scores
+    scale_log2: tl.tensor,  # log2(e) times the scale of the scores
     stride_qb: tl.tensor,
     stride_qs: tl.tensor,
     stride_qh: tl.tensor,
@@ -43,6 +43,7 @@ def flash_backward_keys_kernel(
     RAGGED: tl.constexpr,  # seq_len_q is no multiple of BLOCK_M
     DESCRIPTORS: tl.constexpr,
     CAUSAL: tl.constexpr,
+    INPUT_PRECISION: tl.constexpr,  # of products of float32: "tf32" or "ieee"; others have their own
 ) -> None:
     """Write BLOCK_N rows of dk and dv of one head of keys. Scores are transposed here: keys by queries.
 
@@ -87,7 +88,7 @@ def flash_backward_keys_kernel(
             lse = tl.load(lse_pointer + of_head + query, mask=query < seq_len_q, other=0.0)
         else:
             lse = tl.load(lse_pointer + of_head + query)
-        exponents = tl.dot(k, q.T) * scale_log2 - lse[None, :]
+        exponents = exponents_of(tl.dot(k, q.T, input_precision=INPUT_PRECISION), scale_log2, lse[None, :])
         if CAUSAL and start_m + ahead < start_n + BLOCK_N - 1:
             exponents = tl.where(key[:, None] <= (query + ahead)[None, :], exponents, -float("inf"))
         weights = tl.exp2(exponents)
@@ -95,13 +96,13 @@ def flash_backward_keys_kernel(
             dout_source, batch, head, start_m, seq_len_q, stride_db, stride_ds, stride_dh,
             BLOCK_M, HEAD_DIM, DESCRIPTORS, RAGGED,
         )  # fmt: skip
-        dv = tl.dot(weights.to(dout.dtype), dout, dv)
+        dv = tl.dot(weights.to(dout.dtype), dout, dv, input_precision=INPUT_PRECISION)
         if RAGGED:
             delta = tl.load(delta_pointer + of_head + query, mask=query < seq_len_q, other=0.0)
         else:
             delta = tl.load(delta_pointer + of_head + query)
-        of_scores = weights * (tl.dot(v, dout.T) - delta[None, :])
-        dk = tl.dot(of_scores.to(q.dtype), q, dk)
+        of_scores = weights * (tl.dot(v, dout.T, input_precision=INPUT_PRECISION) - delta[None, :])
+        dk = tl.dot(of_scores.to(q.dtype), q, dk, input_precision=INPUT_PRECISION)
 
     dk = (dk * scale).to(k.dtype)
     store_rows(dk_source, dk, batch, kv_head, start_n, seq_len_k, KV_HEADS, BLOCK_N, HEAD_DIM, DESCRIPTORS)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fluxbench.kernels.flash_tensors import SUMS, load_rows, store_rows
+from fluxbench.kernels.flash_tensors import SUMS, exponents_of, load_rows, store_rows
 
 
 @triton.jit(do_not_specialize=["seq_len_q", "seq_len_k"])  # type: ignore[untyped-decorator]
 def flash_backward_queries_kernel(
-    # Each source is a pointer to the shape here, or a descriptor with seq_len and heads swapped; 16 bits an element.
+    # Each source is a pointer to the shape here, or a descriptor with seq_len and heads swapped; all of one dtype.
     q_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim]
     k_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     v_source: tl.tensor,  # [batch, seq_len_k, kv_heads, head_dim]
     dout_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim]
     dq_source: tl.tensor,  # [batch, seq_len_q, heads, head_dim], contiguous
-    lse_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32, to the base 2
+    lse_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32 or float64, to the base 2
     delta_pointer: tl.tensor,  # [batch, heads, seq_len_q], float32
     seq_len_q: tl.tensor,
     seq_len_k: tl.tensor,
-    scale: tl.tensor,  # 1 / sqrt(head_dim)
-    scale_log2: tl.tensor,  # log2(e) / sqrt(head_dim)
+    scale: tl.tensor,  # of the scores
+    scale_log2: tl.tensor,  # log2(e) times the scale of the scores
     stride_qb: tl.tensor,
     stride_qs: tl.tensor,
     stride_qh: tl.tensor,
@@ -42,6 +42,7 @@ def flash_backward_queries_kernel(
     RAGGED: tl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     DESCRIPTORS: tl.constexpr,
     CAUSAL: tl.constexpr,
+    INPUT_PRECISION: tl.constexpr,  # of products of float32: "tf32" or "ieee"; others have their own
 ) -> None:
     """Write BLOCK_M rows of dq of one head."""
     blocks_m = tl.cdiv(seq_len_q, BLOCK_M)
@@ -74,7 +75,7 @@ def flash_backward_queries_kernel(
             k_source, batch, kv_head, start_n, seq_len_k, stride_kb, stride_ks, stride_kh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, RAGGED,
         )  # fmt: skip
-        exponents = tl.dot(q, k.T) * scale_log2 - lse[:, None]
+        exponents = exponents_of(tl.dot(q, k.T, input_precision=INPUT_PRECISION), scale_log2, lse[:, None])
         if (CAUSAL or RAGGED) and start_n + BLOCK_N > seen_by_all:
             key = start_n + tl.arange(0, BLOCK_N)
             visible = key[None, :] <= (query + ahead)[:, None] if CAUSAL else key[None, :] < seq_len_k
@@ -84,8 +85,8 @@ def flash_backward_queries_kernel(
             v_source, batch, kv_head, start_n, seq_len_k, stride_vb, stride_vs, stride_vh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, RAGGED,
         )  # fmt: skip
-        of_scores = weights * (tl.dot(dout, v.T) - delta[:, None])
-        dq = tl.dot(of_scores.to(k.dtype), k, dq)
+        of_scores = weights * (tl.dot(dout, v.T, input_precision=INPUT_PRECISION) - delta[:, None])
+        dq = tl.dot(of_scores.to(k.dtype), k, dq, input_precision=INPUT_PRECISION)
 
     dq = (dq * scale).to(q.dtype)
     store_rows(dq_source, dq, batch, head, start_m, seq_len_q, HEADS, BLOCK_M, HEAD_DIM, DESCRIPTORS)

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-HEAD_DIMS = (64, 128)
-DTYPES = (torch.bfloat16, torch.float16)
+HEAD_DIMS = (16, 32, 64, 128)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 SUMS = tl.constexpr(tl.float32)  # of matrix products, of the softmax and of gradients; a test of derivatives widens it
 _TMA_ALIGNMENT_BYTES = 16  # of a tensor's address and strides: CUDA driver API, cuTensorMapEncodeTiled
 MAX_ROW_STRIDE = 2**24  # elements: the offsets within a block of at most 128 rows then fit in int32
@@ -74,17 +74,45 @@ def store_rows(
         tl.store(pointers, block, mask=(start + row)[:, None] < length)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def exponents_of(scores: tl.tensor, scale_log2: tl.tensor, lse: tl.tensor) -> tl.tensor:
+    """Return scores * scale_log2 - lse in the dtype of the scores; of an lse in float64 nothing is rounded away."""
+    if lse.dtype == tl.float64:
+        rounded = lse.to(scores.dtype)
+        exponents = scores * scale_log2 - rounded - (lse - rounded).to(scores.dtype)
+    else:
+        exponents = scores * scale_log2 - lse
+    return exponents
+
+
 def of_device(
     table: Mapping[tuple[int, int], Mapping[int, _OfHeadDim]], compute_capability: tuple[int, int], head_dim: int
 ) -> _OfHeadDim:
-    """Return what a table has for a device: that of the newest compute capability in it which the device has."""
+    """Return what a table has for a device: that of the newest compute capability in it which the device has.
+
+    A table has entries for head_dim 64 and 128; those of 16 and 32 are the ones of 64.
+    """
     known = [capability for capability in table if capability <= compute_capability]
     if not known:
         raise ValueError(
             f"the device of q must have compute capability 8.0 or newer, got {compute_capability}; use an Ampere GPU "
             "or newer"
         )
-    return table[max(known)][head_dim]
+    return table[max(known)][max(head_dim, 64)]
+
+
+def lse_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype of the log-sum-exp for inputs of a dtype: float64 for float32, else float32.
+
+    Where scores are large, rounding it to float32 would err more than all else that happens to a weight in float32: at
+    87 = 60 * log2(e) by up to 2.6e-6 of the weight.
+    """
+    return torch.float64 if dtype == torch.float32 else torch.float32
+
+
+def input_precision(tf32: bool) -> str:
+    """Return how Triton multiplies float32 (`tl.dot`'s `input_precision`): in TF32 where allowed, else by IEEE 754."""
+    return "tf32" if tf32 else "ieee"
 
 
 def compute_capability_of(tensor: torch.Tensor) -> tuple[int, int]:
@@ -107,8 +135,8 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) ->
             )
         if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
             raise ValueError(
-                f"{name} must be bfloat16 or float16, the same for q, k and v, got {tensor.dtype} and q {q.dtype}; "
-                "cast all three"
+                f"{name} must be bfloat16, float16 or float32, the same for q, k and v, got {tensor.dtype} and q "
+                f"{q.dtype}; cast all three"
             )
         if tensor.device != q.device:
             raise ValueError(f"{name} must be on the device of q, {q.device}, got {tensor.device}; move it there")
@@ -123,7 +151,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) ->
             )
     batch, _, heads, head_dim = q.shape
     if head_dim not in HEAD_DIMS:
-        raise ValueError(f"head_dim must be 64 or 128, got {head_dim}; pad q, k and v, or use another variant")
+        raise ValueError(f"head_dim must be 16, 32, 64 or 128, got {head_dim}; use another variant")
     if k.shape != v.shape:
         raise ValueError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}; pass matching ones")
     if (k.shape[0], k.shape[3]) != (batch, head_dim):

@@ -12,7 +12,7 @@ from fluxbench.variants.forms import FormedVariant
 _ORDER = (
     *("torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "torch_eager", "flex"),
     *("flash_attn_2", "flash_attn_3", "flash_attn_4", "torch_fa", "flex_flash", "triton_flash", "sageattention"),
-    *("transformer_engine", "xformers", "cudnn_frontend", "hf_kernels"),
+    *("transformer_engine", "xformers", "cudnn_frontend", "hf_kernels", "hf_local"),
 )
 
 

@@ -39,7 +39,9 @@ class Capabilities:
 
     dtypes: tuple[str, ...]  # of q, k and v
     computes_in: tuple[str, ...] = ()  # what q, k and v are quantized to within the call: "int8", "float8_e4m3fn"
-    head_dims: tuple[int, ...] = HEAD_DIMS  # those of `HEAD_DIMS` that it takes
+    head_dims: tuple[int, ...] = (
+        HEAD_DIMS  # those of `HEAD_DIMS` that it takes; all of a library that takes a few sizes
+    )
     minimum: tuple[int, int]  # compute capability
     majors: tuple[int, ...] | None = None  # the only major versions of it that there are kernels for; None: all
     cpu: bool = False  # it runs on a CPU too

@@ -25,7 +25,8 @@ _WORDS = (
     "Yes, and a precision or head dim without a symbol: it ran here and its values were right, in a measurement or in "
     "a small call (256 tokens, 4 heads; gradients against float64 ones). "
     "Causal: query i sees keys 0 to i. GQA: fewer key heads than query heads. Varlen: several sequences in one call. "
-    "Head dims: of 64, 96, 128, 192 and 256. Needs: the lowest compute capability, or that it runs on a CPU too."
+    "Head dims: of 64, 96, 128, 192 and 256; all where a library takes a few sizes. "
+    "Needs: the lowest compute capability, or that it runs on a CPU too."
 )
 _YES = ProbeResult(status="yes", reason=None, rel_l2=None, budget=None)
 _Outcomes = Mapping[str, ProbeResult]
