@@ -83,7 +83,7 @@ for shapes in [[one] for one in shapes] if request["effort"]["held_bytes"] else 
                 else:
                     emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
                          thorough=process == request["thorough_in"],
-                         detail=None, peak_memory_bytes=None, compile_s=None, graph_breaks=None)
+                         detail=None, memory=None, compile_s=None, graph_breaks=None)
                     workloads.append(workload)
         reference = reference or (name if workloads else None)
         if workloads:

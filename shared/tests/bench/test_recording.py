@@ -15,7 +15,7 @@ from fluxbench.bench import recording, timings
 from fluxbench.bench.recording import Context
 from fluxbench.records.line import parse
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Telemetry
+from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
 
@@ -91,13 +91,15 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
 
 
 def test_a_record_names_what_it_is_of() -> None:
-    right = checked("torch_math_compile_d", peak_memory_bytes=7, compile_s=1.5, graph_breaks=2, detail="plan 7")
+    memory = {"inputs_bytes": 9, "kept_bytes": 0, "allocated_bytes": 8, "reserved_bytes": 10, "call_bytes": 7}
+    right = checked("torch_math_compile_d", memory=memory, compile_s=1.5, graph_breaks=2, detail="plan 7")
     trials = [timed(REFERENCE), timed("torch_math_compile_d", began=10)]
     made = record(collected([READY, right, *trials], reported()), "torch_math_compile_d", processes=1)
     assert (made.variant, made.kernel, made.form, made.precision_class) == (
         "torch_math_compile_d", "torch_math", "compile_d", "exact",
     )  # fmt: skip
     assert (made.notebook, made.cell, made.workload, made.measured_at) == ("flux", "sdpa", TINY, "2026-01-31T12:00:00Z")
+    assert made.memory == Memory(**memory)
     assert (made.peak_memory_bytes, made.compile_s, made.graph_breaks, made.detail) == (7, 1.5, 2, "plan 7")
     assert (made.method_version, made.fingerprint) == (METHOD_VERSION, {"a": "b"})
     assert made.versions == {"torch": "2.13.0", "driver": GPU.driver}

@@ -234,6 +234,9 @@ class Kernel:
         self.asked: list[AttentionCall] = []
         self.calls, self.change, self.inputs = 0, change, inputs
 
+    compiles = compiles_model = compiles_blocks = False
+    diffusers = ""
+
     def eager(self, call: Any) -> Any:
         return self.attention(call)
 

@@ -44,6 +44,25 @@ def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
     assert layers.measures == ("burst",)
 
 
+def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not_fit() -> None:
+    causal, plain, models = (studies.find(f"fluxbench.studies.scaling:{name}") for name in ("STUDY", "PLAIN", "MODELS"))
+    assert studies.find("scaling") == causal
+    assert [len(names(study, GPU)) for study in (causal, plain, models)] == [240, 56, 11]
+    assert {study.whole_up_to for study in (causal, plain, models)} == {2**27}
+    for study, device in itertools.product((causal, plain), (GPU, CPU)):  # one length of each curve is checked in full
+        settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+        of_curves = Counter(one.group for one in study.workloads_on(device, settings) if one.name in study.effort.fully)
+        assert of_curves == Counter({one.group: 1 for one in study.workloads_on(device, settings)})
+    assert [study.measures for study in (causal, plain, models)] == [("burst",), ("burst",), ("burst", "sustained")]
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    shapes = [dict(each.shape) for each in plain.workloads_on(GPU, settings)]
+    scores = {8 * int(shape["seq_len_k"]) ** 2 * 4 for shape in shapes}  # bytes of one matrix in float32
+    assert max(scores) > 0.9 * 141e9  # of which a softmax needs two: on no card of today
+    assert min(scores) < 1e7
+    for study in (causal, plain, models):
+        assert max(each.x for each in study.workloads_on(CPU, settings)) <= 1024
+
+
 def test_the_grid_has_135_shapes_in_two_dtypes_and_two_passes() -> None:
     sdpa = studies.find("sdpa")
     found = sdpa.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
@@ -94,7 +113,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux, "
-            "layers, sdpa",
+            "layers, scaling, sdpa",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),

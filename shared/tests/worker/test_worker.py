@@ -173,7 +173,7 @@ def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.Mo
 )  # the warm call, two rounds of burst, two beside the reference
 def test_a_variant_that_raises_while_it_is_timed_costs_no_other(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     seen = given(monkeypatch, raising(torch.OutOfMemoryError("tried to allocate 25 GiB"), call))
-    assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: tried to allocate 25 GiB")]
+    assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: asked for 25.00 GiB")]
     assert timed(seen) == {"torch_math"}
 
 
@@ -189,7 +189,7 @@ def test_memory_that_is_out_in_a_backward_pass_costs_one_workload_and_no_forward
     assert [(event.variant, event.workload, event.status) for event in failed] == [
         ("made_up", "longer", "OUT_OF_MEMORY")
     ]
-    assert failed[0].reason == f"{when}tried to allocate 25 GiB"
+    assert failed[0].reason == f"{when}asked for 25.00 GiB"
     assert {trial.variant: set(trial.workloads) for trial in trials(seen)} == {
         "made_up": {"shorter"}, "torch_math": {"longer", "shorter"}
     }  # fmt: skip

@@ -63,6 +63,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         "peak": _hash_of_peak(device),
         "regimes": _how(study) if names else "",
         "references": " ".join(study.references) if names else "",
+        **({"whole_up_to": study.whole_up_to} if names and study.whole_up_to else {}),
         "left_out": "" if settings.all else " ".join(target.exclude),
         "cell": cell.source_sha256[:12],
         **fingerprint.of_code(fingerprint.MEASURING),

@@ -7,7 +7,16 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from fluxbench.records.schema import Count, Errors, KernelShare, NotNegative, Positive, RecordError
+from fluxbench.records.schema import (
+    Count,
+    Errors,
+    KernelShare,
+    Memory,
+    NotNegative,
+    Positive,
+    RecordError,
+    Shortage,
+)
 from fluxbench.records.status import Status
 
 Span = tuple[float, float]  # begin and end, monotonic seconds
@@ -62,7 +71,7 @@ class Checked(_Event, frozen=True, kw_only=True, tag="checked"):
     errors: dict[str, Errors]
     kernels: tuple[KernelShare, ...]
     clocks: tuple[Positive, NotNegative] | None  # of a CPU: one call by our clock and by the profiler, in ms
-    peak_memory_bytes: Count | None
+    memory: Memory | None
     compile_s: NotNegative | None
     graph_breaks: Count | None
     detail: str | None
@@ -76,6 +85,7 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     status: Status
     reason: str
     errors: dict[str, Errors] = {}
+    shortage: Shortage | None = None  # of memory
 
 
 class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):

@@ -211,6 +211,7 @@ def _run(
                     processes=PROCESSES,
                     most=most,
                     sustained=SUSTAINED in study.measures,
+                    whole_up_to=study.whole_up_to,
                     probe=SUSTAINED in study.measures and cell.measures == "variants",
                     lock=device_lock(settings),
                     compiled=str(compiled),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
-from fluxbench.worker.request import USUAL, Effort, Request
+from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +39,36 @@ class Batch:
     compiled: str  # the folder where the times of first compilations are kept
     cases: str  # the folder where cases are kept
     effort: Effort = USUAL
+    whole_up_to: int | None = None  # see `Study`
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
+        """Measure all variants in fresh processes, and again, with nothing else in memory, what had too little of it.
+
+        Other workloads of a process take memory, and so does what an allocator cannot use of it.
+        """
+        self._measure(collected, pool, deadline)
+        for name, workloads in self._out_of_memory(collected).items():
+            if time.monotonic() >= deadline + collected.waited_s:
+                return
+            for each in workloads:
+                del collected.failed[name, each.name]
+            alone = dataclasses.replace(self.effort, held_bytes=ALONE)
+            again = dataclasses.replace(
+                self, variants=(name,), workloads=workloads, most=self.processes, probe=False, effort=alone
+            )
+            again._measure(collected, pool, deadline)
+
+    def _out_of_memory(self, collected: Collected) -> dict[str, tuple[Workload, ...]]:
+        """Return the workloads at which there was too little memory, by variant."""
+        found: dict[str, tuple[Workload, ...]] = {}
+        for name in self.variants:
+            failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
+            lost = tuple(each for each, why in failed if why and why.status is Status.OUT_OF_MEMORY)
+            if lost:
+                found[name] = lost
+        return found
+
+    def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
 
         Further processes, up to `most`, measure again the variants whose sustained mean is not known well enough yet.
@@ -118,6 +147,7 @@ class Batch:
             process=process,
             thorough_in=self._thorough_in,
             sustained=self.sustained,
+            whole_up_to=self.whole_up_to,
             probe=self.probe and process == min(LEAST, self.processes) - 1,
             effort=self.effort,
             skip=tuple(collected.failed),

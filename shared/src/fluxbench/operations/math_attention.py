@@ -37,7 +37,7 @@ def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision:
     for batch, heads, kv_heads, queries in _blocks(call, q.device):
         parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads])
         rows, keys, values = (part.transpose(1, 2).to(wide) for part in parts)  # [batch, heads, tokens, head_dim]
-        weights = _probabilities(rows, keys, hidden=_hidden(call, q, queries), rounds=rounds)
+        weights = probabilities(rows, keys, hidden=_hidden(call, q, queries), rounds=rounds)
         found = rounds.product(rounds.operand(weights), rounds.operand(values))
         out[batch, queries, heads] = found.transpose(1, 2).to(dtype)
     return out
@@ -59,7 +59,7 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
     dq, dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (q, k, v))
     for batch, heads, kv_heads, queries in _blocks(call, q.device):
         parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads], dout[batch, queries, heads])
-        of_q, of_k, of_v = _gradients(
+        of_q, of_k, of_v = gradients(
             *(part.transpose(1, 2).to(wide) for part in parts), hidden=_hidden(call, q, queries), rounds=rounds
         )
         dq[batch, queries, heads] = of_q.transpose(1, 2)
@@ -68,29 +68,31 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
     return {"dq": dq.to(dtype), "dk": dk.to(dtype), "dv": dv.to(dtype)}
 
 
-def _probabilities(
-    q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic
-) -> torch.Tensor:
-    """Return the softmax of the scores, `[batch, heads, queries, keys]`, by powers of two as fused kernels have it.
-
-    Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
-    they scale them.
-    """
+def probabilities(q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic) -> torch.Tensor:
+    """Return the softmax of the scores, `[..., queries, keys]`, by powers of two as fused kernels have it."""
     if rounds.rounds_nothing:  # in fewer passes over the scores
         scores = (q * q.shape[-1] ** -0.5) @ k.mT
         return (scores if hidden is None else scores.masked_fill_(hidden, float("-inf"))).softmax(dim=-1)
-    scale = q.shape[-1] ** -0.5 * math.log2(math.e)
-    if rounds.scores_too:
-        scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.mT)) * scale)
-    else:
-        scores = rounds.product(rounds.operand(q * scale), rounds.operand(k).mT)
+    scores = binary_scores(q, k, rounds)
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
     weights = rounds.intermediate(rounds.intermediate(scores - scores.amax(dim=-1, keepdim=True)).exp2())
     return rounds.intermediate(weights / rounds.intermediate(weights.sum(dim=-1, keepdim=True)))
 
 
-def _gradients(
+def binary_scores(q: torch.Tensor, k: torch.Tensor, rounds: Arithmetic) -> torch.Tensor:
+    """Return the powers of two whose softmax is that of the scores, `[..., queries, keys]`.
+
+    Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
+    they scale them.
+    """
+    scale = q.shape[-1] ** -0.5 * math.log2(math.e)
+    if rounds.scores_too:
+        return rounds.intermediate(rounds.intermediate(rounds.product(q, k.mT)) * scale)
+    return rounds.product(rounds.operand(q * scale), rounds.operand(k).mT)
+
+
+def gradients(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -101,12 +103,12 @@ def _gradients(
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradients of one block of queries (Dao, FlashAttention-2, 2023, algorithm 2)."""
     scale = q.shape[-1] ** -0.5
-    probabilities = _probabilities(q, k, hidden=hidden, rounds=rounds)
-    q, k, v, dout, weights = (rounds.operand(x) for x in (q, k, v, dout, probabilities))
+    softmax = probabilities(q, k, hidden=hidden, rounds=rounds)
+    q, k, v, dout, weights = (rounds.operand(x) for x in (q, k, v, dout, softmax))
     out = rounds.operand(rounds.product(weights, v))
     delta = (dout * out).sum(dim=-1, keepdim=True)
     of_weights = rounds.intermediate(rounds.product(dout, v.mT))
-    of_scores = rounds.operand(probabilities * (of_weights - delta))
+    of_scores = rounds.operand(softmax * (of_weights - delta))
     return (
         rounds.product(of_scores, k) * scale,
         rounds.product(of_scores.mT, q) * scale,

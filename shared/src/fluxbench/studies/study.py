@@ -31,7 +31,9 @@ class Study:
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
     effort: Effort = USUAL  # how much is spent on a workload
+    at_once: int | None = None  # cells that share a GPU at most, where its memory does not hold more; None: no limit
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
+    whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
     answer: str = "fastest"
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+_LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -67,4 +69,5 @@ class Plan:
 
     def rounds(self, call_s: float) -> int:
         """Return how many burst samples to take of a call that lasts `call_s` seconds."""
-        return max(self.min_rounds, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))
+        least = self.min_rounds if call_s < _LONG_S else min(self.min_rounds, _ROUNDS_OF_LONG)
+        return max(least, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))

@@ -64,6 +64,7 @@ _CAPABILITIES = _base.Capabilities(
 VARIANT = _base.Variant(
     name="flex",
     label="FlexAttention",
+    diffusers="flex",
     load=lambda call: load(call, compiled=True),
     capabilities=_CAPABILITIES,
     refuses=refuses,
@@ -83,6 +84,8 @@ DYNAMIC = dataclasses.replace(
 UNFUSED = _base.Variant(
     name="flex_eager",
     label="FlexAttention (not compiled)",
+    holds_scores=True,
+    diffusers="flex",
     load=lambda call: load(call, compiled=False),
     capabilities=_CAPABILITIES,
     refuses=refuses,

@@ -20,6 +20,7 @@ class Effort:
 
 
 USUAL = Effort()
+ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class Request:
     process: int = 0  # the first one also looks at memory and CUPTI's times
     thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
     sustained: bool = True  # False: burst samples alone
+    whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     effort: Effort = USUAL
     skip: tuple[tuple[str, str], ...] = ()

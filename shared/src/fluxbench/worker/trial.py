@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,24 +29,19 @@ from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.graph import CapturedCalls, GraphRefused
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.profiler import KernelTimes, kernel_times
+from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
+from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.rows import Rows, warm_s
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
+_LONG_S, _PROFILED_OF_LONG = 0.2, 2  # calls at all workloads that take so long are profiled fewer times
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
-
-
-class Wrong(NamedTuple):
-    """What disqualifies a variant at a workload."""
-
-    status: Status
-    reason: str
 
 
 class Trial:
@@ -101,7 +96,9 @@ class Trial:
         """Return a new trial at some of the workloads."""
         calls = {name: self.calls[name] for name in workloads}
         rest = self.workloads, self.control, self.stopwatch, self.plan, self.rng, self.replays
-        return Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+        some = Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+        some._call_s = {name: self._call_s[name] for name in calls if name in self._call_s}
+        return some
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
@@ -160,9 +157,12 @@ class Trial:
         for workload, bound in self.calls.items():
             contents, given = self._contents[workload], rotation[workload]
             content = contents.whole(self.rng)
-            outputs = copies(bound(contents.put(content)))
-            assert content.expected is not None
-            self._whole.setdefault(workload, []).append((outputs, content.expected))
+            outputs = bound(contents.put(content))
+            if content.expected is None:  # of a call that is judged by rows
+                given.sampled.append(Sampled.of(outputs, content, self.workloads[workload].case))
+            else:
+                self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
+            del outputs
             self._sampled.setdefault(workload, []).extend(given.sampled)
             if changed := given.changed() or changed_inputs(contents.inputs, content):
                 self._changed[workload] = changed
@@ -178,7 +178,7 @@ class Trial:
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            wanted = not self.stopwatch.on_cpu and any(slow) and not any(each.prepare for each in self.calls.values())
+            wanted = any(slow) and all(each.can_be_captured for each in self.calls.values())
         if not wanted:
             return None, None
         try:
@@ -254,12 +254,12 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        inputs = {name: bound.prepared(self._contents[name].inputs) for name, bound in self.calls.items()}
-        calls = {name: functools.partial(bound.call, inputs[name]) for name, bound in self.calls.items()}
-        workload = self.workloads[next(iter(calls))].workload
+        workload = self.workloads[next(iter(self.calls))].workload
         operation = operations.find(workload.operation)
         parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
-        return kernel_times(calls, self.stopwatch.clear_cache, parts)
+        repeats = PROFILED_CALLS if sum(self._call_s.values()) < _LONG_S else _PROFILED_OF_LONG
+        inputs = {name: self._contents[name].inputs for name in self.calls}
+        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""

@@ -50,14 +50,14 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.failures import Wrong, first_sentence, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
-from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.prepared import PreparedWorkload, prepare, release
 from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.trial import Trial, Wrong
+from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
@@ -108,36 +108,33 @@ class Worker:
                 probe(self.request.variants, self.right, self.device, self.use, self.emit)
         self.emit("done")
 
-    def _load_control(self) -> None:
-        try:
-            self.control = control_kernel.load(self.device)
-            self.emit("control_kernel", description=self.control.description)
-        except (OSError, RuntimeError) as error:  # a device without a driver API that we know
-            self.emit("control_kernel", reason=first_sentence(error))
-
     def _measure(self) -> None:
         """Measure at the workloads that are held at once, then at the next ones."""
+        with self.use.step("preparing", short=True):
+            stopwatch = Stopwatch(self.device, self.request.clock_mhz)
+            try:
+                self.control = control_kernel.load(self.device)
+                self.emit("control_kernel", description=self.control.description)
+            except (OSError, RuntimeError) as error:  # a device without a driver API that we know
+                self.emit("control_kernel", reason=first_sentence(error))
         done = set(self.request.done)
         for part in self.request.held_together:
             if any((name, workload.name) not in done for name in self.request.variants for workload in part):
-                self._measure_at(part)
+                self._measure_at(part, stopwatch)
+                release()
 
-    def _measure_at(self, part: Sequence[Workload]) -> None:
+    def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
         """Give every variant its trial, and the reference one before the first."""
-        workloads = {}
-        request, kept = self.request, {"cases": self._kept(self.request.cases), "contents": self._kept("")}
+
+        def begin(workload: Workload) -> None:
+            self.emit("begin", variant=None, workload=workload.name)
+
+        def fail(workload: Workload, wrong: Wrong) -> None:
+            for name in self.request.variants:
+                self._fail(name, workload.name, wrong)
+
         with self.use.step("preparing", short=True):
-            stopwatch = Stopwatch(self.device, request.clock_mhz)
-            if not self.control:
-                self._load_control()
-            for one in part:
-                self.emit("begin", variant=None, workload=one.name)
-                workloads[one.name] = PreparedWorkload.make(
-                    one, self.device, request.process, most=self.plan.contents, share=1 / len(part),
-                    all_kinds=request.is_thorough and request.is_full(one.name),
-                    slots=request.sustained or bool(self.plan.row_s), **kept,
-                )  # fmt: skip
-            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
+            workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         found = self._reference(workloads)
         if found is None:
             return
@@ -173,9 +170,8 @@ class Worker:
         """Return what is kept in a folder, on a CPU, where references take seconds."""
         if folder is None or self.device.type != "cpu":
             return None
-        request = self.request
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
-        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
+        return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
         """Return the first of the references that is right at every workload, or the one that is at most of them."""
@@ -231,10 +227,10 @@ class Worker:
             if "CUDA error" in str(error):  # the context is gone, and all others with it
                 raise
             traceback.print_exc()
-            status, reason = classify(error)
-            is_memory_out = status is Status.OUT_OF_MEMORY
+            wrong = wrong_of(error, "while it was timed: ")
+            is_memory_out = wrong.status is Status.OUT_OF_MEMORY
             for workload in [trial.largest] if is_memory_out else trial.calls:
-                trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
+                trial.wrong.setdefault(workload, wrong)
         finally:
             gc.enable()
         if changed := state.restore():
@@ -243,9 +239,7 @@ class Worker:
             self._fail(trial.name, workload, wrong)
         left = [workload for workload in trial.calls if workload not in trial.wrong]
         if is_memory_out:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release()
             return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
         if left:
             self.emit(
@@ -287,13 +281,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
             state.restore()
-            self._fail(name, workload.name, Wrong(*classify(error)))
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+            self._fail(name, workload.name, wrong_of(error))
+        release()
         return None
 
     def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
         self.emit(
             "failed", variant=name, workload=workload, status=wrong.status, reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
+            **({"shortage": dataclasses.asdict(wrong.shortage)} if wrong.shortage else {}),
         )  # fmt: skip

@@ -63,9 +63,12 @@ def _limits(record: Record, cell: Cell) -> dict[str, tuple[float, float]]:
 
 def _costs(record: Record, cell: Cell) -> Findings:
     memory = cell.device.memory_bytes if cell.device else None
-    if record.peak_memory_bytes is not None and memory is not None and record.peak_memory_bytes > memory:
-        rule = f"not exceed the device's memory, {memory:,} bytes"
-        yield finding(Kind.COST, name="peak_memory_bytes", rule=rule, got=record.peak_memory_bytes)
+    needed = {"peak_memory_bytes": record.peak_memory_bytes}
+    needed["memory"] = record.memory.total_bytes if record.memory else None
+    for name, taken in needed.items():
+        if taken is not None and memory is not None and taken > memory:
+            rule = f"not exceed the device's memory, {memory:,} bytes"
+            yield finding(Kind.COST, name=name, rule=rule, got=taken)
     if record.compile_s is not None and record.compile_s > _MOST_COMPILE_S:
         rule = f"be at most {_MOST_COMPILE_S:,.0f} s, longer than a cell may take"
         yield finding(Kind.COST, name="compile_s", rule=rule, got=record.compile_s)
