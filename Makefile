@@ -36,6 +36,8 @@ export FLUXBENCH_ALL ?= $(ALL)
 export FLUXBENCH_WHEELS ?= $(abspath $(WHEELS))
 CPU_TORCH := $(wildcard $(addsuffix /torch-2.13.0+cpu-$(PYTAG)-*.whl,$(PIP_FIND_LINKS)))
 TORCH_LOCK := $(LOCKS)/torch-2.13.0$(if $(CPU_TORCH),+cpu).txt
+# Without bytecode every process compiles what it imports anew: several seconds for torch.
+unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(WHEELS),)
 export UV_NO_INDEX := 1
 export UV_OFFLINE := 1

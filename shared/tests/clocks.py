@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing import burst, interleaved, stopwatch, sustained
+from fluxbench.timing import burst, control_kernel, interleaved, stopwatch, sustained
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
@@ -69,6 +69,13 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def small_cache(monkeypatch: pytest.MonkeyPatch, size: int = 1 << 16) -> None:
     """Let the machine have a last-level cache of 64 KiB, which is written over in no time."""
     monkeypatch.setattr(stopwatch, "THIRD_LEVEL", SimpleNamespace(read_text=lambda encoding: f"{size >> 10}K\n"))
+
+
+def small_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the control kernel of a CPU take no time."""
+    real = control_kernel.load
+    none = control_kernel.ControlKernel(description="nothing", call=lambda: torch.zeros(1), is_right=lambda out: True)
+    monkeypatch.setattr(control_kernel, "load", lambda device: none if device.type == "cpu" else real(device))
 
 
 class LikeAGPU(Stopwatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import statistics
 from pathlib import Path
 
@@ -21,7 +22,8 @@ LOADED_BY_WORKERS = Path("operations/layers")  # torch modules, which operations
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
-def imported(path: Path, *, lazy: bool) -> set[str]:
+@functools.cache
+def imported(path: Path, *, lazy: bool) -> frozenset[str]:
     """Return the dotted names that a module imports; with `lazy` those inside functions too."""
     tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
     guarded = [
@@ -39,7 +41,7 @@ def imported(path: Path, *, lazy: bool) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
+    return frozenset(names)
 
 
 def room_of(name: str) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import workers
 from calls import CALLS, wrong
-from clocks import small_cache
+from clocks import small_cache, small_control
 from fakes import CPU, GPU, tokens
 from workers import QUICK, failures, timed, variant
 from wrong.backwards import BACKWARDS, RIGHT
@@ -97,6 +97,7 @@ SEEDS = {"attention": 25, "attention_backward": 8}
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small_cache(monkeypatch)
+    small_control(monkeypatch)
     monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 

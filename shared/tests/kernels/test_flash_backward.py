@@ -60,7 +60,7 @@ ASKED = [
     *(
         Asked(n, m, heads=heads, kv_heads=kv_heads, causal=n < m, small=small, seed=heads)
         for n, m in ((70, 200), (1, 130), (200, 70))
-        for heads, kv_heads, small in ((8, 1, True), (2, 2, False))
+        for heads, kv_heads, small in ((4, 1, True), (2, 2, False))
     ),
     *(Asked(123, 123, batch=2, heads=4, kv_heads=2, causal=seed == 2, seed=seed) for seed in (1, 2)),
     *(
@@ -116,9 +116,9 @@ def wrong(asked: Asked, case: Case, found: dict[str, Any]) -> str | None:
 
 
 def judged(asked: Asked, device: str) -> list[str | None]:
-    """Return why gradients are wrong, or None, on each kind of inputs; the longer cases on one."""
+    """Return why gradients are wrong, or None, on each kind of inputs where q has 33 rows; the other cases on one."""
     kinds = operations.find("attention_backward").input_kinds
-    cases = [case_of(asked, device, kind) for kind in (kinds if asked.seq_len_q in (33, 65) else kinds[:1])]
+    cases = [case_of(asked, device, kind) for kind in (kinds if asked.seq_len_q == 33 else kinds[:1])]
     return [wrong(asked, case, gradients(asked, case.inputs)) for case in cases]
 
 

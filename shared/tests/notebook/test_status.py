@@ -185,13 +185,22 @@ def test_a_result_of_an_older_fluxbench_is_stale_and_no_error(built: Machine, ca
 
 @pytest.mark.parametrize("outcome", Status)
 def test_only_failures_that_may_pass_the_next_time_are_retryable(machine: Machine, outcome: Status) -> None:
-    machine.measures("first", record("torch_math"), record("flex", status=outcome))
+    beside = Status.UNSUPPORTED if outcome is Status.UNAVAILABLE else Status.PASSED
+    machine.measures("first", record("torch_math", status=beside), record("flex", status=outcome))
     machine.build("first")
     if outcome in (Status.PASSED, Status.INCORRECT, Status.UNSUPPORTED):
         assert machine.states()["first"] == "fresh"
     else:
         assert machine.states()["first"] == "retryable"
         assert machine.reasons("first") == (f"its failures are retryable: flex {outcome}",)
+
+
+def test_a_library_that_an_environment_lacks_is_not_looked_for_again_beside_variants_that_passed(
+    machine: Machine,
+) -> None:
+    machine.measures("first", record("torch_math"), record("flex", status=Status.UNAVAILABLE))
+    machine.build("first")
+    assert machine.states()["first"] == "fresh"
 
 
 @pytest.mark.parametrize("measures", ["rates", "trials"])

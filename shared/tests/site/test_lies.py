@@ -196,6 +196,7 @@ def renamed(record: Data) -> None:
     record["variant"] = record["kernel"] = "my_" + record["kernel"]
 
 
+BESIDE_OTHERS = ("budget raised a little", "control kernel scaled everywhere")  # only other cells show these
 ERRORS = ("errors", "out")
 TIME = ("timings", "sustained")
 LIES: dict[str, tuple[Lie, str]] = {
@@ -295,16 +296,33 @@ def problems_of(home: Path, tmp_path: Path) -> tuple[list[str], list[str]]:
     return list(intake.problems), [one for target in collect(tmp_path / "reports", verify) for one in target.problems]
 
 
+def leave_only_what_lies(home: Path, lie: Lie) -> None:
+    """Tell a lie, and remove the cells whose files it leaves as they are, which take long to verify."""
+    by_cell = {cell: [*home.glob(f"{cell}.*")] for cell in CELLS}
+    before = {path: path.read_bytes() for paths in by_cell.values() for path in paths}
+    lie(home)
+    as_they_are = {path for path, content in before.items() if path.exists() and path.read_bytes() == content}
+    others = [paths for paths in by_cell.values() if as_they_are.issuperset(paths)]
+    for path in (path for paths in others if len(others) < len(CELLS) for path in paths):
+        path.unlink()
+
+
 @pytest.mark.parametrize("name", LIES)
 def test_a_lie_is_refused_with_its_sentence(sent: Path, tmp_path: Path, name: str) -> None:
     lie, words = LIES[name]
-    lie(sent)
+    if name in BESIDE_OTHERS:
+        lie(sent)
+    else:
+        leave_only_what_lies(sent, lie)
     of_add, of_site = problems_of(sent, tmp_path)
     assert any(re.search(words, problem) for problem in of_add), of_add[:3]
     assert of_site
 
 
-def test_published_cells_are_believed(sent: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cells", [CELLS, *((cell,) for cell in CELLS)], ids="-".join)
+def test_published_cells_are_believed(sent: Path, tmp_path: Path, cells: tuple[str, ...]) -> None:
+    for path in (path for cell in CELLS if cell not in cells for path in sent.glob(f"{cell}.*")):
+        path.unlink()
     assert problems_of(sent, tmp_path) == ([], [])
 
 

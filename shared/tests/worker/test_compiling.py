@@ -1,13 +1,13 @@
 """What a worker does while torch compiles, and what is known of the first compilation."""
 
+import importlib
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-import torch._inductor.compile_fx
 from fakes import TINIER, TINY
-from torch._inductor.runtime import benchmarking
 
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.worker.compiling import given_back_while_compiling
@@ -16,12 +16,21 @@ from fluxbench.worker.first_compile import FirstCompile
 VERSIONS = {"torch": "2.11.0", "triton": "3.6.0"}
 
 
-def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_runs(tmp_path: Path) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def benchmarker() -> Any:
+    """Inductor's, loaded here: its import takes seconds, which a process that only collects this file does not need."""
+    importlib.import_module("torch._inductor.compile_fx")
+    return importlib.import_module("torch._inductor.runtime.benchmarking").benchmarker
+
+
+def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_runs(
+    tmp_path: Path, benchmarker: Any
+) -> None:
     lock, seen = DeviceLock(tmp_path, 0), []
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
         seen.append(("compiles", lock.is_held))
-        benchmarking.benchmarker.benchmark(lambda: seen.append(("tunes", lock.is_alone)), device=torch.device("cpu"))
+        benchmarker.benchmark(lambda: seen.append(("tunes", lock.is_alone)), device=torch.device("cpu"))
 
         def run(*arguments: torch.Tensor) -> object:
             seen.append(("runs", lock.is_held))
@@ -41,7 +50,7 @@ def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_ru
     assert ("compiles", True) in seen
 
 
-def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path: Path) -> None:
+def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path: Path, benchmarker: Any) -> None:
     lock = DeviceLock(tmp_path, 0)
     seen: list[bool | str] = []
 
@@ -50,7 +59,7 @@ def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
         for _ in range(2):
-            benchmarking.benchmarker.benchmark(measures, device=torch.device("cpu"))
+            benchmarker.benchmark(measures, device=torch.device("cpu"))
         seen.append("last")
         deadline = time.monotonic() + 10
         while lock.is_held and time.monotonic() < deadline:

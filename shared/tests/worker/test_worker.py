@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import small_cache
+from clocks import small_cache, small_control
 from fakes import TINIER, TINY, tokens
 from workers import (
     CHECKED,
@@ -40,6 +40,7 @@ from fluxbench.worker.request import Request
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     small_cache(monkeypatch)
+    small_control(monkeypatch)
     monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 

@@ -203,8 +203,13 @@ def _same(result: Result, need: str, now: Result) -> bool:
 
 
 def _retryable(result: Result) -> str | None:
-    """Return in a sentence what of a result failed in a way that may pass the next time, or None."""
-    records = [record for record in result.records or () if record.status in _RETRYABLE]
+    """Return in a sentence what of a result failed in a way that may pass the next time, or None.
+
+    What is unavailable beside variants that passed will be so again: the environment was there, and lacks a library.
+    """
+    statuses = {record.status for record in result.records or ()}
+    retryable = _RETRYABLE - {Status.UNAVAILABLE} if Status.PASSED in statuses else _RETRYABLE
+    records = [record for record in result.records or () if record.status in retryable]
     if records:
         names = ", ".join(dict.fromkeys(f"{record.variant} {record.status}" for record in records))
         return f"its failures are retryable: {names}"

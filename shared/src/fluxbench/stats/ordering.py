@@ -21,11 +21,16 @@ _SLOWER = 0.005  # of it is spent on finding those that are clearly slower and n
 
 @dataclass(frozen=True)
 class Level:
-    """The logarithm of a variant's time, with the variance of this estimate and its degrees of freedom."""
+    """The logarithm of a variant's time, with the variance of this estimate and its degrees of freedom.
+
+    `widest` is what this variance would be if the variant varied as much as the widest one of the page, and ten times
+    the variance of most at least.
+    """
 
     log: float
     variance: float
     df: float
+    widest: float = math.inf
 
 
 def levels(several: Sequence[Sequence[float]]) -> list[Level]:
@@ -38,13 +43,14 @@ def levels(several: Sequence[Sequence[float]]) -> list[Level]:
     """
     own = [variances.of(logs) for logs in several]
     common = variances.middle(own)
-    return [_level(logs, variances.at_least(common, one)) for logs, one in zip(several, own, strict=True)]
+    widest = max([variances.APART * common.value, *(one.value for one in own)])
+    return [_level(logs, variances.at_least(common, one), widest) for logs, one in zip(several, own, strict=True)]
 
 
-def _level(logs: Sequence[float], whole: Variance) -> Level:
+def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:
     if len(logs) < 2:
         return Level(fmean(logs), math.inf, 1.0)
-    return Level(fmean(logs), whole.value / len(logs), whole.df)
+    return Level(fmean(logs), whole.value / len(logs), whole.df, widest / len(logs))
 
 
 def difference(one: Level, other: Level) -> tuple[float, float, float]:
@@ -86,11 +92,20 @@ def _rivals_faster(place: int, every: Sequence[Level]) -> frozenset[int]:
 
 
 def _chance_slower(one: Level, other: Level) -> float:
-    """Return the one-sided p-value of one being slower than another: small where it is."""
+    """Return the one-sided p-value of one being slower than another: small where it is.
+
+    Of two processes the t distribution has so long a tail that hardly any difference is significant among many. So one
+    also counts that would be if both varied as much as the widest variant of the page (a normal test, since the widest
+    of many is rather too wide). By simulation of equal variants (41, one in seven 0.8 to 10% wide) this finds no more
+    of them faster, and a variant of two processes that takes 3.6 times as long is slower than all others in 100 pages
+    of 100; by the t test alone in 83.
+    """
     log, error, freedom = difference(one, other)
     if not log or math.isinf(error):
         return 0.5
     if not error:
         return float(log < 0)
     two_sided = chance(log / error, int(min(freedom, 1000)))
-    return two_sided / 2 if log > 0 else 1 - two_sided / 2
+    certain = two_sided if log > 0 else 2 - two_sided
+    widest = math.erfc(log / math.sqrt(2 * (one.widest + other.widest)))
+    return (min if log > 0 else max)(certain, widest) / 2

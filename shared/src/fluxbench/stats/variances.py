@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-_APART = 10  # times the median of all, beyond which a variance is one of its own
+APART = 10  # times the median of all, beyond which a variance is one of its own
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def alike(several: Sequence[Variance]) -> list[Variance]:
     corrects a mean for those that are left out.
     """
     known = [one for one in several if one.df]
-    limit = _APART * median(one.value for one in known) if known else 0.0
+    limit = APART * median(one.value for one in known) if known else 0.0
     return [one for one in known if one.value <= limit]
 
 

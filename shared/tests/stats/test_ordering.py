@@ -1,0 +1,36 @@
+"""Which variants of a page are measurably faster: what must be told, and how often equal ones are told apart."""
+
+import math
+import random
+
+import pytest
+
+from fluxbench.stats import ordering
+
+
+def page(rng: random.Random, slow: list[float], variants: int = 41) -> list[list[float]]:
+    """Return the logarithms of three processes of each variant, one in seven 0.8 to 10% wide; the slow one's first."""
+    wide = [rng.random() < 1 / 7 for _ in range(variants)]
+    spreads = [math.exp(rng.uniform(math.log(0.008), math.log(0.1))) if is_wide else 0.003 for is_wide in wide]
+    return [slow, *([rng.gauss(0, spread) for _ in range(3)] for spread in spreads)]
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.008, 0.025])
+def test_a_variant_of_two_processes_that_takes_thrice_as_long_is_slower_than_all(apart: float) -> None:
+    rng = random.Random(2)
+    for _ in range(5):
+        several = page(rng, [math.log(3), math.log(3) + apart])
+        faster = ordering.faster_than(ordering.levels(several))
+        assert faster[0] == frozenset(range(1, 42))
+        assert not any(0 in of_other for of_other in faster[1:])
+
+
+def test_equal_variants_are_seldom_told_apart() -> None:
+    rng = random.Random(3)
+    pages = [page(rng, [rng.gauss(0, 0.003) for _ in range(3)]) for _ in range(12)]
+    beaten = sum(bool(each) for several in pages for each in ordering.faster_than(ordering.levels(several)))
+    assert beaten / (12 * 42) <= 0.07  # 5% of each; by chance up to 7% of so many
+
+
+def test_of_a_single_process_nothing_is_told() -> None:
+    assert ordering.faster_than(ordering.levels([[0.0], [1.0, 1.001]])) == [frozenset(), frozenset()]
