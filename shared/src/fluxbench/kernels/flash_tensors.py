@@ -76,13 +76,13 @@ def store_rows(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def exponents_of(scores: tl.tensor, scale_log2: tl.tensor, lse: tl.tensor) -> tl.tensor:
-    """Return scores * scale_log2 - lse in the dtype of the scores; of an lse in float64 nothing is rounded away."""
+def exponents_of(scores: tl.tensor, lse: tl.tensor) -> tl.tensor:
+    """Return scores - lse in the dtype of the scores; of an lse in float64 nothing is rounded away."""
     if lse.dtype == tl.float64:
         rounded = lse.to(scores.dtype)
-        exponents = scores * scale_log2 - rounded - (lse - rounded).to(scores.dtype)
+        exponents = scores - rounded - (lse - rounded).to(scores.dtype)
     else:
-        exponents = scores * scale_log2 - lse
+        exponents = scores - lse
     return exponents
 
 
