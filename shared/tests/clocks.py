@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing import burst, control_kernel, interleaved, stopwatch, sustained
+from fluxbench.timing import burst, control_kernel, interleaved, rows, stopwatch, sustained
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
@@ -60,7 +60,7 @@ def start_clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Give the modules that take times a clock in place of `time`, and the machine a small cache."""
     clock = Clock()
     fake = SimpleNamespace(monotonic=clock.read, perf_counter=clock.read, sleep=clock.sleep)
-    for module in (burst, interleaved, sustained, stopwatch):
+    for module in (burst, interleaved, rows, sustained, stopwatch):
         monkeypatch.setattr(module, "time", fake)
     small_cache(monkeypatch)
     return clock

@@ -20,6 +20,7 @@ from fluxbench.device import detect
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
+from fluxbench.worker.request import USUAL, Effort
 
 # A worker that measures what it is asked for in no time. A scenario redefines `before`, called at each of its steps.
 WORKER = """
@@ -65,30 +66,31 @@ def block(mean):
 before("ready")
 emit("ready", versions={"torch": "made up"}, cpu_threads=1)
 emit("control_kernel", description="made up")
-for workload in shapes:
-    emit("begin", variant=None, workload=workload)
-    before("prepare", None, workload)
-reference = None
-for name in dict.fromkeys((*request["references"], *request["variants"])):
-    if reference and name not in request["variants"]:
-        continue
-    workloads = []
+for shapes in [[one] for one in shapes] if request["effort"]["held_bytes"] else [shapes]:
     for workload in shapes:
-        if [name, workload] not in request["skip"]:
-            emit("begin", variant=name, workload=workload)
-            if before("check", name, workload) == "fails":
-                emit("failed", variant=name, workload=workload, status="INCORRECT", reason="it is wrong")
-            else:
-                emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
-                     thorough=process == request["thorough_in"],
-                     detail=None, peak_memory_bytes=None, compile_s=None, graph_breaks=None)
-                workloads.append(workload)
-    reference = reference or (name if workloads else None)
-    if workloads:
-        take(name, workloads)
-        before("after", name)
-if reference:
-    take(reference, shapes, burst=False)
+        emit("begin", variant=None, workload=workload)
+        before("prepare", None, workload)
+    reference = None
+    for name in dict.fromkeys((*request["references"], *request["variants"])):
+        if reference and name not in request["variants"]:
+            continue
+        workloads = []
+        for workload in shapes:
+            if [name, workload] not in request["skip"] + (request["done"] if reference else []):
+                emit("begin", variant=name, workload=workload)
+                if before("check", name, workload) == "fails":
+                    emit("failed", variant=name, workload=workload, status="INCORRECT", reason="it is wrong")
+                else:
+                    emit("checked", variant=name, workload=workload, errors={"out": ERRORS}, kernels=[], clocks=None,
+                         thorough=process == request["thorough_in"],
+                         detail=None, memory=None, compile_s=None, graph_breaks=None)
+                    workloads.append(workload)
+        reference = reference or (name if workloads else None)
+        if workloads:
+            take(name, workloads)
+            before("after", name)
+    if reference:
+        take(reference, shapes, burst=False)
 for name in request["variants"] if request["probe"] else ():
     emit("probing")
     before("probe", name)
@@ -148,6 +150,7 @@ def played(
     device: Device = CPU,
     worker: str = WORKER,
     most: int = 3,
+    effort: Effort = USUAL,
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
@@ -157,6 +160,7 @@ def played(
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
         processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder), cases=str(folder),
+        effort=effort,
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

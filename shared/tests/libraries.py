@@ -274,7 +274,7 @@ def install_hub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 FAKES: dict[str, Fake] = {
-    **dict.fromkeys(("flex", "flex_eager"), install_flex),
+    **dict.fromkeys(("flex", "flex_dynamic", "flex_eager"), install_flex),
     **dict.fromkeys(("flash_attn_2", "flash_attn_2_det"), install_flash_attn),
     "flash_attn_3": install_both_flash_attn_3,
     "flash_attn_3_fp8": install_flash_attn_3,

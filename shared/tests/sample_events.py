@@ -28,7 +28,7 @@ def checked(variant: str, workload: str = TINY.name, **fields: Any) -> dict[str,
     """Return the event that a variant was right."""
     return {
         "event": "checked", "variant": variant, "workload": workload, "thorough": True, "errors": {"out": ERRORS},
-        "kernels": [], "clocks": None, "peak_memory_bytes": None, "compile_s": None, "graph_breaks": None,
+        "kernels": [], "clocks": None, "memory": None, "compile_s": None, "graph_breaks": None,
         "detail": None, **fields,
     }  # fmt: skip
 

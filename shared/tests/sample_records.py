@@ -33,7 +33,7 @@ LAUNCH_BOUND = Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=3)
 REPLAYED = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.75)
 REFERENCE = "torch_flash"
 SAMPLES = 2  # of each process: five, whose means have such intervals
-_SUFFIXES = ("_compile_d", "_compile_ma", "_copy")
+_SUFFIXES = ("_compile_d", "_compile_ma", "_copy", "_blocks")
 _OUTPUTS = {"attention_backward": ("dq", "dk", "dv"), "attention_training": ("out", "dq", "dk", "dv")}
 
 

@@ -38,6 +38,7 @@ def everything() -> Results:
     """Return results of which every figure draws something: forms, classes, endings, revisions, two operations."""
     return results(
         *(changed(one, fingerprint=FINGERPRINT) for one in SMALL),
+        *(record("torch_eager", one, 2.0) for one in (SHORT, LONG)),
         record("flash_attn_3_fp8", LONG, 0.3, precision_class="quantized", rel_l2=0.04),
         record("flex", LONG, 0.5, flags=[LAUNCH_BOUND]),
         record("flash_attn_4", LONG, status=Status.UNSUPPORTED),

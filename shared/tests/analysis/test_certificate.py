@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from typing import Any
 
 import msgspec
 import pytest
-from certificates import BASES, FORMS, PROCESSES, ROUNDS, UNSLOWED, WORKLOADS, as_json, made_up
+from certificates import BASES, FORMS, PROCESSES, UNSLOWED, as_json, made_up
 from published import REPORTS
 from sample_records import changed
 
@@ -17,11 +16,10 @@ from fluxbench.analysis.certificate import judging, position, reruns, trials
 from fluxbench.analysis.certificate.certificate import Certificate, certify
 from fluxbench.analysis.certificate.judging import PERCENT
 from fluxbench.analysis.certificate.summary_json import to_json
-from fluxbench.analysis.certificate.trials import Place, Trials
+from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.records import files
 from fluxbench.records.schema import BURST, SUSTAINED, RecordError
 from fluxbench.records.status import Status
-from fluxbench.stats.significance import Verdict
 from fluxbench.variants import slowed
 
 PUBLISHED = {target: REPORTS / target / "certificate" for target in ("h200", "cpu")}
@@ -39,12 +37,6 @@ AGAIN = reruns.Reruns(
 @pytest.fixture(scope="module")
 def good() -> Trials:
     return made_up()
-
-
-@pytest.fixture(scope="module")
-def noisy() -> Trials:
-    """A harness that errs by 1% between two runs of the same thing, which its processes do not show."""
-    return made_up(of_run=0.01)
 
 
 def compared(of: Trials) -> judging.Tally:
@@ -103,32 +95,10 @@ def test_trials_of_another_schema_are_refused(content: dict[str, Any]) -> None:
         trials.read(content)
 
 
-# A/A.
+# Sustained times, and forms that were not measured.
 
 
-def test_each_run_is_compared_with_each_later_one(good: Trials) -> None:
-    found = judging.a_a(good)
-    assert [(one.before, one.after) for one in found][:6] == [
-        *(("run 1", f"run {number}") for number in range(2, 7)),
-        ("run 2", "run 3"),
-    ]
-    assert len(found) == 15
-    for comparison in found:
-        assert {row.variant for row in comparison.rows} == set(UNSLOWED)
-        assert all(row.normalized for row in comparison.rows)
-
-
-def test_a_good_harness_has_hardly_a_false_positive_and_decides(good: Trials) -> None:
-    found = compared(good)
-    assert found.count == 15 * len(UNSLOWED) * len(WORKLOADS)
-    assert found.significant <= 0.02 * found.count
-    assert found.verdicts[Verdict.UNDECIDED] == found.missing == 0
-    assert found.coverage
-    assert found.coverage > 0.9
-    assert found.half_width == pytest.approx(0.0012, abs=0.0004)
-
-
-def test_the_same_is_asked_of_sustained_times_where_the_trials_have_them() -> None:
+def test_sustained_times_are_judged_where_the_trials_have_them() -> None:
     assert certify(made_up(runs=2), None, {}).sustained is None
     loaded = made_up(sustained=True, of_process=0.002)
     found = certify(loaded, None, {})
@@ -162,139 +132,6 @@ def test_forms_that_were_not_measured_have_no_row() -> None:
     counts = {one.percent: one.total.count for one in found.detection if one}
     assert (counts[0.5], counts[5.0]) == (0, 0)
     assert counts[1.0] > 0
-
-
-def test_a_harness_that_does_not_know_its_error_is_found_out(noisy: Trials) -> None:
-    found = compared(noisy)
-    assert found.significant > 0.2 * found.count
-    assert found.coverage
-    assert found.coverage < 0.7
-    assert judging.tally([]).coverage is None
-
-
-def test_a_coarse_harness_is_left_undecided() -> None:
-    found = compared(made_up(runs=3, of_process=0.03))
-    rate = found.rate(Verdict.UNDECIDED)
-    assert rate
-    assert rate > 0.5
-
-
-def test_rows_that_could_not_be_compared_are_counted_apart(good: Trials) -> None:
-    first = good.runs[0]
-    kept = tuple(record for record in first.records if record.variant != UNSLOWED[0])
-    lacking = msgspec.structs.replace(good, runs=(msgspec.structs.replace(first, records=kept), *good.runs[1:3]))
-    found = compared(lacking)
-    assert (found.count, found.missing) == (3 * 4 * 3 - 6, 6)
-
-
-# Injected slowdowns.
-
-
-@pytest.mark.parametrize(("percent", "least"), [(1.0, 0.95), (2.0, 1.0)])
-def test_an_injected_slowdown_is_detected(good: Trials, percent: float, least: float) -> None:
-    found = judging.detected(good, percent)
-    assert found.total.count == 30 * len(BASES) * len(WORKLOADS)
-    assert found.rate
-    assert found.rate >= least
-    assert found.total.coverage
-    assert found.total.coverage > 0.85
-    assert found.truth == {base: pytest.approx(1 + percent / 100, abs=5e-4) for base in BASES}
-    assert sum(tally.count for tally in found.by_base.values()) == found.total.count
-
-
-def test_a_slowdown_that_was_not_injected_is_not_detected_and_the_truth_says_so() -> None:
-    found = judging.detected(made_up(runs=4, works=0.0), 2.0)
-    assert found.rate is not None
-    assert found.rate < 0.05
-    assert found.truth == {base: pytest.approx(1.0, abs=0.001) for base in BASES}
-
-
-def test_the_truth_is_the_ratio_within_a_process(good: Trials) -> None:
-    [slow, *_] = judging.injected(good, "torch_flash", 5.0, "flux1-1024px-t128")
-    first = {record.variant: record for record in good.runs[0].records if record.workload.name == "flux1-1024px-t128"}
-    samples = (first[f"torch_flash_plus_{form}"].timings[BURST].samples_ms[0] for form in ("5", "0"))
-    slower, plain = (sorted(of)[5] + sorted(of)[6] for of in samples)
-    assert slow == pytest.approx(slower / plain)
-    assert len(judging.injected(good, "torch_flash", 5.0)) == 6 * 3 * PROCESSES
-    twins = judging.injected(good, "torch_flash", 0.0, twin=True)
-    assert sum(twins) / len(twins) == pytest.approx(1.0, abs=5e-4)
-
-
-def test_one_slowed_variant_stands_in_an_unchanged_table_with_its_own_control(good: Trials) -> None:
-    swapped = judging.as_measured(good, 1, {"torch_flash_plus_0": "torch_flash_plus_2"})
-    plain = judging.as_measured(good, 1)
-    assert {r.variant for r in swapped.records} == {r.variant for r in plain.records} == set(UNSLOWED)
-    by_key = {(record.variant, record.workload.name): record for record in plain.records}
-    differing = {r.variant for r in swapped.records if by_key[r.variant, r.workload.name] != r}
-    assert differing == {"torch_flash_plus_0"}
-    assert good.runs[1].control
-    [control] = swapped.controls.values()
-    assert control.samples_ms["torch_flash_plus_0"] == good.runs[1].control.samples_ms["torch_flash_plus_2"]
-    assert set(control.samples_ms) == set(UNSLOWED)
-
-
-# Position.
-
-
-def test_without_an_effect_of_position_there_is_noise_alone(good: Trials) -> None:
-    found = position.effects(good)
-    assert [(one.kind, one.base) for one in found] == [
-        (kind, base) for base in BASES for kind in (position.IN_ROUND, position.IN_PROCESS)
-    ]
-    assert all(one.largest < 4 * one.noise < 0.004 for one in found)
-    assert [one.count for one in found[:2]] == [6 * 6 * 3 * PROCESSES * ROUNDS, 6 * 6 * PROCESSES]
-
-
-def test_an_effect_of_the_place_in_the_round_is_found() -> None:
-    found = position.effects(made_up(by_place=lambda place: 0.01 if place < 2 else 0.0))
-    first = [one.thirds[0] for one in found if one.kind == position.IN_ROUND]
-    assert first == [pytest.approx(0.01, abs=0.004)] * 2
-    assert all(one.largest < 0.002 for one in found if one.kind == position.IN_PROCESS)
-
-
-def test_an_effect_of_the_trial_in_the_process_is_found() -> None:
-    found = position.effects(made_up(by_trial=lambda trial: 0.01 if trial >= 8 else 0.0))
-    in_process = [one for one in found if one.kind == position.IN_PROCESS]
-    assert [one.thirds[2] for one in in_process] == [pytest.approx(0.01, abs=0.002)] * 2
-    largest = position.largest(found)
-    assert largest
-    assert (largest.kind, largest.largest) == (position.IN_PROCESS, max(abs(one.thirds[2] or 0) for one in in_process))
-    assert position.largest([]) is None
-
-
-def test_thirds_and_their_noise_are_those_of_the_formula(good: Trials) -> None:
-    place = Place(
-        process=0, variant=UNSLOWED[0], workload="flux1-1024px-t128", trial=5, trials=6,
-        places=(0, 1, 2, 3, 4, 5), of=6, samples_ms=(1.00, 1.02, 1.04, 1.04, 1.06, 1.10),
-    )  # fmt: skip
-    one = msgspec.structs.replace(good.runs[0], places=(place,))
-    in_round, in_process = position.effects(msgspec.structs.replace(good, runs=(one,)))
-    # Deviations from 1.04 by third: -4, -2; 0, 0; 2, 6%. Medians -3, 0, 4% around 0.
-    assert in_round.thirds == pytest.approx((-0.03 / 1.04, 0.0, 0.04 / 1.04))
-    mad = 0.02 / 1.04  # of the last third
-    assert in_round.noise == pytest.approx(math.sqrt(math.pi / 2) * 1.4826 * mad / math.sqrt(2))
-    assert (in_process.thirds, in_process.noise, in_process.count) == ((None, None, 0.0), math.inf, 1)
-
-
-# What else the trials say.
-
-
-def test_ratios_of_the_trials_differ_by_the_largest_over_the_smallest(good: Trials) -> None:
-    ratios = [record.timings[BURST].ratio for record in good.records if record.variant == "triton_flash_plus_0"]
-    found = judging.ratio_differences(good)
-    assert len(found) == len(UNSLOWED) * len(WORKLOADS)
-    assert max(ratios[::3]) / min(ratios[::3]) - 1 in [pytest.approx(share) for share in found]
-    assert judging.ratio_differences(made_up(runs=1)) == []
-
-
-def test_on_a_cpu_the_cross_check_is_of_unslowed_variants_alone(good: Trials) -> None:
-    on_cpu = msgspec.structs.replace(good, fingerprint={"device_kind": "cpu"})
-    assert {record.variant for record, _ in judging.cupti_differences(on_cpu)} == set(UNSLOWED)
-    assert {record.variant for record, _ in judging.cupti_differences(good)} == set(FORMS)
-    assert [share for _, share in judging.cupti_differences(good)] == [pytest.approx(0.002)] * len(good.records)
-
-
-# The certificate.
 
 
 def of(trials_: Trials | None, again: reruns.Reruns | None = AGAIN) -> Certificate:

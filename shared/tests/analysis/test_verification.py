@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-from fakes import GPU, TINY
+from fakes import GPU, TINY, tokens
 from sample_events import READY, REFERENCE, checked, collected, timed
+from sample_records import errors, record
 
 from fluxbench.analysis.verification.cell import read
+from fluxbench.analysis.verification.errors import of_one
 from fluxbench.analysis.verification.problem import Kind
 from fluxbench.analysis.verification.verify import verify
 from fluxbench.bench import recording, samples
@@ -54,3 +56,13 @@ def test_sustained_intervals_follow_from_the_samples_of_the_whole_cell(tmp_path:
         assert problems(tmp_path, [reference, lie]) == [(Kind.VALUE, "ci95_ms")]
         older = msgspec.structs.replace(lie, method_version=7)  # whose estimator is gone
         assert problems(tmp_path, [reference, older]) == []
+
+
+def test_the_budget_of_float32_grows_with_the_terms_of_a_sum_and_stays_below_that_of_tf32() -> None:
+    unit = 2**-24
+    for length, budget, found in ((65_536, 500 * unit, []), (256, 500 * unit, [Kind.EXACT_BUDGET]),
+                                  (65_536, 2**-12, [Kind.EXACT_BUDGET])):  # fmt: skip
+        of = tokens("sums", length, dtype="float32")
+        one = record("torch_math", of, errors={"out": errors(budget / 2, budget, mean_abs=0.0, mse=0.0, max_abs=0.0)})
+        kinds = [each.kind for each in of_one(one) if each.kind is Kind.EXACT_BUDGET]
+        assert kinds == found, (length, budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -181,6 +182,8 @@ def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
         "flux1-1024px-t128 flux1-1024px-t384 flux1-1024px-t512",
         "burst sustained",
     )
+    grid = facts(this=dataclasses.replace(FLUX, study="sdpa"))["regimes"]  # with less effort for each workload
+    assert re.fullmatch("burst effort [0-9a-f]{12}", str(grid))
     broken = facts(python="/missing/python")
     assert str(broken["way"]).startswith("none: FLUXBENCH_PYTHON must be a working Python")
     assert broken["code.timing"] == facts()["code.timing"]

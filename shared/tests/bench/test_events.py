@@ -74,7 +74,7 @@ def test_events_are_typed_values() -> None:
         failed("flex", flag={"kind": "odd"}),
         checked("flex", kernels=[{"name": "flash", "share": 1.5, "part": None}]),
         checked("flex", errors={"out": {**ERRORS, "rel_l2": float("nan")}}),
-        checked("flex", peak_memory_bytes=-1),
+        checked("flex", memory={"inputs_bytes": -1}),
         {"event": "rates", "rates": {"event_us": None}},
     ],
     ids=lambda event: repr(event)[:60],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fluxbench.bench import pool, processes
 from fluxbench.core import progress
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Reading, Sampler
-from fluxbench.worker.request import Request
+from fluxbench.worker.request import Effort, Request
 
 BOTH = ("tiny", "tinier")
 
@@ -114,6 +115,29 @@ CRASHES: list[tuple[str, str, list[str], str, int]] = [
     ("step == 'done'", "os.abort()", [], "", 3),  # all is measured
     ("True", "sys.exit('no torch')", [*ALL_PASSED], "the process ended with exit code 1: no torch", 1),
 ]  # fmt: skip
+
+
+PART_BY_PART = Effort(held_bytes=1)  # each workload by itself
+
+
+@pytest.mark.parametrize(
+    ("condition", "pairs"),
+    [
+        ("(step, variant, shapes) == ('time', 'b', ['tiny'])", ["b at tiny"]),
+        ("(step, variant, shapes) == ('time', 'b', ['tinier'])", ["b at tinier"]),
+        ("(step, variant, shapes) == ('after', 'b', ['tiny']) and not request['done']", []),
+    ],
+)
+def test_a_crash_in_a_part_costs_the_workloads_of_that_part(tmp_path: Path, condition: str, pairs: list[str]) -> None:
+    """What the process had timed before it is not timed again, and the others are."""
+    collected = played(tmp_path, when(f"process == 1 and {condition}", "os.abort()"), effort=PART_BY_PART)
+    assert outcomes(collected) == ALL_PASSED | status_of(Status.CRASHED, *pairs)
+    taken = Counter(
+        (trial.timed.process, trial.timed.variant, workload)
+        for trial in collected.trials if trial.timed.burst for workload in trial.timed.workloads
+        if trial.timed.variant != "a"
+    )  # fmt: skip
+    assert set(taken.values()) == {1}
 
 
 @pytest.mark.parametrize(("condition", "action", "pairs", "reason", "workers"), CRASHES)

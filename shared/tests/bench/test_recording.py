@@ -1,87 +1,25 @@
-"""From what workers wrote to records: both regimes, what they are against, and what is flagged."""
+"""From what workers wrote to records: both regimes, what they are against, and what has none."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from statistics import fmean
 from typing import Any
 
 import pytest
-from fakes import CPU, GPU, TINIER, TINY, tokens
-from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, parsed, readings, timed
+from fakes import GPU, TINIER, TINY, tokens
+from recorded import CELL, NO_ENERGY, PROCESS_S, flag, of_process, record, regimes, reported, seen
+from sample_events import BLOCK_AFTER_S, ERRORS, READY, REFERENCE, checked, collected, failed, parsed, timed
 
 from fluxbench.bench import recording, timings
-from fluxbench.bench.collected import Collected
 from fluxbench.bench.recording import Context
-from fluxbench.device.model import Device
-from fluxbench.environments.cell import Cell
-from fluxbench.operations.workload import Workload
 from fluxbench.records.line import parse
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry, Timing
+from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
-from fluxbench.timing.telemetry import Reading
 
-CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 H200 = dataclasses.replace(GPU, name="NVIDIA H200", sm_clock_max_mhz=1980, memory_clock_max_mhz=3201)
-PROCESS_S = 1000.0  # from the begin of one process to that of the next
-CUPTI = {"tiny": (0.79, 0.8)}
-NO_ENERGY = Flag(kind=FlagKind.NO_ENERGY, regime=SUSTAINED)
-
-
-def of_process(process: int, **fields: Any) -> list[dict[str, Any]]:
-    """Return the trials of a process: the reference, a variant 20% faster in burst and 10% sustained, and it again."""
-    begin = PROCESS_S * process
-    own = {"burst_ms": (0.8,) * 4, "block_ms": (9.0, 9.0, *[1.35] * 8), "cupti": None if process else CUPTI}
-    return [
-        timed(REFERENCE, process, began=begin, cupti=None if process else {"tiny": (1.0, 1.0)}),
-        timed("torch_math", process, began=begin + 10, **{**own, **fields}),
-        timed(REFERENCE, process, began=begin + 20, burst_ms=None),
-    ]
-
-
-def reported(**fields: Any) -> list[Reading]:
-    """Return what the device reports in three processes: everything but its energy."""
-    return [r for p in range(3) for r in readings(PROCESS_S * p, PROCESS_S * p + 25, step_s=0.05, **fields)]
-
-
-def seen(
-    trials: Iterable[dict[str, Any]] | None = None, device_reports: list[Reading] | None = None, **fields: Any
-) -> Collected:
-    """Return what is collected of three processes; `fields` change the trials of the variant."""
-    right = [checked(variant, workload) for variant in (REFERENCE, "torch_math") for workload in ("tiny", "tinier")]
-    written: list[dict[str, Any]] = []
-    for event in [t for p in range(3) for t in of_process(p, **fields)] if trials is None else trials:
-        if not written or written[-1].get("process") != event["process"]:
-            written.append(READY)
-        written.append(event)
-    return collected([*right, *written], reported() if device_reports is None else device_reports)
-
-
-def record(
-    of: Collected,
-    variant: str = "torch_math",
-    *,
-    workload: Workload = TINY,
-    device: Device = GPU,
-    processes: int = 3,
-    powers: dict[str, tuple[float, float]] | None = None,
-) -> Record:
-    context = Context(
-        cell=CELL, device=device, processes=processes, fingerprint={"a": "b"}, measured_at="2026-01-31T12:00:00Z",
-        powers=powers or {},
-    )  # fmt: skip
-    [made] = recording.of_cell(of, [variant], [workload], context)
-    return made
-
-
-def regimes(made: Record) -> tuple[Timing, Timing]:
-    """Return the timings of burst and sustained."""
-    assert made.burst is not None
-    assert made.sustained is not None
-    return made.burst, made.sustained
 
 
 def test_a_record_holds_both_regimes_with_the_ratio_of_each() -> None:
@@ -153,13 +91,15 @@ def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measure
 
 
 def test_a_record_names_what_it_is_of() -> None:
-    right = checked("torch_math_compile_d", peak_memory_bytes=7, compile_s=1.5, graph_breaks=2, detail="plan 7")
+    memory = {"inputs_bytes": 9, "kept_bytes": 0, "allocated_bytes": 8, "reserved_bytes": 10, "call_bytes": 7}
+    right = checked("torch_math_compile_d", memory=memory, compile_s=1.5, graph_breaks=2, detail="plan 7")
     trials = [timed(REFERENCE), timed("torch_math_compile_d", began=10)]
     made = record(collected([READY, right, *trials], reported()), "torch_math_compile_d", processes=1)
     assert (made.variant, made.kernel, made.form, made.precision_class) == (
         "torch_math_compile_d", "torch_math", "compile_d", "exact",
     )  # fmt: skip
     assert (made.notebook, made.cell, made.workload, made.measured_at) == ("flux", "sdpa", TINY, "2026-01-31T12:00:00Z")
+    assert made.memory == Memory(**memory)
     assert (made.peak_memory_bytes, made.compile_s, made.graph_breaks, made.detail) == (7, 1.5, 2, "plan 7")
     assert (made.method_version, made.fingerprint) == (METHOD_VERSION, {"a": "b"})
     assert made.versions == {"torch": "2.13.0", "driver": GPU.driver}
@@ -240,84 +180,6 @@ def test_what_a_variant_took_of_the_device_holds_the_rests_and_its_share_of_the_
         for began, name in ((0.0, REFERENCE), (10.0, "torch_math"), (20.0, "torch_native"))
     ]
     assert record(seen(shared), processes=1).device_s == pytest.approx((1.6 + 1.6 / 2) / 2)
-
-
-def flag(made: Record, kind: FlagKind) -> tuple[object, ...]:
-    """Return what the only flag of a kind holds; nothing where there is none."""
-    flags = [each for each in made.flags if each.kind is kind]
-    assert len(flags) <= 1
-    return (flags[0].regime, flags[0].value, flags[0].detail) if flags else ()
-
-
-@pytest.mark.parametrize(("ahead_ms", "flagged"), [(0.2, True), (1.3, True), (1.4, False)])
-def test_a_block_in_which_the_device_waited_for_the_host_is_launch_bound(ahead_ms: float, flagged: bool) -> None:
-    trials = [t for p in range(3) for t in of_process(p, ahead_ms=ahead_ms if p else 50.0)]  # a call takes 1.35 ms
-    assert flag(record(seen(trials)), FlagKind.LAUNCH_BOUND) == ((SUSTAINED, 2, None) if flagged else ())
-    assert flag(record(seen(trials), device=CPU), FlagKind.LAUNCH_BOUND) == ()
-
-
-def test_what_did_not_settle_and_a_machine_that_slept_or_was_shared_are_flagged_and_kept() -> None:
-    of = seen([t for p in range(3) for t in of_process(p, settled=p == 1)])
-    of.others = ["trainer (pid 7)", "desktop (pid 9)"]
-    made = record(of)
-    assert made.status is Status.PASSED
-    assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 2, None)
-    assert flag(made, FlagKind.SHARED_DEVICE) == (None, None, "trainer (pid 7); desktop (pid 9)")
-    for slept_s, flagged in ((30.54, (None, 30.5, None)), (0.05, ())):
-        made = record(seen([t for p in range(3) for t in of_process(p, slept_s=slept_s * (p == 2))]))
-        assert flag(made, FlagKind.SLEPT) == flagged
-    trials = [t for p in range(3) for t in of_process(p)]
-    trials[-1] |= {"slept_s": 7.0, "block": {**trials[-1]["block"], "settled": False}}  # of the reference
-    made = record(seen(trials), REFERENCE)
-    assert flag(made, FlagKind.NOT_SETTLED) == (SUSTAINED, 1, None)
-    assert flag(made, FlagKind.SLEPT) == (None, 7.0, None)
-    assert flag(record(seen(trials)), FlagKind.SLEPT) == ()
-
-
-@pytest.mark.parametrize("silent", [[], reported(clock_mhz=None, power_w=None)])
-def test_where_nvml_is_denied_what_is_unknown_is_flagged_and_nothing_is_made_up(silent: list[Reading]) -> None:
-    made = record(seen(device_reports=silent))
-    state = made.telemetry[SUSTAINED]
-    assert (made.status, state.sm_clock_mhz, state.power_w, made.energy_mj) == (Status.PASSED, None, None, None)
-    assert made.flags == (Flag(kind=FlagKind.NO_TELEMETRY), NO_ENERGY)
-    assert flag(record(seen(device_reports=silent), device=CPU), FlagKind.NO_TELEMETRY) == ()
-
-
-def test_events_that_differ_from_the_profiler_by_more_than_a_percent_are_flagged() -> None:
-    for kernels_ms, span_ms, value in (
-        *((0.79, 0.8, None), (0.79, 0.793, None), (0.5, 1.0, None)),  # within what it saw, or by 0.9%
-        *((0.76, 0.76, 0.0526), (1.0, 1.0, -0.2)),
-    ):
-        trials = [t for p in range(3) for t in of_process(p, cupti=None if p else {"tiny": (kernels_ms, span_ms)})]
-        assert flag(record(seen(trials)), FlagKind.CUPTI_DIFFERS) == ((BURST, value, None) if value else ())
-    made = record(seen(cupti=None))
-    assert (made.cupti, flag(made, FlagKind.NO_CUPTI)) == (None, (BURST, None, None))
-
-
-def test_samples_out_of_the_regime_are_discarded_unless_few_are_in_it() -> None:
-    def reasons(time_s: float) -> tuple[str, ...]:
-        return ("hw_thermal_slowdown",) if 10.09 < time_s < 10.11 else ()  # in the second round of the first process
-
-    made = record(seen(device_reports=reported(reasons=reasons)))
-    burst, _ = regimes(made)
-    assert ([len(part) for part in burst.samples_ms], burst.discarded) == ([3, 4, 4], 1)
-    assert flag(made, FlagKind.DISCARDED) == (BURST, 0.25, "hw_thermal_slowdown")
-    assert flag(made, FlagKind.KEPT_OUT_OF_REGIME) == ()
-    made = record(seen(device_reports=reported(reasons=lambda time_s: ("sw_thermal_slowdown",))))
-    assert [len(part) for part in regimes(made)[1].samples_ms] == [4, 4, 4]
-    assert [(each.regime, each.value) for each in made.flags if each.kind is FlagKind.KEPT_OUT_OF_REGIME] == [
-        (BURST, 1.0),
-        (SUSTAINED, 0.8),  # of ten windows, two are warm-up
-    ]
-    assert flag(made, FlagKind.DISCARDED) == ()
-
-
-def test_a_cpu_is_not_flagged_for_what_it_never_reports() -> None:
-    right = checked("torch_math", clocks=[0.805, 0.8])
-    of = collected([right, READY, *(t for t in of_process(0))])
-    made = record(of, device=CPU, processes=1)
-    assert (made.flags, made.launch_ms, "driver" in made.versions) == ((), None, False)
-    assert made.cupti == Cupti(events_ms=0.805, kernels_ms=0.8, span_ms=0.8)
 
 
 # What cannot be, and what is missing.

@@ -137,8 +137,12 @@ def test_changed_inputs_are_put_back_and_memory_is_poisoned_as_outputs_are(monke
         return filled[-1]
 
     monkeypatch.setattr(torch, "full", recorded)
-    poison([torch.zeros(2, 3), torch.zeros(4)], torch.bfloat16)
-    assert {(tuple(x.shape), x.dtype) for x in filled} == {((2, 3), torch.bfloat16), ((4,), torch.bfloat16)}
+    case = Case.make(BACKWARD, "normal", 0, CPU)
+    filled.clear()
+    poison(case)
+    assert {(tuple(x.shape), x.dtype) for x in filled} == {
+        (tuple(x.shape), torch.bfloat16) for x in case.expected.values()
+    }
     assert all(bool(x.isnan().all()) for x in filled)
 
 

@@ -258,5 +258,5 @@ def test_every_call_that_a_variant_supports_is_right_on_a_gpu(variant: Variant, 
 @pytest.mark.gpu
 def test_rows_that_are_never_written_are_nan_on_a_gpu() -> None:
     case = Case.make(tokens("made-up", 4608), "normal", 0, torch.device("cuda"))
-    poison(case.expected.values(), case.dtype)
+    poison(case)
     assert "NaN" in str(judge({"out": VALUES["unwritten_rows"](*case.inputs.values())}, case)[1])

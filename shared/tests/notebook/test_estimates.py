@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 import msgspec
 import pytest
+from fakes import REPOSITORY
 from notebooks import Machine
 
+from fluxbench.device.model import Device
 from fluxbench.notebook.document import load
-from fluxbench.notebook.estimates import Times, limit_s
+from fluxbench.notebook.estimates import Times, at_once, limit_s
 from fluxbench.notebook.store import Store
+from fluxbench.notebook.width import Width
 
 
 @pytest.mark.parametrize(
@@ -57,3 +61,13 @@ def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) 
     changed = msgspec.structs.replace(run.run, duration=400.0)
     Store(document).add("first", changed, run.folder, run.run.artifacts)
     assert limit_s(document, Store(document), settings) == 900 + 3 * 400 + 3 * 60
+
+
+def test_models_share_a_gpu_two_at_once_and_attention_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    gpu = Device(kind="cuda", name="made up")
+    widths = {}
+    for name in ("model", "flux"):
+        notebook = load(REPOSITORY / "notebooks" / f"{name}.md")
+        widths[name] = Width.on(gpu, at_once(notebook.cells, notebook)).measuring
+    assert widths == {"model": 2, "flux": 4}

@@ -23,6 +23,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "grouped, causal": shape(batch=2, tokens=33, heads=6, kv_heads=3, causal=True),
     "two head dims": shape(tokens=33, head_dim_qk=48, head_dim_v=32),
     "float16": shape(tokens=33, dtype="float16"),
+    # More scores than are computed at once: some batch entries, then some heads of one.
+    "many heads": shape(batch=3, tokens=128, heads=50, head_dim_qk=8, head_dim_v=8),
+    "long heads, causal": shape(tokens=256, heads=35, head_dim_qk=8, head_dim_v=8, causal=True),
 }
 CASES = [
     *(pytest.param("attention", each, id=f"attention-{name}") for name, each in SHAPES.items()),
@@ -78,6 +81,21 @@ def test_unfused_attention_of_the_inputs_precision_errs_by_its_rounding(name: st
     for output, want in exact.items():
         error = float((unfused[output].double() - want).norm() / want.norm())
         assert 0.2 * rounding < error < 2 * rounding, output
+
+
+@pytest.mark.parametrize("precision", ["exact", "rounded"])
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_heads_that_are_computed_together_are_those_computed_by_themselves(dtype: str, precision: str) -> None:
+    if (dtype, precision) == ("float32", "rounded"):
+        precision = "tf32"
+    operation, whole = operations.find("attention_training"), shape(batch=2, tokens=24, heads=3, dtype=dtype)
+    inputs = operation.inputs(whole, "normal", 0, "cpu")
+    together = operation.reference(whole, inputs, getattr(torch, dtype), precision)
+    for batch, head in ((0, 0), (1, 2)):
+        one = {name: x[batch : batch + 1, :, head : head + 1] for name, x in inputs.items()}
+        alone = operation.reference(shape(tokens=24, heads=1, dtype=dtype), one, getattr(torch, dtype), precision)
+        for name, x in alone.items():
+            torch.testing.assert_close(together[name][batch : batch + 1, :, head : head + 1], x)
 
 
 def test_queries_of_a_later_block_see_the_keys_that_they_should() -> None:
@@ -215,6 +233,9 @@ class Kernel:
     def __init__(self, change: Any = lambda out: out, inputs: Any = lambda *inputs: inputs) -> None:
         self.asked: list[AttentionCall] = []
         self.calls, self.change, self.inputs = 0, change, inputs
+
+    compiles = compiles_model = compiles_blocks = False
+    diffusers = ""
 
     def eager(self, call: Any) -> Any:
         return self.attention(call)

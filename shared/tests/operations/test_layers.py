@@ -121,6 +121,8 @@ class Given:
     """A kernel that is an attention, whatever the call asks for."""
 
     attend: Callable[..., torch.Tensor]
+    compiles = compiles_model = compiles_blocks = False
+    diffusers = ""
 
     def attention(self, call: AttentionCall) -> Attention:
         raise AssertionError("a layer compiles itself whole, and so asks for the attention that is not compiled")

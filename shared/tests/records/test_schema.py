@@ -11,7 +11,7 @@ import pytest
 from sample_records import LAUNCH_BOUND, changed, errors, record, timing
 
 from fluxbench.records.line import parse
-from fluxbench.records.schema import Cupti, Flag, Record, RecordError
+from fluxbench.records.schema import Cupti, Flag, Memory, Record, RecordError, Shortage
 from fluxbench.records.status import FlagKind, Status
 
 Path = tuple[str | int, ...]
@@ -22,6 +22,7 @@ FULL = record(
     flags=(Flag(kind=FlagKind.DISCARDED, regime="burst", value=0.25, detail="throttled"), LAUNCH_BOUND),
     converged={"burst": False, "sustained": True},
     cupti=Cupti(events_ms=0.8, kernels_ms=0.7, span_ms=0.75, parts_ms={"attention": 0.7}),
+    memory=Memory(inputs_bytes=40, kept_bytes=5, allocated_bytes=20, reserved_bytes=30, call_bytes=10),
     compile_s=1.5,
     graph_breaks=1,
     detail="split 2",
@@ -29,11 +30,22 @@ FULL = record(
 )
 PLACES: list[Path] = [
     *((), ("workload",), ("workload", "cost"), ("errors", "out"), ("timings", "burst"), ("telemetry", "burst")),
-    *(("flags", 0), ("cupti",), ("kernels", 0)),
+    *(("flags", 0), ("cupti",), ("kernels", 0), ("memory",)),
 ]
 NULLABLE = {
     *("reason", "energy_mj", "energy_ci95_mj", "launch_ms", "cupti", "device_s", "peak_memory_bytes", "compile_s"),
-    *("graph_breaks", "detail", "rel_l2", "max_abs", "mean_abs", "mse", "cosine", "converged", "sm_clock_mhz"),
+    *(
+        "memory",
+        "graph_breaks",
+        "detail",
+        "rel_l2",
+        "max_abs",
+        "mean_abs",
+        "mse",
+        "cosine",
+        "converged",
+        "sm_clock_mhz",
+    ),
     *("power_w", "temperature_c", "regime", "value", "part", "normal", "flux"),
 }
 ANY_VALUE = {"device", "ecc", "cpu_cores", "power_limit_w"}  # of a fingerprint
@@ -116,6 +128,9 @@ def test_a_field_too_many_is_refused_by_name(path: Path) -> None:
         (("timings", "burst", "samples_ms"), [[0.8], []]),
         (("timings", "burst", "samples_ms"), [0.8]),
         (("timings", "odd"), as_json()["timings"]["burst"]),
+        (("memory", "kept_bytes"), 21),
+        (("memory", "call_bytes"), 21),
+        (("memory", "reserved_bytes"), 19),
         (("workload", "x"), 0),
         (("workload", "ranks"), 0),
         (("workload", "name"), ""),
@@ -159,6 +174,16 @@ def test_a_passed_record_alone_has_times_and_errors_and_no_reason() -> None:
     ):
         with pytest.raises(RecordError, match=said):
             changed(FULL, **fields)
+
+
+def test_memory_is_that_of_inputs_and_call_and_a_shortage_is_of_memory_that_is_out() -> None:
+    assert FULL.memory
+    assert (FULL.memory.total_bytes, FULL.memory.needed_bytes) == (60, 70)
+    lack = Shortage(asked_bytes=5, free_bytes=None, total_bytes=None, own_bytes=None)
+    out = record("flex", status=Status.OUT_OF_MEMORY, shortage=lack)
+    assert parse(out.to_json()) == out
+    with pytest.raises(RecordError, match="only OUT_OF_MEMORY may hold a shortage, got CRASHED"):
+        record("flex", status=Status.CRASHED, shortage=lack)
 
 
 @pytest.mark.parametrize("status", FAILED)

@@ -26,7 +26,8 @@ from fluxbench.report.figures.svg import NARROW, WIDE
 from fluxbench.report.picture import Svg
 from fluxbench.variants.forms import EVERY_FORM
 
-OF_RECORDS = [name for name in figures.names() if name != "history"]  # which draws two revisions or more
+OF_VARIANTS = [name for name in figures.names() if name != "speedup"]  # whose marks are shapes
+OF_RECORDS = [name for name in OF_VARIANTS if name != "history"]  # which draws two revisions or more
 REGIMES = {
     **{name: {SUSTAINED} for name in ("latency", "throughput", "frontier", "energy")},
     **{"ranking": {SUSTAINED, BURST}, "parts": {BURST}},
@@ -130,6 +131,11 @@ class TestEveryFigure:
     def test_is_none_where_nothing_passed(self, name: str) -> None:
         assert figures.find(name)(results()) is None
         assert figures.find(name)(results(record(status=Status.CRASHED))) is None
+
+
+@pytest.mark.parametrize("name", OF_VARIANTS)
+class TestEveryFigureOfVariants:
+    """What holds of all figures but the map of shapes."""
 
     def test_shows_every_variant_that_passed_with_numbers_and_a_regime(self, name: str) -> None:
         drawn = full(name)

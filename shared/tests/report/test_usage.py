@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,14 @@ SDPA = {
 }
 EAGER = [variant.name for variant in variants.REGISTRY if not variant.deterministic_of]
 FLASH_3 = ("flash_attn_3", "flash_attn_3_fp8")
+
+
+@pytest.fixture(autouse=True)
+def _switch() -> Iterator[None]:
+    """Put torch's switch for TF32 back, which some lines set for good."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def inputs() -> tuple[Any, Any, Any]:

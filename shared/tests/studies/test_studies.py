@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections import Counter
 
 import pytest
 from fakes import CPU, GPU, REPOSITORY, tokens
@@ -42,6 +44,46 @@ def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
     assert layers.measures == ("burst",)
 
 
+def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not_fit() -> None:
+    causal, plain, models = (studies.find(f"fluxbench.studies.scaling:{name}") for name in ("STUDY", "PLAIN", "MODELS"))
+    assert studies.find("scaling") == causal
+    assert [len(names(study, GPU)) for study in (causal, plain, models)] == [240, 56, 11]
+    assert {study.whole_up_to for study in (causal, plain, models)} == {2**27}
+    for study, device in itertools.product((causal, plain), (GPU, CPU)):  # one length of each curve is checked in full
+        settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+        of_curves = Counter(one.group for one in study.workloads_on(device, settings) if one.name in study.effort.fully)
+        assert of_curves == Counter({one.group: 1 for one in study.workloads_on(device, settings)})
+    assert [study.measures for study in (causal, plain, models)] == [("burst",), ("burst",), ("burst", "sustained")]
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    shapes = [dict(each.shape) for each in plain.workloads_on(GPU, settings)]
+    scores = {8 * int(shape["seq_len_k"]) ** 2 * 4 for shape in shapes}  # bytes of one matrix in float32
+    assert max(scores) > 0.9 * 141e9  # of which a softmax needs two: on no card of today
+    assert min(scores) < 1e7
+    for study in (causal, plain, models):
+        assert max(each.x for each in study.workloads_on(CPU, settings)) <= 1024
+
+
+def test_the_grid_has_135_shapes_in_two_dtypes_and_two_passes() -> None:
+    sdpa = studies.find("sdpa")
+    found = sdpa.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
+    sizes = Counter(tuple(one.shape[size] for size in ("batch", "seq_len_k", "head_dim_qk", "heads")) for one in found)
+    wanted = itertools.product((8, 16, 64), (64, 128, 256, 512, 1024), (32, 64, 128), (12, 16, 24))
+    assert sizes == dict.fromkeys(wanted, 4)
+    kinds = Counter((one.operation, one.dtype) for one in found)
+    assert kinds == dict.fromkeys(
+        itertools.product(("attention", "attention_training"), ("bfloat16", "float16")), 135
+    )  # fmt: skip
+    assert all(one.shape["seq_len_q"] == one.shape["seq_len_k"] and not one.shape["causal"] for one in found)
+    fully = Counter(
+        (one.operation, one.dtype, one.shape["head_dim_qk"]) for one in found if one.name in sdpa.effort.fully
+    )  # fmt: skip
+    assert len(fully) == 12
+    assert min(fully.values()) >= 3
+    small = names(sdpa)
+    assert len(small) == 12
+    assert set(small) <= {one.name for one in found} & set(sdpa.effort.fully)
+
+
 def test_settings_and_the_kind_of_device_choose_the_workloads() -> None:
     own = Study(name="own", references=("torch_math",), workloads=(ONE, OTHER))
     assert names(own) == names(own, GPU) == ["one", "other"]
@@ -71,7 +113,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, flux, "
-            "layers",
+            "layers, scaling, sdpa",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),

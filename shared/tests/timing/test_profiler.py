@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity
 
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing import profiler
-from fluxbench.timing.profiler import CompileCounters, kernel_times, peak_memory_of, profile_call
+from fluxbench.timing.profiler import CompileCounters, kernel_times, profile_call
 
 GPU = torch.device("cuda")
 INPUTS = {"a": torch.ones(64, 64)}
@@ -80,6 +80,16 @@ def test_on_a_gpu_shares_are_of_the_time_of_its_kernels(recorded: list[Kernel]) 
     assert seen.profiler_ms == pytest.approx(0.106)
 
 
+def test_the_attention_of_a_whole_model_is_named_though_it_is_not_among_the_six_largest_kernels(
+    recorded: list[Kernel],
+) -> None:
+    recorded += [(f"copy{index}", 100 * index, 100 * index + 50) for index in range(8)]
+    recorded += [("flash", 900, 910), ("flash tail", 910, 915)]
+    _, seen = profile_call(Bound(lambda inputs: {}), INPUTS, GPU, part_of)
+    assert [each["part"] for each in seen.kernels] == ["copies"] * 6 + ["attention"]
+    assert (seen.kernels[-1]["name"], seen.kernels[-1]["share"]) == ("flash", round(10 / 415, 4))
+
+
 def calls_of(recorded: list[Kernel]) -> None:
     """Record seven rounds of two calls: one kernel of 100 µs, and two that lie 5 µs apart; some rounds are slow."""
     now = 0.0
@@ -121,23 +131,36 @@ def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lo
     assert kernel_times(calls, lambda: None, part_of) == {}
 
 
-@pytest.mark.parametrize(("at_most", "expected"), [(700, 200), (500, None)])
-def test_peak_memory_is_that_of_the_call(monkeypatch: pytest.MonkeyPatch, at_most: int, expected: int | None) -> None:
-    done: list[str] = []
-
-    def note(name: str, answer: Any = None) -> Any:
-        def noted(*_: object) -> Any:
-            done.append(name)
-            return answer
-
-        return noted
-
-    answers = {"memory_allocated": 500, "max_memory_allocated": at_most}
-    for name in ("synchronize", "reset_peak_memory_stats", *answers):
-        monkeypatch.setattr(torch.cuda, name, note(name, answers.get(name)))
-    bound = Bound(note("call", {}), note("prepare"))
-    assert peak_memory_of(bound, INPUTS, GPU) == expected
-    assert done.index("prepare") < done.index("reset_peak_memory_stats") < done.index("memory_allocated")
-    assert done[-3:] == ["call", "synchronize", "max_memory_allocated"]
-    assert peak_memory_of(bound, INPUTS, ON_CPU) is None
+def test_what_was_compiled_since_is_a_difference() -> None:
     assert CompileCounters(5, 3) - CompileCounters(2, 1) == CompileCounters(3, 2)
+
+
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_of_calls_that_are_prepared_one_preparation_is_in_memory_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, is_prepared: bool
+) -> None:
+    alive: set[str] = set()
+    most: list[int] = []
+
+    class Graph:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            alive.add(name)
+            most.append(len(alive))
+
+        def __del__(self) -> None:
+            alive.discard(self.name)
+
+    def profiled(calls: dict[str, Any], clear: Any, part_of: Any, repeats: int) -> Any:
+        return {name: (float(repeats), call(), {}) for name, call in calls.items()}
+
+    monkeypatch.setattr(profiler, "kernel_times", profiled)
+    prepare: Any = (lambda inputs: Graph(inputs["name"])) if is_prepared else None
+    call: Any = lambda given: getattr(given, "name", "plain")  # noqa: E731
+    bounds = {name: Bound(call, prepare) for name in "abc"}
+    inputs: Any = {name: {"name": name} for name in "abc"}
+    found: Any = profiler.times_of_bound(bounds, inputs, lambda: None, part_of, 2)
+    assert {name: each[:2] for name, each in found.items()} == {
+        name: (2.0, name if is_prepared else "plain") for name in "abc"
+    }
+    assert (max(most, default=0), alive) == (int(is_prepared), set())

@@ -136,7 +136,7 @@ def test_one_warm_call_is_profiled_where_asked_for_however_many_kinds_there_are(
         assert any("matmul" in kernel["name"] or "mm" in kernel["name"] for kernel in seen["kernels"])
         assert 0 < seen["clocks"][1] <= seen["clocks"][0]  # of the profiler, of a wall clock
         plain = right(variant("a"), kinds=kinds, thorough=False).seen
-        assert (plain["kernels"], plain["clocks"], plain["peak_memory_bytes"]) == ([], None, None)
+        assert (plain["kernels"], plain["clocks"], plain["memory"]) == ([], None, None)
 
 
 @pytest.mark.parametrize(("pause_s", "jit", "known"), [(0.2, True, True), (0.2, False, False), (0.0, True, False)])
@@ -172,6 +172,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
         monkeypatch.setattr(torch.cuda, name, lambda device: None)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 350)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 400)
     return times
 
 
@@ -184,7 +185,7 @@ def test_on_a_gpu_kernels_have_parts_and_calls_have_memory(kernels: dict[str, fl
         {"name": "flash_fwd_kernel", "share": 0.9, "part": "attention"},
         {"name": "memcpy", "share": 0.1, "part": "copies"},
     ]
-    assert (seen["peak_memory_bytes"], seen["clocks"]) == (250, None)
+    assert (seen["memory"]["call_bytes"], seen["memory"]["reserved_bytes"], seen["clocks"]) == (250, 300, None)
 
 
 @pytest.mark.parametrize("operation", ["attention", "attention_backward"])

@@ -28,6 +28,11 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
         (OSError("device is gone"), Status.ERROR, r"^OSError: device is gone$"),
         (NotImplementedError("no plan\nmore words"), Status.UNSUPPORTED, r"refuses this call here: no plan$"),
         (torch.OutOfMemoryError("Tried to allocate"), Status.OUT_OF_MEMORY, r"^Tried to allocate$"),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            Status.OUT_OF_MEMORY,
+            "CUBLAS_STATUS_ALLOC_FAILED",
+        ),
         (RuntimeError("CUDA error: no kernel image is available for"), Status.UNSUPPORTED, r"has no kernels for"),
         (
             RuntimeError("CUDA error: the provided PTX was compiled with an unsupported toolchain.\nmore"),

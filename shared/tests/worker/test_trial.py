@@ -28,8 +28,9 @@ from fluxbench.timing.graph import GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER, FormedVariant
+from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
-from fluxbench.worker.trial import Trial, Wrong
+from fluxbench.worker.trial import Trial
 
 SMALL, SMALLER = tokens("small", 48), tokens("smaller", 33)
 BACKWARD = tokens("backward", 24, "attention_backward")
@@ -284,3 +285,6 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
     one.burst()
     with pytest.raises(GraphRefused):  # as the processes before had it
         one.sustain()
+    one = trial({"small": prepared()}, dataclasses.replace(HONEST, captured=False), stopwatch=LikeAGPU())
+    one.burst()
+    assert one.sustain()["refused"] is None  # a model's steps are launched as its user launches them

@@ -34,7 +34,7 @@ from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, 
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing.plan import Plan
-from fluxbench.worker.request import Request
+from fluxbench.worker.request import Effort, Request
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,46 @@ def test_the_reference_is_the_first_that_is_right_at_the_most_workloads(monkeypa
         "torch_math": ("tinier",),
         "right": ("tiny", "tinier"),
     }
+
+
+def test_workloads_are_held_in_parts_and_what_was_timed_before_is_not_timed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """TINY reads and writes more than TINIER; both together more than may be held."""
+    effort = Effort(held_bytes=TINY.cost.min_bytes)
+    asked: dict[str, Any] = {"workloads": (TINIER, TINY), "effort": effort}
+    seen = trials(given(monkeypatch, honest, **asked))
+    assert [(one.variant, one.workloads) for one in seen] == [
+        (name, (workload,)) for workload in ("tinier", "tiny") for name in ("torch_math", "made_up")
+    ]
+    done = (("another", "tinier"), ("torch_math", "tinier"), ("torch_math", "tiny"))
+    [_, again] = trials(given(monkeypatch, honest, name="another", **asked, done=done))
+    assert (again.variant, again.workloads) == ("another", ("tiny",))
+
+
+def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_written() -> None:
+    workloads = tuple(tokens(f"of-{length}", length) for length in (8, 16, 24, 32, 256, 8))
+    most = 3 * workloads[0].cost.min_bytes
+    for held, sizes in ((None, [6]), (most, [2, 1, 1, 1, 1]), (10**12, [6])):
+        effort = Effort(grid=True, held_bytes=held, fully=("of-8",))
+        asked = Request(
+            device="cuda", workloads=workloads, variants=("a",), references=("b",), effort=effort, done=(("a", "of-8"),)
+        )
+        parts = asked.held_together
+        assert [len(part) for part in parts] == sizes
+        assert tuple(one for part in parts for one in part) == workloads
+        assert all(len(part) == 1 or sum(one.cost.min_bytes for one in part) <= (held or 1e99) for part in parts)
+        assert Request.from_json(asked.to_json()) == asked
+
+
+def test_a_grid_checks_some_workloads_in_full_and_the_others_on_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = given(monkeypatch, honest, workloads=(TINIER, TINY), effort=Effort(fully=("tiny",)))
+    checks = {one.workload: one for one in seen if isinstance(one, Checked) and one.variant == "made_up"}
+    kinds = {name: list(one.errors["out"].rel_l2_by_inputs) for name, one in checks.items()}
+    assert kinds == {"tiny": ["normal", "flux", "peaked", "tailed"], "tinier": ["normal"]}
+    assert [bool(checks[name].kernels) for name in ("tiny", "tinier")] == [True, False]
+    assert all(one.thorough for one in checks.values())
+    assert {one.unprofiled for one in trials(seen)} == {("tinier",)}
 
 
 @pytest.fixture
@@ -133,7 +173,7 @@ def test_no_garbage_is_collected_while_a_variant_is_timed(monkeypatch: pytest.Mo
 )  # the warm call, two rounds of burst, two beside the reference
 def test_a_variant_that_raises_while_it_is_timed_costs_no_other(monkeypatch: pytest.MonkeyPatch, call: int) -> None:
     seen = given(monkeypatch, raising(torch.OutOfMemoryError("tried to allocate 25 GiB"), call))
-    assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: tried to allocate 25 GiB")]
+    assert failures(seen) == [("made_up", "OUT_OF_MEMORY", "while it was timed: asked for 25.00 GiB")]
     assert timed(seen) == {"torch_math"}
 
 
@@ -149,7 +189,7 @@ def test_memory_that_is_out_in_a_backward_pass_costs_one_workload_and_no_forward
     assert [(event.variant, event.workload, event.status) for event in failed] == [
         ("made_up", "longer", "OUT_OF_MEMORY")
     ]
-    assert failed[0].reason == f"{when}tried to allocate 25 GiB"
+    assert failed[0].reason == f"{when}asked for 25.00 GiB"
     assert {trial.variant: set(trial.workloads) for trial in trials(seen)} == {
         "made_up": {"shorter"}, "torch_math": {"longer", "shorter"}
     }  # fmt: skip

@@ -127,9 +127,14 @@ def is_launch_bound(record: Record) -> bool:
 
 
 def launched_ms(record: Record) -> float | None:
-    """Return the sustained time of a call that the host launches, in ms, where CUDA graphs were timed in its place."""
+    """Return the time of a call that the host launches, in ms, back to back, where CUDA graphs were timed instead."""
     flag = record.flagged(FlagKind.REPLAYED)
     return flag.value if flag else None
+
+
+def is_replayed(record: Record, regime: str) -> bool:
+    """Whether CUDA graphs were timed in a regime."""
+    return any(flag.kind is FlagKind.REPLAYED and flag.regime == regime for flag in record.flags)
 
 
 def not_launch_bound(records: Sequence[Record]) -> Sequence[Record]:

@@ -23,8 +23,10 @@ from fluxbench.environments.cell import Cell
 from fluxbench.operations.workload import Workload
 from fluxbench.records import fingerprint
 from fluxbench.records.fingerprint import Fingerprint
+from fluxbench.studies.study import Study
 from fluxbench.variants import slowed
 from fluxbench.variants._base import Variant
+from fluxbench.worker.request import USUAL
 
 _PACKAGE = Path(fingerprint.__file__).parents[1]
 _HASHED_ALONE = ("operations", "variants", "kernels")  # rooms whose files are hashed where they take part
@@ -59,13 +61,20 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         "workloads": " ".join(workload.name for workload in workloads),
         "shapes": _hash_of_shapes(workloads),
         "peak": _hash_of_peak(device),
-        "regimes": " ".join(study.measures) if names else "",
+        "regimes": _how(study) if names else "",
         "references": " ".join(study.references) if names else "",
+        **({"whole_up_to": study.whole_up_to} if names and study.whole_up_to else {}),
         "left_out": "" if settings.all else " ".join(target.exclude),
         "cell": cell.source_sha256[:12],
         **fingerprint.of_code(fingerprint.MEASURING),
         **_code({each.operation for each in workloads}, used),
     }
+
+
+def _how(study: Study) -> str:
+    """Return which regimes a study measures, and with which effort where that is not the usual one."""
+    effort = "" if study.effort == USUAL else f"effort {hashlib.sha256(repr(study.effort).encode()).hexdigest()[:12]}"
+    return " ".join(filter(None, (*study.measures, effort)))
 
 
 def _variants(names: Iterable[str]) -> Iterator[Variant]:

@@ -7,7 +7,16 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-from fluxbench.records.schema import Count, Errors, KernelShare, NotNegative, Positive, RecordError
+from fluxbench.records.schema import (
+    Count,
+    Errors,
+    KernelShare,
+    Memory,
+    NotNegative,
+    Positive,
+    RecordError,
+    Shortage,
+)
 from fluxbench.records.status import Status
 
 Span = tuple[float, float]  # begin and end, monotonic seconds
@@ -62,7 +71,7 @@ class Checked(_Event, frozen=True, kw_only=True, tag="checked"):
     errors: dict[str, Errors]
     kernels: tuple[KernelShare, ...]
     clocks: tuple[Positive, NotNegative] | None  # of a CPU: one call by our clock and by the profiler, in ms
-    peak_memory_bytes: Count | None
+    memory: Memory | None
     compile_s: NotNegative | None
     graph_breaks: Count | None
     detail: str | None
@@ -76,6 +85,7 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     status: Status
     reason: str
     errors: dict[str, Errors] = {}
+    shortage: Shortage | None = None  # of memory
 
 
 class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):
@@ -102,6 +112,9 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds
     processor: Processor | None = None  # of a CPU
+    calls: dict[str, int] = {}  # of a row that is one sample, replayed as a CUDA graph, by workload; else a call is one
+    launched_ms: dict[str, Positive] = {}  # of a call of such a row where the host launches it, median, by workload
+    refused: dict[str, str] = {}  # why short calls have no row, by workload
 
 
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,6 +143,7 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     burst: BurstSamples | None = None  # None: of a reference without a record of its own
     block: BlockSamples | None = None  # None: burst samples alone were needed
     cupti: dict[str, KernelTimes] = {}  # by workload; first process
+    unprofiled: tuple[str, ...] = ()  # workloads at which the profiler was not asked
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
     began: float
     ended: float
@@ -140,7 +154,8 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
         """How long the device was busy with measured calls."""
         found = 0.0
         if self.burst:
-            found += sum(map(sum, self.burst.samples_ms.values())) + sum(self.burst.control_ms)
+            found += sum(self.burst.calls.get(name, 1) * sum(its) for name, its in self.burst.samples_ms.items())
+            found += sum(self.burst.control_ms)
             if self.variant != self.reference:
                 found += sum(map(sum, self.burst.reference_ms.values()))
         if self.block:

@@ -211,10 +211,12 @@ def _run(
                     processes=PROCESSES,
                     most=most,
                     sustained=SUSTAINED in study.measures,
+                    whole_up_to=study.whole_up_to,
                     probe=SUSTAINED in study.measures and cell.measures == "variants",
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),
+                    effort=study.effort,
                 )
                 batches.append((batch, pool))
         for batch, pool in batches:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.bench import timings
-from fluxbench.bench.collected import Collected
+from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.pool import Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, is_slow
 from fluxbench.core import device_lock
@@ -17,7 +18,7 @@ from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
-from fluxbench.worker.request import Request
+from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +38,37 @@ class Batch:
     lock: str | None  # the folder of the device lock
     compiled: str  # the folder where the times of first compilations are kept
     cases: str  # the folder where cases are kept
+    effort: Effort = USUAL
+    whole_up_to: int | None = None  # see `Study`
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
+        """Measure all variants in fresh processes, and again, with nothing else in memory, what had too little of it.
+
+        Other workloads of a process take memory, and so does what an allocator cannot use of it.
+        """
+        self._measure(collected, pool, deadline)
+        for name, workloads in self._out_of_memory(collected).items():
+            if time.monotonic() >= deadline + collected.waited_s:
+                return
+            for each in workloads:
+                del collected.failed[name, each.name]
+            alone = dataclasses.replace(self.effort, held_bytes=ALONE)
+            again = dataclasses.replace(
+                self, variants=(name,), workloads=workloads, most=self.processes, probe=False, effort=alone
+            )
+            again._measure(collected, pool, deadline)
+
+    def _out_of_memory(self, collected: Collected) -> dict[str, tuple[Workload, ...]]:
+        """Return the workloads at which there was too little memory, by variant."""
+        found: dict[str, tuple[Workload, ...]] = {}
+        for name in self.variants:
+            failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
+            lost = tuple(each for each, why in failed if why and why.status is Status.OUT_OF_MEMORY)
+            if lost:
+                found[name] = lost
+        return found
+
+    def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
 
         Further processes, up to `most`, measure again the variants whose sustained mean is not known well enough yet.
@@ -51,15 +81,9 @@ class Batch:
                     pool.add()
                 while left := self._left(collected, process):
                     worker = pool.next()
-                    before = self._timed(collected, process)
-                    exit_ = run_worker(
-                        self.folder,
-                        self.environment,
-                        self._request(collected, process, left),
-                        collected,
-                        deadline,
-                        worker,
-                    )
+                    before = len(self._done(collected, process))
+                    request = self._request(collected, process, left)
+                    exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
                     if time.monotonic() >= deadline + collected.waited_s:
                         self._out_of_time(collected)
                         return
@@ -68,7 +92,7 @@ class Batch:
                     if worker and not exit_.wrote:  # it died as it imported: fresh ones write what they import first
                         pool.close()
                     else:
-                        self._fail(collected, exit_, left, self._timed(collected, process) - before)
+                        self._fail(collected, exit_, request, len(self._done(collected, process)) > before)
 
     @property
     def _thorough_in(self) -> int:
@@ -78,20 +102,22 @@ class Batch:
         """
         return min(LEAST, self.processes) - 1 if self.device.worker_kind == "cpu" else 0
 
-    def _timed(self, collected: Collected, process: int) -> set[str]:
-        """Return the variants that a process has timed."""
+    def _done(self, collected: Collected, process: int) -> set[Pair]:
+        """Return which variants a process has timed at which workloads."""
         mine = {workload.name for workload in self.workloads}
-        return {
-            trial.timed.variant
-            for trial in collected.trials
-            if trial.timed.process == process and trial.timed.burst and mine & set(trial.timed.workloads)
-        }
+        taken = [trial.timed for trial in collected.trials if trial.timed.process == process and trial.timed.burst]
+        return {(timed.variant, workload) for timed in taken for workload in mine & set(timed.workloads)}
 
     def _left(self, collected: Collected, process: int) -> tuple[str, ...]:
-        """Return the variants that a process has still to measure at some workload."""
-        timed = self._timed(collected, process)
-        wanted = self._wanted(collected, process)
-        return tuple(name for name in wanted if name not in timed and self._open(collected, name))
+        """Return the variants that a process has still to measure: at any workload, or where all are held at once."""
+        done = self._done(collected, process)
+        timed = {name for name, _ in done}
+        left = []
+        for name in self._wanted(collected, process):
+            missing = [one for one in self._open(collected, name) if (name, one.name) not in done]
+            if missing and (self.effort.held_bytes or name not in timed):
+                left.append(name)
+        return tuple(left)
 
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
@@ -121,8 +147,11 @@ class Batch:
             process=process,
             thorough_in=self._thorough_in,
             sustained=self.sustained,
+            whole_up_to=self.whole_up_to,
             probe=self.probe and process == min(LEAST, self.processes) - 1,
+            effort=self.effort,
             skip=tuple(collected.failed),
+            done=tuple(sorted(self._done(collected, process))),
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,
             lock=self.lock,
@@ -133,14 +162,18 @@ class Batch:
             trusts=not collected.workers,
         )
 
-    def _fail(self, collected: Collected, exit_: Exit, left: Sequence[str], timed: set[str]) -> None:
+    def _fail(self, collected: Collected, exit_: Exit, request: Request, timed: bool) -> None:
         """Let what the worker was at fail; a fresh one goes on with the rest. Between two trials nothing has failed."""
         if exit_.variant is None and exit_.workload is None and timed:
             return
-        lost = [exit_.workload] if exit_.workload else [workload.name for workload in self.workloads]
-        for name in left if exit_.variant is None else (exit_.variant,):
-            for workload in lost:
-                collected.fail(name, workload, exit_.status, exit_.reason)
+        done = self._done(collected, request.process)
+        for name in request.variants if exit_.variant is None else (exit_.variant,):
+            parts = [[one.name for one in part] for part in request.held_together]
+            if exit_.variant:  # it died at the workloads that it then held
+                parts = [part for part in parts if any((name, one) not in done for one in part)][:1] or parts
+            for workload in [exit_.workload] if exit_.workload else [one for part in parts for one in part]:
+                if exit_.variant or (name, workload) not in done:
+                    collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
         reason = "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"

@@ -59,6 +59,8 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 "repeated_over_new": timed.repeated_over_new.get(workload),
                 "reference_ms": [round(sample, 6) for sample in timed.burst.reference_ms[workload]],
             }
+            if workload in timed.burst.launched_ms:
+                places["launched_ms"] = timed.burst.launched_ms[workload]
             yield {**who, "workload": workload, **rounds.to_json(), **places}
         if timed.block:
             state: dict[str, Any] = {

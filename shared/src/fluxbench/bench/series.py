@@ -152,6 +152,7 @@ def burst(trial: Trial, workload: str, log: Log) -> Series:
         states=states,
         off=[bool(each) for each in why],
         reasons=frozenset().union(*why),
+        calls=trial.rounds.calls.get(workload, 1),
     )
 
 

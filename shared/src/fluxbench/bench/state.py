@@ -92,16 +92,21 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
                 share = sum(each.off_regime for each in affected) / sum(len(each.off) for each in affected)
                 reasons = ", ".join(sorted({reason for each in affected for reason in each.reasons}))
                 yield Flag(kind=kind, regime=regime, value=round(share, 4), detail=reasons)
-    if not record.cupti:
+    if not record.cupti and workload not in taken[0].trial.timed.unprofiled:
         yield Flag(kind=FlagKind.NO_CUPTI, regime=BURST)
-    elif abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
+    elif record.cupti and abs(record.cupti.difference) > CUPTI_AGREES_WITHIN:
         yield Flag(kind=FlagKind.CUPTI_DIFFERS, regime=BURST, value=round(record.cupti.difference, 4))
+    rounds = [each.trial.rounds for each in taken]
+    if in_rows := [one.launched_ms[workload] for one in rounds if workload in one.launched_ms]:
+        yield Flag(kind=FlagKind.REPLAYED, regime=BURST, value=round(fmean(in_rows), 6))
+    if refused := [one.refused[workload] for one in rounds if workload in one.refused]:
+        yield Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=len(refused), detail=refused[0])
     blocks = [block for each in taken for block in each.trial.blocks]
     if launched := [block.launched_ms[workload] for block in blocks if block.replayed]:
         yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=round(fmean(launched), 6))
     if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
-        refused = next((block.refused for block in blocks if block.refused), None)
-        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved, detail=refused)
+        why = next((block.refused for block in blocks if block.refused), None)
+        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved, detail=why)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
     if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > _SLEPT_S:

@@ -113,7 +113,7 @@ def _try(variant: Variant, operation: Operation, shape: Shape, device: torch.dev
     case = Case.of(operation, workload, inputs)
     try:
         bound = operation.bind(FormedVariant(variant, EAGER), shape)
-        poison(case.expected.values(), case.dtype)
+        poison(case)
         errors, wrong = judge(bound(inputs), case, variant.quantized_budget_rel_l2, variant.precision_class)
         if device.type == "cuda":
             torch.cuda.synchronize(device)

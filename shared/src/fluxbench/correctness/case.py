@@ -14,6 +14,8 @@ The yardstick is unfused attention that rounds all that a precision class may ro
   the ratio of the largest error of a rounding, u, to its root mean square.
 - **A head of n rows** may err by sqrt(1 + 5 / n) times as much as follows so: one of its rows at its largest error,
   with six times the usual square, and n - 1 usual ones. This matters where a head has few queries, as in decoding.
+- **A call too long for a whole reference** is judged by the rows of `SAMPLED` random tokens of each output, the first
+  and the last among them. The yardstick is of these rows too.
 - **A quantized variant** declares the budget of the whole. Heads and rows may exceed it as far as the yardstick's do
   the yardstick's whole; rows again sqrt(6) times.
 """
@@ -21,6 +23,7 @@ The yardstick is unfused attention that rounds all that a precision class may ro
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,9 +32,10 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.deviation import Deviation, Worst
 from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
-from fluxbench.operations.protocol import Operation, Tensors
+from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
+SAMPLED = 64  # tokens of each output whose rows are judged where the whole is too long
 _LARGEST_OVER_RMS = math.sqrt(6)  # of the errors of one rounding
 
 
@@ -42,9 +46,10 @@ class Case:
     operation: Operation
     shape: Shape
     inputs: Tensors
-    expected: Tensors  # by output, float64
+    expected: Tensors  # by output, float64; of the tokens at `positions` alone where there are such
     dtype: torch.dtype  # of the inputs and the outputs
     yardsticks: dict[str, dict[str, Worst]] = field(default_factory=dict)  # by class and output, once they are needed
+    positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
 
     @classmethod
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors) -> Case:
@@ -61,6 +66,31 @@ class Case:
         """Return a case of a workload with inputs of one kind."""
         operation = operations.find(workload.operation)
         return cls.of(operation, workload, operation.inputs(workload.shape, kind, seed, device))
+
+    @classmethod
+    def by_rows(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case | None:
+        """Return a case of which rows at random tokens are known; None where the operation knows no rows apart."""
+        operation = operations.find(workload.operation)
+        if not isinstance(operation, KnowsRows):
+            return None
+        tokens = operation.tokens_of_outputs(workload.shape)
+        positions = {name: some_tokens(count, SAMPLED, device, ends=True) for name, count in tokens.items()}
+        inputs = operation.inputs(workload.shape, kind, seed, device)
+        expected = operation.reference_rows(workload.shape, inputs, positions, torch.float64)
+        return cls(operation, workload.shape, inputs, expected, getattr(torch, workload.dtype), positions=positions)
+
+    @property
+    def sizes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the whole outputs."""
+        found = {name: tuple(x.shape) for name, x in self.expected.items()}
+        if self.positions is None or not isinstance(self.operation, KnowsRows):
+            return found
+        tokens = self.operation.tokens_of_outputs(self.shape)
+        return {name: (batch, tokens[name], *rest) for name, (batch, _, *rest) in found.items()}
+
+    def judged(self, name: str, out: torch.Tensor) -> torch.Tensor:
+        """Return what of an output is judged: all of it, or its rows at `positions`."""
+        return out if self.positions is None else out.index_select(1, self.positions[name])
 
     @property
     def content(self) -> Any:
@@ -82,14 +112,21 @@ class Case:
     def yardstick(self, precision: str) -> dict[str, Worst]:
         """Return the errors of unfused attention of a precision class, by output."""
         if precision not in self.yardsticks:
-            more = () if precision == EXACT else (precision,)
-            outputs = self.operation.reference(self.shape, self.inputs, self.dtype, *more)
+            outputs = self._unfused(precision)
             self.yardsticks[precision] = {
                 name: Deviation(out, self.expected[name]).worst
                 for name, out in outputs.items()
                 if name in self.expected
             }
         return self.yardsticks[precision]
+
+    def _unfused(self, precision: str) -> Tensors:
+        """Return the outputs of unfused attention of a precision class, or the judged rows of them."""
+        more = () if precision == EXACT else (precision,)
+        if self.positions is None:
+            return self.operation.reference(self.shape, self.inputs, self.dtype, *more)
+        assert isinstance(self.operation, KnowsRows)
+        return self.operation.reference_rows(self.shape, self.inputs, self.positions, self.dtype, *more)
 
     def budget(self, output: str, quantized_budget: float | None = None, precision: str = EXACT) -> float:
         """Return the relative L2 error that is accepted of a whole output."""
@@ -115,3 +152,9 @@ class Case:
         """Return by how much more a head may err than one of many rows; 1 of an output without heads."""
         expected = self.expected[output]
         return math.sqrt(1 + (_LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
+
+
+def some_tokens(tokens: int, count: int, device: torch.device, *, ends: bool = False) -> torch.Tensor:
+    """Return random tokens in ascending order, `[count]` or all, int64; with `ends` the first and the last too."""
+    chosen = set(random.SystemRandom().sample(range(tokens), min(count, tokens)))
+    return torch.tensor(sorted(chosen | ({0, tokens - 1} if ends else set())), dtype=torch.int64, device=device)

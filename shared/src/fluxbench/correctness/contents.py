@@ -17,9 +17,9 @@ from functools import cached_property
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case
+from fluxbench.correctness.case import Case, some_tokens
 from fluxbench.correctness.kept import Kept
-from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.protocol import KnowsRows, Tensors
 from fluxbench.operations.workload import Workload
 
 POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
@@ -39,12 +39,14 @@ class Content:
     expected: Tensors | None  # the whole outputs, float64, where they are known
 
     @classmethod
-    def make(cls, workload: Workload, like: Tensors, device: torch.device, *, whole: bool) -> Content:
-        """Return a new content. `like` has the shapes of the outputs; `whole`: with the whole outputs."""
+    def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
+        """Return a new content for the outputs of a case; `whole`: with the whole outputs, unless the case has rows."""
         operation, shape = operations.find(workload.operation), workload.shape
         inputs = fresh_inputs(workload, device)
-        positions = {name: _positions(x.shape[1], x.device) for name, x in like.items()}
-        rows = None if whole else operation.reference_at(shape, inputs, positions)
+        positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
+        rows = None if whole and case.positions is None else operation.reference_at(shape, inputs, positions)
+        if rows is None and case.positions is not None and isinstance(operation, KnowsRows):
+            rows = operation.reference_rows(shape, inputs, positions, torch.float64)
         if rows is not None:
             return cls(inputs, positions, rows, None)
         expected = operation.reference(shape, inputs, torch.float64)
@@ -99,7 +101,7 @@ class Contents:
             slots = rotation + 1
         by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None:
-            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else _WHOLE_POOL
+            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())
             others = []
             for index in range(1, count):
@@ -107,7 +109,7 @@ class Contents:
                 others.append(content if count * of_outputs <= memory else replace(content, expected=None))
             return cls([first, *others], rotation, slots)
         count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots))
-        by_row = (Content.make(workload, case.expected, device, whole=False) for _ in range(count - 1))
+        by_row = (Content.make(workload, case, device, whole=False) for _ in range(count - 1))
         return cls([first, *by_row], rotation, slots)
 
     @cached_property
@@ -125,7 +127,7 @@ class Contents:
         return into
 
     def draw(self, count: int, rng: random.Random) -> list[Content]:
-        """Return contents in random order, no two in succession the same, at least one with its whole outputs.
+        """Return contents in random order, no two in succession the same; with whole outputs one at least, if any has.
 
         None twice unless there are fewer; then all before any comes again.
         """
@@ -135,7 +137,7 @@ class Contents:
             if drawn and drawn[-1] is pool[0]:
                 pool.append(pool.pop(0))
             drawn += pool
-        if all(content.expected is None for content in drawn[:count]):
+        if self._whole and all(content.expected is None for content in drawn[:count]):
             drawn[rng.randrange(count)] = self.whole(rng)
         return drawn[:count]
 
@@ -144,8 +146,12 @@ class Contents:
         return rng.choice([content for content in self.pool if content is not than])
 
     def whole(self, rng: random.Random, than: Content | None = None) -> Content:
-        """Return a random content whose whole outputs are known, another than this one where there are several."""
-        return rng.choice([content for content in self._whole if content is not than] or self._whole)
+        """Return a random content whose whole outputs are known, another than this one where there are several.
+
+        Any content where all are known by rows alone.
+        """
+        known = self._whole or self.pool
+        return rng.choice([content for content in known if content is not than] or known)
 
 
 def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:
@@ -168,16 +174,11 @@ def changed_inputs(inputs: Tensors, content: Content) -> str | None:
     return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
 
 
-def _positions(tokens: int, device: torch.device) -> torch.Tensor:
-    chosen = random.SystemRandom().sample(range(tokens), min(POSITIONS, tokens))
-    return torch.tensor(sorted(chosen), dtype=torch.int64, device=device)
-
-
 def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:
     """Return a content with its whole outputs: that which is kept, or a new one, which then is."""
     name = f"content-{workload.name}-{number}"
     found = kept.load(name) if kept else None
-    content = Content(*found) if found else Content.make(workload, case.expected, device, whole=True)
+    content = Content(*found) if found else Content.make(workload, case, device, whole=True)
     if kept and not found:
         kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
     same = {name: x for name, x in case.inputs.items() if _are_equal(x, content.inputs[name])}

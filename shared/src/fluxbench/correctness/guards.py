@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import torch
 
+from fluxbench.correctness.case import Case
 from fluxbench.operations.protocol import Tensors
 
 
-def poison(like: Iterable[torch.Tensor], dtype: torch.dtype) -> None:
-    """Fill memory that a caching allocator is about to hand out with NaN, so that an element never written shows.
+def poison(case: Case) -> None:
+    """Fill memory that a caching allocator is about to hand out for the outputs with NaN.
 
-    The CPU's allocator returns large blocks to the system, where they come back as zeros: there, what is never
-    written shows as an error instead.
+    So an element that is never written shows. The CPU's allocator returns large blocks to the system, where they come
+    back as zeros: there it shows as an error instead.
     """
-    blocks = [torch.full(each.shape, float("nan"), dtype=dtype, device=each.device) for each in like for _ in range(2)]
+    device = next(iter(case.inputs.values())).device
+    sizes = [size for size in case.sizes.values() for _ in range(2)]
+    blocks = [torch.full(size, float("nan"), dtype=case.dtype, device=device) for size in sizes]
     del blocks
 
 

@@ -63,8 +63,10 @@ def judge(
     for name, expected in case.expected.items():
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
-        deviation, budgets = Deviation(out, expected), case.budgets(name, quantized_budget, precision)
-        errors[name] = _errors(out, expected, deviation, budgets)
+        rows = case.judged(name, out)
+        deviation, budgets = Deviation(rows, expected), case.budgets(name, quantized_budget, precision)
+        nan_count = int((~torch.isfinite(out)).sum()) if rows is not out or not math.isfinite(deviation.rel_l2) else 0
+        errors[name] = _errors(rows, expected, deviation, budgets, nan_count)
         reason = _over(deviation, budgets)
         if errors[name].nan_count:
             reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
@@ -83,13 +85,12 @@ def verdict(
     for name, expected in case.expected.items():
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
-        if wrong := _over(Deviation(out, expected), case.budgets(name, quantized_budget, precision)):
+        if wrong := _over(Deviation(case.judged(name, out), expected), case.budgets(name, quantized_budget, precision)):
             return _named(name, wrong)
     return None
 
 
-def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst) -> Errors:
-    nan_count = 0 if math.isfinite(deviation.rel_l2) else int((~torch.isfinite(out)).sum())
+def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst, nan_count: int) -> Errors:
     budget = budgets.rel_l2
     if nan_count:
         return Errors(
@@ -142,23 +143,24 @@ def wrong_kind(outputs: Mapping[str, object], case: Case) -> str | None:
     """Return why outputs are not of the names, kind, shape, dtype, device and layout that they must be, or None."""
     if outputs.keys() != case.expected.keys():
         return f"the outputs must be {', '.join(case.expected)}, got {', '.join(outputs) or 'none'}"
+    sizes = case.sizes
     for name, expected in case.expected.items():
-        if wrong := _wrong_tensor(outputs[name], expected, case.dtype):
+        if wrong := _wrong_tensor(outputs[name], sizes[name], expected.device, case.dtype):
             return _named(name, wrong)
     return None
 
 
-def _wrong_tensor(out: object, expected: torch.Tensor, dtype: torch.dtype) -> str | None:
+def _wrong_tensor(out: object, size: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> str | None:
     if not isinstance(out, torch.Tensor):
         return f"the output must be one tensor, got {type(out).__name__}"
     if type(out) is not torch.Tensor:  # whose values a subclass may compute when they are first asked for
         return f"the output must be a plain torch.Tensor, got {type(out).__name__}"
-    if out.shape != expected.shape:
-        return f"the output must have shape {list(expected.shape)}, got {list(out.shape)}"
+    if tuple(out.shape) != size:
+        return f"the output must have shape {list(size)}, got {list(out.shape)}"
     if out.dtype != dtype:
         return f"the output must be {dtype}, got {out.dtype}"
-    if out.device != expected.device:
-        return f"the output must be on {expected.device}, got {out.device}"
+    if out.device != device:
+        return f"the output must be on {device}, got {out.device}"
     if not out.is_contiguous():
         return f"the output must be contiguous, got strides {list(out.stride())} of shape {list(out.shape)}"
     return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 
 from uvnote.parser import CodeCell
 
@@ -39,6 +40,18 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
         return sum(not unsupported(name, device, workloads) for name in names)
     except (SetupError, ValueError):  # an unknown name, which the cell will refuse
         return 0
+
+
+def at_once(codes: Iterable[CodeCell], document: Document) -> int:
+    """Return how many measuring cells may share a GPU by what their studies say, a large number where none does."""
+    limits = []
+    for code in codes:
+        if document.is_measuring(code):
+            try:
+                limits.append(studies.find(cell.parse(code.code, code.id).study).at_once)
+            except SetupError:  # an unknown name, which the cell will refuse
+                continue
+    return min((limit for limit in limits if limit), default=sys.maxsize)
 
 
 def compiles(code: CodeCell, document: Document) -> bool:

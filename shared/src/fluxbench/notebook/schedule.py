@@ -56,7 +56,8 @@ class Schedule:
         page: Page | None,
     ) -> None:
         self._place, self._device, self._settings, self._listener = place, device, settings, listener
-        self._named, self._page, self._width = named, page, Width.on(device)
+        self._named, self._page = named, page
+        self._width = Width.on(device, estimates.at_once(codes, place.document))
         self._cells = dict(cells)
         several = codes if self._width.measuring > 1 else ()
         self._compiling = {code.id for code in several if estimates.compiles(code, place.document)}

@@ -20,9 +20,12 @@ class Width:
     alone: int
 
     @classmethod
-    def on(cls, device: Device) -> Width:
-        """Return that of this host. Nothing is drawn beside a measurement of the CPU, or on a host of few cores."""
+    def on(cls, device: Device, at_once: int = _AT_ONCE) -> Width:
+        """Return that of this host, `at_once` measuring cells at most.
+
+        Nothing is drawn beside a measurement of the CPU, or on a host of few cores.
+        """
         cores = os.cpu_count() or 1
         if device.worker_kind == "cpu" or cores < _CORES:
             return cls(measuring=1, beside=0, alone=cores)
-        return cls(measuring=_AT_ONCE, beside=max(1, cores // 4), alone=cores)
+        return cls(measuring=min(_AT_ONCE, at_once), beside=max(1, cores // 4), alone=cores)

@@ -21,6 +21,7 @@ NAMES = {
     "layer": "fluxbench.operations.layer:Layer",
     "layer_backward": "fluxbench.operations.layer_gradients:LayerBackward",
     "layer_training": "fluxbench.operations.layer_gradients:LayerTraining",
+    "model_step": "fluxbench.operations.model_step:ModelStep",
 }
 _NEEDED = (
     "name",

@@ -63,17 +63,22 @@ def _truncated(x: torch.Tensor) -> torch.Tensor:
 def _summed_in_float16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     import torch
 
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=torch.float16, device=a.device)
-    for start in range(0, a.shape[1], _SUMMED_AT_ONCE):
+    total = _zeros(a, b, torch.float16)
+    for start in range(0, a.shape[-1], _SUMMED_AT_ONCE):
         part = slice(start, start + _SUMMED_AT_ONCE)
-        total = (total.float() + a[:, part] @ b[part]).half()
+        total = (total.float() + a[..., part] @ b[..., part, :]).half()
     return total.float()
 
 
 def _summed_in_turn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    total = _zeros(a, b, a.dtype)
+    for column, row in zip(a.unsqueeze(-1).unbind(-2), b.unsqueeze(-3).unbind(-2), strict=True):
+        total.addcmul_(column, row)
+    return total
+
+
+def _zeros(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros of the shape of a @ b, `[..., rows of a, columns of b]`."""
     import torch
 
-    total = torch.zeros(a.shape[0], b.shape[1], dtype=a.dtype, device=a.device)
-    for index in range(a.shape[1]):
-        total.addcmul_(a[:, index, None], b[index])
-    return total
+    return torch.zeros(*a.shape[:-1], b.shape[-1], dtype=dtype, device=a.device)

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fluxbench.operations import magnitudes, math_attention, qkv, sampled_rows
+from fluxbench.operations import magnitudes, math_attention, qkv, rows, sampled_rows
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
@@ -52,6 +52,16 @@ class AttentionForward:
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors:
         """Return the rows of some queries in float64."""
         return {"out": sampled_rows.forward(self.attention(shape), inputs, positions["out"])}
+
+    def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
+        """Return the tokens of the output."""
+        return {"out": self.attention(shape).seq_len_q}
+
+    def reference_rows(
+        self, shape: Shape, inputs: Tensors, positions: Tensors, dtype: torch.dtype, precision: str = EXACT
+    ) -> Tensors:
+        """Return the rows of some queries of unfused attention in a dtype."""
+        return {"out": rows.forward(self.attention(shape), inputs, positions["out"], dtype, precision)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of the kernel's attention."""

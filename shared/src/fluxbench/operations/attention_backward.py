@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import magnitudes, math_attention, qkv
+from fluxbench.operations import magnitudes, math_attention, qkv, rows
 from fluxbench.operations.attention import PARTS
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Attention, Bound, Kernel, Tensors
@@ -65,6 +65,17 @@ class AttentionBackward:
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
         """Return None: a row of dk or dv needs the softmax of every query."""
         return None
+
+    def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
+        """Return the tokens of each gradient."""
+        call = self.attention(shape)
+        return {"dq": call.seq_len_q, "dk": call.seq_len_k, "dv": call.seq_len_k}
+
+    def reference_rows(
+        self, shape: Shape, inputs: Tensors, positions: Tensors, dtype: torch.dtype, precision: str = EXACT
+    ) -> Tensors:
+        """Return rows of the gradients of unfused attention in a dtype."""
+        return rows.backward(self.attention(shape), inputs, positions, dtype, precision)
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a backward pass, whose preparation is the forward pass."""

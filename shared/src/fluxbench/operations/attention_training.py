@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import math_attention
+from fluxbench.operations import math_attention, rows
 from fluxbench.operations.attention_backward import AttentionBackward, forward, gradients, leaves_of
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
@@ -40,6 +40,17 @@ class AttentionTraining(AttentionBackward):
         """Return unfused attention and its gradients in a dtype."""
         out = math_attention.forward(self.attention(shape), inputs, dtype, precision)
         return {"out": out, **super().reference(shape, inputs, dtype, precision)}
+
+    def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
+        """Return the tokens of the output and of each gradient."""
+        return {"out": self.attention(shape).seq_len_q, **super().tokens_of_outputs(shape)}
+
+    def reference_rows(
+        self, shape: Shape, inputs: Tensors, positions: Tensors, dtype: torch.dtype, precision: str = EXACT
+    ) -> Tensors:
+        """Return rows of unfused attention and of its gradients in a dtype."""
+        out = rows.forward(self.attention(shape), inputs, positions["out"], dtype, precision)
+        return {"out": out, **super().reference_rows(shape, inputs, positions, dtype, precision)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return both passes; nothing but leaves is prepared, and each call has a graph of its own."""

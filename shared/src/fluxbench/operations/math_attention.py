@@ -1,4 +1,7 @@
-"""Unfused attention in any precision, one head and one block of queries at a time, so that 75,600 tokens fit."""
+"""Unfused attention in any precision, by heads and blocks of queries, so that 75,600 tokens fit.
+
+Several heads that are short are computed at once: a shape of 64 batch entries and 24 heads has 1,536.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from fluxbench.operations.protocol import Tensors
 
 _SCORES_BYTES = 1 << 28  # of one block of scores in float64
+_CPU_HEADS_BYTES = 1 << 24  # of the scores of several heads at once on a CPU, whose caches hold no more
 
 
 def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> torch.Tensor:
@@ -30,11 +34,12 @@ def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision:
     wide = torch.promote_types(dtype, torch.float32)
     rounds = arithmetic.of(dtype, precision)
     out = torch.empty(*q.shape[:3], v.shape[-1], dtype=dtype, device=q.device)
-    for batch, head, kv_head, start, stop in _blocks(call):
-        parts = (q[batch, start:stop, head], k[batch, :, kv_head], v[batch, :, kv_head])
-        rows, keys, values = (part.to(wide) for part in parts)
-        weights = _probabilities(rows, keys, hidden=_hidden(call, q, start, stop), rounds=rounds)
-        out[batch, start:stop, head] = rounds.product(rounds.operand(weights), rounds.operand(values)).to(dtype)
+    for batch, heads, kv_heads, queries in _blocks(call, q.device):
+        parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads])
+        rows, keys, values = (part.transpose(1, 2).to(wide) for part in parts)  # [batch, heads, tokens, head_dim]
+        weights = probabilities(rows, keys, hidden=_hidden(call, q, queries), rounds=rounds)
+        found = rounds.product(rounds.operand(weights), rounds.operand(values))
+        out[batch, queries, heads] = found.transpose(1, 2).to(dtype)
     return out
 
 
@@ -52,40 +57,42 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
     wide = torch.promote_types(dtype, torch.float32)
     rounds = arithmetic.of(dtype, precision)
     dq, dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (q, k, v))
-    for batch, head, kv_head, start, stop in _blocks(call):
-        parts = (q[batch, start:stop, head], k[batch, :, kv_head], v[batch, :, kv_head], dout[batch, start:stop, head])
-        of_q, of_k, of_v = _gradients(
-            *(part.to(wide) for part in parts), hidden=_hidden(call, q, start, stop), rounds=rounds
+    for batch, heads, kv_heads, queries in _blocks(call, q.device):
+        parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads], dout[batch, queries, heads])
+        of_q, of_k, of_v = gradients(
+            *(part.transpose(1, 2).to(wide) for part in parts), hidden=_hidden(call, q, queries), rounds=rounds
         )
-        dq[batch, start:stop, head] = of_q
-        dk[batch, :, kv_head] += of_k
-        dv[batch, :, kv_head] += of_v
+        dq[batch, queries, heads] = of_q.transpose(1, 2)
+        dk[batch, :, kv_heads] += of_k.transpose(1, 2)
+        dv[batch, :, kv_heads] += of_v.transpose(1, 2)
     return {"dq": dq.to(dtype), "dk": dk.to(dtype), "dv": dv.to(dtype)}
 
 
-def _probabilities(
-    q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic
-) -> torch.Tensor:
-    """Return the softmax of the scores, `[queries, keys]`, by powers of two as fused kernels have it.
-
-    Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
-    they scale them.
-    """
+def probabilities(q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic) -> torch.Tensor:
+    """Return the softmax of the scores, `[..., queries, keys]`, by powers of two as fused kernels have it."""
     if rounds.rounds_nothing:  # in fewer passes over the scores
-        scores = (q * q.shape[-1] ** -0.5) @ k.T
+        scores = (q * q.shape[-1] ** -0.5) @ k.mT
         return (scores if hidden is None else scores.masked_fill_(hidden, float("-inf"))).softmax(dim=-1)
-    scale = q.shape[-1] ** -0.5 * math.log2(math.e)
-    if rounds.scores_too:
-        scores = rounds.intermediate(rounds.intermediate(rounds.product(q, k.T)) * scale)
-    else:
-        scores = rounds.product(rounds.operand(q * scale), rounds.operand(k).T)
+    scores = binary_scores(q, k, rounds)
     if hidden is not None:
         scores = scores.masked_fill(hidden, float("-inf"))
     weights = rounds.intermediate(rounds.intermediate(scores - scores.amax(dim=-1, keepdim=True)).exp2())
     return rounds.intermediate(weights / rounds.intermediate(weights.sum(dim=-1, keepdim=True)))
 
 
-def _gradients(
+def binary_scores(q: torch.Tensor, k: torch.Tensor, rounds: Arithmetic) -> torch.Tensor:
+    """Return the powers of two whose softmax is that of the scores, `[..., queries, keys]`.
+
+    Kernels that round nothing between two products may round the scaled q; others round the scores, and once more when
+    they scale them.
+    """
+    scale = q.shape[-1] ** -0.5 * math.log2(math.e)
+    if rounds.scores_too:
+        return rounds.intermediate(rounds.intermediate(rounds.product(q, k.mT)) * scale)
+    return rounds.product(rounds.operand(q * scale), rounds.operand(k).mT)
+
+
+def gradients(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -96,33 +103,42 @@ def _gradients(
 ) -> tuple[torch.Tensor, ...]:
     """Return the gradients of one block of queries (Dao, FlashAttention-2, 2023, algorithm 2)."""
     scale = q.shape[-1] ** -0.5
-    probabilities = _probabilities(q, k, hidden=hidden, rounds=rounds)
-    q, k, v, dout, weights = (rounds.operand(x) for x in (q, k, v, dout, probabilities))
+    softmax = probabilities(q, k, hidden=hidden, rounds=rounds)
+    q, k, v, dout, weights = (rounds.operand(x) for x in (q, k, v, dout, softmax))
     out = rounds.operand(rounds.product(weights, v))
     delta = (dout * out).sum(dim=-1, keepdim=True)
-    of_weights = rounds.intermediate(rounds.product(dout, v.T))
-    of_scores = rounds.operand(probabilities * (of_weights - delta))
+    of_weights = rounds.intermediate(rounds.product(dout, v.mT))
+    of_scores = rounds.operand(softmax * (of_weights - delta))
     return (
         rounds.product(of_scores, k) * scale,
-        rounds.product(of_scores.T, q) * scale,
-        rounds.product(weights.T, dout),
+        rounds.product(of_scores.mT, q) * scale,
+        rounds.product(weights.mT, dout),
     )
 
 
-def _blocks(call: AttentionCall) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield batch entry, query head, its head of k and v, and the bounds of a block of queries."""
+def _blocks(call: AttentionCall, device: torch.device) -> Iterator[tuple[slice, slice, slice, slice]]:
+    """Yield batch entries, query heads, their heads of k and v, and queries of a block.
+
+    It is one head and some queries, or several heads where these are short and have keys of their own: of one batch
+    entry, or all of several.
+    """
     rows = max(1, _SCORES_BYTES // (call.seq_len_k * 8))
-    for batch in range(call.batch):
-        for head in range(call.heads):
+    together = (_CPU_HEADS_BYTES if device.type == "cpu" else _SCORES_BYTES) // (call.seq_len_q * call.seq_len_k * 8)
+    together = 1 if call.grouped or rows < call.seq_len_q else max(1, together)
+    entries, heads = max(1, together // call.heads), min(together, call.heads)
+    for batch in range(0, call.batch, entries):
+        for head in range(0, call.heads, heads):
+            kv_head = head * call.kv_heads // call.heads
             for start in range(0, call.seq_len_q, rows):
-                yield batch, head, head * call.kv_heads // call.heads, start, min(start + rows, call.seq_len_q)
+                of_heads, of_kv = slice(head, head + heads), slice(kv_head, kv_head + heads)
+                yield slice(batch, batch + entries), of_heads, of_kv, slice(start, min(start + rows, call.seq_len_q))
 
 
-def _hidden(call: AttentionCall, q: torch.Tensor, start: int, stop: int) -> torch.Tensor | None:
+def _hidden(call: AttentionCall, q: torch.Tensor, queries: slice) -> torch.Tensor | None:
     """Return which keys a block of queries does not see, `[queries, seq_len_k]`; None where it sees all."""
     import torch
 
     if not call.causal:
         return None
-    last_key = torch.arange(start, stop, device=q.device) + call.seq_len_k - call.seq_len_q
+    last_key = torch.arange(queries.start, queries.stop, device=q.device) + call.seq_len_k - call.seq_len_q
     return torch.arange(call.seq_len_k, device=q.device)[None, :] > last_key[:, None]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Cost, Shape
@@ -30,6 +30,22 @@ Attention = Callable[["torch.Tensor", "torch.Tensor", "torch.Tensor"], "torch.Te
 
 class Kernel(Protocol):
     """What a variant offers to an operation."""
+
+    @property
+    def compiles(self) -> bool:
+        """Whether torch.compile takes part in a call."""
+
+    @property
+    def compiles_model(self) -> bool:
+        """Whether this form compiles what the attention is called from."""
+
+    @property
+    def compiles_blocks(self) -> bool:
+        """Whether this form compiles a model's repeated blocks, each by itself."""
+
+    @property
+    def diffusers(self) -> str:
+        """The backend by which diffusers calls this variant; empty where it has none."""
 
     def attention(self, call: AttentionCall) -> Attention:
         """Return the attention of this variant, in its form, for such calls."""
@@ -51,6 +67,12 @@ class Bound:
 
     call: Callable[[Any], Mapping[str, object]]
     prepare: Callable[[Tensors], Any] | None = None
+    captured: bool = True  # sustained calls may be a CUDA graph where launching takes as long as the calls
+
+    @property
+    def can_be_captured(self) -> bool:
+        """Whether several calls may be one CUDA graph."""
+        return self.captured and self.prepare is None
 
     def prepared(self, inputs: Tensors) -> Any:
         """Return what `call` takes for these inputs."""
@@ -104,3 +126,19 @@ class Operation(Protocol):
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of this operation by a kernel."""
+
+
+@runtime_checkable
+class KnowsRows(Protocol):
+    """An operation that knows rows of its reference apart from the whole, for calls that are too long for that."""
+
+    def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
+        """Return how many tokens each output has."""
+
+    def reference_rows(
+        self, shape: Shape, inputs: Tensors, positions: Tensors, dtype: torch.dtype, precision: str = EXACT
+    ) -> Tensors:
+        """Return `reference(...)[output].index_select(1, positions[output])` by output, without all of it.
+
+        `positions` holds tokens of every output, `[count]`, int64.
+        """

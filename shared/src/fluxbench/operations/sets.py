@@ -6,7 +6,7 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 
-from fluxbench.operations import layer_sets, workload
+from fluxbench.operations import grid_sets, layer_sets, model_sets, scaling_sets, workload
 from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
@@ -50,7 +50,7 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
         )
         for tokens in _CACHED_TOKENS
     )  # fmt: skip
-    return found | layer_sets.sets()
+    return found | layer_sets.sets() | grid_sets.sets() | scaling_sets.sets() | model_sets.sets()
 
 
 @functools.cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
+from fluxbench.operations.model_shape import FLUX1, FLUX2, QWEN_IMAGE, WAN, ModelShape
 from fluxbench.operations.workload import Shape, Workload
 
 KIND = {
@@ -13,17 +14,21 @@ KIND = {
     LATENT: "multi-head latent, plain",
     LATENT_ROTARY: "multi-head latent, rotary",
 }
+MODEL = {FLUX1: "FLUX.1", FLUX2: "FLUX.2", QWEN_IMAGE: "Qwen-Image", WAN: "Wan 2.1"}
 
 
 def describe(workload: Workload, *, parts: bool = True) -> str:
     """Return a workload's shape in words: "4,608 tokens (512 of them text), 24 heads of 128, bfloat16".
 
     Without `parts`, all tokens are one number. Of a layer: "grouped-query, 32/8 heads of 128, width 4,096, 1 x 4,096
-    tokens, causal, bfloat16".
+    tokens, causal, bfloat16". Of a model: "FLUX.1, 19 double + 38 single blocks, 24 heads of 128, 4,096 + 512 text
+    tokens, bfloat16".
     """
     shape = dict(workload.shape)
     if {"kind", "width"} <= shape.keys():
         return _of_layer(shape)
+    if {"model", "layers"} <= shape.keys():
+        return _of_model(shape)
     if not {"seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v", "batch"} <= shape.keys():
         return ", ".join(
             f"{name} {value:,}" if type(value) is int else f"{name} {value}" for name, value in shape.items()
@@ -52,3 +57,14 @@ def _of_layer(shape: Shape) -> str:
     words += [f"{layer.batch} x {layer.seq_len:,} tokens"]
     words += ["rotary"] * layer.rotary + ["norm of q and k"] * layer.qk_norm + ["causal"] * layer.causal
     return ", ".join([*words, layer.dtype])
+
+
+def _of_model(shape: Shape) -> str:
+    model = ModelShape.of(shape)
+    kinds = ((model.layers, "double" if model.single_layers else ""), (model.single_layers, "single"))
+    blocks = " + ".join(f"{count} {kind}".strip() for count, kind in kinds if count)
+    noun = "block" if model.layers + model.single_layers == 1 else "blocks"
+    tokens = f"{model.image_tokens:,} + {model.text_tokens:,} text tokens"
+    return ", ".join(
+        (MODEL[model.model], f"{blocks} {noun}", f"{model.heads} heads of {model.head_dim}", tokens, model.dtype)
+    )

@@ -146,6 +146,42 @@ class Telemetry(_Strict, frozen=True, kw_only=True):
     throttle_reasons: tuple[Name, ...] = ()
 
 
+class Memory(_Strict, frozen=True, kw_only=True):
+    """Bytes that one warm call takes of a GPU, see `timing.memory`: without its inputs, preparation included."""
+
+    inputs_bytes: Count
+    kept_bytes: Count  # what preparation leaves: before a backward pass, all that the forward pass keeps for it
+    allocated_bytes: Count  # peak, outputs included
+    reserved_bytes: Count  # the same with what torch's allocator took from the device beyond it
+    call_bytes: Count  # peak of the call without its preparation
+
+    def __post_init__(self) -> None:
+        """Raise `RecordError` where a part is larger than the whole."""
+        if not max(self.kept_bytes, self.call_bytes) <= self.allocated_bytes <= self.reserved_bytes:
+            raise RecordError(
+                f"kept_bytes and call_bytes must not exceed allocated_bytes, nor that reserved_bytes: {self}"
+            )
+
+    @property
+    def total_bytes(self) -> int:
+        """Inputs, and the peak of what was allocated beside them."""
+        return self.inputs_bytes + self.allocated_bytes
+
+    @property
+    def needed_bytes(self) -> int:
+        """What torch needs of the device: inputs, and the peak of what it reserved beside them."""
+        return self.inputs_bytes + self.reserved_bytes
+
+
+class Shortage(_Strict, frozen=True, kw_only=True):
+    """An allocation for which memory was out, in bytes; None where torch does not say it."""
+
+    asked_bytes: Count
+    free_bytes: Count | None
+    total_bytes: Count | None  # of the device
+    own_bytes: Count | None  # taken by the process that asked
+
+
 class KernelShare(_Strict, frozen=True, kw_only=True):
     """One kernel of a profiled call, and its share of the call's device time (0 to 1)."""
 
@@ -161,7 +197,7 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     cell: Name
     variant: Name  # kernel and form: "flex_compile_d"
     kernel: Name  # "flex"
-    form: Name  # "eager", "copy", "compile_d", "compile_ma"
+    form: Name  # "eager", "copy", "compile_d", "compile_ma", "blocks"
     precision_class: Name  # of `operations.precision.CLASSES`
     workload: Workload
     status: Status
@@ -178,6 +214,8 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     cupti: Cupti | None = None
     device_s: NotNegative | None = None  # what measuring it took of the device, rests and reference included
     peak_memory_bytes: Count | None = None  # allocated by one warm call at its peak, output included
+    memory: Memory | None = None
+    shortage: Shortage | None = None  # of memory, of an OUT_OF_MEMORY record
     compile_s: NotNegative | None = None  # first call less a warm one, empty compiler caches at the cell's start
     graph_breaks: Count | None = None
     kernels: tuple[KernelShare, ...] = ()
@@ -195,6 +233,8 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
             raise RecordError(f"{who}: only PASSED may hold a timing, and must, got {self.status}")
         if not passed and self.energy_mj is not None:
             raise RecordError(f"{who}: only PASSED may hold energy, got {self.status}")
+        if self.shortage and self.status is not Status.OUT_OF_MEMORY:
+            raise RecordError(f"{who}: only OUT_OF_MEMORY may hold a shortage, got {self.status}")
         if passed and not self.errors:
             raise RecordError(f"{who}: a PASSED record must say how its outputs were checked; errors are empty")
         if unknown := self.timings.keys() - {BURST, SUSTAINED}:

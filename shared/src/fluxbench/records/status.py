@@ -28,6 +28,7 @@ class FlagKind(enum.StrEnum):
     NO_CUPTI = "no_cupti"  # the profiler recorded no kernels
     LAUNCH_BOUND = "launch_bound"  # value: processes in which the device waited for the host; detail: why no CUDA graph
     REPLAYED = "replayed"  # CUDA graphs were timed; value: ms of a call that the host launches, mean of the processes
+    NOT_REPLAYED = "not_replayed"  # value: processes in which short calls were timed singly; detail: why no CUDA graph
     OTHER_REFERENCE = "other_reference"  # value: processes that the ratio leaves out: another variant was the reference
     SLEPT = "slept"  # value: seconds
     NO_TELEMETRY = "no_telemetry"  # the driver reports no clock, power or temperature

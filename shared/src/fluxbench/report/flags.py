@@ -19,6 +19,7 @@ _WORDS = {
     FlagKind.NO_CUPTI: "no CUPTI cross-check: the profiler recorded no kernels",
     FlagKind.LAUNCH_BOUND: "launch-bound, the host was barely ahead of the device in {value}",
     FlagKind.REPLAYED: "timed as CUDA graphs, since launching takes long; a call that the host launches takes {value}",
+    FlagKind.NOT_REPLAYED: "a call and two events, up to 3 µs, were timed singly in {value} (no CUDA graph: {detail})",
     FlagKind.OTHER_REFERENCE: "the ratio excludes {value}, in which another variant was the reference",
     FlagKind.SLEPT: "the machine slept for {value} during the measurement",
     FlagKind.NO_TELEMETRY: "clock, power and temperature are unknown: the driver does not report them",
@@ -29,6 +30,7 @@ _WORDS = {
     FlagKind.WORKS_ASIDE: "the kernel works outside of its calls, by {value} of their time",
     FlagKind.SKIPS_WORK: "the kernel skips work: on repeated inputs it takes {value} of the time on new ones",
 }  # fmt: skip
+_OF_PROCESSES = (FlagKind.NOT_SETTLED, FlagKind.LAUNCH_BOUND, FlagKind.NOT_REPLAYED, FlagKind.OTHER_REFERENCE)
 _UNKNOWN = {
     FlagKind.DISCARDED: "some",
     FlagKind.KEPT_OUT_OF_REGIME: "some",
@@ -68,7 +70,7 @@ def _sentence(kind: FlagKind, regime: str | None, detail: str | None, value: str
 
 def _value(kind: FlagKind, value: float | None, processes: int) -> str:
     """Return the value of a flag with its unit."""
-    if kind in (FlagKind.NOT_SETTLED, FlagKind.LAUNCH_BOUND, FlagKind.OTHER_REFERENCE):
+    if kind in _OF_PROCESSES:
         if value is None:
             return "some processes"
         return f"all {value:.0f} processes" if value == processes else f"{value:.0f} of {processes} processes"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from fluxbench import variants
-from fluxbench.analysis.groups import capped_regimes, is_launch_bound, launched_ms, ranking_regime
+from fluxbench.analysis.groups import capped_regimes, is_launch_bound, is_replayed, ranking_regime
 from fluxbench.analysis.ranking import Ranked
-from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Facts, Fold, Name
 from fluxbench.report.sentences import PRECISION
 
@@ -30,8 +30,8 @@ SYMBOLS = Fold(
                 ),
                 (
                     "g",
-                    "Launching a call takes about as long as the call, or longer, so sustained calls were replayed as "
-                    "CUDA graphs.",
+                    "Launching a call takes about as long as the call, or longer, so several calls were replayed as a "
+                    "CUDA graph, and the time is their mean.",
                 ),
             )
         )
@@ -54,7 +54,7 @@ def of_time(record: Record, regime: str, omitted: Collection[str]) -> str:
     """Return what stands behind a time of a record, after a space; empty where nothing does."""
     symbols = "c" * (regime in capped_regimes(record) and regime not in omitted)
     symbols += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
-    symbols += "g" * (regime == SUSTAINED and launched_ms(record) is not None)
+    symbols += "g" * is_replayed(record, regime)
     return f" {symbols}" if symbols else ""
 
 

@@ -10,6 +10,7 @@ from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
+from fluxbench.worker.request import USUAL, Effort
 
 REGIMES = ("burst", "sustained")
 RATES = ("TFLOP/s", "GB/s")
@@ -29,7 +30,10 @@ class Study:
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
+    effort: Effort = USUAL  # how much is spent on a workload
+    at_once: int | None = None  # cells that share a GPU at most, where its memory does not hold more; None: no limit
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
+    whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
     answer: str = "fastest"
     tables: tuple[str, ...] = ()
     figures: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from fluxbench.correctness.contents import Content, Contents
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.processor import all_ms, others_ms
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
 
 Key = tuple[str, str]  # variant, workload
@@ -28,6 +29,7 @@ _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
 _MAX_REPEATED, _MIN_REPEATED = 5, 3  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun, beyond the fewest
+_LONG_REPEAT_S = 2.0  # after which none is begun at all: calls are so long that one round says enough
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 
 
@@ -63,18 +65,21 @@ def burst(
     rng: random.Random,
     plan: Plan,
     keep: Keep,
+    rows: Mapping[Key, Row] | None = None,
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
 
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
     no workload gets none. The first one is called, untimed, at the begin of a round on a GPU, on contents of the round
-    before. `keep` gets what each timed call returned, before another one runs. A rest is at least `min_rest_s`, and on
+    before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
+    place, whose mean is the sample; `keep` gets the last one's output. A rest is at least `min_rest_s`, and on
     a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
     of one before the first.
     """
-    taken = Burst.of(calls)
-    drawn = {key: contents[key[1]].draw(rounds, rng) if key[1] in contents else [] for key in calls}
-    launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, contents)
+    taken, rows = Burst.of(calls), rows or {}
+    single = {key for key in calls if key not in rows and key[1] in contents}
+    drawn = {key: contents[key[1]].draw(rounds, rng) if key in single else [] for key in calls}
+    launch_s = 0.0 if stopwatch.on_cpu else _launch_s(stopwatch, calls, contents, rows)
     rest = plan.first_rest_s
     schedule = list(calls)
     first = schedule[0]
@@ -94,21 +99,21 @@ def burst(
             before_ms = others_ms()
             inputs = contents[key[1]].put(content) if content else {}
             changing_ms = others_ms() - before_ms
-            prepared = calls[key].prepared(inputs)
+            launch, prepared = _next(key, calls, rows, inputs)
             before_ms = others_ms()
             stopwatch.clear_cache()
             taken.others_ms[key].append(changing_ms + others_ms() - before_ms)
             before_ms = all_ms()
             stopwatch.record()
             started = time.perf_counter()
-            out = calls[key].call(prepared)
+            out = launch(prepared)
             taken.launch_ms[key].append(1e3 * (time.perf_counter() - started))
             stopwatch.record()
             taken.call_cpu_ms[key].append(all_ms() - before_ms)
             keep(key, out, content)
             del out, prepared
         for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
-            taken.samples_ms[key].append(sample)
+            taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
             taken.places[key].append(place)
         taken.times.append((began, time.monotonic()))
         of_round = taken.times[-1][1] - began
@@ -121,19 +126,30 @@ def copies(outputs: Mapping[str, object]) -> dict[str, object]:
     return {name: out.clone() if isinstance(out, torch.Tensor) else out for name, out in outputs.items()}
 
 
-def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents]) -> float:
+def _next(
+    key: Key, calls: Mapping[Key, Bound], rows: Mapping[Key, Row], inputs: Tensors
+) -> tuple[Callable[[Any], Mapping[str, object]], Any]:
+    """Return what is timed, and what it gets: a call with these inputs prepared, or a row's calls."""
+    if row := rows.get(key):
+        return row.launch, row.given.turn(row.calls)
+    return calls[key].call, calls[key].prepared(inputs)
+
+
+def _launch_s(
+    stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents], rows: Mapping[Key, Row]
+) -> float:
     """Return how long the host takes to launch a round."""
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
     seconds = []
     for _ in range(2):  # the first one may have to wake the host up
         began = time.perf_counter()
-        for (_, workload), bound in calls.items():
-            given = contents.get(workload)
-            prepared = bound.prepared(given.put(given.present) if given else {})
+        for key in calls:
+            given = contents.get(key[1])
+            launch, prepared = _next(key, calls, rows, given.put(given.present) if given else {})
             stopwatch.clear_cache()
             stopwatch.record()
-            bound.call(prepared)
+            launch(prepared)
             stopwatch.record()
         seconds.append(time.perf_counter() - began)
     stopwatch.between_ms()
@@ -150,15 +166,15 @@ def repeated_over_new(
 ) -> dict[str, float]:
     """Return, by workload, the time of the last of 2 to 6 calls on the same contents over that of the first.
 
-    The median of five rounds, fewer where they take long; how often contents repeat is random in each. The cache is
-    cleared before each of these calls, and a warm one on other contents that is not timed precedes them. So nothing but
-    what a kernel kept of the earlier calls can make the last one shorter. `fresh` gives contents that no kernel has
-    seen. `launch_s` is the time that the host takes for one call of each.
+    The median of five rounds, of three where they take long and of one where that lasts seconds; how often contents
+    repeat is random in each. The cache is cleared before each of these calls, and a warm one on other contents that is
+    not timed precedes them. So nothing but what a kernel kept of the earlier calls can make the last one shorter.
+    `fresh` gives contents that no kernel has seen. `launch_s` is the time that the host takes for one call of each.
     """
     quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()
     for done in range(_MAX_REPEATED):
-        if done >= _MIN_REPEATED and time.monotonic() - began > _REPEAT_S:
+        if done and time.monotonic() - began > (_REPEAT_S if done >= _MIN_REPEATED else _LONG_REPEAT_S):
             break
         repeats = rng.randint(*REPEATS)
         for name, bound in calls.items():

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import torch
 
+_LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -27,10 +29,27 @@ class Plan:
     settled_within: float  # by which share their means may differ
     sample_s: float  # that a sustained sample is the mean of
     paired_s: float  # of a CPU's calls in rounds beside the reference's, see `timing.interleaved`
+    contents: int = 48  # of a workload, at most
+    row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
+    row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
 
     @classmethod
-    def on(cls, device: torch.device) -> Plan:
-        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's."""
+    def on(cls, device: torch.device, *, grid: bool = False) -> Plan:
+        """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
+
+        `grid`: for a study of many short calls, in burst alone.
+        """
+        plan = cls._usual_on(device)
+        if not grid:
+            return plan
+        if device.type == "cpu":
+            return dataclasses.replace(plan, max_rounds=12, min_rounds=4, burst_budget_s=0.1)
+        return dataclasses.replace(
+            plan, max_rounds=4, min_rounds=4, first_rest_s=0.02, contents=2, row_s=5e-4, row_below_s=1e-3
+        )
+
+    @classmethod
+    def _usual_on(cls, device: torch.device) -> Plan:
         if device.type == "cpu":
             return cls(
                 max_rounds=5, min_rounds=2, burst_budget_s=0.05, first_rest_s=0.02, min_rest_s=0.02, chunk_s=0.02,
@@ -50,4 +69,5 @@ class Plan:
 
     def rounds(self, call_s: float) -> int:
         """Return how many burst samples to take of a call that lasts `call_s` seconds."""
-        return max(self.min_rounds, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))
+        least = self.min_rounds if call_s < _LONG_S else min(self.min_rounds, _ROUNDS_OF_LONG)
+        return max(least, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))

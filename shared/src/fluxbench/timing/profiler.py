@@ -1,7 +1,8 @@
-"""What a call really does: which kernels run, how much memory it takes, and what was compiled for it."""
+"""What a call really does: which kernels run, and what was compiled for it."""
 
 from __future__ import annotations
 
+import functools
 import statistics
 import sys
 import time
@@ -16,14 +17,17 @@ from torch.profiler import ProfilerActivity, profile
 from fluxbench.operations.protocol import Bound, Tensors
 
 TOP_KERNELS = 6
-_PROFILED_CALLS = 7
+PROFILED_CALLS = 7
+ATTENTION = "attention"  # the part, see `variants.part_of`
 
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:
     """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler and by our clock."""
 
-    kernels: list[dict[str, Any]]  # {"name", "share", "part"}, the largest share first; on a CPU torch's operators
+    kernels: list[
+        dict[str, Any]
+    ]  # {"name", "share", "part"}: the six largest, and the largest of the attention; on a CPU torch's operators
     profiler_ms: float
     wall_ms: float
 
@@ -50,18 +54,24 @@ def profile_call(
         if spent > 0:
             time_us[event.key] = time_us.get(event.key, 0.0) + spent
     total = sum(time_us.values())
-    largest = sorted(time_us.items(), key=lambda item: -item[1])[:TOP_KERNELS]
+    ordered = sorted(time_us.items(), key=lambda item: -item[1])
     kernels: list[dict[str, Any]] = [
         {"name": name, "share": round(spent / total, 4), "part": part_of(name) if on_gpu else None}
-        for name, spent in largest
+        for name, spent in ordered
     ]
+    # In a whole model the attention may not be among the largest; which kernel it ran must be known all the same.
+    of_attention = next((index for index, kernel in enumerate(kernels) if kernel["part"] == ATTENTION), 0)
+    kernels = kernels[:TOP_KERNELS] + ([kernels[of_attention]] if of_attention >= TOP_KERNELS else [])
     return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
 
 
 def kernel_times(
-    calls: Mapping[str, Callable[[], object]], clear_cache: Callable[[], None], part_of: PartOf
+    calls: Mapping[str, Callable[[], object]],
+    clear_cache: Callable[[], None],
+    part_of: PartOf,
+    repeats: int = PROFILED_CALLS,
 ) -> dict[str, KernelTimes]:
-    """Return what the kernels of each callable take by the profiler, medians of a few calls.
+    """Return what the kernels of each callable take by the profiler, medians of `repeats` calls.
 
     The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
     The one kernel of `clear_cache` runs before each call and separates them.
@@ -69,7 +79,7 @@ def kernel_times(
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         clear_cache()
-        for _ in range(_PROFILED_CALLS):
+        for _ in range(repeats):
             for call in calls.values():
                 clear_cache()
                 call()
@@ -86,7 +96,7 @@ def kernel_times(
         else:
             parts[-1].append((start, end, name))
     parts = parts[1:]  # after the first clearing, which is followed by another
-    if len(parts) != _PROFILED_CALLS * len(calls) or not all(parts):
+    if len(parts) != repeats * len(calls) or not all(parts):
         return {}
     found = {}
     for index, name in enumerate(calls):
@@ -104,20 +114,22 @@ def kernel_times(
     return found
 
 
-def peak_memory_of(bound: Bound, inputs: Tensors, device: torch.device) -> int | None:
-    """Return the bytes that one warm call allocates at its peak, outputs included, preparation not.
-
-    None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured.
-    """
-    if device.type != "cuda":
-        return None
-    prepared = bound.prepared(inputs)
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
-    bound.call(prepared)
-    torch.cuda.synchronize(device)
-    return int(torch.cuda.max_memory_allocated(device) - before) or None
+def times_of_bound(
+    bounds: Mapping[str, Bound],
+    inputs: Mapping[str, Tensors],
+    clear_cache: Callable[[], None],
+    part_of: PartOf,
+    repeats: int,
+) -> dict[str, KernelTimes]:
+    """Return the `kernel_times` of calls. Where they are prepared, as by a forward pass, one at a time is."""
+    names = list(bounds)
+    is_prepared = any(bound.prepare for bound in bounds.values())
+    found: dict[str, KernelTimes] = {}
+    for some in [[name] for name in names] if is_prepared else [names]:
+        calls = {name: functools.partial(bounds[name].call, bounds[name].prepared(inputs[name])) for name in some}
+        found |= kernel_times(calls, clear_cache, part_of, repeats)
+        del calls
+    return found
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import pkgutil
 
 from fluxbench.variants import slowed
 from fluxbench.variants._base import Variant
-from fluxbench.variants.forms import FormedVariant
+from fluxbench.variants.forms import COMPILE_BLOCKS, FormedVariant
 
 # The order in which pages list the files; the ones that are not named here come last, by name.
 _ORDER = (
-    *("torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "flex"),
+    *("torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "torch_eager", "flex"),
     *("flash_attn_2", "flash_attn_3", "flash_attn_4", "torch_fa", "flex_flash", "triton_flash", "sageattention"),
     *("transformer_engine", "xformers", "cudnn_frontend", "hf_kernels", "hf_local"),
 )
@@ -41,7 +41,7 @@ CERTIFICATE: tuple[Variant, ...] = tuple(
 _LABELS = {
     variant.name + form.suffix: variant.label + form.label
     for variant in (*REGISTRY, *CERTIFICATE)
-    for form in variant.forms
+    for form in (*variant.forms, COMPILE_BLOCKS)
 }
 
 
@@ -60,9 +60,12 @@ def label(name: str) -> str:
 
 
 def find(name: str) -> FormedVariant:
-    """Return the variant and the form that a name stands for. Raises `ValueError` with the nearest name."""
+    """Return the variant and the form that a name stands for. Raises `ValueError` with the nearest name.
+
+    Every variant also has the form of a model whose repeated blocks are compiled, which only models have.
+    """
     for variant in (*REGISTRY, *CERTIFICATE):
-        for form in variant.forms:
+        for form in (*variant.forms, COMPILE_BLOCKS):
             if variant.name + form.suffix == name:
                 return FormedVariant(variant, form)
     near = difflib.get_close_matches(name, NAMES, n=1)

@@ -77,10 +77,12 @@ class Variant:
     compiles: bool = False  # calls torch.compile in its eager form too
     jit: bool = False  # compiles its kernels at their first call, without torch.compile
     fullgraph: bool = True  # its compiled forms must be one graph
+    holds_scores: bool = False  # all scores of a call at once: unfused attention
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase
     packages: tuple[str, ...] = field(default=("torch",))  # distributions whose versions its records name
+    diffusers: str = ""  # its backend in diffusers; empty where diffusers has none, or does not find this build
     base: Variant | None = None  # of a slowed form: what it slows
     deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
 
@@ -112,7 +114,9 @@ class Variant:
 def deterministic(of: Variant, load: Callable[[AttentionCall], Attention], label: str, **changes: Any) -> Variant:
     """Return the form of a variant whose backward pass is deterministic; `changes` are further fields that differ."""
     name = f"{of.name}_det"
-    return replace(of, name=name, label=label, load=load, forms=(EAGER,), deterministic_of=of.name, **changes)
+    return replace(
+        of, name=name, label=label, load=load, forms=(EAGER,), diffusers="", deterministic_of=of.name, **changes
+    )
 
 
 def _of_device(declared: Capabilities, device: Device, call: AttentionCall) -> str | None:

@@ -31,6 +31,7 @@ def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
 VARIANT = _base.Variant(
     name="flash_attn_2",
     label="FlashAttention-2",
+    diffusers="flash",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

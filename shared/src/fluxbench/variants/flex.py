@@ -1,11 +1,13 @@
 """FlexAttention (torch.nn.attention.flex_attention), without a score modification.
 
 `flex` compiles flex_attention itself and is called from eager code, as its documentation prescribes; the compiled forms
-compile the whole call. `flex_eager` leaves the compilation out and so runs no fused kernel at all: what one gets by
-forgetting it. Exact. The causal mask is a block mask, made once, as documented. Runs on compute capability 8.0 or newer
-and, where a C++ compiler is installed, on a CPU.
+compile the whole call. `flex_dynamic` is compiled once for all lengths, batches and heads of a head_dim
+(`dynamic=True`), and declared for GPUs alone. `flex_eager` leaves the compilation out and so runs no fused kernel at
+all: what one gets by forgetting it. Exact. The causal mask is a block mask, made once, as documented. Runs on compute
+capability 8.0 or newer and, where a C++ compiler is installed, on a CPU.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,12 +22,14 @@ def refuses(device: Device, call: AttentionCall) -> str | None:
     return "FlexAttention has no backward pass on a CPU" if call.backward and device.kind == "cpu" else None
 
 
-def load(call: AttentionCall, *, compiled: bool, kernel_options: Mapping[str, str] | None = None) -> Attention:
+def load(
+    call: AttentionCall, *, compiled: bool, dynamic: bool = False, kernel_options: Mapping[str, str] | None = None
+) -> Attention:
     """Return FlexAttention on views in [batch, heads, seq_len, head_dim]; `kernel_options` are its own."""
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    kernel = torch.compile(flex_attention, fullgraph=True, dynamic=False) if compiled else flex_attention
+    kernel = torch.compile(flex_attention, fullgraph=True, dynamic=dynamic) if compiled else flex_attention
     options: dict[str, Any] = {"kernel_options": dict(kernel_options)} if kernel_options else {}
     options |= {"enable_gqa": True} if call.grouped else {}
     ahead = call.seq_len_k - call.seq_len_q  # aligned to the end: the last query sees all keys
@@ -60,6 +64,7 @@ _CAPABILITIES = _base.Capabilities(
 VARIANT = _base.Variant(
     name="flex",
     label="FlexAttention",
+    diffusers="flex",
     load=lambda call: load(call, compiled=True),
     capabilities=_CAPABILITIES,
     refuses=refuses,
@@ -68,9 +73,19 @@ VARIANT = _base.Variant(
     backward_kernel_pattern=r"triton_.*flex",
     compiles=True,
 )
+DYNAMIC = dataclasses.replace(
+    VARIANT,
+    name="flex_dynamic",
+    label="FlexAttention (dynamic)",
+    load=lambda call: load(call, compiled=True, dynamic=True),
+    capabilities=dataclasses.replace(_CAPABILITIES, cpu=False),
+    forms=(forms.EAGER,),
+)
 UNFUSED = _base.Variant(
     name="flex_eager",
     label="FlexAttention (not compiled)",
+    holds_scores=True,
+    diffusers="flex",
     load=lambda call: load(call, compiled=False),
     capabilities=_CAPABILITIES,
     refuses=refuses,

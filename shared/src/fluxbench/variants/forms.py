@@ -32,6 +32,7 @@ EAGER = Form("eager", "", "")
 COPY = Form("copy", "_copy", ", with a layout copy")
 COMPILE_DEFAULT = Form("compile_d", "_compile_d", ", compiled", "default")
 COMPILE_MAX_AUTOTUNE = Form("compile_ma", "_compile_ma", ", max-autotune", "max-autotune")
+COMPILE_BLOCKS = Form("blocks", "_blocks", ", blocks compiled", "default")  # of a model's step alone
 COMPILED = (EAGER, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
 EVERY_FORM = (EAGER, COPY, COMPILE_DEFAULT, COMPILE_MAX_AUTOTUNE)
 
@@ -47,6 +48,21 @@ class FormedVariant:
     def compiles(self) -> bool:
         """Whether torch.compile takes part in a call."""
         return self.variant.compiles or self.form.compile_mode is not None
+
+    @property
+    def diffusers(self) -> str:
+        """The backend by which diffusers calls this variant; empty where it has none."""
+        return self.variant.diffusers
+
+    @property
+    def compiles_model(self) -> bool:
+        """Whether this form compiles what the attention is called from."""
+        return self.form.compile_mode is not None
+
+    @property
+    def compiles_blocks(self) -> bool:
+        """Whether this form compiles a model's repeated blocks, each by itself."""
+        return self.form == COMPILE_BLOCKS
 
     def supports(self, device: Device, call: AttentionCall) -> str | None:
         """Return why this form cannot run such calls on a device, or None. Needs no torch."""
@@ -112,5 +128,5 @@ def _padded(attention: Attention, call: AttentionCall) -> Attention:
 
 def simplicity(form: str) -> int:
     """Return how many forms are simpler than one of this name; all are simpler than an unknown one."""
-    names = [known.name for known in EVERY_FORM]
+    names = [known.name for known in (*EVERY_FORM, COMPILE_BLOCKS)]
     return names.index(form) if form in names else len(names)

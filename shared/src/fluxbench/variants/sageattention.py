@@ -105,6 +105,7 @@ _SMOOTHING = "MeanOps|CUDAFunctor_add"  # torch's kernels for k less its mean
 VARIANT = _base.Variant(
     name="sage_int8_fp16_triton",
     label="SageAttention int8 (Triton)",
+    diffusers="_sage_qk_int8_pv_fp16_triton",
     load=load_triton,
     capabilities=_capabilities(varlen=_base.YES),
     refuses=refuses_triton,
@@ -118,6 +119,7 @@ VARIANT = _base.Variant(
 CUDA = _base.Variant(
     name="sage_int8_fp16_cuda",
     label="SageAttention int8 (CUDA)",
+    diffusers="_sage_qk_int8_pv_fp16_cuda",
     load=lambda call: load(call, ("sageattn_qk_int8_pv_fp16_cuda",), _BUILT),
     capabilities=_capabilities(),
     refuses=refuses_cuda,
@@ -131,6 +133,7 @@ CUDA = _base.Variant(
 SM90 = _base.Variant(
     name="sage_int8_fp8_sm90",
     label="SageAttention int8+float8",
+    diffusers="_sage_qk_int8_pv_fp8_cuda_sm90",
     load=lambda call: load(call, ("sageattn_qk_int8_pv_fp8_cuda_sm90",), _BUILT),
     capabilities=_capabilities(minimum=(9, 0), majors=(9,)),
     refuses=refuses,

@@ -37,6 +37,7 @@ def of(formed: FormedVariant) -> tuple[Variant, ...]:
             name=f"{name}_{form}",
             label=f"{base.label}{formed.form.label}, slowed by {percent:g}%{' (twin)' * form.endswith('_twin')}",
             load=_slower(name, formed.attention, percent),
+            diffusers="",
             capabilities=dataclasses.replace(base.capabilities, backward=NO),  # the spin follows the forward pass alone
             forms=(EAGER,),
             compiles=formed.compiles,

@@ -9,6 +9,7 @@ from fluxbench.variants import _base, forms
 VARIANT = _base.Variant(
     name="torch_cudnn",
     label="cuDNN (SDPA)",
+    diffusers="_native_cudnn",
     load=lambda call: _base.sdpa("CUDNN_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

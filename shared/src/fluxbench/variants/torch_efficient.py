@@ -11,6 +11,7 @@ from fluxbench.variants import _base, _determinism, forms
 VARIANT = _base.Variant(
     name="torch_efficient",
     label="Memory-efficient (SDPA)",
+    diffusers="_native_efficient",
     load=lambda call: _base.sdpa("EFFICIENT_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16", "float32"),

@@ -13,6 +13,7 @@ from fluxbench.variants import _base, _determinism, forms
 VARIANT = _base.Variant(
     name="torch_flash",
     label="FlashAttention-2 (SDPA)",
+    diffusers="_native_flash",
     load=lambda call: _base.sdpa("FLASH_ATTENTION", call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),

@@ -8,6 +8,7 @@ from fluxbench.variants import _base, forms
 VARIANT = _base.Variant(
     name="torch_native",
     label="PyTorch default (SDPA)",
+    diffusers="native",
     load=lambda call: _base.sdpa(None, call),
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16", "float32"),

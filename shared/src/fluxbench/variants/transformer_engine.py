@@ -205,6 +205,7 @@ _UNFUSED_KERNELS = r"(?i)softmax|gemm|nvjet|xmma"  # its softmax, or torch's at 
 UNFUSED = _base.Variant(
     name="te_unfused",
     label="Transformer Engine (unfused)",
+    holds_scores=True,
     precision_class="rounded",
     load=lambda call: load(call, "UNFUSED"),
     capabilities=_CAPABILITIES,

@@ -89,6 +89,7 @@ def _sentence(refusal: str) -> str:
 
 VARIANT = _base.Variant(
     name="xformers",
+    diffusers="xformers",
     label="xFormers",
     load=load,
     capabilities=_base.Capabilities(

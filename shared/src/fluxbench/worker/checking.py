@@ -20,7 +20,8 @@ from fluxbench.correctness.judging import Errors, judge, worse
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
-from fluxbench.timing.profiler import Profile, compile_counters, peak_memory_of, profile_call
+from fluxbench.timing.memory import memory_of
+from fluxbench.timing.profiler import Profile, compile_counters, profile_call
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.ragged import check_ragged
@@ -77,7 +78,7 @@ def check(
     durations = []
     for kind, case in cases.items():
         kept = {name: x.clone() for name, x in case.inputs.items()}
-        poison(case.expected.values(), case.dtype)
+        poison(case)
         started = clock()
         if thorough and profile is None and case is not timed:
             out, profile = profile_call(bound, case.inputs, device, parts)
@@ -108,14 +109,14 @@ def check(
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
-    memory = peak_memory_of(bound, timed.inputs, device)
+    memory = memory_of(bound, timed.inputs, device)
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
         "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
-        "peak_memory_bytes": memory,
+        "memory": dataclasses.asdict(memory) if memory else None,
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
         "detail": _detail(variant),

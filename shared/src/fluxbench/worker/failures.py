@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from fluxbench.records.status import Status
+from fluxbench.worker.shortage import Shortage, shortage_of
 
 # What CUDA and torch say where a driver is too old for what was built (CUDA's errors 35, 222, 803 and 804).
 _DRIVER_TOO_OLD = re.compile(
@@ -17,11 +19,27 @@ _DRIVER_TOO_OLD = re.compile(
 )
 
 
+class Wrong(NamedTuple):
+    """What disqualifies a variant at a workload."""
+
+    status: Status
+    reason: str
+    shortage: Shortage | None = None  # of memory
+
+
+def wrong_of(error: Exception, when: str = "") -> Wrong:
+    """Return what an exception of a library says; `when` it was raised comes before the reason."""
+    status, reason = classify(error)
+    return Wrong(status, f"{when}{reason}", shortage_of(error))
+
+
 def classify(error: Exception) -> tuple[Status, str]:
     """Return the status and the sentence for an exception of a library."""
     sentence = first_sentence(error)
     text = str(error)
-    if isinstance(error, torch.OutOfMemoryError):
+    if shortage := shortage_of(error):
+        return Status.OUT_OF_MEMORY, str(shortage)
+    if isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in text:
         return Status.OUT_OF_MEMORY, sentence
     if isinstance(error, ImportError) and ";" in sentence:  # it says what to do
         return Status.UNAVAILABLE, sentence

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import gc
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -11,9 +12,15 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations.workload import Workload
+from fluxbench.records.status import Status
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import last_level_cache_bytes
+from fluxbench.worker.failures import Wrong, wrong_of
+from fluxbench.worker.request import Request
 
 SEEDS_PER_PROCESS = 100
+_LEAST_SHARES = 10  # into which the memory for contents is divided: a workload alone needs the rest of it for its calls
 
 
 class PreparedWorkload:
@@ -27,6 +34,7 @@ class PreparedWorkload:
         self.case = case
         self.contents = contents
         self.other_kinds = other_kinds
+        self.rows: dict[str, Row | str | None] = {}  # of references, by their name, see `worker.rows`
 
     @classmethod
     def make(
@@ -38,26 +46,31 @@ class PreparedWorkload:
         most: int = 48,
         share: float = 1.0,
         all_kinds: bool = False,
-        sustained: bool = True,
+        slots: bool = True,
         cases: Kept | None = None,
         contents: Kept | None = None,
+        whole_up_to: int | None = None,
     ) -> PreparedWorkload:
-        """Return a workload with the inputs of one process: `most` contents at most, and slots, see `Contents.make`.
+        """Return a workload with the inputs of one process.
 
-        On a CPU, where references take seconds, all processes have the same seed: `cases` are kept for any later
-        process, `contents` for those of this cell alone.
+        There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. On a CPU, where
+        references take seconds, all processes have the same seed: `cases` are kept for any later process, `contents`
+        for those of this cell alone. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
+        of inputs alone.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
         seed = 0 if device.type == "cpu" else process * SEEDS_PER_PROCESS
-        case = _case(workload, first, seed, device, cases)
+        by_rows = Case.by_rows(workload, first, seed, device) if _is_long(workload, whole_up_to) else None
+        others = [] if by_rows else others
+        case = by_rows or _case(workload, first, seed, device, cases)
         other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
         if cases and not all_kinds:
             for kind in others:
                 cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
         made = Contents.make(
-            workload, case, device, rotation=rotation, most=most, share=share, sustained=sustained, kept=contents
+            workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents
         )
         return cls(workload, case, made, other_kinds)
 
@@ -67,11 +80,60 @@ class PreparedWorkload:
         return {operations.find(self.workload.operation).input_kinds[0]: self.case, **self.other_kinds}
 
 
+def prepare(
+    some: Sequence[Workload],
+    request: Request,
+    device: torch.device,
+    plan: Plan,
+    kept: Callable[[str | None], Kept | None],
+    begin: Callable[[Workload], None],
+    fail: Callable[[Workload, Wrong], None],
+) -> dict[str, PreparedWorkload]:
+    """Return workloads by name, prepared for one process; `fail` gets those that there is no memory for.
+
+    `begin` gets each before it is prepared, `kept` returns what is kept in a folder. Memory for contents is shared by
+    workloads that are prepared together.
+    """
+    workloads = {}
+    share = 1 / max(len(some), _LEAST_SHARES if request.effort.held_bytes else 1)
+    for workload in some:
+        begin(workload)
+        try:
+            workloads[workload.name] = PreparedWorkload.make(
+                workload, device, request.process, most=plan.contents, share=share,
+                all_kinds=request.is_thorough and request.is_full(workload.name),
+                slots=request.sustained or bool(plan.row_s), cases=kept(request.cases), contents=kept(""),
+                whole_up_to=request.whole_up_to,
+            )  # fmt: skip
+            continue
+        except Exception as error:
+            wrong = wrong_of(error, "while inputs and reference were made: ")
+            if wrong.status is not Status.OUT_OF_MEMORY:
+                raise
+        fail(workload, wrong)
+        release()
+    torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
+    return workloads
+
+
+def release() -> None:
+    """Give back memory that nothing needs any more; of a GPU what torch keeps for later too."""
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
 def _rotation_length(workload: Workload, device: torch.device) -> int:
     """Return how many sets of inputs exceed twice the cache; two on a CPU, whose calls outlast any refill."""
     if device.type == "cpu":
         return 2
     return max(2, -(-2 * last_level_cache_bytes(device) // workload.cost.min_bytes) + 1)
+
+
+def _is_long(workload: Workload, whole_up_to: int | None) -> bool:
+    """Whether a call has more scores than this, in all heads."""
+    call = operations.find(workload.operation).attention(workload.shape)
+    scores = call.batch * call.heads * call.seq_len_q * call.seq_len_k
+    return whole_up_to is not None and scores > whole_up_to
 
 
 def _case(workload: Workload, kind: str, seed: int, device: torch.device, kept: Kept | None) -> Case:

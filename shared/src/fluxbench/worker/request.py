@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass
 
 from fluxbench.operations.workload import Cost, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is spent on a workload. The defaults are for a few of them; a grid of many has less for each."""
+
+    grid: bool = False  # many short calls: fewer rounds, and rows of calls as CUDA graphs, see `timing.plan`
+    held_bytes: int | None = None  # read and written by calls at the workloads that a process holds at once; None: all
+    fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
+
+
+USUAL = Effort()
+ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +34,11 @@ class Request:
     process: int = 0  # the first one also looks at memory and CUPTI's times
     thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
     sustained: bool = True  # False: burst samples alone
+    whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
+    effort: Effort = USUAL
     skip: tuple[tuple[str, str], ...] = ()
+    done: tuple[tuple[str, str], ...] = ()  # (variant, workload) pairs that this process has timed before it died
     replays: dict[str, bool] = dataclasses.field(default_factory=dict)  # by variant, as in the processes before
     rates: bool = False  # measure the device's own matrix and copy rates instead
     clock_mhz: int | None = None  # the highest of a GPU, by its driver
@@ -37,6 +54,23 @@ class Request:
         """Whether this process checks all that is ever checked."""
         return self.process == self.thorough_in
 
+    def is_full(self, workload: str) -> bool:
+        """Whether the thorough process checks a workload on all kinds of inputs, and the first one profiles it."""
+        return not self.effort.fully or workload in self.effort.fully
+
+    @property
+    def held_together(self) -> list[tuple[Workload, ...]]:
+        """The workloads, in their order, as a process holds them: as many at once as `effort.held_bytes` allows."""
+        parts: list[list[Workload]] = []
+        held = math.inf
+        for workload in self.workloads:
+            held += workload.cost.min_bytes
+            if not parts or held > (self.effort.held_bytes or math.inf):
+                parts.append([])
+                held = workload.cost.min_bytes
+            parts[-1].append(workload)
+        return [tuple(part) for part in parts]
+
     def to_json(self) -> str:
         """Return the request as JSON."""
         return json.dumps(dataclasses.asdict(self))
@@ -50,5 +84,7 @@ class Request:
         )
         for name in ("variants", "references"):
             data[name] = tuple(data[name])
-        data["skip"] = tuple((variant, workload) for variant, workload in data["skip"])
+        for name in ("skip", "done"):
+            data[name] = tuple((variant, workload) for variant, workload in data[name])
+        data["effort"] = Effort(**{**data["effort"], "fully": tuple(data["effort"]["fully"])})
         return cls(**data)

@@ -13,7 +13,7 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,23 +29,19 @@ from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.graph import CapturedCalls, GraphRefused
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.profiler import KernelTimes, kernel_times
+from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
+from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.rows import Rows, warm_s
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
+_LONG_S, _PROFILED_OF_LONG = 0.2, 2  # calls at all workloads that take so long are profiled fewer times
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
-
-
-class Wrong(NamedTuple):
-    """What disqualifies a variant at a workload."""
-
-    status: Status
-    reason: str
 
 
 class Trial:
@@ -89,6 +85,7 @@ class Trial:
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
         self.replays = replays
         self._reference_s: dict[str, float] = {}
+        self._rows: Rows | None = None
 
     @property
     def largest(self) -> str:
@@ -99,7 +96,9 @@ class Trial:
         """Return a new trial at some of the workloads."""
         calls = {name: self.calls[name] for name in workloads}
         rest = self.workloads, self.control, self.stopwatch, self.plan, self.rng, self.replays
-        return Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+        some = Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+        some._call_s = {name: self._call_s[name] for name in calls if name in self._call_s}
+        return some
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
@@ -109,13 +108,17 @@ class Trial:
         if self.control:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
-        rounds = self.plan.rounds(self._warm_s(self.largest))
-        taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep)
+        rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
+        both = (self.name, self.calls), (self.reference, self.reference_calls)
+        self._rows = rows = Rows(*both, self.workloads, self.stopwatch, self.plan, self.rng)
+        taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep, rows.by_key)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
         own = {workload: (self.name, workload) for workload in self.calls}
-        self._launch_ms = {workload: statistics.median(taken.launch_ms[key]) for workload, key in own.items()}
+        for workload, row in rows.launch(self.stopwatch, self.calls).items():
+            self._take_in(workload, row.given)
+        self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
         self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}
         processor = {
@@ -128,7 +131,7 @@ class Trial:
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
-            "processor": processor if self.stopwatch.on_cpu else None,
+            "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
         }  # fmt: skip
 
     def sustain(self) -> dict[str, Any]:
@@ -136,7 +139,8 @@ class Trial:
 
         On a CPU rounds beside the reference take its place.
         """
-        self._call_s = self._call_s or {workload: self._warm_s(workload) for workload in self.calls}
+        for name, bound in self.calls.items() if not self._call_s else ():
+            self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
         if self.stopwatch.on_cpu:
             return self._interleave()
         timed = _timed(self.calls)
@@ -153,9 +157,12 @@ class Trial:
         for workload, bound in self.calls.items():
             contents, given = self._contents[workload], rotation[workload]
             content = contents.whole(self.rng)
-            outputs = copies(bound(contents.put(content)))
-            assert content.expected is not None
-            self._whole.setdefault(workload, []).append((outputs, content.expected))
+            outputs = bound(contents.put(content))
+            if content.expected is None:  # of a call that is judged by rows
+                given.sampled.append(Sampled.of(outputs, content, self.workloads[workload].case))
+            else:
+                self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
+            del outputs
             self._sampled.setdefault(workload, []).extend(given.sampled)
             if changed := given.changed() or changed_inputs(contents.inputs, content):
                 self._changed[workload] = changed
@@ -171,7 +178,7 @@ class Trial:
         wanted = self.replays
         if wanted is None:
             slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            wanted = not self.stopwatch.on_cpu and any(slow) and not any(each.prepare for each in self.calls.values())
+            wanted = any(slow) and all(each.can_be_captured for each in self.calls.values())
         if not wanted:
             return None, None
         try:
@@ -222,17 +229,18 @@ class Trial:
             call_s = {name: max(seconds, self._reference_s.get(name, 0.0)) for name, seconds in call_s.items()}
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
         for workload, given in own.items():
-            self._sampled.setdefault(workload, []).extend(given.sampled)
-            self._whole.setdefault(workload, []).extend(given.whole)
-            if changed := given.changed():
-                self._changed[workload] = changed
+            self._take_in(workload, given)
         return vars(block)
 
-    def repeat(self) -> dict[str, float]:
-        """Return, by workload, a call on repeated inputs over one on new ones, side by side.
+    def _take_in(self, workload: str, given: Rotation) -> None:
+        """Keep what judged calls returned, and whether the kernel changed what they got."""
+        self._sampled.setdefault(workload, []).extend(given.sampled)
+        self._whole.setdefault(workload, []).extend(given.whole)
+        if changed := given.changed():
+            self._changed[workload] = changed
 
-        Nothing on a CPU, whose calls are long.
-        """
+    def repeat(self) -> dict[str, float]:
+        """Return, by workload, a call on repeated inputs over one on new ones, side by side; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
 
@@ -246,12 +254,12 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        inputs = {name: bound.prepared(self._contents[name].inputs) for name, bound in self.calls.items()}
-        calls = {name: functools.partial(bound.call, inputs[name]) for name, bound in self.calls.items()}
-        workload = self.workloads[next(iter(calls))].workload
+        workload = self.workloads[next(iter(self.calls))].workload
         operation = operations.find(workload.operation)
         parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
-        return kernel_times(calls, self.stopwatch.clear_cache, parts)
+        repeats = PROFILED_CALLS if sum(self._call_s.values()) < _LONG_S else _PROFILED_OF_LONG
+        inputs = {name: self._contents[name].inputs for name in self.calls}
+        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
@@ -272,27 +280,18 @@ class Trial:
     def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:
         """Keep rows of each output of the variant, and of a random round a whole one; likewise the control kernel's."""
         name, workload = key
-        if content is None:
+        if name == self.name and self._rows and (row := self._rows.own.get(workload)):
+            row.given.keep(outputs)
+        elif not workload:
             self._control_seen += 1
             if not self.rng.randrange(self._control_seen):
                 self._control_out = outputs["out"].clone()  # type: ignore[attr-defined]
-        elif name == self.name:
+        elif name == self.name and content:
             self._sampled.setdefault(workload, []).append(Sampled.of(outputs, content, self.workloads[workload].case))
             if content.expected is not None:
                 self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
                 if not self.rng.randrange(seen):
                     self._whole[workload] = [(copies(outputs), content.expected)]
-
-    def _warm_s(self, workload: str) -> float:
-        """Return how long a warm call takes."""
-        inputs = fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)  # others are new in burst
-        prepared = self.calls[workload].prepared(inputs)
-        self.stopwatch.wait()
-        self.stopwatch.spin(0.0, 5)
-        self.stopwatch.record()
-        self.calls[workload].call(prepared)
-        self.stopwatch.record()
-        return self.stopwatch.between_ms()[0] / 1e3
 
 
 def _timed(bounds: Mapping[str, Bound]) -> dict[str, Callable[[Any], Mapping[str, object]]]:

@@ -14,7 +14,7 @@ def versions(device: torch.device) -> dict[str, str]:
     """Return the versions of everything that takes part in a measurement here."""
     found = {"python": ".".join(map(str, sys.version_info[:3])), "torch": torch.__version__}
     packages = {package for variant in variants.REGISTRY for package in variant.packages} - {"torch"}
-    for package in sorted(packages | {"triton"}):
+    for package in sorted(packages | {"triton", "diffusers"}):
         try:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -31,33 +31,33 @@ import gc
 import json
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import torch
 
 from fluxbench import operations, variants
-from fluxbench.correctness import capabilities
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound
+from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
-from fluxbench.variants.forms import EAGER
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.failures import Wrong, first_sentence, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
-from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.prepared import PreparedWorkload, prepare, release
+from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.trial import Trial, Wrong
+from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
@@ -71,7 +71,7 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        self.plan = Plan.on(self.device)
+        self.plan = Plan.on(self.device, grid=request.effort.grid)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
@@ -104,30 +104,37 @@ class Worker:
             operation = operations.find(self.request.workloads[0].operation)
             with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
                 self._measure()
-            self._probe()
+            if self.request.probe:
+                probe(self.request.variants, self.right, self.device, self.use, self.emit)
         self.emit("done")
 
-    def _load_control(self) -> None:
-        try:
-            self.control = control_kernel.load(self.device)
-            self.emit("control_kernel", description=self.control.description)
-        except (OSError, RuntimeError) as error:  # a device without a driver API that we know
-            self.emit("control_kernel", reason=first_sentence(error))
-
     def _measure(self) -> None:
-        """Give every variant its trial, and the reference one before the first."""
-        workloads = {}
+        """Measure at the workloads that are held at once, then at the next ones."""
         with self.use.step("preparing", short=True):
             stopwatch = Stopwatch(self.device, self.request.clock_mhz)
-            self._load_control()
-            for workload in self.request.workloads:
-                self.emit("begin", variant=None, workload=workload.name)
-                workloads[workload.name] = PreparedWorkload.make(
-                    workload, self.device, self.request.process, most=self.plan.max_rounds,
-                    share=1 / len(self.request.workloads), all_kinds=self.request.is_thorough,
-                    sustained=self.request.sustained, cases=self._kept(self.request.cases), contents=self._kept(""),
-                )  # fmt: skip
-            torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
+            try:
+                self.control = control_kernel.load(self.device)
+                self.emit("control_kernel", description=self.control.description)
+            except (OSError, RuntimeError) as error:  # a device without a driver API that we know
+                self.emit("control_kernel", reason=first_sentence(error))
+        done = set(self.request.done)
+        for part in self.request.held_together:
+            if any((name, workload.name) not in done for name in self.request.variants for workload in part):
+                self._measure_at(part, stopwatch)
+                release()
+
+    def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
+        """Give every variant its trial, and the reference one before the first."""
+
+        def begin(workload: Workload) -> None:
+            self.emit("begin", variant=None, workload=workload.name)
+
+        def fail(workload: Workload, wrong: Wrong) -> None:
+            for name in self.request.variants:
+                self._fail(name, workload.name, wrong)
+
+        with self.use.step("preparing", short=True):
+            workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         found = self._reference(workloads)
         if found is None:
             return
@@ -151,7 +158,8 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
         for name in names:
-            calls = self._right_calls(name, {workload: workloads[workload] for workload in usable})
+            left = [workload for workload in usable if (name, workload) not in self.request.done]
+            calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
@@ -162,22 +170,8 @@ class Worker:
         """Return what is kept in a folder, on a CPU, where references take seconds."""
         if folder is None or self.device.type != "cpu":
             return None
-        request = self.request
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
-        return Kept(Path(folder), request.kept, note, trusts=request.trusts)
-
-    def _probe(self) -> None:
-        """Try what the variants declare to be capable of, after all was measured."""
-        if not self.request.probe:
-            return
-        for name in self.request.variants:
-            formed = variants.find(name)
-            if self.device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
-                continue
-            if formed.form == EAGER and name in self.right:
-                with self.use.step("probing", short=True, compiles=True):
-                    found = capabilities.probe(formed.variant, self.device, lambda _: self.emit("probing"))
-                self.emit("probed", variant=name, found=found)
+        return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
         """Return the first of the references that is right at every workload, or the one that is at most of them."""
@@ -218,10 +212,13 @@ class Worker:
         try:
             if burst:
                 taken["burst"] = trial.burst()
-            if burst and self.request.process < REPEATED_IN:
+            if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = trial.repeat()
             if burst and not self.request.process:
-                taken["cupti"] = trial.cupti()
+                rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
+                full = [name for name in trial.calls if self.request.is_full(name) and name not in rows]
+                taken["cupti"] = trial.at(full).cupti() if full else {}
+                taken["unprofiled"] = [name for name in trial.calls if name not in full]
             if sustained:
                 taken["block"] = trial.sustain()
             ended = time.monotonic()
@@ -230,10 +227,10 @@ class Worker:
             if "CUDA error" in str(error):  # the context is gone, and all others with it
                 raise
             traceback.print_exc()
-            status, reason = classify(error)
-            is_memory_out = status is Status.OUT_OF_MEMORY
+            wrong = wrong_of(error, "while it was timed: ")
+            is_memory_out = wrong.status is Status.OUT_OF_MEMORY
             for workload in [trial.largest] if is_memory_out else trial.calls:
-                trial.wrong.setdefault(workload, Wrong(status, f"while it was timed: {reason}"))
+                trial.wrong.setdefault(workload, wrong)
         finally:
             gc.enable()
         if changed := state.restore():
@@ -242,9 +239,7 @@ class Worker:
             self._fail(trial.name, workload, wrong)
         left = [workload for workload in trial.calls if workload not in trial.wrong]
         if is_memory_out:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+            release()
             return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
         if left:
             self.emit(
@@ -268,7 +263,8 @@ class Worker:
         try:
             ragged = name, str(ragged_shape(workload.shape))
             found = check(
-                formed, workload, self.device, prepared.cases, self.request.is_thorough,
+                formed, workload, self.device, prepared.cases,
+                self.request.is_thorough and self.request.is_full(workload.name),
                 self.use.waited_s, ragged not in self.ragged,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
@@ -285,13 +281,13 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record
             traceback.print_exc()
             state.restore()
-            self._fail(name, workload.name, Wrong(*classify(error)))
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+            self._fail(name, workload.name, wrong_of(error))
+        release()
         return None
 
     def _fail(self, name: str, workload: str, wrong: Wrong, errors: Mapping[str, Errors] | None = None) -> None:
         self.emit(
             "failed", variant=name, workload=workload, status=wrong.status, reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
+            **({"shortage": dataclasses.asdict(wrong.shortage)} if wrong.shortage else {}),
         )  # fmt: skip

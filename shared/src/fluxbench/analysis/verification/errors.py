@@ -17,6 +17,9 @@ from fluxbench.records.status import Status
 # most 0.8 u. Of a gradient it also rounds the scores' gradient, and of inputs with a peaked softmax scores up to 64, by
 # u / sqrt(3) each relative to itself: an absolute error, which the exponential makes a relative one.
 _MOST_ROUNDINGS, _MOST_ROUNDINGS_ELSEWHERE = 2, 80
+# Roundings of n terms that are added up in turn: each is one of the sum so far, so together they are u * sqrt(n / 3) of
+# terms of one sign, and likewise of random signs; twice that in a budget, and of the scores too.
+_OF_SUMS = 2
 _FORWARD = ("attention", "decode")
 # By which budgets and the mean square of the reference differ at one workload and kind of inputs, whose seeds may be
 # different: that of inputs with a bias in V is of 3,072 random numbers, and has a standard deviation of 2.5%.
@@ -47,10 +50,14 @@ def of_one(record: Record) -> Findings:
 
 def _most(record: Record) -> float:
     """Return the largest budget that an exact kernel can have."""
+    shape, unit = record.workload.shape, UNIT_ROUNDOFF.get(record.workload.dtype, 2**-8)
+    if record.workload.dtype == "float32":  # whose sums are added up in turn
+        longest = max(float(shape.get(name, 0)) for name in ("seq_len_q", "seq_len_k"))
+        return (_MOST_ROUNDINGS_ELSEWHERE + _OF_SUMS * math.sqrt(longest)) * unit
     usual = record.workload.operation in _FORWARD
     usual &= all(set(errors.rel_l2_by_inputs) <= {"normal", "flux"} for errors in record.errors.values())
     roundings = _MOST_ROUNDINGS if usual else _MOST_ROUNDINGS_ELSEWHERE
-    return roundings * UNIT_ROUNDOFF.get(record.workload.dtype, 2**-8)
+    return roundings * unit
 
 
 def _contradictions(record: Record, errors: Errors) -> Iterator[str]:

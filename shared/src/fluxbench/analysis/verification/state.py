@@ -63,9 +63,12 @@ def _limits(record: Record, cell: Cell) -> dict[str, tuple[float, float]]:
 
 def _costs(record: Record, cell: Cell) -> Findings:
     memory = cell.device.memory_bytes if cell.device else None
-    if record.peak_memory_bytes is not None and memory is not None and record.peak_memory_bytes > memory:
-        rule = f"not exceed the device's memory, {memory:,} bytes"
-        yield finding(Kind.COST, name="peak_memory_bytes", rule=rule, got=record.peak_memory_bytes)
+    needed = {"peak_memory_bytes": record.peak_memory_bytes}
+    needed["memory"] = record.memory.total_bytes if record.memory else None
+    for name, taken in needed.items():
+        if taken is not None and memory is not None and taken > memory:
+            rule = f"not exceed the device's memory, {memory:,} bytes"
+            yield finding(Kind.COST, name=name, rule=rule, got=taken)
     if record.compile_s is not None and record.compile_s > _MOST_COMPILE_S:
         rule = f"be at most {_MOST_COMPILE_S:,.0f} s, longer than a cell may take"
         yield finding(Kind.COST, name="compile_s", rule=rule, got=record.compile_s)
@@ -171,7 +174,8 @@ def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str,
 def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Findings:
     """Yield a flag whose count of processes is not that of the blocks, where these say what it counts."""
     blocks = [(one, one.ahead_ms) for one in series if one.settled is not None and one.ahead_ms is not None]
-    if not blocks or record.variant in {one.reference for one, _ in blocks}:  # a reference has several in a process
+    launched = [one.launched_ms for one in series if one.launched_ms is not None]
+    if not (blocks or launched) or record.variant in {one.reference for one in series}:  # it has several in a process
         return
     asked = {
         FlagKind.NOT_SETTLED: sum(not one.settled for one, _ in blocks),
@@ -183,7 +187,6 @@ def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Finding
             yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{count} processes")
         elif flag and flag.value != count:
             yield finding(Kind.FLAG, flag=kind.value, expected=count or "none", got=flag.value)
-    launched = [one.launched_ms for one, _ in blocks if one.launched_ms is not None]
     flag, mean_ms = record.flagged(FlagKind.REPLAYED), round(fmean(launched), 6) if launched else None
     if mean_ms and not flag:
         yield finding(Kind.NO_FLAG, flag=FlagKind.REPLAYED.value, why=f"{len(launched)} processes")

@@ -52,12 +52,13 @@ def draw(results: Results) -> Drawing | None:
         header=HEADER,
         caption="Lower is faster.",
         part_of=_part,
-        rows_of=_rows,
+        rows_of=rows_of,
         more="All kernels and forms",
     )
 
 
-def _rows(group: Group) -> Rows:
+def rows_of(group: Group) -> Rows:
+    """Return the rows of a group, as `HEADER` names them."""
     return [
         (
             *(record.workload.name, group.axis, record.workload.x, record.variant, ranking_regime([record])),

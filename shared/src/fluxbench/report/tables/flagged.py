@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passed
-from fluxbench.analysis.groups import Group, capped_regimes, launched_ms
+from fluxbench.analysis.groups import Group, capped_regimes, launched_ms, ranking_regime
 from fluxbench.core.formatting import number
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
@@ -16,8 +16,8 @@ from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
 
 _REPLAYED = (
-    "sustained: timed as CUDA graphs, since launching takes about as long as the call, or longer; a call that the host "
-    "launches takes, at the longest workload:"
+    "timed as CUDA graphs, since launching takes about as long as the call, or longer; a call that the host launches "
+    "takes, at the longest workload:"
 )
 
 
@@ -39,7 +39,7 @@ def flagged(group: Group) -> Iterator[Block]:
         counts = (f"{variant} ({count})" if count > 1 else variant for variant, count in span.counts.items())
         items.append((of, ", ".join(counts)))
     if launched := _launched(records):
-        items.append((_REPLAYED, launched))
+        items.append((f"{ranking_regime(records)}: {_REPLAYED}", launched))
     if items:
         flagged = sum(bool(record.flags or capped_regimes(record)) for record in records)
         yield Fold(f"{flagged} of {len(records)} rows are flagged, and why ({title(group)})", [Bullets("", items)])

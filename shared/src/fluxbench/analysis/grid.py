@@ -1,0 +1,113 @@
+"""A grid of shapes: at each the speedup over eager attention, and which implementation is fastest, by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
+from fluxbench.analysis.ranking import Ordering, order
+from fluxbench.operations.precision import QUANTIZED
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Record
+from fluxbench.stats.intervals import Estimate
+
+EAGER = "torch_eager"
+PASSES = {"attention": "forward", "attention_training": "forward + backward"}  # words by operation
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One shape of a grid, in one pass and dtype."""
+
+    group: Group
+    workload: Workload
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Batch, seq_len, head_dim and heads."""
+        batch, seq_len, head_dim, heads = (
+            self.workload.shape[name] for name in ("batch", "seq_len_k", "head_dim_qk", "heads")
+        )
+        return int(batch), int(seq_len), int(head_dim), int(heads)
+
+    @cached_property
+    def _ordering(self) -> Ordering:
+        return order(self.group, self.workload)
+
+    @cached_property
+    def records(self) -> Mapping[str, Record]:
+        """The records that have a time and a rank, by variant, fastest first; no quantized ones."""
+        found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
+        timed = [record for record in found if record and record.precision_class != QUANTIZED]
+        return {record.variant: record for record in sorted(timed, key=self._ordering.log)} if timed else {}
+
+    def record(self, variant: str) -> Record | None:
+        """Return a variant's record of any status, if there is one."""
+        return self.group.find(variant, self.workload)
+
+    def speedup(self, variant: str, over: str = EAGER) -> Estimate | None:
+        """Return how many times as fast a variant is as another; None where one has no time or rank."""
+        one, other = self.records.get(variant), self.records.get(over)
+        return self._ordering.speedup(one, other) if one and other and one is not other else None
+
+    @cached_property
+    def unbeaten(self) -> tuple[Record, ...]:
+        """The records that none is measurably faster than, fastest first."""
+        every = list(self.records.values())
+        return tuple(one for one in every if not any(self._ordering.faster(other, one) for other in every))
+
+    @property
+    def margin(self) -> Estimate | None:
+        """How many times as fast the winner is as the second.
+
+        None where there is no winner: where no other has a time, one that is slower by chance may be faster, or the
+        margin's own interval reaches 1.
+        """
+        if len(self.unbeaten) != 1 or len(self.records) < 2:
+            return None
+        first, second = list(self.records.values())[:2]
+        if self.unbeaten[0] is not first or not self._ordering.faster(first, second):
+            return None
+        found = self._ordering.speedup(first, second)
+        return found if found.low > 1 else None
+
+    @property
+    def winner(self) -> Record | None:
+        """The fastest record, where it is measurably faster than all others."""
+        return self.unbeaten[0] if self.margin else None
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The shapes of one pass and dtype, in the order of batch, seq_len, head_dim and heads."""
+
+    which: str  # the pass
+    dtype: str
+    points: tuple[Point, ...]
+
+    @property
+    def name(self) -> str:
+        """What the grid is of, in words: "forward, bfloat16"."""
+        return f"{self.which}, {self.dtype}"
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant with a record."""
+        return tuple(dict.fromkeys(variant for point in self.points for variant in point.group.variants))
+
+
+def grids(records: Iterable[Record]) -> list[Grid]:
+    """Return the grids among records, in their order: attentions in one pass. What else there is is left out."""
+    found: dict[tuple[str, str], list[Point]] = {}
+    for group in groups(records):
+        if which := PASSES.get(group.operation):
+            for workload in group.workloads:
+                found.setdefault((which, workload.dtype), []).append(Point(group, workload))
+    return [Grid(*key, tuple(sorted(points, key=lambda point: point.sizes))) for key, points in found.items()]
+
+
+def called_ms(record: Record) -> float:
+    """Return the time of a PASSED record's call as the host launches it; of a long call that on the device, in ms."""
+    return launched_ms(record) or timing_of(record).median_ms

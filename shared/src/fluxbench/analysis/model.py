@@ -1,0 +1,79 @@
+"""Steps of models: what each kernel gains over the default in the same form of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.ranking import Ordering, order
+from fluxbench.analysis.verdict import DEFAULT
+from fluxbench.operations.precision import EXACT
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Record
+from fluxbench.stats.intervals import Estimate
+
+OPERATION = "model_step"
+FORMS = {"eager": "not compiled", "blocks": "repeated blocks compiled", "compile_d": "compiled whole"}
+IMAGE_STEPS = 28  # of an image, as in the models' documentation
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a kernel gains over the default of a step in one form; below 0 it is slower. `share` is of the default."""
+
+    ms: Estimate
+    share: Estimate
+
+    @property
+    def image_s(self) -> float:
+        """Seconds that an image of 28 steps gains."""
+        return IMAGE_STEPS * self.ms.value / 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One workload: a model at one size."""
+
+    group: Group
+    workload: Workload
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a step of a whole model, which makes an image, and not of some of a model's blocks."""
+        return self.workload.x_unit == "px"
+
+    def records(self, form: str) -> list[Record]:
+        """Return the exact records of a form that have a rank, fastest first."""
+        found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
+        passed = [record for record in found if record and record.form == form and record.precision_class == EXACT]
+        return sorted(passed, key=self._ordering.log) if passed else []
+
+    def default(self, form: str) -> Record | None:
+        """Return the record of torch's own choice in a form: what diffusers calls unless told otherwise."""
+        return next((record for record in self.records(form) if record.kernel == DEFAULT), None)
+
+    def gain(self, record: Record) -> Gain | None:
+        """Return what a kernel gains over the default in its form; None of the default itself, or where it lacks."""
+        default = self.default(record.form)
+        if default is None or record.variant == default.variant:
+            return None
+        speed = self._ordering.speedup(record, default)
+        share = Estimate(1 - 1 / speed.value, 1 - 1 / speed.low, 1 - 1 / speed.high)
+        whole = timing_of(default).median_ms
+        return Gain(Estimate(whole * share.value, whole * share.low, whole * share.high), share)
+
+    @property
+    def _ordering(self) -> Ordering:
+        return order(self.group, self.workload)
+
+
+def steps(records: Iterable[Record]) -> list[Step]:
+    """Return the steps among records, by group and size; what is no step is left out."""
+    of_models = [group for group in groups(records) if group.operation == OPERATION]
+    return [Step(group, workload) for group in of_models for workload in group.workloads]
+
+
+def forms(found: Sequence[Step]) -> list[str]:
+    """Return the forms in which some step has a time."""
+    return [form for form in FORMS if any(step.records(form) for step in found)]

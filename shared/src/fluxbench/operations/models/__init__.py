@@ -1,0 +1,1 @@
+"""diffusers' models with random weights. Workers alone import them: these files import torch at once."""

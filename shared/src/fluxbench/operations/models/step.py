@@ -1,0 +1,50 @@
+"""A step of a model on a kernel's attention, in the kernel's form, by one process or by several that share it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo.config
+
+from fluxbench.operations.model_shape import ModelShape
+from fluxbench.operations.models import build, dispatch
+from fluxbench.operations.protocol import Kernel, Tensors
+from fluxbench.operations.sharing import Sharing
+
+_MOST_COMPILED = 256  # of one block: by variant and size
+ALONE = Sharing()
+
+
+def step(
+    kernel: Kernel, shape: ModelShape, device: torch.device, sharing: Sharing = ALONE
+) -> Callable[[Tensors], torch.Tensor]:
+    """Return a step. Each rank that shares it calls it with the whole inputs and gets the whole output.
+
+    With several ranks, torch.distributed must be initialized. Raises `ValueError` where so many cannot share such a
+    step, and `NotImplementedError` where diffusers cannot share the kernel's backend.
+    """
+    if problem := sharing.problem(shape):
+        raise ValueError(problem)
+    model, settings = build.instance(shape, device), build.settings(shape)
+    dispatch.use(model, kernel, shape.call())
+    if sharing.ranks > 1:
+        _share(model, sharing)
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_COMPILED)
+    if kernel.compiles_blocks:
+        model.compile_repeated_blocks(fullgraph=True, dynamic=False)
+        return lambda tensors: build.run(model, tensors, settings)
+    return kernel.in_form(shape.call(), lambda tensors: build.run(model, tensors, settings))
+
+
+def _share(model: Any, sharing: Sharing) -> None:
+    from diffusers import ContextParallelConfig
+
+    if not hasattr(logging.Logger, "warning_once"):  # diffusers 0.42.1 calls it in Wan's steps; transformers adds it
+        logging.Logger.warning_once = logging.Logger.debug  # type: ignore[attr-defined]
+    try:
+        model.enable_parallelism(config=ContextParallelConfig(ulysses_degree=sharing.ulysses, ring_degree=sharing.ring))
+    except ValueError as error:
+        raise NotImplementedError(f"diffusers cannot share it: {error}") from error

@@ -1,0 +1,233 @@
+"""A grid of shapes: which implementation is fastest at how many of them, and at each the winner with its margin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
+from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.verdict import DEFAULT
+from fluxbench.core.formatting import interval, number, plus_minus, reason
+from fluxbench.records.schema import BURST, Record
+from fluxbench.records.status import Status
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.tables import Rows
+from fluxbench.stats.intervals import Estimate
+from fluxbench.variants import label
+
+SIZES = ("batch", "seq_len", "head_dim", "heads")
+_OPEN = 30  # shapes that are not folded
+_NAMED = 3  # tied implementations that a row names before it counts the rest
+_TOLD = (
+    "A winner is measurably faster than every other implementation, and the 95% interval of its margin over the second "
+    "lies above 1. Elsewhere the row names those that tie."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the answer, a table of implementations for each grid, the winners, and what did not pass."""
+    found = grids(results.records)
+    if not found:
+        return [Paragraph(f"There are no {'grids among the records' if results.records else 'records'}.")]
+    on_device = results.device.kind != "cpu"
+    shown: list[Block] = [Paragraph(sentence(grid), kind="lead") for grid in found]
+    shown += [_summary(found), *_winners(found, on_device)]
+    timed = [record for grid in found for point in grid.points for record in point.records.values()]
+    if timed:
+        shown.append(Paragraph(f"{capitalized(conditions(timed, BURST))}, on {results.device.name}."))
+    return [*shown, *_not_passed(found)]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per shape, pass, dtype and variant; times in ms, on the device and as the host launches calls."""
+    times = ("device_ms", "device_ms_low", "device_ms_high", "as_called_ms")
+    gains = [f"{what}{end}" for what in ("over_eager", "over_default") for end in ("", "_low", "_high")]
+    csv: Rows = [("pass", "dtype", *SIZES, "variant", "status", "reason", *times, *gains, "place")]
+    for grid in grids(results.records):
+        for point in grid.points:
+            for variant in point.group.variants:
+                if record := point.record(variant):
+                    csv.append((grid.which, grid.dtype, *point.sizes, *_numbers(point, record)))
+    return csv
+
+
+def sentence(grid: Grid) -> str:
+    """Return which implementation wins at most shapes of a grid, and how much faster than eager the fastest are."""
+    firsts = Counter(record.variant for point in grid.points if (record := point.winner))
+    timed = [point for point in grid.points if point.records]
+    if not timed:
+        return f"{capitalized(grid.name)}: nothing passed."
+    of = f"of {len(timed)} shape{'s' * (len(timed) > 1)}"
+    ties = len(timed) - sum(firsts.values())
+    if firsts:
+        variant, count = firsts.most_common(1)[0]
+        first = f"{label(variant)} is measurably the fastest at {count} {of}{_more(firsts, ties)}."
+    else:
+        first = f"none {of} has a winner: the fastest tie at each."
+    gains = [gain.value for point in timed if (gain := point.speedup(next(iter(point.records))))]
+    over = f" The fastest of a shape is {_span(gains)} times as fast as eager attention." if gains else ""
+    return f"{capitalized(grid.name)}: {first}{over}"
+
+
+def _more(firsts: Counter[str], ties: int) -> str:
+    others = sum(firsts.values()) - firsts.most_common(1)[0][1]
+    parts = [f"another at {others}"] if others else []
+    parts += [f"and {ties} {'has' if ties == 1 else 'have'} no winner"] if ties else []
+    return "".join(f", {part}" for part in parts)
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _summary(found: Sequence[Grid]) -> Table:
+    """Return a row for each implementation with a time: where it wins, its speedups over eager and torch's choice."""
+    body: list[Row | Heading] = []
+    for grid in found:
+        body.append(Heading(f"{capitalized(grid.name)}: {len(grid.points)} shapes"))
+        timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
+        body += [_row(grid, variant) for variant in sorted(timed, key=lambda name: -(_middle(grid, name, EAGER) or 1))]
+    heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "passed")
+    return Table(
+        columns=[Column("implementation", left=True), *map(Column, heads)],
+        rows=body,
+        caption="Implementations over all shapes.",
+        notes=[
+            "Speedups: the median over shapes, and the least and the largest of them. What passed nowhere is left out.",
+            _TOLD,
+        ],
+    )
+
+
+def _row(grid: Grid, variant: str) -> Row:
+    wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
+    in_first = sum(any(one.variant == variant for one in point.unbeaten) for point in grid.points)
+    passed = sum(variant in point.records for point in grid.points)
+    cells = (f"{wins}", f"{in_first - wins}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT)))
+    return Row((legend.name(variant), *cells, f"{passed} of {len(grid.points)}"))
+
+
+def _middle(grid: Grid, variant: str, over: str) -> float | None:
+    gains = [gain.value for point in grid.points if (gain := point.speedup(variant, over))]
+    return median(gains) if gains else None
+
+
+def _range(grid: Grid, variant: str, over: str) -> str:
+    gains = [gain.value for point in grid.points if (gain := point.speedup(variant, over))]
+    if not gains:
+        return "1×" if variant == over else "-"
+    return f"{number(median(gains))}× ({_span(gains)})"
+
+
+def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:
+    """Return the fastest of each shape: open in one table where there are few."""
+    times = ["on the device\nµs", "as called\nµs"] if on_device else ["time\nms"]
+    columns = [*map(Column, SIZES), Column("fastest", left=True), Column("margin over\nthe second")]
+    columns += [*map(Column, times), Column("eager\n" + ("µs" if on_device else "ms")), Column("speedup\nover eager")]
+    bodies = {grid.name: [_winner(point, on_device) for point in grid.points] for grid in found}
+    if sum(map(len, bodies.values())) <= _OPEN:
+        every: list[Row | Heading] = []
+        for name, body in bodies.items():
+            every += [Heading(capitalized(name)), *body]
+        return [Table(columns, every, "The fastest at each shape.", [_TOLD])]
+    return [
+        Fold(f"The fastest at each shape: {name}", [Table(columns, body, f"{capitalized(name)}.", [_TOLD])])
+        for name, body in bodies.items()
+    ]
+
+
+def _winner(point: Point, on_device: bool) -> Row:
+    sizes = tuple(f"{size:,}" for size in point.sizes)
+    eager = point.record(EAGER)
+    of_eager = _time(eager, on_device) if eager else "-"
+    if not point.records:
+        return Row((*sizes, "nothing passed", "-", *["-"] * (1 + on_device), of_eager, "-"), failed=True)
+    first = next(iter(point.records.values()))
+    gain = point.speedup(first.variant)
+    who, margin = (legend.name(first.variant), _of(point.margin)) if point.winner else (_tied(point), "no winner")
+    times = [_time(first, on_device), *([number(1e3 * called_ms(first))] if on_device else [])]
+    return Row((*sizes, who, margin, *times, of_eager, _of(gain) if gain else "-"))
+
+
+def _tied(point: Point) -> str | Name:
+    names = [label(record.variant) for record in point.unbeaten]
+    if len(names) == 1:  # alone, or its margin may be none
+        return legend.name(point.unbeaten[0].variant)
+    more = len(names) - _NAMED
+    return " = ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _time(record: Record, on_device: bool) -> str:
+    if record.status is not Status.PASSED:
+        return record.status.value
+    timing, scale = timing_of(record), 1e3 if on_device else 1.0
+    low, high = timing.ci95_ms
+    return plus_minus(scale * timing.median_ms, (scale * low, scale * high))
+
+
+def _of(estimate: Estimate | None) -> str:
+    return interval(estimate.value, (estimate.low, estimate.high), unit="×") if estimate else "-"
+
+
+def _numbers(point: Point, record: Record) -> Iterator[object]:
+    yield from (record.variant, record.status.value, record.reason)
+    if record.status is Status.PASSED:
+        timing = timing_of(record)
+        yield from (timing.median_ms, *timing.ci95_ms, called_ms(record))
+    else:
+        yield from [None] * 4
+    for over in (EAGER, DEFAULT):
+        gain = point.speedup(record.variant, over)
+        yield from (gain.value, gain.low, gain.high) if gain else [None] * 3
+    is_winner, is_first = point.winner is record, any(one is record for one in point.unbeaten)
+    yield "winner" if is_winner else "tied" if is_first else None
+
+
+def _not_passed(found: Sequence[Grid]) -> list[Block]:
+    """Return a fold with a row for each reason: which variant, at which shapes."""
+    every = [(grid, point, record) for grid in found for point in grid.points for record in _all(point)]
+    failed: dict[tuple[Status, str, str], list[tuple[Grid, Point]]] = {}
+    for grid, point, record in every:
+        if record.status is not Status.PASSED:
+            failed.setdefault((record.status, record.variant, reason(record.reason)), []).append((grid, point))
+    if not failed:
+        return []
+    body: list[Row | Heading] = []
+    for status in dict.fromkeys(status for status, _, _ in failed):
+        rows_of = {key: at for key, at in failed.items() if key[0] is status}
+        count = sum(map(len, rows_of.values()))
+        body.append(Heading(f"{status.value}: {count:,} row{'s' * (count > 1)}"))
+        body += [
+            Row((legend.name(variant), f"{len(at):,}", f"{_where(at, found)}: {why}"))
+            for (_, variant, why), at in rows_of.items()
+        ]
+    columns = [Column("implementation", left=True), Column("shapes"), Column("where, and why", left=True)]
+    count = sum(map(len, failed.values()))
+    return [Fold(f"{count:,} of {len(every):,} rows did not pass. Which, and why", [Table(columns, body)])]
+
+
+def _all(point: Point) -> Iterator[Record]:
+    return (record for variant in point.group.variants if (record := point.record(variant)))
+
+
+def _where(at: Sequence[tuple[Grid, Point]], found: Sequence[Grid]) -> str:
+    """Return what shapes have in common that others lack: "forward, float16, head_dim 32"; "everywhere"."""
+    own = [_axes(grid, point) for grid, point in at]
+    every = [_axes(grid, point) for grid in found for point in grid.points]
+    parts = []
+    for axis in every[0]:
+        values = list(dict.fromkeys(axes[axis] for axes in own))
+        if len(values) < len({axes[axis] for axes in every}):
+            parts.append(f"{axis} {', '.join(values)}".strip())
+    return ", ".join(parts) or "everywhere"
+
+
+def _axes(grid: Grid, point: Point) -> dict[str, str]:
+    """Return what a row differs from others by; pass and dtype need no name."""
+    return {"": grid.which, " ": grid.dtype} | dict(zip(SIZES, map(str, point.sizes), strict=True))

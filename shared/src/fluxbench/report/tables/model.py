@@ -1,0 +1,140 @@
+"""A model's step: what the kernel is worth over diffusers' default, and what attention leaves to gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.model import FORMS, IMAGE_STEPS, OPERATION, Step, forms, steps
+from fluxbench.core.formatting import interval, number, percent, plus_minus
+from fluxbench.operations.words import describe
+from fluxbench.records.schema import Record
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
+from fluxbench.report.tables import Rows
+from fluxbench.report.tables.layer_parts import parts_ms
+from fluxbench.report.tables.not_passed import not_passed
+from fluxbench.variants import label
+
+ATTENTION = "attention"
+_NO_ATTENTION = (
+    "Without attention: the step less the time of its attention, by the profiler. No kernel can gain more than that."
+)
+_OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
+_IMAGE = f"Of an image: {IMAGE_STEPS} steps, the rest of a pipeline left out."
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the fastest kernel of each step with its gain, and a fold for each step with all kernels."""
+    found = steps(results.records)
+    if not found:
+        return [Paragraph("There are no steps among the records." if results.records else "There are no records.")]
+    of_steps = [record for record in results.records if record.workload.operation == OPERATION]
+    every = [Fold(f"All kernels: {describe(step.workload)}", [_every(step)]) for step in found]
+    return [Paragraph(_lead(found)), _fastest(found), *every, *not_passed(of_steps)]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per step and variant, with its gain over the default of its form in ms and as a share."""
+    header = ("step", "variant", "form", "status", "ms", "ms_low", "ms_high", "attention_share")
+    csv: Rows = [(*header, *_ends("gain_ms"), *_ends("gain_share"))]
+    for step in steps(results.records):
+        for record in step.group.records_at[step.workload.name].values():
+            timing = record.timing
+            time = (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
+            gain = step.gain(record) if step.group.trusted(record.variant, step.workload) else None
+            of_gain = (*vars(gain.ms).values(), *vars(gain.share).values()) if gain else (None,) * 6
+            facts = (step.workload.name, record.variant, record.form, record.status.value)
+            csv.append((*facts, *time, attention_share(record), *of_gain))
+    return csv
+
+
+def attention_share(record: Record) -> float | None:
+    """Return the share of a step that is spent on attention, by the profiler; None where it saw none."""
+    times = parts_ms(record)
+    if ATTENTION not in times or record.cupti is None:
+        return None
+    return times[ATTENTION] / max(record.cupti.events_ms, sum(times.values()))
+
+
+def _lead(found: Sequence[Step]) -> str:
+    """Return what the choice of kernel is worth at the largest step of the first model, in its most compiled form."""
+    step = found[0].group.longest
+    [last] = [each for each in found if each.workload is step]
+    for form in reversed(forms([last])):
+        default, (best, *_) = last.default(form), last.records(form)
+        if default is None:
+            continue
+        at = f"{describe(step)}, {FORMS[form]}"
+        share = attention_share(default)
+        most = f" Attention is {percent(share)} of that step: no kernel can gain more." if share else ""
+        gain = last.gain(best)
+        if gain is None or gain.share.low <= 0:
+            return f"{capitalized(at)}: no kernel is measurably faster than diffusers' default.{most}"
+        return (
+            f"{capitalized(at)}: {label(best.kernel)} takes {percent(gain.share.value)} off a step with diffusers' "
+            f"default, {number(gain.ms.value)} of {number(timing_of(default).median_ms)} ms, and "
+            f"{number(gain.image_s)} s off an image of {IMAGE_STEPS} steps.{most}"
+        )
+    return "diffusers' default has no time, so nothing can be compared with it."
+
+
+def _fastest(found: Sequence[Step]) -> Table:
+    heads = ("ms", "gain\nms", "gain", _OF_IMAGE, "without\nattention, ms", "gain\nat most")
+    columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
+    columns += [Column("fastest", left=True), *map(Column, heads)]
+    body = [Row(cells) for step in found for form in forms([step]) if (cells := _summary(step, form))]
+    return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", [_NO_ATTENTION, _IMAGE])
+
+
+def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
+    default, best = step.default(form), step.records(form)[0]
+    if default is None:
+        return None
+    whole, share = timing_of(default), attention_share(default)
+    gain = step.gain(best)
+    of_gain = _gain(step, best) if gain else ("-", "-", "-")
+    left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
+    time = plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
+    name = (
+        step.workload.name,
+        FORMS[form],
+        plus_minus(whole.median_ms, whole.ci95_ms),
+        legend.name(best.variant),
+        time,
+    )
+    return (*name, *of_gain, *left)
+
+
+def _gain(step: Step, record: Record) -> tuple[str, str, str]:
+    gain = step.gain(record)
+    if gain is None:
+        return ("-", "-", "-")
+    share = interval(100 * gain.share.value, (100 * gain.share.low, 100 * gain.share.high), unit="%")
+    return number(gain.ms.value), share, number(gain.image_s) if step.is_whole else "-"
+
+
+def _every(step: Step) -> Table:
+    columns = [Column("kernel", left=True), *map(Column, ("step\nms", "gain\nms", "gain", _OF_IMAGE))]
+    timed = [record for form in FORMS for record in step.records(form)]
+    notes = [_IMAGE]
+    if timed:
+        regime = next(iter(timed[0].timings)) if not timed[0].sustained else "sustained"
+        how = f"{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}"
+        over = "Gains are over diffusers' default in the same form"
+        notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", _IMAGE]
+    return Table(columns, list(_rows(step)), describe(step.workload), notes)
+
+
+def _rows(step: Step) -> Iterator[Heading | Row]:
+    for form in forms([step]):
+        yield Heading(capitalized(FORMS[form]))
+        for record in step.records(form):
+            time = plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
+            yield Row((legend.name(record.variant), time, *_gain(step, record)))
+
+
+def _ends(what: str) -> tuple[str, str, str]:
+    return what, f"{what}_low", f"{what}_high"

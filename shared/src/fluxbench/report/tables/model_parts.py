@@ -1,0 +1,80 @@
+"""What a whole model's step is spent on, before and after compiling: attention, matrix products, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fluxbench.analysis.model import FORMS, Step, forms, steps
+from fluxbench.core.formatting import number, percent
+from fluxbench.operations.model_step import PARTS as PATTERNS
+from fluxbench.records.schema import Record
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.tables import Rows
+from fluxbench.report.tables.layer_parts import parts_ms
+from fluxbench.report.tables.model import ATTENTION
+
+PARTS = (ATTENTION, *PATTERNS)
+_WHOLE_MODEL = "flux1"  # of the other models only blocks are measured, some of which compute in float32 elsewhere
+_HEADS = {"products": "matrix\nproducts", "rotary": "rotary\nembedding"}
+_BY_KERNEL = (
+    "By the profiler's names of kernels, medians of seven steps. A compiled kernel counts once, for the first part "
+    "that it is named after: one that rotates q and k also normalizes them. Of a model that is not compiled, casts and "
+    "concatenations of the rotary embedding are copies."
+)
+_BY_OPERATOR = (
+    "On a CPU the parts are the largest of torch's operators in one profiled step; smaller ones are not known."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the parts of each step of a whole model: with the default kernel and with the fastest, by form."""
+    found = _of_models(results)
+    body = [row for step in found for row in _of_step(step)]
+    if not body:
+        return [Paragraph("There are no profiled steps of a whole model.")]
+    columns = [Column("model", left=True), Column("kernel", left=True), Column("profiled step\nms")]
+    columns += [Column(f"{_HEADS.get(part, part)}\nms") for part in PARTS]
+    note = _BY_OPERATOR if results.device.kind == "cpu" else _BY_KERNEL
+    return [Table(columns, body, "Parts of one step, with their shares of what the profiler saw.", [note])]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per step of a whole model and variant that passed, with the ms of each part."""
+    csv: Rows = [("step", "variant", "form", "step_ms", *(f"{part}_ms" for part in PARTS))]
+    for step in _of_models(results):
+        for record in (record for form in FORMS for record in step.records(form)):
+            if record.cupti:
+                times = parts_ms(record)
+                cells = (step.workload.name, record.variant, record.form, record.cupti.events_ms)
+                csv.append((*cells, *(times.get(part) for part in PARTS)))
+    return csv
+
+
+def _of_models(results: Results) -> list[Step]:
+    return [step for step in steps(results.records) if step.workload.shape["model"] == _WHOLE_MODEL]
+
+
+def _of_step(step: Step) -> Iterator[Heading | Row]:
+    profiled = [
+        (form, record) for form in forms([step]) for record in _chosen(step, form) if record.cupti and parts_ms(record)
+    ]
+    if profiled:
+        yield Heading(step.workload.name)
+    for form, record in profiled:
+        yield _row(FORMS[form], record)
+
+
+def _chosen(step: Step, form: str) -> list[Record]:
+    """Return the default of a form, and the fastest where that is another."""
+    default, fastest = step.default(form), step.records(form)[0]
+    return [default, *[fastest] * (fastest.variant != default.variant)] if default else [fastest]
+
+
+def _row(form: str, record: Record) -> Row:
+    times = parts_ms(record)
+    whole = sum(times.values())
+    cells = [f"{number(times[part])} ({percent(times[part] / whole, 0)})" if part in times else "-" for part in PARTS]
+    assert record.cupti is not None
+    return Row((form, legend.name(record.variant), number(record.cupti.events_ms), *cells))

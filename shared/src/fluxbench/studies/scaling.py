@@ -1,0 +1,42 @@
+"""Time and memory over the length of a sequence, up to where memory ends.
+
+`STUDY` is attention of one causal head, `PLAIN` plain attention, `MODELS` the shapes of FLUX.1 and Wan 2.1.
+"""
+
+from fluxbench.operations import scaling_sets
+from fluxbench.studies.study import Study
+from fluxbench.worker.request import Effort
+
+_WHOLE_UP_TO = 2**27  # scores: those of 11,585 tokens to themselves in one head
+# One length of each curve is checked on all kinds of inputs and profiled; on a CPU a shorter one.
+_FULLY = tuple(
+    each.name
+    for name, tokens in (("lengths-causal", 1024), ("lengths-plain", 1024), ("lengths-causal-small", 128),
+                         ("lengths-plain-small", 128))
+    for each in scaling_sets.sets()[name]
+    if each.x == tokens
+)  # fmt: skip
+
+STUDY = Study(
+    name="scaling",
+    sets={"cpu": ("lengths-causal-small",), "any": ("lengths-causal",)},
+    references=("torch_native", "torch_math"),
+    measures=("burst",),
+    whole_up_to=_WHOLE_UP_TO,
+    effort=Effort(fully=_FULLY),
+    tables=("crossovers", "exponents", "memory", "lengths_published"),
+)
+PLAIN = Study(
+    name="scaling",
+    sets={"cpu": ("lengths-plain-small",), "any": ("lengths-plain",)},
+    references=("torch_math",),
+    measures=("burst",),
+    whole_up_to=_WHOLE_UP_TO,
+    effort=Effort(fully=_FULLY),
+)
+MODELS = Study(
+    name="scaling",
+    sets={"cpu": ("lengths-models-small",), "any": ("lengths-models",)},
+    references=("torch_native", "torch_math"),
+    whole_up_to=_WHOLE_UP_TO,
+)

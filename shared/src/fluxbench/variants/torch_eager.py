@@ -1,0 +1,40 @@
+"""Attention in plain PyTorch, as it is written by hand: two matrix products and a softmax.
+
+Rounded: scores and probabilities are stored in the inputs' dtype, where `torch_math` computes all in float32. Holds all
+scores in memory. The scale is applied to the scores, the softmax sums in float32. Runs everywhere.
+"""
+
+from typing import Any
+
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base
+
+
+def load(call: AttentionCall) -> Attention:
+    """Return attention on transposed views, contiguous in [batch, seq_len, heads, head_dim]."""
+    import torch
+
+    scale = call.head_dim_qk**-0.5
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # [batch, heads, seq_len, head_dim]
+        weights = torch.softmax(torch.matmul(q, k.transpose(2, 3)) * scale, dim=-1)
+        return torch.matmul(weights, v).transpose(1, 2).contiguous()
+
+    return attend
+
+
+VARIANT = _base.Variant(
+    name="torch_eager",
+    label="Eager (by hand)",
+    load=load,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16"),
+        minimum=(5, 0),
+        cpu=True,
+        backward=_base.YES,
+        separate_head_dims=True,
+    ),
+    precision_class="rounded",
+)

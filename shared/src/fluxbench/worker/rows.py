@@ -1,0 +1,106 @@
+"""The rows of short calls that a trial times: at which workloads there are some, and why at others there are none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from fluxbench import operations
+from fluxbench.correctness.contents import fresh_inputs
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing.burst import Key
+from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.rotation import Rotation
+from fluxbench.timing.rows import Row, calls_in_a_row, launched
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.worker.prepared import PreparedWorkload
+
+_BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
+Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
+
+
+class Rows:
+    """The rows of a variant and of the reference beside it, which are captured once for all trials.
+
+    `own` are the variant's, by workload; `by_key` has the reference's too. `refused` says by workload why a short call
+    of the variant has none.
+    """
+
+    def __init__(
+        self,
+        variant: Calls,
+        reference: Calls,
+        workloads: Mapping[str, PreparedWorkload],
+        stopwatch: Stopwatch,
+        plan: Plan,
+        rng: random.Random,
+    ) -> None:
+        self.own: dict[str, Row] = {}
+        self.refused: dict[str, str] = {}
+        self.by_key: dict[Key, Row] = {}
+        self._launched: dict[str, tuple[float, float]] = {}
+
+        def row(of: Calls, workload: str, *, apart: bool) -> Row | str | None:
+            return _row(of[1][workload], workloads[workload], stopwatch, plan, rng, apart=apart)
+
+        for workload in variant[1] if plan.row_s else ():
+            kept = workloads[workload].rows
+            if reference[0] not in kept:
+                kept[reference[0]] = row(reference, workload, apart=True)
+            beside = kept[reference[0]]
+            own = beside if variant[0] == reference[0] else row(variant, workload, apart=False)
+            if isinstance(beside, Row):
+                self.by_key[reference[0], workload] = beside
+            if isinstance(own, Row):
+                self.by_key[variant[0], workload] = self.own[workload] = own
+            elif own:
+                self.refused[workload] = own
+
+    def launch(self, stopwatch: Stopwatch, calls: Mapping[str, Bound]) -> Mapping[str, Row]:
+        """Time the variant's calls where the host launches them; return its rows."""
+        self._launched = {name: launched(stopwatch, calls[name].call, row) for name, row in self.own.items()}
+        return self.own
+
+    @property
+    def launch_ms(self) -> dict[str, float]:
+        """The time of the host for a call, by workload."""
+        return {name: host_ms for name, (_, host_ms) in self._launched.items()}
+
+    @property
+    def fields(self) -> dict[str, object]:
+        """What `bench.events.BurstSamples` has of rows."""
+        return {
+            "calls": {name: row.calls for name, row in self.own.items()},
+            "launched_ms": {name: ms for name, (ms, _) in self._launched.items()},
+            "refused": self.refused,
+        }
+
+
+def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch) -> float:
+    """Return how long a warm call takes, on contents that no other call gets."""
+    inputs = bound.prepared(fresh_inputs(prepared.workload, stopwatch.device))
+    stopwatch.wait()
+    stopwatch.spin(0.0, 5)
+    stopwatch.record()
+    bound.call(inputs)
+    stopwatch.record()
+    return stopwatch.between_ms()[0] / 1e3
+
+
+def _row(
+    bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, plan: Plan, rng: random.Random, *, apart: bool
+) -> Row | str | None:
+    """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own."""
+    count = calls_in_a_row(warm_s(bound, prepared, stopwatch), plan)
+    if not count:
+        return None
+    workload = prepared.workload
+    if operations.find(workload.operation).attention(workload.shape).retain_graph:
+        return "the forward pass before it is not in the graph"
+    contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
+    given = Rotation(bound, contents, prepared.case, count, rng, whole=whole)
+    try:
+        return Row(count, given, CapturedCalls(bound.call, given.turn(count)))
+    except GraphRefused as error:
+        return str(error)

@@ -1,0 +1,66 @@
+"""A row that runs out of memory beside others is measured again with nothing else in memory, and the rest goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fake_workers import ALL_PASSED, outcomes, played
+
+from fluxbench.records.schema import Shortage
+from fluxbench.worker.request import ALONE, Request
+
+LACK = {"asked_bytes": 9 << 30, "free_bytes": 2 << 30, "total_bytes": 10 << 30, "own_bytes": 7 << 30}
+SCENARIO = f"""
+def before(step, variant=None, workload=None):
+    alone = request["effort"]["held_bytes"] is not None
+    if step == "check" and (PAIR) and (CONDITION):
+        emit("failed", variant=variant, workload=workload, status="OUT_OF_MEMORY",
+             reason="asked for 9 GiB" + " alone" * alone, shortage={LACK})
+        return "fails"
+"""
+
+
+def lacking(condition: str, pair: str = "(variant, workload) == ('b', 'tiny')") -> str:
+    return SCENARIO.replace("PAIR", pair).replace("CONDITION", condition)
+
+
+def requests(folder: Path) -> list[Request]:
+    paths = sorted(folder.glob("request-*.json"), key=lambda path: int(path.stem.partition("-")[2]))
+    return [Request.from_json(path.read_text(encoding="utf-8")) for path in paths]
+
+
+@pytest.mark.parametrize("condition", ["not alone", "process == 1 and not alone", "process == 2 and not alone"])
+def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, condition: str) -> None:
+    """An allocator that is fragmented, or another process that takes memory for a while."""
+    collected = played(tmp_path, lacking(condition))
+    assert outcomes(collected) == ALL_PASSED
+    alone = [each for each in requests(tmp_path) if each.effort.held_bytes == ALONE]
+    together = [each for each in requests(tmp_path) if each.effort.held_bytes is None]
+    assert len(together) == 3
+    assert alone
+    assert {(each.variants, tuple(of.name for of in each.workloads)) for each in alone} == {(("b",), ("tiny",))}
+    assert len({trial.timed.process for trial in collected.taken("b", "tiny")}) == 3
+
+
+def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp_path: Path) -> None:
+    collected = played(tmp_path, lacking("True"))
+    assert outcomes(collected) == ALL_PASSED | {"b at tiny": "OUT_OF_MEMORY"}
+    failed = collected.failed["b", "tiny"]
+    assert (failed.reason, failed.shortage) == ("asked for 9 GiB alone", Shortage(**LACK))
+    assert [each.effort.held_bytes for each in requests(tmp_path)].count(
+        ALONE
+    ) == 1  # the process after that has nothing left to do
+
+
+def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
+    collected = played(tmp_path, lacking("True", "workload == 'tiny' and variant != 'a'"))
+    lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "bc"}
+    assert outcomes(collected) == ALL_PASSED | lost
+
+
+def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path) -> None:
+    late = lacking("True").replace("    alone = ", "    time.sleep(0.3 * (step == 'done'))\n    alone = ")
+    collected = played(tmp_path, late, deadline_s=0.5)
+    assert not any(each.effort.held_bytes for each in requests(tmp_path))
+    assert {status for pair, status in outcomes(collected).items() if pair == "b at tiny"} <= {"OUT_OF_MEMORY"}

@@ -1,0 +1,150 @@
+"""Tables of a model's step: gains over the default of the same form, what attention leaves, and the step's parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sample_records import CPU, record, results
+from tabled import cells, rows_of, table_of, words
+
+from fluxbench import operations, variants
+from fluxbench.operations import sets
+from fluxbench.operations.workload import Workload
+from fluxbench.records.schema import Cupti, KernelShare, Record
+from fluxbench.records.status import Status
+from fluxbench.report.tables import model, model_parts
+from fluxbench.variants._base import part_of
+
+STEP, LARGE = sets.by_name()["flux1-1024px-step"], sets.by_name()["flux1-2048px-step"]
+WAN = sets.by_name()["wan-480p-block"]
+PARTS = {"attention": 20.0, "products": 60.0, "norms": 10.0, "copies": 10.0}
+
+
+def step(variant: str, ms: float, workload: Workload = STEP, **fields: Any) -> Record:
+    cupti = Cupti(events_ms=100.0, kernels_ms=100.0, span_ms=100.0, parts_ms=PARTS)
+    return record(variant, workload, ms, ci=0.0005, reference_ms=160.0, cupti=cupti, **fields)
+
+
+EAGER = [step("torch_native", 160.0), step("torch_cudnn", 168.0), step("flash_attn_4", 152.0)]
+BLOCKS = [step("torch_native_blocks", 100.0), step("flash_attn_4_blocks", 90.0), step("torch_math_blocks", 140.0)]
+
+
+def test_a_gain_is_over_the_default_of_the_same_form_in_ms_percent_and_28_steps() -> None:
+    table = table_of(model.blocks(results(*EAGER, *BLOCKS)), "24 heads of 128, 4,096")
+    found = {row[0]: row for row in rows_of(table)}
+    assert list(found) == [
+        "flash_attn_4", "torch_native", "torch_cudnn",
+        "flash_attn_4_blocks", "torch_native_blocks", "torch_math_blocks",
+    ]  # fmt: skip
+    assert found["torch_native"][2:] == found["torch_native_blocks"][2:] == ("-", "-", "-")
+    assert (found["flash_attn_4"][2], found["flash_attn_4"][3][:3]) == ("8.00", "5.0")
+    _, _, gain_ms, share, image_s = found["flash_attn_4_blocks"]
+    assert (gain_ms, share[:4], image_s) == ("10.0", "10.0", "0.280")
+    assert float(share.split("[")[1].split(",")[0]) < 10.0 < float(share.split(", ")[1].rstrip("]%"))
+    assert found["torch_cudnn"][2] == "-8.00"
+
+
+def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None:
+    table = table_of(model.blocks(results(*EAGER, *BLOCKS)), "The fastest kernel of each step")
+    default, compiled = rows_of(table)
+    assert default[1:4:2] == ("not compiled", "flash_attn_4")
+    assert default[-2:] == ("128", "20.0%")
+    assert compiled[-2:] == ("80.0", "20.0%")
+
+
+def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
+    larger = [step("torch_native_blocks", 400.0, LARGE), step("flash_attn_4_blocks", 300.0, LARGE)]
+    said = words(model.blocks(results(*EAGER, *BLOCKS, *larger))[:1])
+    assert "16,384 + 512 text tokens" in said
+    assert (
+        "FlashAttention-4 takes 25.0% off a step with diffusers' default, 100 of 400 ms, and 2.80 s off an image"
+        in said
+    )
+    tied = words(model.blocks(results(BLOCKS[0], step("flash_attn_4_blocks", 100.0)))[:1])
+    assert "no kernel is measurably faster than diffusers' default. Attention is 20.0% of that step" in tied
+
+
+def test_a_wrong_kernel_has_no_gain_and_a_missing_one_has_its_reason() -> None:
+    wrong = step("flash_attn_3_blocks", 50.0, status=Status.INCORRECT)
+    missing = record("xformers", STEP, status=Status.UNAVAILABLE, reason="diffusers refuses its backend")
+    shown = model.blocks(results(*BLOCKS, wrong, missing))
+    assert rows_of(table_of(shown, "The fastest"))[0][3] == "flash_attn_4_blocks"
+    assert "flash_attn_3_blocks" not in words([table_of(shown, "FLUX.1")])
+    assert "diffusers refuses its backend" in words(shown)
+
+
+def test_a_block_alone_makes_no_image() -> None:
+    of_wan = [step("torch_native", 10.0, WAN), step("flash_attn_4", 9.0, WAN)]
+    assert (
+        cells(table_of(model.blocks(results(*of_wan)), "Wan 2.1, 1 block"), "flash_attn_4")["gain of 28 steps, s"]
+        == "-"
+    )
+
+
+def test_without_the_default_nothing_is_compared() -> None:
+    shown = model.blocks(results(EAGER[1], EAGER[2]))
+    assert "diffusers' default has no time" in words(shown)
+    assert rows_of(table_of(shown, "The fastest")) == []
+
+
+def test_the_csv_has_a_row_for_every_record() -> None:
+    failed = record("xformers", STEP, status=Status.ERROR)
+    header, *found = model.rows(results(*BLOCKS, failed))
+    by_name = {row[1]: dict(zip(header, row, strict=True)) for row in found}
+    row = by_name["flash_attn_4_blocks"]
+    assert (row["form"], row["attention_share"]) == ("blocks", 0.2)
+    assert row["gain_ms"] == pytest.approx(10.0)
+    assert row["gain_share_low"] < row["gain_share"] < row["gain_share_high"]  # type: ignore[operator]
+    assert (by_name["xformers"]["status"], by_name["xformers"]["ms"]) == ("ERROR", None)
+
+
+def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_after_compiling() -> None:
+    of_block = step("torch_native", 10.0, WAN)
+    table = table_of(model_parts.blocks(results(*EAGER, *BLOCKS, of_block)))
+    assert [row[:2] for row in rows_of(table)] == [
+        ("not compiled", "torch_native"), ("not compiled", "flash_attn_4"),
+        ("repeated blocks compiled", "torch_native_blocks"), ("repeated blocks compiled", "flash_attn_4_blocks"),
+    ]  # fmt: skip
+    row = cells(table, "torch_native")
+    assert (row["attention ms"], row["matrix products ms"], row["rotary embedding ms"]) == (
+        "20.0 (20%)",
+        "60.0 (60%)",
+        "-",
+    )
+    operators = [
+        ("aten::addmm", 0.5),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", 0.25),
+        ("aten::gelu", 0.25),
+    ]
+    on_cpu = record(
+        "torch_native", STEP, cupti=Cupti(events_ms=200.0, kernels_ms=200.0, span_ms=200.0),
+        kernels=tuple(KernelShare(name=name, share=share) for name, share in operators),
+    )  # fmt: skip
+    row = cells(table_of(model_parts.blocks(results(on_cpu, device=CPU))), "torch_native")
+    assert (row["attention ms"], row["matrix products ms"], row["rest ms"]) == ("50.0 (25%)", "100 (50%)", "50.0 (25%)")
+
+
+# Names of kernels: torch 2.11's on an H200, from records of the published pages; Inductor's from its naming rule.
+KERNELS = {
+    "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_bias_TNT": "products",
+    "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>": "products",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, "
+    "at::native::binary_internal::MulFunctor<float> > >": "rotary",
+    "triton_red_fused__fused_rms_norm__to_copy_add_mul_neg_stack_unbind_3": "rotary",
+    "triton_red_fused_add_mul_native_layer_norm_1": "norms",
+    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float, false>": "norms",
+    "void at::native::(anonymous namespace)::CatArrayBatchedCopy_alignedK_contig<c10::BFloat16, 2>": "copies",
+    "triton_poi_fused_cat_2": "copies",
+    "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl>": "rest",
+    "triton_poi_fused_addmm_gelu_view_4": "rest",
+    "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128": "attention",
+}
+
+
+@pytest.mark.parametrize(("kernel", "part"), KERNELS.items())
+def test_each_kernel_of_a_step_has_its_part(kernel: str, part: str) -> None:
+    operation = operations.find("model_step")
+    asked = operation.attention(STEP.shape)
+    for name in ("torch_native", "torch_cudnn"):
+        assert part_of(variants.find(name).variant, asked, operation.parts, kernel) == part

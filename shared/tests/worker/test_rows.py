@@ -1,0 +1,196 @@
+"""Short calls in rows that are one sample each; a fake stands in for the CUDA graph that makes a row's calls."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from clocks import ON_CPU, Clock, LikeAGPU, small_cache
+from fakes import tokens
+from workers import QUICK, honest, variant
+
+from fluxbench import operations, variants
+from fluxbench.operations import sets
+from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.workload import Workload
+from fluxbench.timing.graph import GraphRefused
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.variants.forms import EAGER, FormedVariant
+from fluxbench.worker import rows
+from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.trial import Trial
+
+SHORT, LONG = tokens("short", 16), tokens("long", 24)
+BOTH_PASSES = tokens("both", 12, "attention_training")
+IN_ROWS = dataclasses.replace(QUICK, row_s=5e-4, row_below_s=1e-3, min_rounds=3, max_rounds=3)
+VARIANT = variant("flex")
+
+
+class Graph:
+    """Makes a captured row's calls each time, as a graph does on the device; `calls` are those of all replays."""
+
+    made: ClassVar[list[Graph]] = []
+
+    def __init__(self, call: Any, inputs: Sequence[Any]) -> None:
+        self._call, self._inputs = call, list(inputs)
+        self.calls = 0
+        Graph.made.append(self)
+
+    def __call__(self, _: Sequence[Any]) -> Mapping[str, object]:
+        self.calls += len(self._inputs)
+        outputs: list[Mapping[str, object]] = [self._call(inputs) for inputs in self._inputs]
+        return outputs[-1]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small_cache(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rows, "CapturedCalls", Graph)
+    Graph.made.clear()
+
+
+def bound(workload: Workload) -> Bound:
+    formed = FormedVariant(variant("right", honest), EAGER)
+    return operations.find(workload.operation).bind(formed, workload.shape)
+
+
+def paced(clock: Clock, seconds: float, inner: Bound) -> Bound:
+    """Return an honest call that takes so long."""
+
+    def call(prepared: Any) -> Mapping[str, object]:
+        clock.now += seconds
+        return inner.call(prepared)
+
+    return Bound(call, inner.prepare)
+
+
+def trial(calls: Mapping[Workload, Bound], reference: Mapping[Workload, Bound] | None = None) -> Trial:
+    """Return the trial of a variant beside a reference, or beside itself."""
+    workloads = {one.name: PreparedWorkload.make(one, ON_CPU, 1) for one in calls}
+    beside = {one.name: call for one, call in (reference or calls).items()}
+    own = {one.name: call for one, call in calls.items()}
+    return Trial("flex", VARIANT, own, ("torch_flash", beside), workloads, None, LikeAGPU(), IN_ROWS, random.Random(1))
+
+
+def test_a_short_call_is_timed_in_rows_and_a_long_one_by_itself(clock: Clock) -> None:
+    calls = {SHORT: paced(clock, 1e-5, bound(SHORT)), LONG: paced(clock, 2e-3, bound(LONG))}
+    reference = {SHORT: paced(clock, 5e-5, bound(SHORT)), LONG: paced(clock, 4e-3, bound(LONG))}
+    one = trial(calls, reference)
+    with torch.inference_mode():
+        taken = one.burst()
+        one.check()
+    assert taken["calls"] == {"short": 50}
+    assert [graph.calls // IN_ROWS.max_rounds for graph in Graph.made] >= [10, 50]  # the reference's row, and its own
+    assert taken["samples_ms"] == {"short": pytest.approx([0.01] * 3), "long": pytest.approx([2.0] * 3)}
+    assert taken["reference_ms"] == {"short": pytest.approx([0.05] * 3), "long": pytest.approx([4.0] * 3)}
+    assert taken["launched_ms"] == {"short": pytest.approx(0.01)}
+    assert taken["launch_ms"] == {"short": pytest.approx(0.01), "long": pytest.approx(2.0)}
+    assert (one.wrong, taken["refused"]) == ({}, {})
+
+
+def test_the_references_rows_are_captured_once_for_all_trials(clock: Clock) -> None:
+    calls = {SHORT: paced(clock, 1e-4, bound(SHORT))}
+    one = trial(calls)
+    with torch.inference_mode():
+        one.burst()
+        assert len(Graph.made) == 2
+        one.at(["short"]).burst()
+    assert len(Graph.made) == 3
+
+
+def test_both_passes_fit_into_a_row_and_a_backward_pass_alone_does_not(clock: Clock) -> None:
+    backward = tokens("backward", 12, "attention_backward")
+    calls = {one: paced(clock, 1e-4, bound(one)) for one in (BOTH_PASSES, backward)}
+    with torch.no_grad():
+        one = trial(calls)
+        taken = one.burst()
+        one.check()
+    assert (taken["calls"], one.wrong) == ({"both": 5}, {})
+    assert taken["refused"] == {"backward": "the forward pass before it is not in the graph"}
+
+
+def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: Any) -> None:
+        raise GraphRefused("RuntimeError: it waits for the device")
+
+    monkeypatch.setattr(rows, "CapturedCalls", refuses)
+    with torch.inference_mode():
+        taken = trial({SHORT: paced(clock, 1e-5, bound(SHORT))}).burst()
+    assert taken["samples_ms"] == {"short": pytest.approx([0.01] * 3)}
+    assert (taken["calls"], taken["launched_ms"]) == ({}, {})
+    assert taken["refused"] == {"short": "RuntimeError: it waits for the device"}
+
+
+def by_address(inner: Bound) -> Bound:
+    """Return a call that returns what it returned for the same tensors before."""
+    kept: dict[int, Mapping[str, object]] = {}
+
+    def call(tensors: Tensors) -> Mapping[str, object]:
+        address = tensors["q"].data_ptr()
+        return kept.setdefault(address, kept.get(address) or inner.call(tensors))
+
+    return Bound(call)
+
+
+def spoils(inner: Bound) -> Bound:
+    """Return a call that changes q after it has read it."""
+
+    def call(tensors: Tensors) -> Mapping[str, object]:
+        out = inner.call(tensors)
+        tensors["q"].mul_(1.5)
+        return out
+
+    return Bound(call)
+
+
+def zeros(inner: Bound) -> Bound:
+    return Bound(lambda tensors: {name: torch.zeros_like(out) for name, out in inner.call(tensors).items()})
+
+
+@pytest.mark.parametrize("wrong", [by_address, spoils, zeros])
+def test_what_a_row_returns_is_judged(clock: Clock, wrong: Any) -> None:
+    one = trial({SHORT: paced(clock, 1e-4, wrong(bound(SHORT)))}, {SHORT: paced(clock, 1e-4, bound(SHORT))})
+    with torch.inference_mode():
+        one.burst()
+        one.check()
+    assert "short" in one.wrong
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operation", ["attention", "attention_training"])
+def test_on_a_gpu_two_measurements_of_one_short_kernel_agree_within_two_percent(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same kernel under two names, each with a row of its own, five times; a forward call takes under 20 us."""
+    monkeypatch.undo()
+    device = torch.device("cuda")
+    plan = Plan.on(device, grid=True)
+    suffix = "-training" if operation == "attention_training" else ""
+    workload = sets.by_name()[f"sdpa-b8-s64-h12-d64-bf16{suffix}"]
+    call = operations.find(operation).bind(variants.find("torch_flash"), workload.shape)
+    with torch.inference_mode(operation == "attention"), torch.set_grad_enabled(False):
+        prepared = {workload.name: PreparedWorkload.make(workload, device, 1, most=plan.contents)}
+        stopwatch, calls = Stopwatch(device), {workload.name: call}
+        ratios = []
+        for repeat in range(5):
+            both = ("a", variants.find("torch_flash").variant, calls, ("b", calls), prepared, None)
+            one = Trial(*both, stopwatch, plan, random.Random(repeat))
+            taken = one.burst()
+            one.check()
+            assert one.wrong == {}
+            own, beside = (statistics.median(taken[name][workload.name]) for name in ("samples_ms", "reference_ms"))
+            ratios.append(own / beside)
+            assert taken["calls"][workload.name] * own >= 0.4
+            assert operation != "attention" or own < 0.02
+            assert taken["launched_ms"][workload.name] >= 0.9 * own
+    assert max(abs(ratio - 1) for ratio in ratios) <= 0.02
