@@ -51,14 +51,20 @@ BOTH = "attention_training"  # the output and the gradients
 
 FORWARD, KERNEL = "flash_forward.py", "flash_forward_kernel.py"
 KEYS, QUERIES = "flash_backward_keys.py", "flash_backward_queries.py"
-FULL, CAUSAL = SHAPES[16] | {"dtype": "float16", "causal": False}, SHAPES[16] | {"dtype": "float16"}
+CAUSAL = SHAPES[16]
+FULL = CAUSAL | {"causal": False}
 # A file, what is written there, what a wrong copy has in its place, and a call that shows it.
 WRONG: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "scale": (FORWARD, "1 / math.sqrt(head_dim)", "1 / head_dim", FULL),
     "last block": (FORWARD, "seq_len_k % block_n != 0 and not causal", "False", FULL),
     "diagonal": (KERNEL, "<= (query + ahead)[:, None]", "<= (query + ahead + 1)[:, None]", CAUSAL),
     "blocks before the diagonal": (KERNEL, "(start_m + ahead + 1) // BLOCK_N", "last", CAUSAL),
-    "weights of bfloat16": (KERNEL, "weights.to(v.dtype)", "weights.to(tl.bfloat16).to(v.dtype)", FULL),
+    "weights of bfloat16": (
+        KERNEL,
+        "weights.to(v.dtype)",
+        "weights.to(tl.bfloat16).to(v.dtype)",
+        FULL | {"dtype": "float16"},
+    ),
     "lse": (KERNEL, "tl.log2(total)", "tl.log(total)", FULL),
     "scale of dk": (KEYS, "(dk * scale)", "dk", FULL),
     "diagonal of dk": (KEYS, "<= (query + ahead)[None, :]", "<= (query + ahead + 1)[None, :]", CAUSAL),
@@ -91,7 +97,8 @@ def of_copies() -> dict[str, str | None]:
         right = copied(Path(folder, "right"))
         found = {"right": wrong(right, BOTH, **FULL) or wrong(right, BOTH, **CAUSAL)}
         for index, (name, (*change, shape)) in enumerate(WRONG.items()):
-            found[name] = wrong(copied(Path(folder, f"wrong{index}"), *change), BOTH, **shape)
+            operation = BOTH if name == "lse" or change[0] in (KEYS, QUERIES) else "attention"
+            found[name] = wrong(copied(Path(folder, f"wrong{index}"), *change), operation, **shape)
     return found
 
 

@@ -226,6 +226,9 @@ def test_tiling_compiles_into_the_shared_memory_of_its_device(
         (dict.fromkeys("kv", torch.zeros(1, 8, 3, 64).bfloat16()), "kv_heads must divide the heads of q, 2, got 3"),
         (dict.fromkeys("qkv", torch.zeros(1, 8, 2, 96).bfloat16()), "must be 16, 32, 64 or 128, got 96; use"),
         ({"q": torch.zeros(1, 9, 2, 64).bfloat16(), "causal": True}, "no more tokens than k, got 9 and 8"),
+        ({"scale": 0.0}, "scale must be over 0 and finite, got 0.0; negate"),
+        ({"scale": -0.1}, "scale must be over 0 and finite, got -0.1; negate"),
+        ({"scale": math.nan}, "scale must be over 0 and finite, got nan; negate"),
     ],
 )
 def test_wrong_input_is_refused_with_the_rule_and_the_value(changes: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 import xml.etree.ElementTree as ET
@@ -151,6 +152,7 @@ def test_errors_are_the_largest_of_all_shapes_with_how_many_were_checked_in_full
     assert len(grid_correctness.rows(results(*made))) == 5
 
 
+@functools.cache
 def drawn() -> Drawing:
     found = speedup.draw(whole())
     assert found is not None

@@ -302,7 +302,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
 @pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
 def test_what_a_variant_declares_is_of_one_piece(variant: Variant) -> None:
     declared, quantized = variant.capabilities, variant.precision_class == "quantized"
-    others = {"te_unfused": "rounded", "torch_eager": "rounded", "triton_flash_tf32": "tf32"}
+    others = dict.fromkeys(("te_unfused", "torch_eager"), "rounded")
+    others |= dict.fromkeys(("triton_flash_tf32", "torch_math_tf32"), "tf32")
     assert variant.precision_class == others.get(variant.name, "quantized" if quantized else "exact")
     assert variant.precision_class != "tf32" or declared.dtypes == ("float32",)
     assert variant.name not in ALL or quantized == (variant.name in QUANTIZED)

@@ -218,6 +218,7 @@ def test_ranks_that_torchrun_started_are_taken_as_they_are(
     started = {"LOCAL_RANK": "0", "RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     for name, value in started.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
     path = tmp_path / "out.json"
     assert shared_step.main("flux1-small-128px-step", "torch_native", "1", "1", str(path), "2") == 0
     assert json.loads(path.read_text(encoding="utf-8"))["median_ms"] > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,11 +50,15 @@ class Graph:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     small_cache(monkeypatch)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rows, "CapturedCalls", Graph)
     Graph.made.clear()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several wait for each other where the machine does something else
+    yield
+    torch.set_num_threads(threads)
 
 
 def bound(workload: Workload) -> Bound:

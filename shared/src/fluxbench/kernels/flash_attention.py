@@ -32,7 +32,7 @@ def attention(
             8.0 or newer; head_dim 16, 32, 64 or 128, contiguous; other strides are free and copy nothing
     k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
-    scale:  of the scores; 1 / sqrt(head_dim) by default
+    scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
     tf32:   round what enters a product of float32 to TF32; torch's own setting decides nothing here
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 

@@ -177,7 +177,7 @@ def flash_backward(
 
     Raises `ValueError` for other inputs.
     """
-    check(q, k, v, causal=causal)
+    check(q, k, v, causal=causal, scale=scale)
     _check_gradient(dout, q, out, lse)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape

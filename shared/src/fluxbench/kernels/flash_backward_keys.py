@@ -88,7 +88,7 @@ def flash_backward_keys_kernel(
             lse = tl.load(lse_pointer + of_head + query, mask=query < seq_len_q, other=0.0)
         else:
             lse = tl.load(lse_pointer + of_head + query)
-        exponents = exponents_of(tl.dot(k, q.T, input_precision=INPUT_PRECISION), scale_log2, lse[None, :])
+        exponents = exponents_of(tl.dot(k, q.T, input_precision=INPUT_PRECISION) * scale_log2, lse[None, :])
         if CAUSAL and start_m + ahead < start_n + BLOCK_N - 1:
             exponents = tl.where(key[:, None] <= (query + ahead)[None, :], exponents, -float("inf"))
         weights = tl.exp2(exponents)

@@ -75,7 +75,7 @@ def flash_backward_queries_kernel(
             k_source, batch, kv_head, start_n, seq_len_k, stride_kb, stride_ks, stride_kh,
             BLOCK_N, HEAD_DIM, DESCRIPTORS, RAGGED,
         )  # fmt: skip
-        exponents = exponents_of(tl.dot(q, k.T, input_precision=INPUT_PRECISION), scale_log2, lse[:, None])
+        exponents = exponents_of(tl.dot(q, k.T, input_precision=INPUT_PRECISION) * scale_log2, lse[:, None])
         if (CAUSAL or RAGGED) and start_n + BLOCK_N > seen_by_all:
             key = start_n + tl.arange(0, BLOCK_N)
             visible = key[None, :] <= (query + ahead)[:, None] if CAUSAL else key[None, :] < seq_len_k

@@ -110,7 +110,7 @@ def flash_forward(
             other strides free
     k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
-    scale:  of the scores; 1 / sqrt(head_dim) by default
+    scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
     tf32:   round what enters a product of float32 to TF32; 16-bit products are the same either way
     tiling: how the work is cut; the device's own by default
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
@@ -150,7 +150,7 @@ def _launch(
     *,
     with_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    check(q, k, v, causal=causal)
+    check(q, k, v, causal=causal, scale=scale)
     capability = compute_capability_of(q)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -75,13 +76,13 @@ def store_rows(
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def exponents_of(scores: tl.tensor, scale_log2: tl.tensor, lse: tl.tensor) -> tl.tensor:
-    """Return scores * scale_log2 - lse in the dtype of the scores; of an lse in float64 nothing is rounded away."""
+def exponents_of(scores: tl.tensor, lse: tl.tensor) -> tl.tensor:
+    """Return scores - lse in the dtype of the scores; of an lse in float64 nothing is rounded away."""
     if lse.dtype == tl.float64:
         rounded = lse.to(scores.dtype)
-        exponents = scores * scale_log2 - rounded - (lse - rounded).to(scores.dtype)
+        exponents = scores - rounded - (lse - rounded).to(scores.dtype)
     else:
-        exponents = scores * scale_log2 - lse
+        exponents = scores - lse
     return exponents
 
 
@@ -125,7 +126,7 @@ def compute_capability_of(tensor: torch.Tensor) -> tuple[int, int]:
     raise ValueError(f"q must be on an NVIDIA GPU, got {tensor.device}; move q, k and v there")
 
 
-def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) -> None:
+def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float | None) -> None:
     """Raise `ValueError` where the kernels would not compute what was asked."""
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if tensor.ndim != 4 or 0 in tensor.shape:
@@ -151,7 +152,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) ->
             )
     batch, _, heads, head_dim = q.shape
     if head_dim not in HEAD_DIMS:
-        raise ValueError(f"head_dim must be 16, 32, 64 or 128, got {head_dim}; use another variant")
+        raise ValueError(f"head_dim must be 16, 32, 64 or 128, got {head_dim}; use another kernel")
     if k.shape != v.shape:
         raise ValueError(f"k and v must have one shape, got {list(k.shape)} and {list(v.shape)}; pass matching ones")
     if (k.shape[0], k.shape[3]) != (batch, head_dim):
@@ -166,6 +167,8 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool) ->
             f"a causal q must have no more tokens than k, got {q.shape[1]} and {k.shape[1]}; "
             "its first tokens would have no key"
         )
+    if scale is not None and not 0 < scale < math.inf:  # the largest score must stay the largest
+        raise ValueError(f"scale must be over 0 and finite, got {scale}; negate q for a negative one")
 
 
 def _walked_strides(tensor: torch.Tensor) -> list[int]:

@@ -80,6 +80,7 @@ DYNAMIC = dataclasses.replace(
     VARIANT,
     name="flex_dynamic",
     label="FlexAttention (dynamic)",
+    diffusers="",
     load=lambda call: load(call, compiled=True, dynamic=True),
     capabilities=dataclasses.replace(_CAPABILITIES, cpu=False),
     forms=(forms.EAGER,),

@@ -15,7 +15,8 @@ _SHOWN = 4  # in sentences; a fold has all
 _NOTE = (
     "Between the two lengths neither is measurably faster. The crossover is where a line through the ratios at both, "
     "straight over the logarithm of the length, reaches 1. A kernel counts as faster at a length if it is measurably "
-    "so and the 95% intervals of both times do not overlap, and at the longer end if it is at all longer lengths too. "
+    "so and the 95% intervals of both ratios to the reference do not overlap, and at the longer end if it is at all "
+    "longer lengths too. "
     "Pairs of one precision class are compared. A pair that is not here has no crossover that is certain."
 )
 

@@ -90,7 +90,8 @@ def _summary(found: Sequence[Grid]) -> Table:
     """Return a row for each implementation with a time: where it wins, its speedups over eager and torch's choice."""
     body: list[Row | Heading] = []
     for grid in found:
-        body.append(Heading(f"{capitalized(grid.name)}: {len(grid.points)} shapes"))
+        count = len(grid.points)
+        body.append(Heading(f"{capitalized(grid.name)}: {count} shape{'s' * (count > 1)}"))
         timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
         body += [_row(grid, variant) for variant in sorted(timed, key=lambda name: -(_middle(grid, name, EAGER) or 1))]
     heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "passed")

@@ -1,0 +1,41 @@
+"""Records of short calls that were timed in rows: the launched time, and what was not asked for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from recorded import flag, of_process, record, seen
+
+from fluxbench.bench import samples
+from fluxbench.records.schema import BURST
+from fluxbench.records.status import FlagKind
+
+
+def test_the_launched_time_of_calls_in_rows_and_why_others_have_no_row_are_flagged() -> None:
+    def in_rows(process: int, **fields: Any) -> list[dict[str, Any]]:
+        events = of_process(process, block_ms=None)[:2]
+        events[0]["block"] = None
+        events[1]["burst"] |= fields
+        return events
+
+    rows = [t for p, ms in enumerate((0.9, 1.0, 1.1)) for t in in_rows(p, calls={"tiny": 7}, launched_ms={"tiny": ms})]
+    of = seen(rows)
+    made = record(of)
+    assert flag(made, FlagKind.REPLAYED) == (BURST, 1.0, None)
+    assert made.burst is not None
+    assert made.burst.median_ms == 0.8
+    series = json.loads(samples.to_json(of))["series"]
+    assert [one["calls_per_sample"] for one in series if "launched_ms" in one] == [7, 7, 7]
+    refused = record(seen([t for p in range(3) for t in in_rows(p, refused={"tiny": "it waits"} if p else {})]))
+    assert flag(refused, FlagKind.NOT_REPLAYED) == (BURST, 2, "it waits")
+    assert flag(refused, FlagKind.REPLAYED) == ()
+
+
+def test_what_the_profiler_was_not_asked_for_is_no_flag() -> None:
+    def trials(**fields: Any) -> list[dict[str, Any]]:
+        return [{**t, **fields} for p in range(3) for t in of_process(p, cupti=None)]
+
+    assert flag(record(seen(trials())), FlagKind.NO_CUPTI) == (BURST, None, None)
+    assert flag(record(seen(trials(unprofiled=["tiny"]))), FlagKind.NO_CUPTI) == ()
+    assert flag(record(seen(trials(unprofiled=["tinier"]))), FlagKind.NO_CUPTI) == (BURST, None, None)
