@@ -161,7 +161,7 @@ def differences(before: Fingerprint, now: Fingerprint) -> list[str]:
         (
             {"device": CPU},
             {"device": CPU, "all": True},
-            ["excluded variants *_compile_d *_compile_ma flex_eager -> none"],
+            ["excluded variants *_compile_d *_compile_ma flex_[eb]* -> none"],
         ),
         ({}, {"python": sys.executable}, ["environment by uv -> ambient"]),
         ({}, {"this": dataclasses.replace(FLUX, source_sha256="0" * 64)}, ["the cell's source changed"]),

@@ -123,9 +123,9 @@ def test_on_a_healthy_gpu_everything_runs_but_what_its_target_excludes(machine: 
     of_forward = {
         name
         for name, each in registered.items()
-        if not each.deterministic_of and "bfloat16" in each.capabilities.dtypes
+        if not each.deterministic_of and not each.only_decodes and "bfloat16" in each.capabilities.dtypes
     }
-    assert running(found) == of_forward - {EXCLUDED}
+    assert running(found) == of_forward - {EXCLUDED, "torch_eager", "flex_dynamic"}  # two are for many small shapes
     assert "Device: target h200, configured in environment/targets.toml" in found.text()
     machine.sets(all=True)
     assert EXCLUDED in running(machine.examine())

@@ -27,7 +27,7 @@ from fluxbench.report.picture import Svg
 from fluxbench.variants.forms import EVERY_FORM
 
 OF_VARIANTS = [name for name in figures.names() if name != "speedup"]  # whose marks are shapes
-OF_RECORDS = [name for name in OF_VARIANTS if name != "history"]  # which draws two revisions or more
+OF_RECORDS = [name for name in OF_VARIANTS if name not in ("history", "lengths")]  # which draw two points or more
 REGIMES = {
     **{name: {SUSTAINED} for name in ("latency", "throughput", "frontier", "energy")},
     **{"ranking": {SUSTAINED, BURST}, "parts": {BURST}},

@@ -213,7 +213,7 @@ def test_stale_cells_are_refused(tmp_path: Path) -> None:
         shutil.copyfile(path, home / path.name)
     newer = [
         changed(
-            r, measured_at="2026-11-22T23:00:00+00:00", versions={**r.versions, "driver": "999.1"},
+            r, measured_at="2027-01-31T12:00:00+00:00", versions={**r.versions, "driver": "999.1"},
             fingerprint={**r.fingerprint, "driver": "999.1", "code.timing": "aaa"},
         )
         for r in files.read(home / "te.jsonl")

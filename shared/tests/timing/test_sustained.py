@@ -163,7 +163,8 @@ def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_wa
 
 
 @pytest.mark.parametrize(
-    ("kind", "rounds"), [("cuda", {1e-6: 48, 0.001: 22, 0.0021: 11, 10.0: 5}), ("cpu", {1e-6: 5, 0.015: 4, 10.0: 2})]
+    ("kind", "rounds"),
+    [("cuda", {1e-6: 48, 0.001: 22, 0.0021: 11, 0.019: 5, 10.0: 3}), ("cpu", {1e-6: 5, 0.015: 4, 10.0: 2})],
 )
 def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str, rounds: dict[float, int]) -> None:
     plan = Plan.on(torch.device(kind))

@@ -56,13 +56,18 @@ class Components:
 
 
 def published(root: Path, target: str, notebook: str) -> Components | None:
-    """Return the components of a target's newest published method version; None where no page has burst times."""
+    """Return the components of a target's newest published method version; None where no page has burst times.
+
+    Earlier pages of that version count if they have all variants of the newest: one of an upgrade may have few.
+    """
     reports = root / "reports" / target
     folders = [reports / notebook / "records", *sorted((reports / notebook / "history").glob("*"), reverse=True)]
     pages = [page for folder in folders if (page := _page(folder)) and page.levels]
     if not pages:
         return None
-    alike = [page for page in pages if page.method_version == pages[0].method_version]
+    newest = pages[0]
+    of_version = [page for page in pages if page.method_version == newest.method_version]
+    alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
     measured = [_trials(path, target) for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))]
     return components(alike, [runs for runs in measured if runs])
 

@@ -26,7 +26,8 @@ def blocks(results: Results) -> list[Block]:
     of_curves = [group for group in groups(results.records) if len(group.workloads) > 1]
     found = [(group, cross) for group in of_curves for cross in crossovers(group)]
     if not found:
-        return [Paragraph("No two kernels change their order over the lengths with certainty.")]
+        none = "No two kernels change their order over the lengths with certainty."
+        return [Paragraph(none if results.records else "There are no records.")]
     table = Table(
         columns=[*(Column(head, left=True) for head in ("workloads", "faster below", "faster above")), *_NUMBERS],
         rows=[_row(group, cross) for group, cross in found],

@@ -29,7 +29,7 @@ def blocks(results: Results) -> list[Block]:
     """Return a table of the exponents, a heading for each group; long ones fold."""
     known = [(group, its) for group in groups(results.records) if (its := list(_rows(group)))]
     if not known:
-        return [Paragraph("No kernel passed at three lengths or more.")]
+        return [Paragraph("No kernel passed at three lengths or more." if results.records else "There are no records.")]
     if sum(len(its) for _, its in known) <= _FOLDED:
         return [_table(known)]
     return [_table(known[:1]), Fold(f"The same for {len(known) - 1} other curves", [_table(known[1:])])]

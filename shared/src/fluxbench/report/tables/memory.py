@@ -40,6 +40,8 @@ _NOTES = (
 
 def blocks(results: Results) -> list[Block]:
     """Return the longest lengths by card, and each row that ran out of memory."""
+    if not results.records:
+        return [Paragraph("There are no records.")]
     known = [(group, its) for group in groups(results.records) if (its := list(_rows(group)))]
     shown: list[Block] = []
     if not known:

@@ -33,7 +33,8 @@ def blocks(results: Results) -> list[Block]:
     found = _of_models(results)
     body = [row for step in found for row in _of_step(step)]
     if not body:
-        return [Paragraph("There are no profiled steps of a whole model.")]
+        words = "There are no profiled steps of a whole model."
+        return [Paragraph(words if results.records else "There are no records.")]
     columns = [Column("model", left=True), Column("kernel", left=True), Column("profiled step\nms")]
     columns += [Column(f"{_HEADS.get(part, part)}\nms") for part in PARTS]
     note = _BY_OPERATOR if results.device.kind == "cpu" else _BY_KERNEL
