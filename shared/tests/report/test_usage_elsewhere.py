@@ -44,8 +44,11 @@ class Transformer(torch.nn.Module):  # type: ignore[misc]
 
 
 def set_in_diffusers(lines: str) -> list[Any]:
-    transformer = Transformer()
-    exec(lines, {"pipe": types.SimpleNamespace(transformer=transformer)})
+    transformer, before = Transformer(), torch.get_float32_matmul_precision()
+    try:
+        exec(lines, {"pipe": types.SimpleNamespace(transformer=transformer)})
+    finally:
+        torch.set_float32_matmul_precision(before)
     return transformer.asked
 
 
