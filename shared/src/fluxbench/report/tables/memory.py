@@ -103,11 +103,6 @@ def _rows(group: Group) -> Iterator[Row]:
         yield Row((legend.name(variant), *cells, of_model))
 
 
-def _is_within(record: Record, card_gb: int) -> bool:
-    card = fits_on(record)
-    return card is not None and card <= card_gb
-
-
 def _of_shortages(out: Sequence[Record]) -> Table:
     heads = ("must hold\nGiB", "asked for\nGiB", "free\nGiB", "of device\nGiB", "this process\nGiB")
     return Table(
