@@ -18,6 +18,14 @@ class Judgement(enum.StrEnum):
     UNDECIDABLE = "not decidable"
     FINE = "fine"
 
+    @property
+    def is_flagged(self) -> bool:
+        """Whether something speaks against such a figure."""
+        return self in FLAGGED
+
+
+FLAGGED = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
+
 
 class Kind(enum.StrEnum):
     """What is wrong with a figure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fluxbench.analysis.audit import cards, growth, memory, physics, relations, shares, table
+from fluxbench.analysis.audit import cards, growth, memory, physics, published, relations, shares, table
 from fluxbench.analysis.audit.claim import Claim, Metric
 from fluxbench.analysis.audit.context import Context, NotDecidable
 from fluxbench.analysis.audit.finding import Finding, Judgement, Kind, implausible
@@ -87,6 +88,17 @@ def audit(
     """
     options = _options(gpu or _gpu_of_page(path), causal, peak_tflops)
     return _judged(path.name, table.of_csv(path, options), ours or Ours())
+
+
+@functools.cache
+def of_source(name: str) -> tuple[Judged, ...]:
+    """Return the rows of the published figures that are of one of their sources."""
+    return tuple(row for row in _of_package().rows if row.context.get("source") == name)
+
+
+@functools.cache
+def _of_package() -> Audit:
+    return audit(published.MEASUREMENTS)
 
 
 def audit_frame(

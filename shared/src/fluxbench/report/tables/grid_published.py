@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fluxbench.analysis.audit import published
 from fluxbench.analysis.audit.claim import Metric
-from fluxbench.analysis.audit.finding import Judgement
-from fluxbench.analysis.audit.judge import Judged, audit
+from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.core.formatting import interval, number
 from fluxbench.report.audit.text import why
@@ -23,7 +22,6 @@ SOURCE = "sdpa-grid"
 OURS = {"sdpa": "torch_native", "flash-attn": "flash_attn_2"}  # the source's columns, and the same of ours
 _WORDS = {"sdpa": "SDPA", "flash-attn": "FlashAttention"}
 _PASSES = {"forward": "forward", "forward+backward": "forward + backward"}
-_WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
 _Key = tuple[str, tuple[int, ...]]  # a pass, and batch, seq_len, head_dim and heads
 _Theirs = Mapping[str, Judged]  # by implementation
 
@@ -35,7 +33,7 @@ def blocks(results: Results) -> list[Block]:
         which = "published shapes among the records" if results.records else "records"
         return [Paragraph(f"There are no {which}.")]
     source = published.sources()[SOURCE]
-    marked = [judged for of in theirs.values() for judged in of.values() if judged.judgement in _WRONG]
+    marked = [judged for of in theirs.values() for judged in of.values() if judged.judgement.is_flagged]
     note = (
         f"Of their {sum(map(len, theirs.values()))} times the audit of published figures finds {len(marked)} wrong. "
         "The source does not state a dtype, so both of ours stand beside it."
@@ -75,8 +73,8 @@ def rows(results: Results) -> Rows:
 def _theirs() -> Mapping[_Key, _Theirs]:
     """Return the source's times by pass and shape, and by implementation, with the judgements of the audit."""
     found: dict[_Key, dict[str, Judged]] = {}
-    for row in audit(published.MEASUREMENTS).rows:
-        if row.context.get("source") == SOURCE and row.claims[0].metric is Metric.TIME:
+    for row in of_source(SOURCE):
+        if row.claims[0].metric is Metric.TIME:
             key = _PASSES[row.context.get("pass")], tuple(int(row.context.get(size)) for size in SIZES)
             found.setdefault(key, {})[row.context.get("implementation")] = row
     return found
@@ -155,7 +153,7 @@ def _ms(judged: Judged) -> float:
 def _judgement(theirs: _Theirs, name: str) -> str:
     """Return the judgement of a speedup: that of the wrong one of its two times."""
     both = (theirs[name], theirs["eager"]) if name in theirs else ()
-    return next((one.judgement.value for one in both if one.judgement in _WRONG), "")
+    return next((one.judgement.value for one in both if one.judgement.is_flagged), "")
 
 
 def _as_called(point: Point, variant: str) -> float | None:

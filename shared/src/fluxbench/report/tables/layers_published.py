@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 
-from fluxbench.analysis.audit import published
 from fluxbench.analysis.audit.claim import Metric
-from fluxbench.analysis.audit.finding import Judgement
-from fluxbench.analysis.audit.judge import Judged, audit
+from fluxbench.analysis.audit.finding import FLAGGED
+from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.layers import BACKWARD, EAGER, FORWARD, TOTAL, Layer, layers
 from fluxbench.core.formatting import interval, number
 from fluxbench.operations import layer_sets, layer_shape
@@ -33,7 +32,6 @@ _KINDS = {
 }
 _PASSES = {"forward": FORWARD, "backward": BACKWARD, "forward+backward": TOTAL}
 _SIZES = ("batch", "seq_len", "heads", "kv_heads", "head_dim")
-_WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
 _Key = tuple[str, str]  # the name of a layer, and the pass
 
 
@@ -48,8 +46,8 @@ def blocks(results: Results) -> list[Block]:
         for workload in configurations:
             for which in _PASSES.values():
                 body.append(_row(workload, which, theirs, ours.get(workload.group)))
-    marked = [judged for row in theirs.values() for judged in row.values() if judged.judgement in _WRONG]
-    counts = ", ".join(f"{sum(one.judgement is mark for one in marked)} {mark}" for mark in _WRONG)
+    marked = [judged for row in theirs.values() for judged in row.values() if judged.judgement.is_flagged]
+    counts = ", ".join(f"{sum(one.judgement is mark for one in marked)} {mark}" for mark in FLAGGED)
     heads = [f"theirs: {other}\nover PyTorch" for other in ("Triton", "Flash")]
     heads += [f"ours: {label(variant)}\nover {label(EAGER)}" for variant in OURS.values()]
     columns = [Column("layer", left=True), Column("pass", left=True), *map(Column, heads)]
@@ -94,9 +92,9 @@ def _theirs() -> Mapping[_Key, Mapping[str, Judged]]:
     """Return the source's rows by layer and pass, and by implementation, with the judgements of the audit."""
     names = {_sizes(workload): workload.group for group in _configurations().values() for workload in group}
     found: dict[_Key, dict[str, Judged]] = {}
-    for row in audit(published.MEASUREMENTS).rows:
+    for row in of_source(SOURCE):
         context = row.context
-        is_layer = context.get("source") == SOURCE and context.get("table") in _KINDS  # not its summary
+        is_layer = context.get("table") in _KINDS  # not its summary
         if is_layer and row.claims[0].metric is Metric.TIME:
             sizes = (_KINDS[context.get("table")], *(int(context.get(size)) for size in _SIZES))
             key = names[*sizes, int(context.get("latent_dim") or 0)], _PASSES[context.get("pass")]
@@ -124,7 +122,7 @@ def _row(workload: Workload, which: str, theirs: Mapping[_Key, Mapping[str, Judg
 
 def _their_speedup(row: Mapping[str, Judged], other: str) -> str:
     speedup = row[PYTORCH].claims[0].value / row[other].claims[0].value
-    wrong = next((one.judgement for one in (row[other], row[PYTORCH]) if one.judgement in _WRONG), None)
+    wrong = next((one.judgement for one in (row[other], row[PYTORCH]) if one.judgement.is_flagged), None)
     return f"{number(speedup)}×" + (f" {wrong}" if wrong else "")
 
 

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.audit import published
 from fluxbench.analysis.audit.claim import Metric
-from fluxbench.analysis.audit.finding import Judgement
-from fluxbench.analysis.audit.judge import audit
+from fluxbench.analysis.audit.judge import of_source
 from fluxbench.analysis.call_memory import model_of
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.analysis.lengths import of_time
@@ -35,7 +33,6 @@ _PAIRS = {
     "float32": (("triton_flash", "torch_math"), ("triton_flash_tf32", "torch_math_tf32")),
 }
 _OPEN = 8192  # tokens of the rows that are not folded
-_WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,10 +232,10 @@ def _their_exponents() -> Iterator[tuple[str, str, Estimate, str]]:
 def _figures(source: str, metric: Metric) -> Sequence[_Figure]:
     """Return a source's figures of one kind that have a length."""
     found = []
-    for row in audit(published.MEASUREMENTS).rows:
+    for row in of_source(source):
         context = row.context
         claim = row.claims[0] if row.claims else None
-        if context.get("source") != source or not context.get("seq_len"):
+        if not context.get("seq_len"):
             continue
         is_memory = claim.metric is Metric.BYTES if claim else "MB" in context.get("unit")
         if (claim and claim.metric is not metric) or (not claim and is_memory != (metric is Metric.BYTES)):
@@ -252,7 +249,7 @@ def _figures(source: str, metric: Metric) -> Sequence[_Figure]:
                 tokens=int(context.get("seq_len")),
                 width=int(next(filter(None, context.others), 0)),  # d_model, which the audit does not name
                 value=claim.value if claim else None,
-                is_wrong=row.judgement in _WRONG,
+                is_wrong=row.judgement.is_flagged,
             )
         )
     return found

@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from fluxbench.analysis.audit import published
 from fluxbench.analysis.audit.claim import Metric
-from fluxbench.analysis.audit.finding import Judgement
-from fluxbench.analysis.audit.judge import Judged, audit
+from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.groups import Group, groups, tflops, timing_of
 from fluxbench.analysis.ranking import order
 from fluxbench.core.formatting import interval, number, percent, plus_minus
@@ -32,7 +30,6 @@ FIRST = (
     "FlashAttention-1: not measured. Its last release, flash-attn 1.0.9, is published as source code alone (PyPI, "
     "2026-11-22), so no package of it can be installed beside the torch that is measured here."
 )
-_WRONG = (Judgement.IMPOSSIBLE, Judgement.CONTRADICTORY, Judgement.IMPLAUSIBLE)
 _WORDS = (
     "Of peak: of this device's data sheet, of float8 where the kernel computes in it. Peak memory: what a call "
     "allocates at most, output included, q, k and v not. Speeds are over FlashAttention-2 within one source: the "
@@ -99,7 +96,7 @@ def _row(group: Group, workload: Workload, record: Record, results: Results) -> 
     cells.append(interval(speed[0], speed[1:], unit="×") if speed else "1×" * (record.variant == OVER) or "-")
     theirs, other = _theirs(record.variant, workload), _theirs(OVER, workload)
     if theirs and other:
-        mark = f" ({theirs.judgement})" if theirs.judgement in _WRONG else ""
+        mark = f" ({theirs.judgement})" if theirs.judgement.is_flagged else ""
         cells += [f"{theirs.claims[0].value:g}{mark}", f"{other.claims[0].value / theirs.claims[0].value:.2f}×"]
     else:
         cells += ["-", "-"]
@@ -130,9 +127,9 @@ def _theirs(variant: str, workload: Workload) -> Judged | None:
 @functools.cache
 def _guide() -> Mapping[tuple[str, ...], Judged]:
     found = {}
-    for row in audit(published.MEASUREMENTS).rows:
+    for row in of_source(SOURCE):
         context = row.context
-        if (context.get("source"), context.get("table")) == (SOURCE, TABLE) and row.claims[0].metric is Metric.TIME:
+        if context.get("table") == TABLE and row.claims[0].metric is Metric.TIME:
             sizes = (context.get(name) for name in ("batch", "seq_len", "heads", "head_dim"))
             found[(context.get("implementation"), *map(str, sizes))] = row
     return found
