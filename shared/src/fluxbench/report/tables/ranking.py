@@ -84,7 +84,7 @@ class _Shown:
 
     def __init__(self, group: Group, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> None:
         self.regime = regime
-        self.baseline = baseline_of(group)
+        self.baseline = baseline_of(group, group.longest)
         self.heads = [f"{regime}\n{what}" for what in ("ms", rate, "of peak")] + ["burst\nms"] * (regime != BURST)
         self._ordering = order(group, group.longest)
         self._rate, self._peak, self._omitted = rate, peak, omitted
