@@ -12,13 +12,13 @@ from fluxbench.analysis.call_memory import model_of
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.analysis.lengths import of_time
 from fluxbench.analysis.ranking import order
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import number, plus_minus
 from fluxbench.operations.attention_memory import held
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import title
+from fluxbench.report.sentences import factor, title
 from fluxbench.report.tables import Rows
 from fluxbench.stats import power
 from fluxbench.stats.intervals import Estimate
@@ -95,7 +95,7 @@ def _speedup_table(body: Sequence[Row], where: str) -> Table:
 
 def _speedups(of_records: Sequence[Group]) -> Iterator[tuple[_Figure, Row]]:
     for figure, speedup in _their_speedups():
-        ours = [_times(_our_speedup(of_records, figure, pair)) for pair in _PAIRS[figure.dtype]]
+        ours = [factor(_our_speedup(of_records, figure, pair)) for pair in _PAIRS[figure.dtype]]
         theirs = "OOM" if speedup is None else f"{number(speedup)}×"
         cells = (figure.which, figure.dtype, f"{figure.width}", f"{figure.tokens:,}", theirs, *ours)
         yield figure, Row((*cells, "-") if len(ours) == 1 else cells)
@@ -122,10 +122,6 @@ def _our_speedup(of_records: Sequence[Group], figure: _Figure, pair: tuple[str, 
             if one and other and wanted.items() <= dict(workload.shape).items():
                 return order(group, workload).speedup(one, other)
     return None
-
-
-def _times(found: Estimate | None) -> str:
-    return interval(found.value, (found.low, found.high), unit="×") if found else "-"
 
 
 def _plain_table(of_records: Sequence[Group]) -> Table:
