@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.collect import collect
 from fluxbench.site.draw import draw
 from fluxbench.site.uses import Answer, Recommended, recommended
+from fluxbench.studies.study import Study
 
 DEFAULT = "torch_native"
 IMAGE, TRAINING, LONG, SHORT, SERVING = USES
@@ -187,10 +189,11 @@ def test_a_hostile_text_is_escaped(tmp_path: Path) -> None:
     assert "<img" not in page
 
 
-@pytest.mark.parametrize("one", [one for several in USES.values() for one in several], ids=lambda one: one.groups[0])
+@pytest.mark.parametrize("one", [one for several in USES.values() for one in several], ids=lambda one: one.workloads[0])
 def test_what_stands_for_a_use_is_a_workload_and_its_section_a_heading(one: Representative) -> None:
-    known = {(each.operation, each.group) for each in sets.by_name().values() if each.x <= (one.x_max or each.x)}
-    assert {(one.operation, group) for group in one.groups} <= known
+    of_notebook = vars(importlib.import_module(f"fluxbench.studies.{one.notebook}")).values()
+    named = [names for study in of_notebook if isinstance(study, Study) for names in study.sets.values()]
+    assert set(one.workloads) <= {workload.name for names in named for workload in sets.named(names)}
     text = (REPOSITORY / "notebooks" / f"{one.notebook}.md").read_text(encoding="utf-8")
     headings = re.findall(r"^##+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", text), re.MULTILINE)
     assert one.section in {slugify_unicode(heading, "-") for heading in headings}

@@ -18,76 +18,89 @@ class Representative:
     """The workload of a notebook that stands for a use, and where the notebook's page shows it."""
 
     notebook: str
-    operation: str
-    groups: tuple[str, ...]  # of its workloads: of a GPU, then of a CPU; the first that was measured counts
-    x_max: int | None = None  # the longest workload up to here counts; None: the longest
+    workloads: tuple[str, ...]  # of a GPU, then of a CPU; the first that was measured counts
     what: str  # is timed
     section: str  # id of a heading of the notebook
 
     def find(self, groups: Sequence[Group]) -> tuple[Group, Workload] | None:
-        """Return its workload on one device among a notebook's groups, with its group."""
-        by_name = {group.name: group for group in groups if group.operation == self.operation}
-        group = next((by_name[name] for name in self.groups if name in by_name), None)
-        fitting = [one for one in group.workloads if self._fits(one)] if group else []
-        return (group, fitting[-1]) if group and fitting else None
-
-    def _fits(self, workload: Workload) -> bool:
-        return workload.ranks == 1 and (self.x_max is None or workload.x <= self.x_max)
+        """Return its workload among a notebook's groups, with its group; None where it was not measured."""
+        measured = {workload.name: (group, workload) for group in groups for workload in group.workloads}
+        return next((measured[name] for name in self.workloads if name in measured), None)
 
 
 # FlashAttention's versions (notebook `versions`) are no answer to any: other kernels are not beside them.
 USES: Mapping[str, tuple[Representative, ...]] = {
     "Image generation": (
         Representative(
-            notebook="flux", operation="attention", groups=("flux1-1024px", "flux1-512px"),
-            what="attention", section="ranking",
+            notebook="flux",
+            workloads=("flux1-1024px-t512", "flux1-512px-t512"),
+            what="attention",
+            section="ranking",
         ),
         Representative(
-            notebook="model", operation="model_step", groups=("flux1-step",), x_max=1024,
-            what="a step of the whole model", section="what-the-kernel-gains",
+            notebook="model",
+            workloads=("flux1-1024px-step",),
+            what="a step of the whole model",
+            section="what-the-kernel-gains",
         ),
     ),
     "Training": (
         Representative(
-            notebook="backward", operation="attention_training", groups=("llama3-8b-training", "llama3.2-1b-training"),
-            what="attention, forward + backward", section="ranking",
+            notebook="backward",
+            workloads=("llama3-8b-16384-training", "llama3.2-1b-256-training"),
+            what="attention, forward + backward",
+            section="ranking",
         ),
         Representative(
-            notebook="layers", operation="layer_training", groups=("llama3-8b",),
-            what="an attention layer, forward + backward", section="the-layers",
+            notebook="layers",
+            workloads=("llama3-8b-layer-training",),
+            what="an attention layer, forward + backward",
+            section="the-layers",
         ),
     ),
     "Long context": (
         Representative(
-            notebook="scaling", operation="attention", groups=("wan2.1-14b-lengths",),
-            what="attention", section="ranking",
+            notebook="scaling",
+            workloads=("wan2.1-14b-lengths-75600",),
+            what="attention",
+            section="ranking",
         ),
         Representative(
-            notebook="decode", operation="decode", groups=("llama3-8b-decode",),
-            what="attention of one token to its cache", section="how-fast-the-cache-is-read",
+            notebook="decode",
+            workloads=("llama3-8b-decode-131072",),
+            what="attention of one token to its cache",
+            section="how-fast-the-cache-is-read",
         ),
     ),
     "Short sequences": (
         Representative(
-            notebook="sdpa", operation="attention", groups=("sdpa-b8-h12-d64-bf16",), x_max=128,
-            what="attention", section="speedup-over-eager",
+            notebook="sdpa",
+            workloads=("sdpa-b8-s128-h12-d64-bf16",),
+            what="attention",
+            section="speedup-over-eager",
         ),
         Representative(
-            notebook="sdpa", operation="attention_training", groups=("sdpa-b8-h12-d64-bf16-training",), x_max=128,
-            what="attention, forward + backward", section="speedup-over-eager",
+            notebook="sdpa",
+            workloads=("sdpa-b8-s128-h12-d64-bf16-training",),
+            what="attention, forward + backward",
+            section="speedup-over-eager",
         ),
     ),
     "Serving": (
         Representative(
-            notebook="decode", operation="decode", groups=("llama3-8b-decode-b32", "decode-small-b4"), x_max=4096,
-            what="attention of one token to its cache", section="how-fast-the-cache-is-read",
+            notebook="decode",
+            workloads=("llama3-8b-decode-b32-4096", "decode-small-b4-2048"),
+            what="attention of one token to its cache",
+            section="how-fast-the-cache-is-read",
         ),
         Representative(
-            notebook="decode", operation="decode_model", groups=("llama3-8b-decode-model-b32",), x_max=4096,
-            what="a token of the whole model", section="tokens-per-second-of-a-whole-model",
+            notebook="decode",
+            workloads=("llama3-8b-decode-model-b32-4096",),
+            what="a token of the whole model",
+            section="tokens-per-second-of-a-whole-model",
         ),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, kw_only=True)
