@@ -57,6 +57,7 @@ def timed(
     workloads: Mapping[str, float] | Sequence[str] = (TINY.name,),
     cupti: Mapping[str, tuple[float, float]] | None = None,
     slept_s: float = 0.0,
+    stalled: Mapping[str, Sequence[int]] | None = None,
 ) -> dict[str, Any]:
     """Return an event "timed": rounds from `began` on, one every `ROUND_S`, and `BLOCK_AFTER_S` later the windows.
 
@@ -89,6 +90,7 @@ def timed(
             "windows_a_sample": windows_a_sample,
             "settled": settled,
             "ahead_ms": ahead_ms,
+            "stalled": stalled or {},
         }
         event["ended"] = start + WINDOW_S * len(block_ms)
     return event

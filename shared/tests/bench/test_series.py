@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fakes import TINY
 from sample_events import REFERENCE, collected, readings, timed, trial
@@ -103,6 +105,15 @@ def test_hot_windows_are_discarded_unless_half_are(
     taken = series.sustained([one], "tiny", of_windows(*hot))
     assert (taken.ranked(), taken.off_regime, taken.kept_off) == (ranked, off, kept)
     assert ("sw_thermal_slowdown" in taken.reasons) == bool(hot)
+
+
+def test_windows_in_which_the_host_was_late_are_discarded_at_their_workload() -> None:
+    fields: dict[str, Any] = {"block_ms": (9.0, 8.0, 1.0, 50.0, 3.0, 4.0), "windows_a_sample": 1}
+    one = trial("flex", workloads=("tiny", "tinier"), stalled={"tiny": [0, 3]}, **fields)
+    taken, other = (series.sustained([one, one], name, SILENT) for name in ("tiny", "tinier"))
+    assert (taken.ranked(), taken.off_regime) == ([1.0, 3.0, 4.0] * 2, 2)
+    assert taken.reasons == {series.HOST_LATE}
+    assert (other.ranked(), other.off_regime) == ([1.0, 50.0, 3.0, 4.0] * 2, 0)
 
 
 @pytest.mark.parametrize("settled", [(True, True), (False, True), (True, False)])

@@ -148,6 +148,16 @@ def test_on_a_gpu_a_block_knows_how_far_the_host_was_ahead_after_the_warm_up(clo
     assert taken.ahead_ms == pytest.approx(7.0)
 
 
+def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
+    durations = itertools.cycle([0.01] * 9 + [0.014, 0.012])  # a call alone is a window
+    calls = {"small": clock.call(durations)}
+    taken = sustain(LikeAGPU(), calls, {"small": 0.01}, {"small": InTurn()}, PLAN)
+    late = [index for index, sample in enumerate(taken.samples_ms["small"]) if sample > 13]
+    assert late
+    assert taken.stalled == {"small": late}
+    assert sustain(Stopwatch(ON_CPU), calls, {"small": 0.01}, {"small": InTurn()}, PLAN).stalled == {}
+
+
 def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_warm_up(clock: Clock) -> None:
     """As on an H200: 6% fast at first, 8% slow from 0.7 to 1 s, else steady."""
     began = clock.now

@@ -128,6 +128,7 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     windows_a_sample: int
     settled: bool
     ahead_ms: NotNegative
+    stalled: dict[str, list[int]] = {}  # windows in which the host was late, by workload
     replayed: bool = False  # as CUDA graphs, each of the calls of a window
     refused: str | None = None  # why not, where launching takes long
     launched_ms: dict[str, Positive] = {}  # of a replayed call where the host launches it, mean, by workload

@@ -14,6 +14,7 @@ from fluxbench.timing.telemetry import Log, Reading, summarize
 
 # A card at its power limit is what sustained is about; one that is too hot or was slowed from outside is not.
 _TROUBLE = {"hw_slowdown", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"}
+HOST_LATE = "the host was late"  # with a call of a sustained block, for which the device may have waited
 _FULL_CLOCK = 0.98  # of the highest in the whole cell, below which the device was not at rest before
 _UPDATED_S = 0.1  # a driver's readings are that old
 
@@ -180,14 +181,20 @@ def sustained(trials: Sequence[Trial], workload: str, log: Log, *, of_reference:
     samples_ms: list[float] = []
     spans: list[Span] = []
     dropped: list[bool] = []
+    stalled: list[bool] = []
     blocks = [block for trial in trials for block in trial.blocks]
     for block in blocks:
         samples_ms += (block.reference_ms if of_reference else block.samples_ms)[workload]
         spans += block.windows
         dropped += [index < block.warm_up for index in range(len(block.windows))]
+        late = set(block.stalled.get(workload, ()))
+        stalled += [index in late for index in range(len(block.windows))]
     order = sorted(range(len(spans)), key=lambda index: not dropped[index])  # warm-ups first, else as they were taken
     states = [_state(log, spans[index]) for index in order]
-    why = [_TROUBLE & set(state.throttle_reasons) if state else set() for state in states]
+    why = [
+        (_TROUBLE & set(state.throttle_reasons) if state else set()) | ({HOST_LATE} if stalled[index] else set())
+        for index, state in zip(order, states, strict=True)
+    ]
     return Series(
         regime=SUSTAINED,
         samples_ms=[samples_ms[index] for index in order],

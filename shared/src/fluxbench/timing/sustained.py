@@ -13,6 +13,7 @@ from fluxbench.stats.student import critical
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 
+_STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
 
 
@@ -41,6 +42,7 @@ class Block:
     windows_a_sample: int
     settled: bool
     ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
+    stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
     reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
     @property
@@ -83,6 +85,7 @@ def sustain(
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
     ahead_s: list[float] = []
+    launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
     while True:
         turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
         began = time.monotonic()
@@ -92,7 +95,9 @@ def sustain(
         for workload, launch in launches.items():
             turn = turns[workload][1:]
             stopwatch.record()
+            launching = time.monotonic()
             out = launch(turn)
+            launch_s[workload].append(time.monotonic() - launching)
             stopwatch.record()
             given[workload].keep(out)
             del out
@@ -126,7 +131,17 @@ def sustain(
         windows_a_sample=_windows(plan.sample_s, means),
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else 1e3 * statistics.median(ahead_s[warm_up:]),
+        stalled={
+            workload: _stalled(launch_s[workload], counts[workload] * statistics.median(samples[workload]) / 1e3)
+            for workload in (() if stopwatch.on_cpu else calls)
+        },
     )
+
+
+def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:
+    """Return the windows in which the host was held up, so that the device may have waited for it."""
+    usual = statistics.median(launch_s)
+    return [index for index, seconds in enumerate(launch_s) if seconds > usual + _STALL * turn_s]
 
 
 def calls_in_a_window(call_s: float, plan: Plan) -> int:
