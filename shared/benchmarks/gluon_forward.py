@@ -28,7 +28,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from fluxbench.kernels.gluon_forward import Tiling, gluon_forward, gluon_forward_with_lse
+from fluxbench.kernels.flash_gluon import Tiling, gluon_forward, gluon_forward_with_lse
 
 SILENCE_S = 20
 START_S = 60  # for the first line of a child: importing torch, and compiling
@@ -39,8 +39,6 @@ TILINGS = {
     "unordered, in turns": Tiling(ordered=False, in_turns=True),
     "64 keys, 4 stages": Tiling(block_n=64, stages=4),
     "64 keys, 4 stages, in turns": Tiling(block_n=64, stages=4, in_turns=True),
-    "sections of 1": Tiling(section=1),
-    "one section": Tiling(section=10**6),
 }
 # tokens, heads, kv_heads, causal
 SHAPES = {"4608": (4608, 24, 24, False), "causal 4k": (4096, 32, 8, True), "causal 16k": (16384, 32, 8, True)}
@@ -121,8 +119,7 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     torch.manual_seed(0)
     q, k, v = (torch.randn((1, tokens, count, 128), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads))
     for name, tiling in TILINGS.items():
-        if causal or "section" not in name:
-            yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)
+        yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)
     for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("torch flash", SDPBackend.FLASH_ATTENTION)):
 
         def sdpa(backend: SDPBackend = backend) -> torch.Tensor:

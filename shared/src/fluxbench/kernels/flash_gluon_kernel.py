@@ -1,4 +1,4 @@
-"""The Gluon kernel of the forward pass on compute capability 9.0; `gluon_forward.py` says what it computes, and how."""
+"""The Gluon kernel of the forward pass on compute capability 9.0; `flash_gluon.py` says what it computes, and how."""
 
 from __future__ import annotations
 
@@ -28,19 +28,22 @@ def _turns(tiles: gl.tensor) -> gl.tensor:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _tile(turn: gl.tensor, blocks_m: gl.tensor, pairs: gl.tensor, section: gl.tensor) -> gl.tuple:
+def _tile(turn: gl.tensor, blocks_m: gl.tensor, pairs: gl.tensor, CAUSAL: gl.constexpr) -> gl.tuple:
     """Return the block of rows and the (batch, head) pair of a turn of this program.
 
-    Tiles go section by section of the pairs, and in a section from the last rows to the first, the longest first of a
-    causal mask. Each round goes through the programs in the other direction, so that none has the longest tile twice.
+    Neighbours share a head, so that its k and v are read from L2. Of a causal mask the tiles go by length, the longest
+    first, and each round goes through the programs in the other direction: none has the longest tile twice.
     """
     programs = gl.num_programs(0)
     slot = gl.where(turn % 2 == 0, gl.program_id(0), programs - 1 - gl.program_id(0))
     index = turn * programs + slot
-    first = index // (blocks_m * section) * section
-    size = gl.minimum(section, pairs - first)
-    within = index - first * blocks_m
-    return blocks_m - 1 - within // size, first + within % size
+    if CAUSAL:
+        block_m = blocks_m - 1 - index // pairs
+        pair = index % pairs
+    else:
+        block_m = index % blocks_m
+        pair = index // blocks_m
+    return block_m, pair
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -94,7 +97,6 @@ def _produce(
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,
     pairs: gl.tensor,
-    section: gl.tensor,
     heads: gl.tensor,
     group: gl.tensor,
     BLOCK_N: gl.constexpr,
@@ -105,7 +107,7 @@ def _produce(
     """Load what the consumers need, in the order in which they need it: the keys from the last block to the first."""
     step = 0
     for turn in range(_turns(blocks_m * pairs)):
-        block_m, pair = _tile(turn, blocks_m, pairs, section)
+        block_m, pair = _tile(turn, blocks_m, pairs, CAUSAL)
         batch = pair // heads
         head = pair % heads
         kv_head = head // group
@@ -290,7 +292,6 @@ def _consume(
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,
     pairs: gl.tensor,
-    section: gl.tensor,
     heads: gl.tensor,
     scale_log2: gl.tensor,
     HEAD_DIM: gl.constexpr,
@@ -315,7 +316,7 @@ def _consume(
     q = q_buffers.index(CONSUMER)
     step = 0
     for turn in range(_turns(blocks_m * pairs)):
-        block_m, pair = _tile(turn, blocks_m, pairs, section)
+        block_m, pair = _tile(turn, blocks_m, pairs, CAUSAL)
         start_m = block_m * (ROWS * CONSUMERS)
         blocks = _blocks(start_m, seq_len_q, seq_len_k, ROWS * CONSUMERS, BLOCK_N, CAUSAL)
         start_m += CONSUMER * ROWS
@@ -377,7 +378,7 @@ def _consume(
 
 
 @gluon.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["seq_len_q", "seq_len_k", "blocks_m", "pairs", "section", "heads", "group"]
+    do_not_specialize=["seq_len_q", "seq_len_k", "blocks_m", "pairs", "heads", "group"]
 )
 def gluon_forward_kernel(
     # Descriptors of [batch, heads, seq_len, head_dim], in blocks of ROWS or BLOCK_N rows of one head; all of one dtype.
@@ -390,7 +391,6 @@ def gluon_forward_kernel(
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,  # blocks of ROWS * CONSUMERS query rows of one head
     pairs: gl.tensor,  # batch * heads
-    section: gl.tensor,  # pairs whose tiles are computed together
     heads: gl.tensor,
     group: gl.tensor,  # query heads to a head of k and v
     scale_log2: gl.tensor,  # log2(e) times the scale of the scores
@@ -435,19 +435,19 @@ def gluon_forward_kernel(
             (_consume, (
                 out_source, lse_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
-                seq_len_q, seq_len_k, blocks_m, pairs, section, heads, scale_log2,
+                seq_len_q, seq_len_k, blocks_m, pairs, heads, scale_log2,
                 HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, ORDERED, IN_TURNS, 0,
             )),
             (_consume, (
                 out_source, lse_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
-                seq_len_q, seq_len_k, blocks_m, pairs, section, heads, scale_log2,
+                seq_len_q, seq_len_k, blocks_m, pairs, heads, scale_log2,
                 HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, ORDERED, IN_TURNS, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
-                seq_len_q, seq_len_k, blocks_m, pairs, section, heads, group,
+                seq_len_q, seq_len_k, blocks_m, pairs, heads, group,
                 BLOCK_N, STAGES, CONSUMERS, CAUSAL,
             )),
         ],

@@ -18,14 +18,13 @@ from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from fluxbench.kernels.flash_tensors import check, fits_descriptor, walked_strides
-from fluxbench.kernels.gluon_forward_kernel import gluon_forward_kernel
+from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
 
 HEAD_DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
 COMPUTE_CAPABILITY = (9, 0)
 _ROWS = 64  # of a consumer
 _CONSUMERS = 2
-_L2_BYTES = 32 * 2**20  # of K and V that tiles computed together may read: of an H100's and H200's 50 MB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +36,6 @@ class Tiling:
     ordered: bool = True  # exponentials before the wait for the product with V
     in_turns: bool = False  # consumers issue their products in turns
     programs: int | None = None  # at once; None: one a multiprocessor
-    section: int | None = None  # (batch, head) pairs whose tiles are computed together; None: by the size of L2
 
 
 def gluon_forward(
@@ -131,7 +129,6 @@ def _launch(
             seq_len_k,
             blocks_m,
             batch * heads,
-            tiling.section or _section(seq_len_k, head_dim, group, batch * heads, causal),
             heads,
             group,
             math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
@@ -146,14 +143,6 @@ def _launch(
             num_warps=4,
         )
     return out, lse
-
-
-def _section(seq_len_k: int, head_dim: int, group: int, pairs: int, causal: bool) -> int:
-    """Return how many pairs' tiles to compute together: of a causal mask as many as have their K and V in L2."""
-    if not causal:
-        return 1
-    bytes_of_head = seq_len_k * head_dim * 2 * 2
-    return min(pairs, max(1, _L2_BYTES // bytes_of_head) * group)
 
 
 def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
