@@ -17,8 +17,8 @@ import triton
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from fluxbench.kernels.flash_tensors import check, fits_descriptor, walked_strides
 from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
+from fluxbench.kernels.flash_tensors import check, fits_descriptor, walked_strides
 
 HEAD_DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
