@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
+import triton
+
+if [int(part) for part in re.findall(r"\d+", triton.__version__)[:2]] < [3, 6]:  # whose `warp_specialize` is another
+    raise ImportError(f"the forward kernel in Gluon needs Triton 3.6 or newer, got {triton.__version__}")
+
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
