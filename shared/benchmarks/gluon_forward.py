@@ -34,11 +34,9 @@ SILENCE_S = 20
 START_S = 60  # for the first line of a child: importing torch, and compiling
 TILINGS = {
     "default": Tiling(),
-    "unordered": Tiling(ordered=False),
-    "in turns": Tiling(in_turns=True),
-    "unordered, in turns": Tiling(ordered=False, in_turns=True),
-    "64 keys, 4 stages": Tiling(block_n=64, stages=4),
-    "64 keys, 4 stages, in turns": Tiling(block_n=64, stages=4, in_turns=True),
+    "q in registers": Tiling(q_in_registers=True),
+    "not in turns": Tiling(in_turns=False),
+    "q in registers, not in turns": Tiling(q_in_registers=True, in_turns=False),
 }
 # tokens, heads, kv_heads, causal
 SHAPES = {"4608": (4608, 24, 24, False), "causal 4k": (4096, 32, 8, True), "causal 16k": (16384, 32, 8, True)}

@@ -33,8 +33,8 @@ class Tiling:
 
     block_n: int = 128
     stages: int = 2
-    ordered: bool = True  # exponentials before the wait for the product with V
-    in_turns: bool = False  # consumers issue their products in turns
+    q_in_registers: bool = False
+    in_turns: bool = True  # consumers issue their products in turns
     programs: int | None = None  # at once; None: one a multiprocessor
 
 
@@ -86,14 +86,14 @@ def unsupported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None
         return f"q must be bfloat16 or float16, got {q.dtype}; use the Triton kernel"
     if q.shape[3] not in HEAD_DIMS:
         return f"head_dim must be 64 or 128, got {q.shape[3]}; use the Triton kernel"
-    if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
-        return f"q must be on a GPU of compute capability 9.0, got {q.device}; use the Triton kernel"
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not fits_descriptor(tensor):
             return (
                 f"{name} must have an address and strides that are multiples of 16 bytes and no stride of zero, got "
                 f"strides of {tensor.stride()} elements; call contiguous() on it"
             )
+    if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
+        return f"q must be on a GPU of compute capability 9.0, got {q.device}; use the Triton kernel"
     return None
 
 
@@ -138,7 +138,7 @@ def _launch(
             CONSUMERS=_CONSUMERS,
             RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
-            ORDERED=tiling.ordered,
+            Q_IN_REGISTERS=tiling.q_in_registers,
             IN_TURNS=tiling.in_turns,
             num_warps=4,
         )

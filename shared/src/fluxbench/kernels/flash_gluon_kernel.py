@@ -177,12 +177,19 @@ def _hide(
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def _softmax_step(
-    scores: gl.tensor, maximum: gl.tensor, total: gl.tensor, scale_log2: gl.tensor, GUARD: gl.constexpr
+    scores: gl.tensor,
+    maximum: gl.tensor,
+    total: gl.tensor,
+    scale_log2: gl.tensor,
+    BLOCK_N: gl.constexpr,
+    GUARD: gl.constexpr,
+    PARTS: gl.constexpr,
 ) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum and sum, both `[ROWS]`, float32.
+    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]` and sums `[ROWS, 4]`, float32.
 
-    Returns the new maximum and sum, the unnormalized weights and the factor that rescales what came before. The
-    maximum is of raw scores, so that scaling and subtracting are one instruction. GUARD: rows may see no key yet.
+    Returns the new maximum and sums, the unnormalized weights and the factor that rescales what came before. The
+    maximum is of raw scores, so that scaling and subtracting are one instruction. The sums are those of each of the
+    four threads that share a row: they need not speak to each other. GUARD: rows may see no key yet.
     """
     maximum_new = gl.maximum(maximum, gl.max(scores, 1))
     shift = maximum_new * scale_log2
@@ -190,24 +197,9 @@ def _softmax_step(
         shift = gl.where(maximum_new == -float("inf"), 0.0, shift)
     weights = gl.exp2(scores * scale_log2 - shift[:, None])
     rescale = gl.exp2(maximum * scale_log2 - shift)
-    return maximum_new, total * rescale + gl.sum(weights, 1), weights, rescale
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _after(values: gl.tensor) -> gl.tensor:
-    """Return the same values, `[ROWS]`, not negative; what follows in the program is not moved before their sum.
-
-    Without it the assembler waits for the product with V before the exponentials, which are to run meanwhile. The
-    mask of the warps' barrier is all ones, but the assembler does not know it.
-    """
-    return gl.inline_asm_elementwise(
-        "{ .reg .b32 mask; shr.s32 mask, $1, 31; not.b32 mask, mask; bar.warp.sync mask; mov.b32 $0, $1; }",
-        "=r,r",
-        [values],
-        dtype=gl.float32,
-        is_pure=False,
-        pack=1,
-    )
+    parts = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
+    total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + gl.convert_layout(parts, PARTS)
+    return maximum_new, total, weights, rescale
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -239,12 +231,12 @@ def _step(
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HIDE: gl.constexpr,
-    ORDERED: gl.constexpr,
     IN_TURNS: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
     P_LAYOUT: gl.constexpr,
     O_ROWS: gl.constexpr,
+    PARTS: gl.constexpr,
 ) -> gl.tuple:
     """Multiply the weights of block `step` with its V, while block `step + 1` goes from its scores to its weights.
 
@@ -271,9 +263,7 @@ def _step(
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
         scores = _hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
-    maximum, total, exact, rescale = _softmax_step(scores, maximum, total, scale_log2, HIDE)
-    if ORDERED:
-        total = _after(total)
+    maximum, total, exact, rescale = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
     out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
     out = out * gl.convert_layout(rescale, O_ROWS)[:, None]
@@ -307,7 +297,7 @@ def _consume(
     CONSUMERS: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    ORDERED: gl.constexpr,
+    Q_IN_REGISTERS: gl.constexpr,
     IN_TURNS: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
@@ -318,9 +308,12 @@ def _consume(
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
+    # Four threads share a row, as in the layout of a product.
+    PARTS: gl.constexpr = gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+    )
     if IN_TURNS and CONSUMER == 1:
         _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
-    q = q_buffers.index(CONSUMER)
     step = 0
     for turn in range(_turns(blocks_m * pairs)):
         block_m, pair = _tile(turn, blocks_m, pairs, CAUSAL)
@@ -333,6 +326,11 @@ def _consume(
 
         stage = step % STAGES
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
+        if Q_IN_REGISTERS:
+            q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
+            mbarrier.arrive(q_empty.index(CONSUMER), count=1)
+        else:
+            q = q_buffers.index(CONSUMER)
         mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
         nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
@@ -343,8 +341,8 @@ def _consume(
                 scores, start_m, (blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
-        total = gl.zeros([ROWS], gl.float32, S_ROWS)
-        maximum, total, exact, _ = _softmax_step(scores, maximum, total, scale_log2, CAUSAL)
+        total = gl.zeros([ROWS, 4], gl.float32, PARTS)
+        maximum, total, exact, _ = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, CAUSAL, PARTS)
         weights = gl.convert_layout(exact.to(dtype), P_LAYOUT)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
@@ -353,17 +351,18 @@ def _consume(
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                     start_m, (blocks - 1 - done) * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
-                    scale_log2, BLOCK_N, STAGES, True, ORDERED, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS,
+                    scale_log2, BLOCK_N, STAGES, True, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
                 q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                 start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total,
-                scale_log2, BLOCK_N, STAGES, False, ORDERED, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS,
+                scale_log2, BLOCK_N, STAGES, False, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
-        mbarrier.arrive(q_empty.index(CONSUMER), count=1)
+        if not Q_IN_REGISTERS:
+            mbarrier.arrive(q_empty.index(CONSUMER), count=1)
 
         stage = step % STAGES
         mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
@@ -372,15 +371,16 @@ def _consume(
         mbarrier.arrive(v_empty.index(stage), count=1)
         step += 1
 
-        out = out * gl.convert_layout(1 / total, O_ROWS)[:, None]
+        sums_of_rows = gl.convert_layout(gl.sum(total, 1), S_ROWS)
+        out = out * gl.convert_layout(1 / sums_of_rows, O_ROWS)[:, None]
         tma.store_wait(0)  # the tile before has left the buffer
         out_buffers.index(CONSUMER).store(out.to(dtype))
         fence_async_shared()
         _store(out_source, [pair // heads, pair % heads, start_m, 0], out_buffers.index(CONSUMER))
         if lse_pointer is not None:
             row = start_m + gl.arange(0, ROWS, layout=S_ROWS)
-            pointers = lse_pointer + pair.to(gl.int64) * seq_len_q + row
-            gl.store(pointers, maximum * scale_log2 + gl.log2(total), mask=row < seq_len_q)
+            pointers = lse_pointer + gl.cast(pair, gl.int64) * seq_len_q + row
+            gl.store(pointers, maximum * scale_log2 + gl.log2(sums_of_rows), mask=row < seq_len_q)
     tma.store_wait(0)
 
 
@@ -407,7 +407,7 @@ def gluon_forward_kernel(
     CONSUMERS: gl.constexpr,  # 2: warpgroups that share k and v
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
-    ORDERED: gl.constexpr,  # exponentials before the wait for the product with V
+    Q_IN_REGISTERS: gl.constexpr,
     IN_TURNS: gl.constexpr,  # consumers issue their products in turns
 ) -> None:
     """Write softmax(q @ k.T * scale) @ v and the logarithms of the sums, tile by tile, as many as this program has.
@@ -443,13 +443,13 @@ def gluon_forward_kernel(
                 out_source, lse_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, ORDERED, IN_TURNS, 0,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, Q_IN_REGISTERS, IN_TURNS, 0,
             )),
             (_consume, (
                 out_source, lse_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, ORDERED, IN_TURNS, 1,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, Q_IN_REGISTERS, IN_TURNS, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,

@@ -1,0 +1,324 @@
+"""Gluon on the CPU: what a warp-specialized kernel of Hopper does, in threads, with barriers that can be missed.
+
+Each partition of a kernel is a thread. A copy into shared memory is done when it is issued, a product of matrices only
+when it is waited for, and a copy out of shared memory too: a buffer that is handed on too early has the wrong content.
+Shared memory begins as NaN. A wait that nobody ends raises `Stuck`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+PATIENCE_S = 2.0
+_here = threading.local()  # of a partition's thread: its program, its products and its copies in flight
+
+
+class Stuck(RuntimeError):
+    """A wait that nothing ends."""
+
+
+class Barrier:
+    """An mbarrier: a phase ends when all have arrived and all bytes are there."""
+
+    def __init__(self, count: int) -> None:
+        self.count = self.pending = count
+        self.missing_bytes = 0
+        self.phase = 0
+
+    def _settle(self) -> None:
+        assert self.pending >= 0
+        if self.pending == 0 and self.missing_bytes == 0:
+            self.pending, self.phase = self.count, self.phase + 1
+            _changed.notify_all()
+
+    def arrive(self, count: int = 1, expected_bytes: int = 0) -> None:
+        with _changed:
+            self.missing_bytes += expected_bytes
+            self.pending -= count
+            self._settle()
+
+    def receive(self, arrived_bytes: int) -> None:
+        with _changed:
+            self.missing_bytes -= arrived_bytes
+            self._settle()
+
+    def wait(self, parity: int) -> None:
+        with _changed:
+            if not _changed.wait_for(lambda: (self.phase - 1) % 2 == parity or _stuck.is_set(), PATIENCE_S):
+                _stuck.set()
+                _changed.notify_all()
+            if _stuck.is_set():
+                raise Stuck
+
+
+class NamedBarriers:
+    """The barriers of `bar.sync` and `bar.arrive`, by number."""
+
+    def __init__(self) -> None:
+        self.arrived: dict[int, int] = {}
+        self.rounds: dict[int, int] = {}
+
+    def run(self, instruction: str, number: int, threads: int) -> None:
+        with _changed:
+            before = self.rounds.setdefault(number, 0)
+            self.arrived[number] = self.arrived.get(number, 0) + 128
+            if self.arrived[number] == threads:
+                self.arrived[number], self.rounds[number] = 0, before + 1
+                _changed.notify_all()
+            elif instruction == "sync":
+                if not _changed.wait_for(lambda: self.rounds[number] > before or _stuck.is_set(), PATIENCE_S):
+                    _stuck.set()
+                    _changed.notify_all()
+                if _stuck.is_set():
+                    raise Stuck
+
+
+_changed = threading.Condition()
+_stuck = threading.Event()
+
+
+class Shared:
+    """A view of shared memory; `fenced` says whether the copy engine sees what was stored."""
+
+    def __init__(self, data: Any, cells: list[Any] | None = None) -> None:
+        self.data, self.cells, self.fenced = data, cells, True
+
+    def index(self, index: int) -> Any:
+        if self.cells is None:
+            self.cells = [Shared(each) for each in self.data]
+        return self.cells[index]
+
+    def permute(self, order: tuple[int, int]) -> Shared:
+        return Shared(self.data.permute(order))
+
+    def load(self, layout: Any) -> Any:
+        return self.data.clone()
+
+    def store(self, values: Any) -> None:
+        self.data.copy_(values)
+        self.fenced = False
+        _here.stored.append(self)
+
+
+class Cell:
+    """Where an mbarrier lies."""
+
+    barrier: Barrier
+
+
+@dataclass
+class Descriptor:
+    """Blocks of rows of one head of `[batch, heads, seq_len, head_dim]`."""
+
+    tensor: Any
+    rows: int
+
+    @property
+    def dtype(self) -> Any:
+        return self.tensor.dtype
+
+    @property
+    def block_type(self) -> Any:
+        return SimpleNamespace(nbytes=self.rows * self.tensor.shape[3] * self.tensor.element_size())
+
+
+@dataclass
+class Pointer:
+    """Elements of flat memory."""
+
+    memory: Any
+    offset: Any = 0
+
+    def __add__(self, more: Any) -> Pointer:
+        return Pointer(self.memory, self.offset + more)
+
+
+class Product:
+    """A product of matrices in flight."""
+
+    def __init__(self, a: Any, b: Shared, acc: Any, use_acc: bool) -> None:
+        self.a, self.b, self.acc, self.use_acc = a, b, acc, use_acc
+
+    def finish(self) -> Any:
+        a = self.a.data if isinstance(self.a, Shared) else self.a
+        product = a.float() @ self.b.data.float()
+        return product + self.acc if self.use_acc else product
+
+
+def _multiply(a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Product:
+    assert is_async
+    assert not isinstance(acc, Product)
+    _here.products.append(Product(a, b, acc, use_acc))
+    return _here.products[-1]
+
+
+def _wait_for_products(outstanding: int, deps: tuple[Any, ...]) -> Any:
+    done = len(_here.products) - outstanding
+    finished = {id(product): product.finish() for product in _here.products[:done]}
+    del _here.products[:done]
+    assert all(id(each) in finished for each in deps if isinstance(each, Product))
+    values = tuple(finished.get(id(each), each) for each in deps)
+    return values[0] if len(values) == 1 else values
+
+
+def _load(source: Descriptor, coordinates: list[int], cell: Cell, buffer: Shared) -> None:
+    batch, head, row, _ = coordinates
+    rows = source.tensor[batch, head, row : row + source.rows]
+    buffer.data.zero_()
+    buffer.data[: len(rows)] = rows
+    cell.barrier.receive(source.block_type.nbytes)
+
+
+def _store(target: Descriptor, coordinates: list[int], buffer: Shared) -> None:
+    assert buffer.fenced
+    batch, head, row, _ = coordinates
+    rows = target.tensor[batch, head, row : row + target.rows]
+    _here.copies.append(lambda: rows.copy_(buffer.data[: len(rows)]))
+
+
+def _wait_for_stores(pendings: int) -> None:
+    while len(_here.copies) > pendings:
+        _here.copies.pop(0)()
+
+
+def _fence() -> None:
+    while _here.stored:
+        _here.stored.pop().fenced = True
+
+
+def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
+    if dtype == torch.int64:
+        return Shared(None, [Cell() for _ in range(shape[0])])
+    return Shared(torch.full(shape, torch.nan, dtype=dtype))
+
+
+def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
+    if found := re.search(r"bar\.(sync|arrive) (\d+), (\d+)", asm):
+        _here.named.run(found[1], int(found[2]), int(found[3]))
+    return values[0]
+
+
+def _specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
+    program, programs = _here.program, _here.programs
+    named, failures = NamedBarriers(), []
+
+    def run(partition: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+        _begin(program, programs, named)
+        try:
+            partition(*arguments)
+            assert not _here.products
+            assert not _here.copies
+        except BaseException as error:  # noqa: BLE001  (raised again by the thread that waits)
+            failures.append(error)
+            _stuck.set()
+
+    threads = [threading.Thread(target=run, args=partition) for partition in partitions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise next((error for error in failures if not isinstance(error, Stuck)), failures[0])
+
+
+def _begin(program: int, programs: int, named: NamedBarriers | None = None) -> None:
+    _here.program, _here.programs, _here.named = program, programs, named
+    _here.products, _here.copies, _here.stored = [], [], []
+
+
+def _choose(condition: Any, a: Any, b: Any) -> Any:
+    return torch.where(condition, a, b) if isinstance(condition, torch.Tensor) else a if condition else b
+
+
+def _write(pointers: Pointer, values: Any, mask: Any) -> None:
+    pointers.memory[pointers.offset[mask]] = values[mask]
+
+
+_LAYOUTS = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "BlockedLayout", "DistributedLinearLayout")
+_LANGUAGE = SimpleNamespace(
+    constexpr=lambda value: value,
+    float32=torch.float32,
+    int32=torch.int32,
+    int64=torch.int64,
+    **dict.fromkeys(_LAYOUTS, lambda *arguments: None),
+    NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *arguments: None),
+    static_range=range,
+    program_id=lambda axis: _here.program,
+    num_programs=lambda axis: _here.programs,
+    where=_choose,
+    minimum=min,
+    maximum=lambda a, b: torch.maximum(a, b),
+    cast=lambda value, dtype: value,
+    arange=lambda start, end, layout: torch.arange(start, end),
+    full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
+    zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+    max=lambda values, axis: values.max(axis).values,
+    sum=lambda values, axis: values.sum(axis),
+    reshape=lambda values, shape: values.reshape(shape),
+    exp2=torch.exp2,
+    log2=torch.log2,
+    convert_layout=lambda values, layout: values,
+    store=_write,
+    inline_asm_elementwise=_assemble,
+    allocate_shared_memory=_allocate,
+    warp_specialize=_specialize,
+)
+_HOPPER = SimpleNamespace(
+    fence_async_shared=_fence,
+    warpgroup_mma=_multiply,
+    warpgroup_mma_wait=_wait_for_products,
+    tma=SimpleNamespace(async_load=_load, async_store=_store, store_wait=_wait_for_stores),
+    mbarrier=SimpleNamespace(
+        MBarrierLayout=lambda: None,
+        init=lambda cell, count: setattr(cell, "barrier", Barrier(count)),
+        expect=lambda cell, nbytes: cell.barrier.arrive(expected_bytes=nbytes),
+        arrive=lambda cell, count: cell.barrier.arrive(count),
+        wait=lambda cell, phase: cell.barrier.wait(phase),
+    ),
+)
+
+
+def load(path: Path, written: str = "", instead: str = "") -> ModuleType:
+    """Return a kernel's module in which Gluon is the one here, and a text of it another."""
+    text = path.read_text(encoding="utf-8")
+    assert written in text
+    name = "triton.experimental.gluon"
+    fakes: dict[str, Any] = {
+        name: SimpleNamespace(jit=_undecorated, language=_LANGUAGE),
+        f"{name}.language": _LANGUAGE,
+        f"{name}.language.nvidia.hopper": _HOPPER,
+    }
+    before = {key: sys.modules.get(key) for key in fakes}
+    sys.modules.update(fakes)
+    try:
+        module = ModuleType("emulated")
+        exec(compile(text.replace(written, instead) if written else text, str(path), "exec"), vars(module))
+    finally:
+        for key, known in before.items():
+            if known is None:
+                del sys.modules[key]
+            else:
+                sys.modules[key] = known
+    return module
+
+
+def _undecorated(function: Any = None, **options: Any) -> Any:
+    return function or _undecorated
+
+
+def launch(kernel: Callable[..., None], programs: int, *arguments: Any, **constants: Any) -> None:
+    """Run each program of a kernel, one after another."""
+    _stuck.clear()
+    for program in range(programs):
+        _begin(program, programs)
+        kernel(*arguments, **constants)
