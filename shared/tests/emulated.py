@@ -7,11 +7,10 @@ Shared memory begins as NaN. A wait that nobody ends raises `Stuck`.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -240,8 +239,19 @@ def _choose(condition: Any, a: Any, b: Any) -> Any:
     return torch.where(condition, a, b) if isinstance(condition, torch.Tensor) else a if condition else b
 
 
-def _write(pointers: Pointer, values: Any, mask: Any) -> None:
+def _write(pointers: Pointer, values: Any, mask: Any = True) -> None:
+    mask = torch.as_tensor(mask).expand(values.shape)
     pointers.memory[pointers.offset[mask]] = values[mask]
+
+
+def _read(pointers: Pointer, cache_modifier: str) -> Any:
+    return pointers.memory[pointers.offset]
+
+
+def _add(pointer: Pointer, value: int, sem: str, scope: str) -> int:
+    before = int(pointer.memory[pointer.offset])
+    pointer.memory[pointer.offset] += value
+    return before
 
 
 _LAYOUTS = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "BlockedLayout", "DistributedLinearLayout")
@@ -257,7 +267,7 @@ _LANGUAGE = SimpleNamespace(
     num_programs=lambda axis: _here.programs,
     where=_choose,
     minimum=min,
-    maximum=lambda a, b: torch.maximum(a, b),
+    maximum=lambda a, b: torch.maximum(a, b) if isinstance(a, torch.Tensor) else max(a, b),
     cast=lambda value, dtype: value,
     arange=lambda start, end, layout: torch.arange(start, end),
     full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
@@ -269,6 +279,10 @@ _LANGUAGE = SimpleNamespace(
     log2=torch.log2,
     convert_layout=lambda values, layout: values,
     store=_write,
+    load=_read,
+    atomic_add=_add,
+    barrier=lambda: None,
+    cdiv=lambda a, b: -(-a // b),
     inline_asm_elementwise=_assemble,
     allocate_shared_memory=_allocate,
     warp_specialize=_specialize,
@@ -288,27 +302,30 @@ _HOPPER = SimpleNamespace(
 )
 
 
-def load(path: Path, written: str = "", instead: str = "") -> ModuleType:
-    """Return a kernel's module in which Gluon is the one here, and a text of it another."""
-    text = path.read_text(encoding="utf-8")
-    assert written in text
-    name = "triton.experimental.gluon"
+def load(folder: Path, package: str, names: tuple[str, ...], written: str = "", instead: str = "") -> ModuleType:
+    """Return the last of these modules of a package, in which Gluon is the one here and a text of them another."""
+    gluon = "triton.experimental.gluon"
     fakes: dict[str, Any] = {
-        name: SimpleNamespace(jit=_undecorated, language=_LANGUAGE),
-        f"{name}.language": _LANGUAGE,
-        f"{name}.language.nvidia.hopper": _HOPPER,
+        gluon: SimpleNamespace(jit=_undecorated, language=_LANGUAGE),
+        f"{gluon}.language": _LANGUAGE,
+        f"{gluon}.language.nvidia.hopper": _HOPPER,
+        **{f"{package}.{name}": ModuleType(name) for name in names},
     }
     before = {key: sys.modules.get(key) for key in fakes}
     sys.modules.update(fakes)
+    texts = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in names}
+    assert any(written in text for text in texts.values())
     try:
-        module = ModuleType("emulated")
-        exec(compile(text.replace(written, instead) if written else text, str(path), "exec"), vars(module))
+        for name, text in texts.items():
+            changed = text.replace(written, instead) if written else text
+            exec(compile(changed, f"{name}.py", "exec"), vars(fakes[f"{package}.{name}"]))
     finally:
         for key, known in before.items():
             if known is None:
                 del sys.modules[key]
             else:
                 sys.modules[key] = known
+    module: ModuleType = fakes[f"{package}.{names[-1]}"]
     return module
 
 
@@ -316,9 +333,9 @@ def _undecorated(function: Any = None, **options: Any) -> Any:
     return function or _undecorated
 
 
-def launch(kernel: Callable[..., None], programs: int, *arguments: Any, **constants: Any) -> None:
-    """Run each program of a kernel, one after another."""
+def launch(kernel: Callable[..., None], order: Sequence[int], *arguments: Any, **constants: Any) -> None:
+    """Run the programs of a kernel, one after another in this order."""
     _stuck.clear()
-    for program in range(programs):
-        _begin(program, programs)
+    for program in order:
+        _begin(program, len(order))
         kernel(*arguments, **constants)

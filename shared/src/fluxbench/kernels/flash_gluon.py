@@ -25,6 +25,8 @@ DTYPES = (torch.bfloat16, torch.float16)
 COMPUTE_CAPABILITY = (9, 0)
 _ROWS = 64  # of a consumer
 _CONSUMERS = 2
+_MOST_PARTS = 8  # of a tile, about
+_COST_OF_PARTS = 4  # in blocks of keys
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class Tiling:
     q_in_registers: bool = False
     in_turns: bool = True  # consumers issue their products in turns
     programs: int | None = None  # at once; None: one a multiprocessor
+    split: bool = True  # share out the keys of the tiles after the last full round
 
 
 def gluon_forward(
@@ -116,21 +119,32 @@ def _launch(
     group = heads // kv_heads
     out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device) if with_lse else None
-    blocks_m = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS)
+    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, tiling.block_n)
     programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+    tiles = blocks_m * batch * heads
+    share = _share(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
+    parts = arrivals = None
+    if share:
+        programs = programs if tiles >= programs else triton.cdiv(tiles * blocks_n, share)
+        of_part = _ROWS * (head_dim + 2)
+        parts = torch.empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32, device=q.device)
+        arrivals = torch.zeros((tiles % programs, _CONSUMERS), dtype=torch.int32, device=q.device)
     with torch.cuda.device_of(q):
-        gluon_forward_kernel[(min(programs, blocks_m * batch * heads),)](
+        gluon_forward_kernel[(min(programs, tiles) if not share else programs,)](
             _descriptor(q, _ROWS),
             _descriptor(k, tiling.block_n),
             _descriptor(v, tiling.block_n),
             _descriptor(out, _ROWS),
             lse,
+            parts,
+            arrivals,
             seq_len_q,
             seq_len_k,
             blocks_m,
             batch * heads,
             heads,
             group,
+            share,
             math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
             HEAD_DIM=head_dim,
             BLOCK_N=tiling.block_n,
@@ -143,6 +157,15 @@ def _launch(
             num_warps=4,
         )
     return out, lse
+
+
+def _share(tiles: int, blocks_n: int, programs: int) -> int:
+    """Return how many blocks of keys of the last tiles each program computes, or 0 if splitting them does not pay.
+
+    Each part has a start and an end, and is written and read once more; a tile of many parts is read by one program.
+    """
+    share = max(triton.cdiv(tiles * blocks_n, programs), triton.cdiv(blocks_n, _MOST_PARTS))
+    return share if tiles and share + _COST_OF_PARTS <= blocks_n else 0
 
 
 def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
