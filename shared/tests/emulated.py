@@ -1,8 +1,9 @@
-"""Gluon on the CPU: what a warp-specialized kernel of Hopper does, in threads, with barriers that can be missed.
+"""Gluon on the CPU: what a warp-specialized kernel of Hopper does, in threads of which one runs at a time.
 
-Each partition of a kernel is a thread. A copy into shared memory is done when it is issued, a product of matrices only
-when it is waited for, and a copy out of shared memory too: a buffer that is handed on too early has the wrong content.
-Shared memory begins as NaN. A wait that nobody ends raises `Stuck`.
+Each partition of a kernel is a thread. The last ones run as far ahead of the first as barriers let them. A copy into
+shared memory is done when it is issued, a product of matrices only when it is waited for, and a copy out of shared
+memory too: a buffer that is handed on too early has the wrong content. Shared memory begins as NaN. Where all
+partitions wait, each raises `Stuck`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,47 @@ from typing import Any
 
 import torch
 
-PATIENCE_S = 2.0
 _here = threading.local()  # of a partition's thread: its program, its products and its copies in flight
 
 
 class Stuck(RuntimeError):
     """A wait that nothing ends."""
+
+
+class Schedule:
+    """Which partition of a program runs: of those that may go on, the last."""
+
+    def __init__(self, partitions: int) -> None:
+        self.queue = list(range(partitions))[::-1]
+        self.may_go_on: dict[int, Callable[[], bool]] = dict.fromkeys(self.queue, lambda: True)
+        self.current: int | None = 0
+        self.changed = threading.Condition()
+
+    def start(self, me: int) -> None:
+        """Wait for the first turn."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.current in (me, None))
+
+    def pause(self, until: Callable[[], bool] = lambda: True) -> None:
+        """Let the others run, and go on when a condition holds."""
+        me = _here.partition
+        with self.changed:
+            self.may_go_on[me] = until
+            self._pass_on()
+            self.changed.wait_for(lambda: self.current in (me, None))
+        if self.current is None:
+            raise Stuck
+
+    def end(self, *, failed: bool) -> None:
+        """Leave; where this one failed, the others do not go on either."""
+        with self.changed:
+            self.queue.remove(_here.partition)
+            self._pass_on()
+            self.current = None if failed else self.current
+
+    def _pass_on(self) -> None:
+        self.current = next((each for each in self.queue if self.may_go_on[each]()), None)
+        self.changed.notify_all()
 
 
 class Barrier:
@@ -34,56 +70,36 @@ class Barrier:
         self.missing_bytes = 0
         self.phase = 0
 
-    def _settle(self) -> None:
+    def arrive(self, count: int = 0, expected_bytes: int = 0) -> None:
+        """Count arrivals and bytes, which are to come (or are there, if negative)."""
+        self.missing_bytes += expected_bytes
+        self.pending -= count
         assert self.pending >= 0
         if self.pending == 0 and self.missing_bytes == 0:
             self.pending, self.phase = self.count, self.phase + 1
-            _changed.notify_all()
-
-    def arrive(self, count: int = 1, expected_bytes: int = 0) -> None:
-        with _changed:
-            self.missing_bytes += expected_bytes
-            self.pending -= count
-            self._settle()
-
-    def receive(self, arrived_bytes: int) -> None:
-        with _changed:
-            self.missing_bytes -= arrived_bytes
-            self._settle()
+        _here.schedule.pause()
 
     def wait(self, parity: int) -> None:
-        with _changed:
-            if not _changed.wait_for(lambda: (self.phase - 1) % 2 == parity or _stuck.is_set(), PATIENCE_S):
-                _stuck.set()
-                _changed.notify_all()
-            if _stuck.is_set():
-                raise Stuck
+        """Wait for the end of a phase of this parity, which the one before the first has ended."""
+        if (self.phase - 1) % 2 != parity:
+            _here.schedule.pause(lambda: (self.phase - 1) % 2 == parity)
 
 
 class NamedBarriers:
     """The barriers of `bar.sync` and `bar.arrive`, by number."""
 
     def __init__(self) -> None:
-        self.arrived: dict[int, int] = {}
-        self.rounds: dict[int, int] = {}
+        self.arrived: dict[str, int] = {}
+        self.rounds: dict[str, int] = {}
 
-    def run(self, instruction: str, number: int, threads: int) -> None:
-        with _changed:
-            before = self.rounds.setdefault(number, 0)
-            self.arrived[number] = self.arrived.get(number, 0) + 128
-            if self.arrived[number] == threads:
-                self.arrived[number], self.rounds[number] = 0, before + 1
-                _changed.notify_all()
-            elif instruction == "sync":
-                if not _changed.wait_for(lambda: self.rounds[number] > before or _stuck.is_set(), PATIENCE_S):
-                    _stuck.set()
-                    _changed.notify_all()
-                if _stuck.is_set():
-                    raise Stuck
-
-
-_changed = threading.Condition()
-_stuck = threading.Event()
+    def run(self, instruction: str, number: str, threads: int) -> None:
+        """Arrive with a warpgroup, and wait for the others where the instruction does."""
+        now = self.rounds.setdefault(number, 0)
+        self.arrived[number] = self.arrived.get(number, 0) + 128
+        if self.arrived[number] == threads:
+            self.arrived[number], self.rounds[number] = 0, now + 1
+        elif instruction == "sync":
+            _here.schedule.pause(lambda: self.rounds[number] > now)
 
 
 class Shared:
@@ -157,8 +173,9 @@ class Product:
 def _multiply(a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Product:
     assert is_async
     assert not isinstance(acc, Product)
-    _here.products.append(Product(a, b, acc, use_acc))
-    return _here.products[-1]
+    product = Product(a, b, acc, use_acc)
+    _here.products.append(product)
+    return product
 
 
 def _wait_for_products(outstanding: int, deps: tuple[Any, ...]) -> Any:
@@ -175,7 +192,7 @@ def _load(source: Descriptor, coordinates: list[int], cell: Cell, buffer: Shared
     rows = source.tensor[batch, head, row : row + source.rows]
     buffer.data.zero_()
     buffer.data[: len(rows)] = rows
-    cell.barrier.receive(source.block_type.nbytes)
+    cell.barrier.arrive(expected_bytes=-source.block_type.nbytes)
 
 
 def _store(target: Descriptor, coordinates: list[int], buffer: Shared) -> None:
@@ -203,35 +220,40 @@ def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
 
 def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
     if found := re.search(r"bar\.(sync|arrive) (\d+), (\d+)", asm):
-        _here.named.run(found[1], int(found[2]), int(found[3]))
+        _here.named.run(found[1], found[2], int(found[3]))
     return values[0]
 
 
 def _specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
+    schedule, named, failures = Schedule(len(partitions)), NamedBarriers(), list[BaseException]()
     program, programs = _here.program, _here.programs
-    named, failures = NamedBarriers(), []
 
-    def run(partition: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-        _begin(program, programs, named)
+    def run(index: int) -> None:
+        _begin(program, programs)
+        _here.partition, _here.schedule, _here.named = index, schedule, named
+        schedule.start(index)
+        before = len(failures)
         try:
-            partition(*arguments)
-            assert not _here.products
-            assert not _here.copies
-        except BaseException as error:  # noqa: BLE001  (raised again by the thread that waits)
+            partition, arguments = partitions[index]
+            if schedule.current is not None:
+                partition(*arguments)
+                assert not _here.products
+                assert not _here.copies
+        except (Stuck, AssertionError, IndexError, RuntimeError) as error:
             failures.append(error)
-            _stuck.set()
+        schedule.end(failed=len(failures) > before)
 
-    threads = [threading.Thread(target=run, args=partition) for partition in partitions]
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(partitions))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failures:
-        raise next((error for error in failures if not isinstance(error, Stuck)), failures[0])
+        raise failures[0]
 
 
-def _begin(program: int, programs: int, named: NamedBarriers | None = None) -> None:
-    _here.program, _here.programs, _here.named = program, programs, named
+def _begin(program: int, programs: int) -> None:
+    _here.program, _here.programs = program, programs
     _here.products, _here.copies, _here.stored = [], [], []
 
 
@@ -295,7 +317,7 @@ _HOPPER = SimpleNamespace(
     mbarrier=SimpleNamespace(
         MBarrierLayout=lambda: None,
         init=lambda cell, count: setattr(cell, "barrier", Barrier(count)),
-        expect=lambda cell, nbytes: cell.barrier.arrive(expected_bytes=nbytes),
+        expect=lambda cell, nbytes: cell.barrier.arrive(1, nbytes),
         arrive=lambda cell, count: cell.barrier.arrive(count),
         wait=lambda cell, phase: cell.barrier.wait(phase),
     ),
@@ -304,11 +326,12 @@ _HOPPER = SimpleNamespace(
 
 def load(folder: Path, package: str, names: tuple[str, ...], written: str = "", instead: str = "") -> ModuleType:
     """Return the last of these modules of a package, in which Gluon is the one here and a text of them another."""
-    gluon = "triton.experimental.gluon"
+    above, gluon = "triton.experimental", SimpleNamespace(jit=_undecorated, language=_LANGUAGE)
     fakes: dict[str, Any] = {
-        gluon: SimpleNamespace(jit=_undecorated, language=_LANGUAGE),
-        f"{gluon}.language": _LANGUAGE,
-        f"{gluon}.language.nvidia.hopper": _HOPPER,
+        above: SimpleNamespace(gluon=gluon),
+        f"{above}.gluon": gluon,
+        f"{above}.gluon.language": _LANGUAGE,
+        f"{above}.gluon.language.nvidia.hopper": _HOPPER,
         **{f"{package}.{name}": ModuleType(name) for name in names},
     }
     before = {key: sys.modules.get(key) for key in fakes}
@@ -333,9 +356,28 @@ def _undecorated(function: Any = None, **options: Any) -> Any:
     return function or _undecorated
 
 
-def launch(kernel: Callable[..., None], order: Sequence[int], *arguments: Any, **constants: Any) -> None:
-    """Run the programs of a kernel, one after another in this order."""
-    _stuck.clear()
-    for program in order:
-        _begin(program, len(order))
-        kernel(*arguments, **constants)
+class Launched:
+    """A kernel that is launched as a compiled one is, on the CPU; its programs run one after another."""
+
+    def __init__(self, kernel: Callable[..., None], *, backwards: bool = False) -> None:
+        self.kernel, self.backwards = kernel, backwards
+
+    def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
+        order = range(grid[0])[::-1] if self.backwards else range(grid[0])
+        return lambda *arguments, num_warps, **constants: self._launch(order, arguments, constants)
+
+    def _launch(self, order: Sequence[int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+        given = [_of_device(each) for each in arguments]
+        for program in order:
+            _begin(program, len(order))
+            self.kernel(*given, **constants)
+
+
+def _of_device(argument: Any) -> Any:
+    if isinstance(argument, torch.Tensor):
+        return Pointer(argument.view(-1))
+    if hasattr(argument, "block_shape"):
+        assert argument.block_shape[:2] == [1, 1]
+        offset = argument.base.storage_offset()
+        return Descriptor(argument.base.as_strided(argument.shape, argument.strides, offset), argument.block_shape[2])
+    return argument
