@@ -95,10 +95,8 @@ ATTENTION = [
 REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variants/torch_math.py"]
 TRITON = [
     "variants/triton_flash.py",
-    *(
-        f"kernels/flash_{name}.py"
-        for name in ("attention", "forward", "forward_kernel", "gluon", "gluon_kernel", "tensors")
-    ),
+    *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "forward_kernel", "tensors")),
+    *(f"kernels/flash_gluon{name}.py" for name in ("", "_kernel", "_consumer", "_tiles", "_parts")),
     *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
 ]
 SHOWING = [

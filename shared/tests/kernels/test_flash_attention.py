@@ -193,7 +193,7 @@ def test_a_scale_is_that_of_the_scores(interpreted: dict[str, Any]) -> None:
 
 def test_a_kernel_that_is_asked_for_runs_or_is_refused(interpreted: dict[str, Any]) -> None:
     assert interpreted["refused"] == [
-        "q must be bfloat16 or float16, got torch.float32; use the Triton kernel",
+        "head_dim must be 64 or 128, got 16; use the Triton kernel",
         "forward must be 'gluon', 'triton' or None, got 'cuda'",
     ]
 

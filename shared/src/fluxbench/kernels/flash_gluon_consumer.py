@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 
 # Triton 3.9 has other names.
@@ -134,49 +135,6 @@ def _step(
     out = out * gl.convert_layout(rescale, O_ROWS)[:, None]
     weights = gl.convert_layout(exact.to(weights.dtype), P_LAYOUT)
     return weights, out, maximum, total
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _addresses(
-    parts_pointer: gl.tensor, index: gl.tensor, HEAD_DIM: gl.constexpr, O_LAYOUT: gl.constexpr, S_ROWS: gl.constexpr
-) -> gl.tuple:
-    """Return where a part lies: its sums `[ROWS, HEAD_DIM]`, and its maximum, `[ROWS]`; the sums of rows follow."""
-    start = parts_pointer + index * (ROWS * (HEAD_DIM + 2))
-    row = gl.arange(0, ROWS, layout=gl.SliceLayout(1, O_LAYOUT))
-    column = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, O_LAYOUT))
-    of_sums = start + row[:, None] * HEAD_DIM + column[None, :]
-    return of_sums, start + ROWS * HEAD_DIM + gl.arange(0, ROWS, layout=S_ROWS)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _keep(
-    parts_pointer: gl.tensor,
-    index: gl.tensor,
-    out: gl.tensor,
-    maximum: gl.tensor,
-    sums_of_rows: gl.tensor,
-    HEAD_DIM: gl.constexpr,
-    O_LAYOUT: gl.constexpr,
-    S_ROWS: gl.constexpr,
-) -> None:
-    """Write a part of a tile into global memory."""
-    of_sums, of_rows = _addresses(parts_pointer, index, HEAD_DIM, O_LAYOUT, S_ROWS)
-    gl.store(of_sums, out)
-    gl.store(of_rows, maximum)
-    gl.store(of_rows + ROWS, sums_of_rows)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _kept(
-    parts_pointer: gl.tensor, index: gl.tensor, HEAD_DIM: gl.constexpr, O_LAYOUT: gl.constexpr, S_ROWS: gl.constexpr
-) -> gl.tuple:
-    """Read a part of a tile that another program may have written, past this multiprocessor's own cache."""
-    of_sums, of_rows = _addresses(parts_pointer, index, HEAD_DIM, O_LAYOUT, S_ROWS)
-    return (
-        gl.load(of_sums, cache_modifier=".cg"),
-        gl.load(of_rows, cache_modifier=".cg"),
-        gl.load(of_rows + ROWS, cache_modifier=".cg"),
-    )
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -318,25 +276,15 @@ def consume(
             complete = count == 1
             if count > 1:
                 kept = slot(gl.program_id(0), tile, blocks_n, share) * CONSUMERS + CONSUMER
-                _keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
+                keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
                 _barrier()
                 arrived = gl.atomic_add(arrivals_pointer + tile * CONSUMERS + CONSUMER, 1, sem="acq_rel", scope="gpu")
                 complete = arrived == count - 1
                 if complete:
-                    kept = slot(lowest, tile, blocks_n, share) * CONSUMERS + CONSUMER
-                    out, maximum, sums_of_rows = _kept(parts_pointer, kept, HEAD_DIM, O_LAYOUT, S_ROWS)
-                    for program in range(lowest + 1, lowest + count):
-                        kept = slot(program, tile, blocks_n, share) * CONSUMERS + CONSUMER
-                        other, maximum_other, sums_other = _kept(parts_pointer, kept, HEAD_DIM, O_LAYOUT, S_ROWS)
-                        maximum_new = gl.maximum(maximum, maximum_other)
-                        mine = gl.exp2(maximum - maximum_new)
-                        others = gl.exp2(maximum_other - maximum_new)
-                        out = (
-                            out * gl.convert_layout(mine, O_ROWS)[:, None]
-                            + other * gl.convert_layout(others, O_ROWS)[:, None]
-                        )
-                        sums_of_rows = sums_of_rows * mine + sums_other * others
-                        maximum = maximum_new
+                    out, maximum, sums_of_rows = merged(
+                        parts_pointer, tile, lowest, count, blocks_n, share,
+                        HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
+                    )  # fmt: skip
             if complete:
                 _finish(
                     out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
