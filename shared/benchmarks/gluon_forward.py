@@ -35,16 +35,18 @@ START_S = 60  # for the first line of a child: importing torch, and compiling
 TILINGS = {
     "default": Tiling(),
     "not split": Tiling(split=False),
-    "q in registers": Tiling(q_in_registers=True),
-    "not in turns": Tiling(in_turns=False),
+    "3 stages": Tiling(stages=3),
+    "4 stages": Tiling(stages=4),
 }
-# tokens, heads, kv_heads, causal
+# tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
-    "4608": (4608, 24, 24, False),
-    "4352": (4352, 24, 24, False),
-    "4224": (4224, 24, 24, False),
-    "causal 4k": (4096, 32, 8, True),
-    "causal 16k": (16384, 32, 8, True),
+    "4608": (4608, 24, 24, 128, False),
+    "4352": (4352, 24, 24, 128, False),
+    "4224": (4224, 24, 24, 128, False),
+    "causal 4k": (4096, 32, 8, 128, True),
+    "causal 16k": (16384, 32, 8, 128, True),
+    "4608 x 64": (4608, 24, 24, 64, False),
+    "causal 8k x 64": (8192, 32, 8, 64, True),
 }
 LENGTHS = (1, 33, 123, 1024, 4097, 4415, 4608)
 # seq_len_q, seq_len_k, batch, heads, kv_heads, memory
@@ -119,11 +121,11 @@ def check(dtype_name: str, head_dim: int, causal: bool, tiling_name: str) -> Non
 
 def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is timed of a shape, with its name."""
-    tokens, heads, kv_heads, causal = SHAPES[shape]
+    tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
     torch.manual_seed(0)
     q, k, v = (torch.randn((1, tokens, count, 128), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads))
     for name, tiling in TILINGS.items():
-        if tiling.split or not causal:
+        if (tiling.split or not causal) and (tiling.stages == 2 or head_dim == 64):  # else shared memory is too small
             yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)
     for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("torch flash", SDPBackend.FLASH_ATTENTION)):
 
@@ -166,10 +168,10 @@ def sustained_ms(call: Callable[[], object], about_ms: float) -> float:
 def time_all(skipped: list[str]) -> None:
     """Time what is not skipped, and print a line for each: its name before, its times after."""
     print("START loading", flush=True)
-    for shape, (tokens, heads, _, causal) in SHAPES.items():
-        flops = 4 * tokens**2 * 128 * heads / (2 if causal else 1)
+    for shape, (tokens, heads, _, head_dim, causal) in SHAPES.items():
+        flops = 4 * tokens**2 * head_dim * heads / (2 if causal else 1)
         for name, call in candidates(shape):
-            label = f"{shape:<10} {name}"
+            label = f"{shape:<14} {name}"
             if label in skipped:
                 continue
             print(f"START {label}", flush=True)
@@ -227,7 +229,11 @@ def check_groups() -> None:
     """Check every group, several at a time, and print a line for each, and each line that is not good."""
     groups = [
         *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(ROUNDING, (64, 128), (0, 1))),
-        *((torch.bfloat16, 128, causal, name) for name in TILINGS if name != "default" for causal in (0, 1)),
+        *(
+            (torch.bfloat16, 128 if tiling.stages == 2 else 64, causal, name)
+            for (name, tiling), causal in product(TILINGS.items(), (0, 1))
+            if name != "default"
+        ),
     ]
     arguments = [
         ("--check", str(dtype).removeprefix("torch."), str(head_dim), str(causal), name)

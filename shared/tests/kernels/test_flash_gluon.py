@@ -16,9 +16,11 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
+from calls import wrong  # noqa: E402
 from compiled import SHARED_MEMORY_KIB, compiled_gluon  # noqa: E402
 from emulated import Launched, Stuck, load  # noqa: E402
 
+from fluxbench import variants  # noqa: E402
 from fluxbench.kernels import flash_gluon  # noqa: E402
 
 MODULES = ("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_consumer", "flash_gluon_kernel")
@@ -124,6 +126,7 @@ def test_the_emulated_kernel_is_within_twice_the_error_of_math_attention(
         (FULL, "    fence_async_shared()\n    _store", "    _store"),
         (FULL, "gl.log2(sums_of_rows)", "sums_of_rows"),
         (FULL, "mbarrier.arrive(q_empty.index(CONSUMER), count=1)", "pass"),
+        (FULL, "bar.arrive 10", "bar.arrive 11"),
         (CAUSAL, "<= (query + ", "< (query + "),
         (CAUSAL, "seq_len_q + 1) // BLOCK_N", "seq_len_q + BLOCK_N) // BLOCK_N"),
         (CAUSAL, "if GUARD:", "if False:"),
@@ -145,10 +148,7 @@ def test_parts_of_a_tile_are_added_in_one_order_whichever_ends_last(monkeypatch:
 
 POINTERS = ("lse_pointer", "parts_pointer", "arrivals_pointer")
 TILING = flash_gluon.Tiling()
-OF_TILING = {
-    **{"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2},
-    **{"Q_IN_REGISTERS": TILING.q_in_registers, "IN_TURNS": TILING.in_turns},
-}
+OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2}
 
 
 @pytest.mark.parametrize(
@@ -206,3 +206,46 @@ NOT_ALIGNED = "must have an address and strides that are multiples of 16 bytes a
 def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         flash_gluon.gluon_forward(**given)
+
+
+ON_HOPPER = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a GPU of compute capability 9.0",
+    ),
+]
+
+
+def on_hopper(test: Any) -> Any:
+    for mark in ON_HOPPER:
+        test = mark(test)
+    return test
+
+
+@on_hopper
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tokens", [1, 33, 123, 1024, 4097, 4415, 4608])
+@pytest.mark.parametrize(("dim", "dtype"), [(64, "float16"), (64, "bfloat16"), (128, "float16"), (128, "bfloat16")])
+def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
+    dim: int, dtype: str, tokens: int, causal: bool
+) -> None:
+    asked = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
+    assert wrong(variants.find("gluon_flash").variant, "attention_training", device="cuda", **asked) is None
+
+
+@on_hopper
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_has_the_same_bits_each_time(causal: bool) -> None:
+    q, k, v = (torch.randn(1, 4415, 8, 128, device="cuda").bfloat16() for _ in "qkv")
+    first, repetitions = flash_gluon.gluon_forward(q, k, v, causal=causal), range(1000)
+    assert all(torch.equal(flash_gluon.gluon_forward(q, k, v, causal=causal), first) for _ in repetitions)
+
+
+@on_hopper
+def test_more_than_two_to_the_31_elements_reach_the_last_head() -> None:
+    q = torch.zeros(1, 460_000, 40, 128, dtype=torch.bfloat16, device="cuda")
+    k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
+    q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
+    exact, _ = plain(q[:, -5:].double(), k.double(), k.double(), causal=False)
+    assert relative_l2(flash_gluon.gluon_forward(q, k, k)[:, -5:], exact) < 0.01

@@ -97,7 +97,6 @@ def _step(
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HIDE: gl.constexpr,
-    IN_TURNS: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
     P_LAYOUT: gl.constexpr,
@@ -111,20 +110,18 @@ def _step(
     stage_v = step % STAGES
     stage_k = (step + 1) % STAGES
     mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
-    if IN_TURNS:
-        if CONSUMER == 0:
-            _named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
-        else:
-            _named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+    if CONSUMER == 0:
+        _named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
+    else:
+        _named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
     sums = warpgroup_mma(weights, v_buffers.index(stage_v), out, is_async=True)
-    if IN_TURNS:
-        if CONSUMER == 0:
-            _named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
-        else:
-            _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+    if CONSUMER == 0:
+        _named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+    else:
+        _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
     scores = warpgroup_mma_wait(1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
@@ -193,8 +190,6 @@ def consume(
     CONSUMERS: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    Q_IN_REGISTERS: gl.constexpr,
-    IN_TURNS: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
@@ -208,7 +203,7 @@ def consume(
     PARTS: gl.constexpr = gl.DistributedLinearLayout(
         [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
     )
-    if IN_TURNS and CONSUMER == 1:
+    if CONSUMER == 1:
         _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
@@ -224,11 +219,8 @@ def consume(
 
         stage = step % STAGES
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
-        if Q_IN_REGISTERS:
-            q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
-            mbarrier.arrive(q_empty.index(CONSUMER), count=1)
-        else:
-            q = q_buffers.index(CONSUMER)
+        q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
+        mbarrier.arrive(q_empty.index(CONSUMER), count=1)
         mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
         nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
@@ -249,18 +241,16 @@ def consume(
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                     start_m, (blocks - 1 - done) * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
-                    scale_log2, BLOCK_N, STAGES, True, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    scale_log2, BLOCK_N, STAGES, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
                 q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                 start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total,
-                scale_log2, BLOCK_N, STAGES, False, IN_TURNS, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                scale_log2, BLOCK_N, STAGES, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
-        if not Q_IN_REGISTERS:
-            mbarrier.arrive(q_empty.index(CONSUMER), count=1)
 
         stage = step % STAGES
         mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
