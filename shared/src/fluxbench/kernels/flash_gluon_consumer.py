@@ -237,10 +237,10 @@ def consume(
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
         if CAUSAL:
-            for done in range(1, blocks - open_blocks):
+            for block in range(blocks - 2, open_blocks - 1, -1):
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                    start_m, (blocks - 1 - done) * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
+                    start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
                     scale_log2, BLOCK_N, STAGES, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
