@@ -23,8 +23,8 @@ _LINE = (
 )
 _WORDS = (
     "The first column less the second is not the time of a forward pass in inference: in training it also keeps what "
-    "the backward pass needs. A GPU measures the backward pass alone in burst; both columns are burst times then. -: did "
-    "not pass, or is not known; a CPU reports no memory."
+    "the backward pass needs. A GPU measures the backward pass alone in burst; both columns are burst times then. -: "
+    "did not pass, or is not known; a CPU reports no memory."
 )
 
 
