@@ -43,3 +43,35 @@ def compiled(
     )
     target = triton.backends.compiler.GPUTarget("cuda", capability[0] * 10 + capability[1], 32)
     return triton.compile(source, target=target, options={"num_warps": warps, "num_stages": stages})
+
+
+def compiled_gluon(head_dim: int, dtype: str, constants: dict[str, Any]) -> Any:
+    """Compile the forward kernel in Gluon for compute capability 9.0. Pointers in `constants` are None."""
+    from triton.experimental.gluon._runtime import GluonASTSource
+    from triton.experimental.gluon.language import NVMMASharedLayout
+
+    from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel as kernel
+
+    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
+    constants = {"HEAD_DIM": head_dim, **constants}
+    names = kernel.arg_names
+
+    def type_of(name: str) -> str:
+        if name in constants:
+            return "constexpr"
+        if name.endswith("_source"):
+            rows = constants["BLOCK_N"] if name[0] in "kv" else 64
+            return f"tensordesc<{dtype}[1, 1, {rows}, {head_dim}],{layout!r}>"
+        if name.endswith("_pointer"):
+            return "*i32" if name == "arrivals_pointer" else "*fp32"
+        return "fp32" if name.startswith("scale") else "i32"
+
+    types = {name: type_of(name) for name in names}
+    source = GluonASTSource(
+        fn=kernel,
+        signature=types,
+        constexprs={(names.index(name),): value for name, value in constants.items()},
+        attrs={(names.index(name),): [["tt.divisibility", 16]] for name in names if types[name].startswith("*")},
+    )
+    target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
+    return triton.compile(source, target=target, options={"num_warps": 4})

@@ -134,7 +134,14 @@ def checked_operator() -> dict[str, str]:
     """Return what torch's own check of an operator says: schema, fake, autograd."""
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     operator = torch.ops.fluxbench_kernels.flash_attention.default
-    return dict(torch.library.opcheck(operator, (*leaves(), True, None, False, True), test_utils=checks))
+    return dict(torch.library.opcheck(operator, (*leaves(), True, None, False, True, None), test_utils=checks))
+
+
+def refused(forward: str) -> str:
+    """Return why a kernel of the forward pass does not take tensors of the CPU."""
+    with pytest.raises(ValueError) as refusal:  # noqa: PT011  (the test reads the message)
+        attention(*leaves(), forward=forward)
+    return str(refusal.value)
 
 
 def interpret() -> None:
@@ -146,6 +153,7 @@ def interpret() -> None:
     as_exact = replace(triton_flash.TF32, precision_class="exact")
     found: dict[str, Any] = {"right": reasons, "tf32 as exact": wrong(as_exact, dtype="float32", tokens=33, heads=2)}
     found |= {"copies": of_copies(), "local": wrong(hf_local.VARIANT, **FULL), "scaled": scaled()}
+    found["refused"] = [refused(forward) for forward in ("gluon", "cuda")]
     print(json.dumps(found | {"graph": compiled_in_one_graph(), "operator": checked_operator()}))
 
 
@@ -181,6 +189,13 @@ def test_torch_compiles_calls_into_one_graph_and_accepts_the_operator(interprete
 
 def test_a_scale_is_that_of_the_scores(interpreted: dict[str, Any]) -> None:
     assert interpreted["scaled"] == [True] * 3
+
+
+def test_a_kernel_that_is_asked_for_runs_or_is_refused(interpreted: dict[str, Any]) -> None:
+    assert interpreted["refused"] == [
+        "head_dim must be 64 or 128, got 16; use the Triton kernel",
+        "forward must be 'gluon', 'triton' or None, got 'cuda'",
+    ]
 
 
 def test_the_repository_names_no_module_of_this_package(tmp_path: Path) -> None:

@@ -85,12 +85,13 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 return real(*tensors)
 
         monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", on_any)
-    elif name.startswith("triton_flash") or name == "hf_local_flash":
+    elif name.startswith("triton_flash") or name in ("gluon_flash", "hf_local_flash"):
         real = inspect.signature(own_kernels.attention)
 
-        def bound(*args: Any, **options: bool) -> Any:
+        def bound(*args: Any, **options: Any) -> Any:
             given = real.bind(*args, **options).arguments
             assert given.pop("tf32", False) == (name == "triton_flash_tf32")
+            assert given.pop("forward", None) == {"triton_flash": "triton", "gluon_flash": "gluon"}.get(name)
             return libraries.attention(*given.values())
 
         monkeypatch.setattr(own_kernels, "attention", bound)
@@ -218,7 +219,8 @@ def test_variables_of_transformer_engine_are_those_that_were_measured(
         ("flash_attn_3_fp8", "q_descale=", "descale_q="),
         ("flash_attn_4", "flash_attn.cute", "flash_attn.cutlass"),
         ("torch_fa4", "activate_flash_attention_impl", "activate_flash_attention"),
-        ("triton_flash", "import attention", "import flash"),
+        ("triton_flash", "import kernels", "import kernel"),
+        ("gluon_flash", "forward=", "kernel="),
         ("triton_flash_tf32", "tf32=True", "tf32=False"),
         ("hf_local_flash", "build/fluxbench-attention", "build/attention"),
         ("sage_int8_fp8_sm90", "cuda_sm90", "cuda_sm100"),

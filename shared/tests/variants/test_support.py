@@ -26,13 +26,13 @@ CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
 DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_2", "flash_attn_4", "te_fused")}
 DET.add("cudnn_frontend_det")
 TRITON = {"triton_flash", "triton_flash_tf32"}
-ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | {"triton_flash", "xformers", "hf_sage"}
+OURS = {"triton_flash", "gluon_flash"}
+ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | OURS | {"xformers", "hf_sage"}
 QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
-BACKWARD = (TORCH | FLEX | FA | TE | DET | {"flex_flash", "triton_flash"} | {"xformers", "cudnn_frontend"}) - {
-    "flash_attn_3_fp8"
-}
+BACKWARD = (TORCH | FLEX | FA | TE | DET | OURS | {"flex_flash", "xformers", "cudnn_frontend"}) - {"flash_attn_3_fp8"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
-NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
+NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "gluon_flash", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
+FOR_HOPPER_ALONE = {*FA3, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3", "gluon_flash"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
 
 
@@ -53,7 +53,7 @@ def running(device: Device, **asked: Any) -> set[str]:
         ({"kv_heads": 8}, ALL - {"torch_efficient"}),
         ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient"}),
         ({"seq_len_q": 1}, ALL),
-        ({"seq_len_q": 512, "causal": True}, FA | FLEX | {"triton_flash"}),
+        ({"seq_len_q": 512, "causal": True}, FA | FLEX | OURS),
         ({"backward": True}, BACKWARD),
         ({"backward": True, "causal": True}, BACKWARD),
         ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "torch_efficient_det", "xformers"}),
@@ -65,12 +65,12 @@ def running(device: Device, **asked: Any) -> set[str]:
             FLEX | TRITON | {"torch_efficient_det"} | TORCH - {"torch_flash", "torch_cudnn"},
         ),
         ({"head_dim_v": 64}, {"torch_efficient", "torch_math", "torch_native"}),
-        ({"dim": 32}, ALL - SAGE),
+        ({"dim": 32}, ALL - SAGE - {"gluon_flash"}),
         ({"dim": 64}, ALL),
-        ({"dim": 96}, ALL - {"triton_flash"}),
-        ({"dim": 72}, ALL - SAGE - {"triton_flash", "cudnn_frontend_fp8"}),
-        ({"dim": 20}, ALL - SAGE - CUDNN - {"triton_flash"}),
-        ({"dim": 256}, ALL - SAGE - {"triton_flash", "hf_sage"}),
+        ({"dim": 96}, ALL - OURS),
+        ({"dim": 72}, ALL - SAGE - OURS - {"cudnn_frontend_fp8"}),
+        ({"dim": 20}, ALL - SAGE - CUDNN - OURS),
+        ({"dim": 256}, ALL - SAGE - OURS - {"hf_sage"}),
         ({"dim": 264}, set()),
     ],
 )
@@ -87,8 +87,8 @@ def test_an_h200_runs_what_each_library_has(asked: dict[str, Any], expected: set
         ((8, 6), ALL - NOT_AMPERE - {"sage_int8_fp16_cuda", "hf_sage"}),
         ((8, 9), ALL - NOT_AMPERE),
         ((9, 0), ALL),
-        ((10, 0), ALL - FA3 - {"torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3", "hf_sage"}),
-        ((12, 0), ALL - FA3 - {"torch_fa3", "torch_fa4", "sage_int8_fp8_sm90", "hf_flash_attn3"}),
+        ((10, 0), ALL - FOR_HOPPER_ALONE - {"hf_sage"}),
+        ((12, 0), ALL - FOR_HOPPER_ALONE - {"torch_fa4"}),
         (None, set()),
     ],
 )
@@ -116,6 +116,8 @@ def test_no_variant_runs_where_none_was_checked() -> None:
 
 
 SMALL_HEADS = "fluxbench's Triton kernels take head_dim 16, 32, 64 and 128, got 80"
+LARGE_HEADS = "fluxbench's Gluon kernel takes head_dim 64 and 128, got 80"
+NINE_ALONE = "has kernels for compute capability 9.x only; NVIDIA Made Up has 10.0"
 MISFIT = "the causal mask of torch_flash needs as many queries as keys, got 50 and 123"
 FOR_HOPPER = "has kernels for compute capability 9.x and 10.x only; NVIDIA Made Up has 12.0"
 PASSED_OVER = "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
@@ -128,6 +130,8 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
         ("flash_attn_2", None, {}, "needs compute capability 8.0 or newer; that of NVIDIA Made Up is unknown"),
         ("torch_math", (7, 5), {}, "needs compute capability 8.0 or newer; NVIDIA Made Up has 7.5"),  # of bfloat16
         ("triton_flash", (9, 0), {"dim": 80}, SMALL_HEADS),
+        ("gluon_flash", (9, 0), {"dim": 80}, LARGE_HEADS),
+        ("gluon_flash", (10, 0), {}, NINE_ALONE),
         ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
@@ -166,6 +170,7 @@ FORWARD_KERNELS = {
     "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::Attention": {"torch_efficient", "xformers"},
     "triton_tem_fused_flex_attention_0": {"flex"},
     "flash_forward_kernel": {"triton_flash", "xformers"},
+    "gluon_forward_kernel": {"gluon_flash"},
     "_attn_fwd": {"sage_int8_fp16_triton"},
     "void qk_int_sv_f16_attn_kernel<128u": {"sage_int8_fp16_cuda", "hf_sage"},
     "void qk_int8_sv_f8_attn_kernel<64u": {"sage_int8_fp8_sm90", "hf_sage"},
@@ -188,9 +193,9 @@ BACKWARD_KERNELS = {
         "xformers",
     },
     "triton_tem_fused_flex_attention_backward_1": {"flex"},
-    "flash_backward_delta_kernel": {"triton_flash"},
-    "flash_backward_keys_kernel": {"triton_flash"},
-    "flash_backward_queries_kernel": {"triton_flash"},
+    "flash_backward_delta_kernel": OURS,
+    "flash_backward_keys_kernel": OURS,
+    "flash_backward_queries_kernel": OURS,
     MATRIX: {"te_unfused"},
     **{kernel: set() for kernel in (FA2_KERNEL, FA3_KERNEL, FA4_KERNEL, "flash_forward_kernel")},
 }
@@ -278,7 +283,7 @@ def test_a_label_names_the_form(name: str, label: str) -> None:
     [
         (("torch_flash", "torch_cudnn", "torch_efficient"), ("", "_copy", "_compile_d", "_compile_ma")),
         (("torch_math", "flex", "te_fused", "xformers", "flash_attn_2", *FA3), ("", "_compile_d", "_compile_ma")),
-        (("flex_eager", "flash_attn_4", "te_flash", "triton_flash", *IN_TORCH, *SAGE, *CUDNN), ("",)),
+        (("flex_eager", "flash_attn_4", "te_flash", *OURS, *IN_TORCH, *SAGE, *CUDNN), ("",)),
     ],
 )
 def test_a_variant_has_these_forms(names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:

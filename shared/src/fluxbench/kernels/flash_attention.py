@@ -1,5 +1,7 @@
 """Flash attention with a gradient: the forward and the backward kernels as operators of torch.
 
+The forward kernel is the one in Gluon where it runs, else the one in Triton; the backward kernels are in Triton.
+
 As operators they are opaque to torch.compile, which so takes a call into one graph, and autograd knows their gradient.
 Their namespace is this package's name, so that a copy of it in another package has operators of its own.
 """
@@ -12,7 +14,14 @@ import torch
 
 from fluxbench.kernels.flash_backward import flash_backward
 from fluxbench.kernels.flash_forward import flash_forward, flash_forward_with_lse
-from fluxbench.kernels.flash_tensors import lse_dtype
+from fluxbench.kernels.flash_tensors import check, lse_dtype
+
+try:
+    from fluxbench.kernels.flash_gluon import gluon_forward, gluon_forward_with_lse, unsupported
+except ImportError as error:  # a Triton without what it needs
+    _WITHOUT_GLUON: ImportError | None = error
+else:
+    _WITHOUT_GLUON = None
 
 _NAMESPACE = __name__.rpartition(".")[0].replace(".", "_")
 
@@ -25,6 +34,7 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
     tf32: bool = False,
+    forward: str | None = None,
 ) -> torch.Tensor:
     """Return softmax(q @ k.T * scale) @ v, head by head, with its gradient where an input requires one.
 
@@ -34,13 +44,15 @@ def attention(
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
     scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
     tf32:   round what enters a product of float32 to TF32; torch's own setting decides nothing here
+    forward: "gluon" or "triton", the kernel of the forward pass. By default Gluon's where it runs: on compute
+            capability 9.0, in 16 bits, of head_dim 64 and 128, with addresses and strides of multiples of 16 bytes
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     It is one operator to torch.compile. Gradients have the same bits each time. Raises `ValueError` for other inputs,
-    empty ones among them.
+    empty ones among them, and `ImportError` for Gluon's kernel in a Triton that does not have what it needs.
     """
     differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    out: torch.Tensor = _attention(q, k, v, causal, scale, tf32, differentiable)[0]
+    out: torch.Tensor = _attention(q, k, v, causal, scale, tf32, differentiable, forward)[0]
     return out
 
 
@@ -53,15 +65,33 @@ def _attention(
     scale: float | None,
     tf32: bool,
     differentiable: bool,
+    forward: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    if differentiable:
+    check(q, k, v, causal=causal, scale=scale)
+    if _is_gluon(q, k, v, forward):
+        if differentiable:
+            return gluon_forward_with_lse(q, k, v, causal=causal, scale=scale)
+        out = gluon_forward(q, k, v, causal=causal, scale=scale)
+    elif differentiable:
         return flash_forward_with_lse(q, k, v, causal=causal, scale=scale, tf32=tf32)
-    out = flash_forward(q, k, v, causal=causal, scale=scale, tf32=tf32)
+    else:
+        out = flash_forward(q, k, v, causal=causal, scale=scale, tf32=tf32)
     return out, q.new_empty(0, dtype=lse_dtype(q.dtype))
 
 
+def _is_gluon(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, forward: str | None) -> bool:
+    """Say whether the forward kernel is the one in Gluon; by default it is where it takes the tensors."""
+    if forward not in (None, "gluon", "triton"):
+        raise ValueError(f"forward must be 'gluon', 'triton' or None, got {forward!r}")
+    if forward == "gluon" and _WITHOUT_GLUON:
+        raise _WITHOUT_GLUON
+    return forward == "gluon" or (forward is None and not _WITHOUT_GLUON and unsupported(q, k, v) is None)
+
+
 @_attention.register_fake  # type: ignore[untyped-decorator]
-def _(q: Any, k: Any, v: Any, causal: bool, scale: float | None, tf32: bool, differentiable: bool) -> tuple[Any, Any]:
+def _(
+    q: Any, k: Any, v: Any, causal: bool, scale: float | None, tf32: bool, differentiable: bool, forward: str | None
+) -> tuple[Any, Any]:
     of_lse = (q.shape[0], q.shape[2], q.shape[1]) if differentiable else (0,)
     return q.new_empty(q.shape), q.new_empty(of_lse, dtype=lse_dtype(q.dtype))
 
@@ -102,7 +132,7 @@ def _(
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.tf32, _ = inputs
+    *tensors, ctx.causal, ctx.scale, ctx.tf32, _, _ = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
@@ -112,7 +142,7 @@ def _backward(ctx: Any, dout: torch.Tensor, _: object) -> tuple[torch.Tensor | N
     gradients = iter(_gradients(dout, *ctx.saved_tensors, *asked))
     dq = next(gradients) if of_q else None
     dk, dv = gradients if of_k or of_v else (None, None)
-    return dq, dk if of_k else None, dv if of_v else None, None, None, None, None
+    return dq, dk if of_k else None, dv if of_v else None, None, None, None, None, None
 
 
 _attention.register_autograd(_backward, setup_context=_keep)

@@ -171,7 +171,7 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, sc
         raise ValueError(f"scale must be over 0 and finite, got {scale}; negate q for a negative one")
 
 
-def _walked_strides(tensor: torch.Tensor) -> list[int]:
+def walked_strides(tensor: torch.Tensor) -> list[int]:
     """Return the strides as [batch, heads, seq_len, head_dim], in elements. Those of dimensions of one are free."""
     swapped = tensor.transpose(1, 2)
     return [
@@ -184,7 +184,7 @@ def fits_descriptor(tensor: torch.Tensor) -> bool:
     """Say whether the TMA unit can walk the tensor: an aligned address, and aligned strides that are not zero."""
     return tensor.data_ptr() % _TMA_ALIGNMENT_BYTES == 0 and all(
         stride > 0 and stride * tensor.element_size() % _TMA_ALIGNMENT_BYTES == 0
-        for stride in _walked_strides(tensor)[:3]
+        for stride in walked_strides(tensor)[:3]
     )
 
 
@@ -194,4 +194,4 @@ def descriptor(tensor: torch.Tensor, rows: int) -> Any:
     Only leading dimensions of one vanish in a load without a copy, hence the order.
     """
     batch, seq_len, heads, head_dim = tensor.shape
-    return TensorDescriptor(tensor, [batch, heads, seq_len, head_dim], _walked_strides(tensor), [1, 1, rows, head_dim])
+    return TensorDescriptor(tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim])

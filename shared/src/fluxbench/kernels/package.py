@@ -21,7 +21,7 @@ from types import ModuleType
 NAME = "fluxbench-attention"
 VERSION = 1
 _SOURCES = Path(__file__).parent
-_INIT = '''"""Flash attention in Triton, from fluxbench: `attention(q, k, v)` of `[batch, seq_len, heads, head_dim]`."""
+_INIT = '''"""Flash attention of fluxbench: `attention(q, k, v)` of `[batch, seq_len, heads, head_dim]`."""
 
 from .flash_attention import attention
 

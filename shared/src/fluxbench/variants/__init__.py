@@ -11,7 +11,16 @@ from fluxbench.variants.forms import COMPILE_BLOCKS, FormedVariant
 # The order in which pages list the files; the ones that are not named here come last, by name.
 _ORDER = (
     *("torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native", "torch_eager", "flex"),
-    *("flash_attn_2", "flash_attn_3", "flash_attn_4", "torch_fa", "flex_flash", "triton_flash", "triton_decode"),
+    *(
+        "flash_attn_2",
+        "flash_attn_3",
+        "flash_attn_4",
+        "torch_fa",
+        "flex_flash",
+        "triton_flash",
+        "gluon_flash",
+        "triton_decode",
+    ),
     *("sageattention", "transformer_engine", "xformers", "cudnn_frontend", "hf_kernels", "hf_local", "flashinfer"),
 )
 

@@ -1,7 +1,8 @@
 """Our Triton attention as users of the Hugging Face package `kernels` load it: a local repository.
 
-The repository is made from the sources of `triton_flash` when it is loaded (`fluxbench.kernels.package`). A forward
-pass too calls an operator of torch, which takes time on the host; all else is as in `triton_flash`.
+The repository is made from the sources of `gluon_flash` and `triton_flash` when it is loaded
+(`fluxbench.kernels.package`). Its kernels are those of `gluon_flash` where that runs, else those of `triton_flash`. A
+forward pass too calls an operator of torch, which takes time on the host.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ VARIANT = replace(
     name="hf_local_flash",
     label="Triton (fluxbench, HF local)",
     load=load,
-    note="the same kernels as triton_flash, loaded by the package kernels",
+    kernel_pattern=r"^(flash|gluon)_forward_kernel$",
+    note="the same kernels as gluon_flash, else triton_flash, loaded by the package kernels",
     packages=("torch", "triton", "kernels"),
 )

@@ -1,0 +1,179 @@
+"""Forward flash attention in Gluon, Triton's lower level: exact, for NVIDIA GPUs of compute capability 9.0.
+
+One program a multiprocessor computes tiles of 128 query rows. In it one warp loads with the TMA unit, and two
+warpgroups of 64 rows each compute; barriers in shared memory (mbarriers) say which buffers are full and which are
+empty. This is the design of FlashAttention-3 (Shah et al., 2024), and so is what a warpgroup does: the product of a
+block's weights with V runs on the tensor cores while the softmax of the next block is taken.
+
+Without a mask, tiles after the last round in which every program has one are split along the keys, in one order of
+adding: Stream-K (Osama et al., 2023) for the last round alone. Their parts need up to 18 MB on 132 multiprocessors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+from triton.experimental.gluon.language import NVMMASharedLayout
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
+from fluxbench.kernels.flash_tensors import check, fits_descriptor, walked_strides
+
+HEAD_DIMS = (64, 128)
+DTYPES = (torch.bfloat16, torch.float16)
+COMPUTE_CAPABILITY = (9, 0)
+_LAYOUT = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)  # made once: it takes 30 us
+_ROWS = 64  # of a consumer
+_CONSUMERS = 2
+# Estimates: parts of a tile, about; and what parts must save at least, in blocks of keys.
+_MOST_PARTS = 8
+_COST_OF_PARTS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiling:
+    """How the work is cut."""
+
+    block_n: int = 128  # keys of a block
+    stages: int = 2  # buffers of K, and of V
+    programs: int | None = None  # at once; None: one a multiprocessor
+    split: bool = True  # share out the keys of the tiles after the last full round; not if causal
+
+
+def gluon_forward(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tiling: Tiling | None = None,
+) -> torch.Tensor:
+    """Return softmax(q @ k.T * scale) @ v, head by head.
+
+    q:      [batch, seq_len_q, heads, head_dim], bfloat16 or float16; head_dim 64 or 128, contiguous; other strides
+            multiples of 16 bytes, as is the address
+    k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
+    causal: mask the keys after each query, aligned to the end: the last query sees all keys
+    scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
+    tiling: how the work is cut
+    result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
+
+    Raises `ValueError` for other inputs and other GPUs.
+    """
+    return _launch(q, k, v, causal, scale, tiling, with_lse=False)[0]
+
+
+def gluon_forward_with_lse(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    tiling: Tiling | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same, and what its gradient needs: the log-sum-exp of each query's scores, to the base 2.
+
+    It is log2(sum(exp(q @ k.T * scale))), [batch, heads, seq_len_q], float32.
+    """
+    out, lse = _launch(q, k, v, causal, scale, tiling, with_lse=True)
+    assert lse is not None
+    return out, lse
+
+
+def unsupported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
+    """Return why the kernel does not take these tensors, which `check` accepts, or None."""
+    if q.dtype not in DTYPES:
+        return f"q must be bfloat16 or float16, got {q.dtype}; use the Triton kernel"
+    if q.shape[3] not in HEAD_DIMS:
+        return f"head_dim must be 64 or 128, got {q.shape[3]}; use the Triton kernel"
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not fits_descriptor(tensor):
+            return (
+                f"{name} must have an address and strides that are multiples of 16 bytes and no stride of zero, got "
+                f"strides of {tensor.stride()} elements; call contiguous() on it"
+            )
+    if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
+        return f"q must be on a GPU of compute capability 9.0, got {q.device}; use the Triton kernel"
+    return None
+
+
+def _launch(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    causal: bool,
+    scale: float | None,
+    tiling: Tiling | None,
+    *,
+    with_lse: bool,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    check(q, k, v, causal=causal, scale=scale)
+    if reason := unsupported(q, k, v):
+        raise ValueError(reason)
+    tiling = tiling or Tiling()
+    batch, seq_len_q, heads, head_dim = q.shape
+    _, seq_len_k, kv_heads, _ = k.shape
+    group = heads // kv_heads
+    out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
+    lse = torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device) if with_lse else None
+    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, tiling.block_n)
+    programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+    tiles = blocks_m * batch * heads
+    share = _share(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
+    parts = arrivals = None
+    if share:
+        programs = programs if tiles >= programs else triton.cdiv(tiles * blocks_n, share)
+        of_part = _ROWS * (head_dim + 2)
+        parts = torch.empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32, device=q.device)
+        arrivals = torch.zeros((tiles % programs, _CONSUMERS), dtype=torch.int32, device=q.device)
+    with torch.cuda.device_of(q):
+        gluon_forward_kernel[(min(programs, tiles) if not share else programs,)](
+            _descriptor(q, _ROWS),
+            _descriptor(k, tiling.block_n),
+            _descriptor(v, tiling.block_n),
+            _descriptor(out, _ROWS),
+            lse,
+            parts,
+            arrivals,
+            seq_len_q,
+            seq_len_k,
+            blocks_m,
+            batch * heads,
+            heads,
+            group,
+            share,
+            math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
+            HEAD_DIM=head_dim,
+            BLOCK_N=tiling.block_n,
+            STAGES=tiling.stages,
+            CONSUMERS=_CONSUMERS,
+            RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
+            CAUSAL=causal,
+            num_warps=4,
+        )
+    return out, lse
+
+
+def _share(tiles: int, blocks_n: int, programs: int) -> int:
+    """Return how many blocks of keys of the last tiles each program computes, or 0 if splitting them does not pay.
+
+    Each part has a start and an end, and is written and read once more; a tile of many parts is read by one program.
+    """
+    share = max(triton.cdiv(tiles * blocks_n, programs), triton.cdiv(blocks_n, _MOST_PARTS))
+    return share if tiles and share + _COST_OF_PARTS <= blocks_n else 0
+
+
+def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
+    """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of rows of a head.
+
+    So the TMA unit knows where a sequence ends: past it a load is zeros, and a store writes nothing.
+    """
+    batch, seq_len, heads, head_dim = tensor.shape
+    shape, block = [batch, heads, seq_len, head_dim], [1, 1, rows, head_dim]
+    return TensorDescriptor(tensor, shape, walked_strides(tensor), block, _LAYOUT)

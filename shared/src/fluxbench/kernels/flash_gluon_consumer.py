@@ -1,0 +1,288 @@
+"""What a warpgroup of the Gluon kernel does: scores, softmax and the product with V of 64 query rows of a tile."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from fluxbench.kernels.flash_gluon_parts import keep, merged
+from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
+
+# Triton 3.9 has other names.
+_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _hide(
+    scores: gl.tensor,
+    start_m: gl.tensor,
+    start_n: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    BLOCK_N: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    LAYOUT: gl.constexpr,
+) -> gl.tensor:
+    """Set the scores of hidden keys to -inf: those past the sequence, and of a causal mask those after each query."""
+    key = start_n + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, LAYOUT))
+    if CAUSAL:
+        query = start_m + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        visible = key[None, :] <= (query + (seq_len_k - seq_len_q))[:, None]
+    else:
+        visible = (key < seq_len_k)[None, :]
+    return gl.where(visible, scores, -float("inf"))
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _softmax_step(
+    scores: gl.tensor,
+    maximum: gl.tensor,
+    total: gl.tensor,
+    scale_log2: gl.tensor,
+    BLOCK_N: gl.constexpr,
+    GUARD: gl.constexpr,
+    PARTS: gl.constexpr,
+) -> gl.tuple:
+    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]` and sums `[ROWS, 4]`, float32.
+
+    Returns the new maximum and sums, the unnormalized weights and the factor that rescales what came before. The
+    maximum is of raw scores, so that scaling and subtracting are one instruction. The sums are those of each of the
+    four threads that share a row: they need not speak to each other. GUARD: rows may see no key yet.
+    """
+    maximum_new = gl.maximum(maximum, gl.max(scores, 1))
+    shift = maximum_new * scale_log2
+    if GUARD:
+        shift = gl.where(maximum_new == -float("inf"), 0.0, shift)
+    weights = gl.exp2(scores * scale_log2 - shift[:, None])
+    rescale = gl.exp2(maximum * scale_log2 - shift)
+    parts = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
+    total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + gl.convert_layout(parts, PARTS)
+    return maximum_new, total, weights, rescale
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _named_barrier(ASM: gl.constexpr) -> None:
+    """Run a barrier instruction once a thread of a warpgroup."""
+    thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    gl.inline_asm_elementwise(ASM, "=r,r", [thread], dtype=gl.int32, is_pure=False, pack=1)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _step(
+    q: gl.tensor,
+    k_buffers: gl.tensor,
+    v_buffers: gl.tensor,
+    k_full: gl.tensor,
+    k_empty: gl.tensor,
+    v_full: gl.tensor,
+    v_empty: gl.tensor,
+    step: gl.tensor,
+    start_m: gl.tensor,
+    start_n: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    weights: gl.tensor,
+    out: gl.tensor,
+    maximum: gl.tensor,
+    total: gl.tensor,
+    scale_log2: gl.tensor,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    HIDE: gl.constexpr,
+    CONSUMER: gl.constexpr,
+    S_LAYOUT: gl.constexpr,
+    P_LAYOUT: gl.constexpr,
+    O_ROWS: gl.constexpr,
+    PARTS: gl.constexpr,
+) -> gl.tuple:
+    """Multiply the weights of block `step` with its V, while block `step + 1` goes from its scores to its weights.
+
+    Returns the new weights, out, maximum and total.
+    """
+    stage_v = step % STAGES
+    stage_k = (step + 1) % STAGES
+    mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
+    if CONSUMER == 0:
+        _named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
+    else:
+        _named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+    nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+    scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
+    mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
+    sums = warpgroup_mma(weights, v_buffers.index(stage_v), out, is_async=True)
+    if CONSUMER == 0:
+        _named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+    else:
+        _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    mbarrier.arrive(k_empty.index(stage_k), count=1)
+    if HIDE:
+        scores = _hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
+    maximum, total, exact, rescale = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
+    out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+    mbarrier.arrive(v_empty.index(stage_v), count=1)
+    out = out * gl.convert_layout(rescale, O_ROWS)[:, None]
+    weights = gl.convert_layout(exact.to(weights.dtype), P_LAYOUT)
+    return weights, out, maximum, total
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _finish(
+    out_source: gl.tensor,
+    lse_pointer: gl.tensor,
+    buffer: gl.tensor,
+    pair: gl.tensor,
+    heads: gl.tensor,
+    start_m: gl.tensor,
+    seq_len_q: gl.tensor,
+    out: gl.tensor,
+    maximum: gl.tensor,
+    sums_of_rows: gl.tensor,
+    S_ROWS: gl.constexpr,
+    O_ROWS: gl.constexpr,
+) -> None:
+    """Normalize and write the rows of a tile, and their log-sum-exp. The maximum is scaled."""
+    out = out * gl.convert_layout(1 / sums_of_rows, O_ROWS)[:, None]
+    tma.store_wait(0)  # the tile before has left the buffer
+    buffer.store(out.to(out_source.dtype))
+    fence_async_shared()
+    _store(out_source, [pair // heads, pair % heads, start_m, 0], buffer)
+    if lse_pointer is not None:
+        row = start_m + gl.arange(0, ROWS, layout=S_ROWS)
+        pointers = lse_pointer + gl.cast(pair, gl.int64) * seq_len_q + row
+        gl.store(pointers, maximum + gl.log2(sums_of_rows), mask=row < seq_len_q)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def consume(
+    out_source: gl.tensor,
+    lse_pointer: gl.tensor,
+    parts_pointer: gl.tensor,
+    arrivals_pointer: gl.tensor,
+    q_buffers: gl.tensor,
+    k_buffers: gl.tensor,
+    v_buffers: gl.tensor,
+    out_buffers: gl.tensor,
+    q_full: gl.tensor,
+    q_empty: gl.tensor,
+    k_full: gl.tensor,
+    k_empty: gl.tensor,
+    v_full: gl.tensor,
+    v_empty: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    blocks_m: gl.tensor,
+    pairs: gl.tensor,
+    heads: gl.tensor,
+    share: gl.tensor,
+    scale_log2: gl.tensor,
+    HEAD_DIM: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    STAGES: gl.constexpr,
+    CONSUMERS: gl.constexpr,
+    RAGGED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    CONSUMER: gl.constexpr,
+) -> None:
+    """Compute the ROWS rows of each tile that belong to one warpgroup."""
+    dtype: gl.constexpr = out_source.dtype
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 16])
+    O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 2)
+    S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
+    O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
+    # Four threads share a row, as in the layout of a product.
+    PARTS: gl.constexpr = gl.DistributedLinearLayout(
+        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+    )
+    if CONSUMER == 1:
+        _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+    step = 0
+    SPLIT: gl.constexpr = parts_pointer is not None
+    blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
+    for turn in range(turns(blocks_m, pairs, blocks_n, share, SPLIT)):
+        start_m, pair, first, blocks = job(
+            turn, blocks_m, pairs, seq_len_q, seq_len_k, share, ROWS * CONSUMERS, BLOCK_N, CAUSAL, SPLIT
+        )
+        start_m += CONSUMER * ROWS
+        open_blocks = blocks - 1  # of which every row here sees every key; the last block has a step of its own
+        if CAUSAL:
+            open_blocks = gl.minimum(open_blocks, (start_m + seq_len_k - seq_len_q + 1) // BLOCK_N)
+
+        stage = step % STAGES
+        mbarrier.wait(q_full.index(CONSUMER), turn & 1)
+        q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
+        mbarrier.arrive(q_empty.index(CONSUMER), count=1)
+        mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
+        nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+        scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
+        scores = warpgroup_mma_wait(0, deps=(scores,))
+        mbarrier.arrive(k_empty.index(stage), count=1)
+        if CAUSAL or RAGGED:
+            scores = _hide(
+                scores, start_m, (first + blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
+            )  # fmt: skip
+        maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
+        total = gl.zeros([ROWS, 4], gl.float32, PARTS)
+        maximum, total, exact, _ = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, CAUSAL, PARTS)
+        weights = gl.convert_layout(exact.to(dtype), P_LAYOUT)
+        out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
+
+        if CAUSAL:
+            for block in range(blocks - 2, open_blocks - 1, -1):
+                weights, out, maximum, total = _step(
+                    q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
+                    start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
+                    scale_log2, BLOCK_N, STAGES, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                )  # fmt: skip
+                step += 1
+        for _ in range(open_blocks):
+            weights, out, maximum, total = _step(
+                q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
+                start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total,
+                scale_log2, BLOCK_N, STAGES, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+            )  # fmt: skip
+            step += 1
+
+        stage = step % STAGES
+        mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
+        sums = warpgroup_mma(weights, v_buffers.index(stage), out, is_async=True)
+        out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        mbarrier.arrive(v_empty.index(stage), count=1)
+        step += 1
+
+        maximum = maximum * scale_log2
+        sums_of_rows = gl.convert_layout(gl.sum(total, 1), S_ROWS)
+        if SPLIT:
+            tile, lowest, count = parts(turn, blocks_m, pairs, blocks_n, share)
+            complete = count == 1
+            if count > 1:
+                kept = slot(gl.program_id(0), tile, blocks_n, share) * CONSUMERS + CONSUMER
+                keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
+                _barrier()
+                arrived = gl.atomic_add(arrivals_pointer + tile * CONSUMERS + CONSUMER, 1, sem="acq_rel", scope="gpu")
+                complete = arrived == count - 1
+                if complete:
+                    out, maximum, sums_of_rows = merged(
+                        parts_pointer, tile, lowest, count, blocks_n, share,
+                        HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
+                    )  # fmt: skip
+            if complete:
+                _finish(
+                    out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
+                    out, maximum, sums_of_rows, S_ROWS, O_ROWS,
+                )  # fmt: skip
+        else:
+            _finish(
+                out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
+                out, maximum, sums_of_rows, S_ROWS, O_ROWS,
+            )  # fmt: skip
+    tma.store_wait(0)

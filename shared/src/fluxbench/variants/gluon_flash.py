@@ -1,0 +1,58 @@
+"""Our own forward flash attention in Gluon (`fluxbench.kernels.flash_gluon`), of fluxbench's own version.
+
+Exact: matrix products of 16-bit operands into float32; softmax in float32, in base 2; the weights are rounded to the
+inputs' dtype before they meet V. Its causal mask is aligned to the end. Its backward pass is that of `triton_flash`,
+with the same bits each time.
+
+Runs on NVIDIA GPUs of compute capability 9.x, head_dim 64 and 128; addresses and strides must be multiples of 16 bytes.
+It needs Triton 3.6 or newer.
+"""
+
+from functools import partial
+
+from fluxbench.device.model import Device
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import _base
+
+HEAD_DIMS = (64, 128)
+
+
+def refuses(device: Device, call: AttentionCall) -> str | None:
+    """Return why it cannot run although its capabilities do not exclude it, or None."""
+    if call.head_dim_qk in HEAD_DIMS:
+        return None
+    return f"fluxbench's Gluon kernel takes head_dim 64 and 128, got {call.head_dim_qk}"
+
+
+def load(call: AttentionCall) -> Attention:
+    """Return the kernel, which takes [batch, seq_len, heads, head_dim]; with its gradient where a call asks for it."""
+    from fluxbench.kernels.flash_gluon import gluon_forward
+
+    if call.backward:
+        from fluxbench.kernels.flash_attention import attention
+
+        return partial(attention, causal=call.causal, forward="gluon")
+    return partial(gluon_forward, causal=call.causal)
+
+
+VARIANT = _base.Variant(
+    name="gluon_flash",
+    label="Gluon (fluxbench)",
+    load=load,
+    capabilities=_base.Capabilities(
+        dtypes=("bfloat16", "float16"),
+        head_dims=HEAD_DIMS,
+        minimum=(9, 0),
+        majors=(9,),
+        causal=_base.YES,
+        causal_rectangular=True,
+        gqa=_base.YES,
+        backward=_base.YES,
+    ),
+    refuses=refuses,
+    jit=True,
+    kernel_pattern=r"^gluon_forward_kernel$",
+    backward_kernel_pattern=r"^flash_backward_(delta|keys|queries)_kernel$",
+    packages=("torch", "triton"),
+)

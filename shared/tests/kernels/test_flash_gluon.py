@@ -1,0 +1,251 @@
+"""The Gluon kernel: emulated on the CPU against float64, compiled for compute capability 9.0, and refused inputs.
+
+The emulation (`emulated.py`) runs the sources of the kernel. Copies of them that are wrong must be found.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+triton = pytest.importorskip("triton")
+
+from calls import wrong  # noqa: E402
+from compiled import SHARED_MEMORY_KIB, compiled_gluon  # noqa: E402
+from emulated import Launched, Stuck, load  # noqa: E402
+
+from fluxbench import variants  # noqa: E402
+from fluxbench.kernels import flash_gluon  # noqa: E402
+
+MODULES = ("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_consumer", "flash_gluon_kernel")
+SOURCES = Path(flash_gluon.__file__).parent
+ROUNDING = {torch.bfloat16: 2**-8 / math.sqrt(6), torch.float16: 2**-11 / math.sqrt(6)}
+
+
+PRODUCT_IS_DONE = "out, weights = warpgroup_mma_wait(0, deps=(sums, weights))"
+GIVE_V_BACK = "mbarrier.arrive(v_empty.index(stage_v), count=1)"
+
+
+class Case(NamedTuple):
+    """One call, and how many programs share it."""
+
+    seq_len_q: int
+    seq_len_k: int
+    causal: bool = False
+    batch: int = 1
+    heads: int = 2
+    kv_heads: int = 1
+    head_dim: int = 64
+    dtype: Any = torch.bfloat16
+    programs: int = 3
+    block_n: int = 64
+
+
+FULL, CAUSAL = Case(130, 200, batch=2, heads=4, kv_heads=2), Case(300, 330, causal=True, programs=4)
+SPLIT = Case(257, 700, programs=4)  # 6 tiles: 1 a program, and 2 that are split
+CASES = [
+    *(Case(n, n, dtype=torch.float16) for n in (1, 33, 123)),
+    *(Case(n, n, causal=True) for n in (1, 33, 123)),
+    *(FULL, CAUSAL, SPLIT, FULL._replace(block_n=128, head_dim=128, heads=2)),
+    CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
+    CAUSAL._replace(block_n=128, batch=2, dtype=torch.float16),
+    SPLIT._replace(seq_len_q=64, programs=7),  # fewer tiles than programs
+    SPLIT._replace(seq_len_q=385, seq_len_k=1000, heads=1, programs=3, dtype=torch.float16),
+]  # fmt: skip
+
+
+def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, backwards: bool = False) -> tuple[Any, Any, Any]:
+    """Return q, k and v, what the emulated kernel makes of them, and what is exact; memory beside q, k, v is NaN."""
+    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change).gluon_forward_kernel
+    monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(kernel, backwards=backwards))
+    monkeypatch.setattr(flash_gluon, "unsupported", lambda q, k, v: None)
+    monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(seq_len: int, heads: int) -> Any:
+        whole = torch.full((case.batch, seq_len + 3, heads + 1, case.head_dim), math.nan, dtype=case.dtype)
+        values = torch.randn((case.batch, seq_len, heads, case.head_dim), generator=generator)
+        whole[:, :seq_len, 1:] = values.to(case.dtype)
+        return whole[:, :seq_len, 1:]
+
+    q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
+    tiling = flash_gluon.Tiling(block_n=case.block_n, programs=case.programs)
+    got = flash_gluon.gluon_forward_with_lse(q, k, v, causal=case.causal, tiling=tiling)
+    return got, plain(q.double(), k.double(), v.double(), case.causal), plain(q, k, v, case.causal)
+
+
+def plain(q: Any, k: Any, v: Any, causal: bool) -> tuple[Any, Any]:
+    """Return attention, step by step, and the log-sum-exp to the base 2."""
+    k, v = (x.repeat_interleave(q.shape[2] // k.shape[2], 2) for x in (k, v))
+    scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(q.shape[3])
+    if causal:
+        hidden = torch.ones(scores.shape[2:]).triu(k.shape[1] - q.shape[1] + 1).bool()
+        scores = scores.masked_fill(hidden, -math.inf)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v), scores.logsumexp(-1) / math.log(2)
+
+
+def relative_l2(got: Any, exact: Any) -> float:
+    return float((got.double() - exact).norm() / exact.norm())
+
+
+def is_right(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> bool:
+    """Say whether output and log-sum-exp are within their budgets."""
+    try:
+        (out, lse), (exact, exact_lse), (unfused, _) = run(case, monkeypatch, *change)
+    except (Stuck, AssertionError):
+        return False
+    budget = 2 * relative_l2(unfused, exact) + ROUNDING[case.dtype]
+    return relative_l2(out, exact) <= budget and float((lse - exact_lse).abs().max()) < 2e-5
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_emulated_kernel_is_within_twice_the_error_of_math_attention(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert is_right(case, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("case", "written", "instead"),
+    [
+        (FULL, "((step // STAGES) & 1) ^ 1", "(step // STAGES) & 1"),
+        (FULL, "(turn & 1) ^ 1,", "0,"),
+        (FULL, "kv_head = head // group", "kv_head = 0 * group"),
+        (FULL, "(key < seq_len_k)", "(key <= seq_len_k)"),
+        (FULL, "count=CONSUMERS)", "count=1)"),
+        (FULL, "maximum * scale_log2 - shift", "maximum - shift"),
+        (FULL, "tma.store_wait(0)  #", "#"),
+        (FULL, "    tma.store_wait(0)\n", "    pass\n"),
+        (FULL, f"{PRODUCT_IS_DONE}\n    {GIVE_V_BACK}", f"{GIVE_V_BACK}\n    {PRODUCT_IS_DONE}"),
+        (FULL, "    fence_async_shared()\n    _store", "    _store"),
+        (FULL, "gl.log2(sums_of_rows)", "sums_of_rows"),
+        (FULL, "mbarrier.arrive(q_empty.index(CONSUMER), count=1)", "pass"),
+        (FULL, "bar.arrive 10", "bar.arrive 11"),
+        (CAUSAL, "<= (query + ", "< (query + "),
+        (CAUSAL, "seq_len_q + 1) // BLOCK_N", "seq_len_q + BLOCK_N) // BLOCK_N"),
+        (CAUSAL, "if GUARD:", "if False:"),
+        (CAUSAL, "slot = gl.where(rounds % 2 == 0, program, programs - 1 - program)", "slot = program"),
+        (SPLIT, "(first + blocks - 1 - done)", "(blocks - 1 - done)"),
+        (SPLIT, "gl.exp2(maximum_more - maximum_new)", "gl.exp2(maximum - maximum_new)"),
+        (SPLIT, "arrived == count - 1", "arrived == 0"),
+        (SPLIT, "return 2 * program +", "return program +"),
+    ],
+)
+def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_right(case, monkeypatch, written, instead)
+
+
+def test_parts_of_a_tile_are_added_in_one_order_whichever_ends_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, again = (run(SPLIT, monkeypatch, backwards=backwards)[0] for backwards in (False, True))
+    assert all(torch.equal(x, y) for x, y in zip(first, again, strict=True))
+
+
+POINTERS = ("lse_pointer", "parts_pointer", "arrivals_pointer")
+TILING = flash_gluon.Tiling()
+OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2}
+
+
+@pytest.mark.parametrize(
+    ("head_dim", "dtype", "constants"),
+    [
+        (64, "bf16", {"CAUSAL": False, "RAGGED": True}),
+        (128, "fp16", {"CAUSAL": True, "RAGGED": False, **dict.fromkeys(POINTERS[1:])}),
+    ],
+)
+def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
+    head_dim: int, dtype: str, constants: dict[str, Any], tmp_path: Path
+) -> None:
+    done = compiled_gluon(head_dim, dtype, {**OF_TILING, **constants})
+    assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
+    ptx = done.asm["ptx"]
+    steps = 4 * 2 if constants["CAUSAL"] else 3 * 2  # before, in and after the loops of two consumers
+    assert ptx.count("wgmma.commit_group") == steps + (2 * 2 if constants["CAUSAL"] else 2)
+    (tmp_path / "kernel.ptx").write_text(ptx)
+    assembler = triton.knobs.nvidia.ptxas.path
+    says = subprocess.run(
+        [assembler, "-v", "--gpu-name=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stderr
+    assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", says)
+    assert "serialized" not in says  # as it says where products cannot be in flight
+    assert {"setmaxnreg.inc.sync.aligned.u32 \t240", "setmaxnreg.dec.sync.aligned.u32 \t24"} <= set(
+        re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32 \t\d+", ptx)
+    )
+
+
+def tensors(**changes: Any) -> dict[str, Any]:
+    return {**dict.fromkeys("qkv", torch.zeros(1, 8, 2, 64).bfloat16()), **changes}
+
+
+WIDE = torch.zeros(1, 8, 2, 72).bfloat16()
+NO_DEVICE = "q must be on a GPU of compute capability 9.0, got cpu; use the Triton kernel"
+NOT_ALIGNED = "must have an address and strides that are multiples of 16 bytes and no stride of zero, got strides of"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (tensors(), NO_DEVICE),
+        (tensors(**dict.fromkeys("qkv", torch.zeros(1, 8, 2, 64))), "q must be bfloat16 or float16, got torch.float32"),
+        (tensors(**dict.fromkeys("qkv", torch.zeros(1, 8, 2, 32).half())), "head_dim must be 64 or 128, got 32"),
+        (tensors(q=WIDE[..., 1:65]), f"q {NOT_ALIGNED}"),
+        (tensors(k=torch.zeros(1, 8, 2, 68).bfloat16()[..., :64]), f"k {NOT_ALIGNED}"),
+        (tensors(v=torch.zeros(1, 8, 1, 64).bfloat16().expand(1, 8, 2, 64)), f"v {NOT_ALIGNED}"),
+        (tensors(k=torch.zeros(1, 0, 2, 64).bfloat16()), "k must be .* no empty dimension"),
+        (tensors(q=torch.zeros(1, 9, 2, 64).bfloat16(), causal=True), "no more tokens than k, got 9 and 8"),
+    ],
+)
+def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        flash_gluon.gluon_forward(**given)
+
+
+ON_HOPPER = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0),
+        reason="needs a GPU of compute capability 9.0",
+    ),
+]
+
+
+def on_hopper(test: Any) -> Any:
+    for mark in ON_HOPPER:
+        test = mark(test)
+    return test
+
+
+@on_hopper
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("tokens", [1, 33, 123, 1024, 4097, 4415, 4608])
+@pytest.mark.parametrize(("dim", "dtype"), [(64, "float16"), (64, "bfloat16"), (128, "float16"), (128, "bfloat16")])
+def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
+    dim: int, dtype: str, tokens: int, causal: bool
+) -> None:
+    asked = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
+    assert wrong(variants.find("gluon_flash").variant, "attention_training", device="cuda", **asked) is None
+
+
+@on_hopper
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_has_the_same_bits_each_time(causal: bool) -> None:
+    q, k, v = (torch.randn(1, 4415, 8, 128, device="cuda").bfloat16() for _ in "qkv")
+    first, repetitions = flash_gluon.gluon_forward(q, k, v, causal=causal), range(1000)
+    assert all(torch.equal(flash_gluon.gluon_forward(q, k, v, causal=causal), first) for _ in repetitions)
+
+
+@on_hopper
+def test_more_than_two_to_the_31_elements_reach_the_last_head() -> None:
+    q = torch.zeros(1, 460_000, 40, 128, dtype=torch.bfloat16, device="cuda")
+    k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
+    q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
+    exact, _ = plain(q[:, -5:].double(), k.double(), k.double(), causal=False)
+    assert relative_l2(flash_gluon.gluon_forward(q, k, k)[:, -5:], exact) < 0.01
