@@ -225,7 +225,7 @@ def on_hopper(test: Any) -> Any:
 
 @on_hopper
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tokens", [1, 33, 123, 1024, 4097, 4415, 4608])
+@pytest.mark.parametrize("tokens", [2, 33, 123, 1024, 4097, 4415, 4608])  # of one, dq and dk are what is left of zero
 @pytest.mark.parametrize(("dim", "dtype"), [(64, "float16"), (64, "bfloat16"), (128, "float16"), (128, "bfloat16")])
 def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
     dim: int, dtype: str, tokens: int, causal: bool
