@@ -164,7 +164,7 @@ class LanguageBackward(LanguageForward):
                 x = embed(tensors["tokens"])
                 logits = forward(x, tensors.get("table"))
                 loss = language.loss_of(logits, tensors["targets"])
-            return logits.detach(), loss, x, language.trained(of.weights, x.device)[0]
+            return logits.detach(), loss, x, language.trained(of.weights, x.device).values()
 
         return run
 

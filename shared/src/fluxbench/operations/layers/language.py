@@ -25,8 +25,8 @@ class Language(nn.Module):  # type: ignore[misc]
 
     def __init__(self, shape: LanguageShape, attention: Attention) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(shape.vocabulary, shape.width)
-        self.positions = nn.Embedding(POSITIONS, shape.width) if shape.family == GPT2 else None
+        self.embedding = _embedding(shape.vocabulary, shape.width)
+        self.positions = _embedding(POSITIONS, shape.width) if shape.family == GPT2 else None
         self.layers = nn.ModuleList(LAYERS[shape.family](shape, attention) for _ in range(shape.layers))
         norm = nn.RMSNorm if shape.family == LLAMA else nn.LayerNorm
         self.norm = norm(shape.width, eps=1e-5, **({} if shape.family == LLAMA else {"bias": False}))
@@ -43,6 +43,11 @@ class Language(nn.Module):  # type: ignore[misc]
             x = layer(x, table)
         logits: torch.Tensor = self.head(self.norm(x))
         return logits
+
+
+def _embedding(count: int, width: int) -> nn.Embedding:
+    """Return an embedding without values: to draw some on the meta device torch imports its compiler, for seconds."""
+    return nn.Embedding.from_pretrained(torch.empty(count, width), freeze=False)
 
 
 def rotation(shape: LanguageShape, device: torch.device | str) -> torch.Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.optim.adamw import adamw  # the class imports torch._dynamo, which takes seconds
 
 from fluxbench.operations.language_shape import LanguageShape
 from fluxbench.operations.layers.language import Language
@@ -27,7 +28,7 @@ def instance(shape: LanguageShape, attention: Attention, device: torch.device, *
     """Return a new instance of the model on the weights that all share; `trains`: which have gradients."""
     model = _empty(shape.weights, attention)
     model.requires_grad_(trains)
-    own = trained(shape.weights, device)[0] if trains else weights(shape.weights, device)
+    own = trained(shape.weights, device) if trains else weights(shape.weights, device)
     model.load_state_dict(own, assign=True, strict=not shape.ties_head)
     if shape.ties_head:
         model.head.weight = model.embedding.weight
@@ -53,13 +54,17 @@ def weights(of: Of, device: torch.device) -> Tensors:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def trained(of: Of, device: torch.device) -> tuple[dict[str, nn.Parameter], torch.optim.Optimizer]:
-    """Return the weights by name as parameters, and their optimizer: AdamW, whose moments have the weights' dtype.
+def trained(of: Of, device: torch.device) -> dict[str, nn.Parameter]:
+    """Return the weights by name as parameters, the same ones for all instances that train."""
+    return {name: nn.Parameter(weight) for name, weight in weights(of, device).items()}
 
-    Its learning rate is 0: it reads and writes all that it would, and the weights stay as they are.
-    """
-    parameters = {name: nn.Parameter(weight) for name, weight in weights(of, device).items()}
-    return parameters, torch.optim.AdamW(parameters.values(), lr=0.0, fused=True)
+
+@functools.lru_cache(maxsize=_KEPT)
+def moments(of: Of, device: torch.device) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+    """Return AdamW's first and second moment of each weight, in its dtype, and how many steps it has taken."""
+    own = list(weights(of, device).values())
+    first, second = ([torch.zeros_like(weight) for weight in own] for _ in range(2))
+    return first, second, [torch.zeros((), device=device) for _ in own]
 
 
 def formed(
@@ -76,25 +81,29 @@ def loss_of(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def gradients(
-    loss: torch.Tensor, x: torch.Tensor, parameters: Mapping[str, nn.Parameter], *, retain_graph: bool = False
+    loss: torch.Tensor, x: torch.Tensor, parameters: Iterable[nn.Parameter], *, retain_graph: bool = False
 ) -> list[torch.Tensor]:
     """Return the gradients of the embedded tokens and of all weights.
 
     Raises `NotImplementedError` where the attention has none.
     """
-    found = torch.autograd.grad(loss, (x, *parameters.values()), retain_graph=retain_graph, allow_unused=True)
+    found = torch.autograd.grad(loss, (x, *parameters), retain_graph=retain_graph, allow_unused=True)
     if any(gradient is None for gradient in found):
         raise NotImplementedError("its output has no gradient with respect to q, k and v")
     return list(found)
 
 
 def update(of: Of, device: torch.device, found: list[torch.Tensor]) -> None:
-    """Take an optimizer's step with the gradients of all weights, in the order of `trained`."""
-    parameters, optimizer = trained(of, device)
-    for parameter, gradient in zip(parameters.values(), found, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
-    optimizer.zero_grad()
+    """Take a step of torch's fused AdamW with the gradients of all weights, in the order of `trained`.
+
+    The learning rate is 0: it reads and writes all that it would, and the weights stay as they are.
+    """
+    first, second, steps = moments(of, device)
+    with torch.no_grad():
+        adamw(
+            list(trained(of, device).values()), found, first, second, [], steps, fused=True, lr=0.0,
+            beta1=0.9, beta2=0.999, weight_decay=0.01, eps=1e-8, amsgrad=False, maximize=False,
+        )  # fmt: skip
 
 
 def _empty(of: Of, attention: Attention | None) -> Language:
