@@ -8,10 +8,10 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import ALONE, Effort
 
 _REFERENCES = ("torch_flash", "torch_native", "torch_math")
-# Long calls, each with a model of its own: one at a time. All have the same kernels, so the shortest of each model is
-# checked in full.
+# Long calls, each with a model of its own: one at a time. Those of one model have the same kernels, so the shortest of
+# each set is checked in full.
 _SHORTEST = {
-    (one.group.partition("-b")[0], one.operation): one.name
+    (name, language_sets.name_of_model(one), one.operation): one.name
     for name in ("llama2-7b-model-training", "llama3-8b-model-training", "language-models-training", "llama2-7b-memory",
                  "small-llama-model-training", "small-gpt-j-model-training", "small-llama-memory")
     for one in sorted(language_sets.sets()[name], key=lambda one: -one.cost.flops)
