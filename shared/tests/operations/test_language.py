@@ -26,7 +26,7 @@ SIZES: dict[str, Any] = {"batch": 2, "seq_len": 48, "layers": 2, "width": 64, "h
 SIZES |= {"mlp": 128, "vocabulary": 96}
 SHAPES: dict[str, dict[str, Any]] = {name: {**SIZES, "family": name} for name in ("gpt2", "gpt-j", "gpt-neox", "llama")}
 SHAPES["llama"]["kv_heads"] = 2
-PASSES = {"language": {"out"}, "language_backward": {"dx"}, "language_training": {"out", "dx"}}
+PASSES = {"language": {"logits"}, "language_backward": {"dx"}, "language_training": {"logits", "dx"}}
 CPU = torch.device("cpu")
 
 
@@ -61,7 +61,7 @@ def judged(kernel: FormedVariant, family: str, operation: str) -> tuple[dict[str
 def test_a_right_attention_passes_in_each_family_and_pass(family: str, name: str, operation: str) -> None:
     shares, wrong = judged(variants.find(name), family, operation)
     assert (wrong, set(shares)) == (None, PASSES[operation])
-    assert all(0.3 < share < 0.97 for share in shares.values())
+    assert all(0.3 < share < 0.7 for share in shares.values())
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float = 1.0, offset: int = 1) -> torch.Tensor:
@@ -100,7 +100,7 @@ def mine(attend: Attention) -> FormedVariant:
 def test_a_wrong_attention_is_refused_by_what_the_whole_model_gives(what: str) -> None:
     attend = {**WRONG, **WRONG_GRADIENTS}.get(what, attention)
     shares, wrong = judged(mine(attend), "llama", "language_training")
-    assert (shares["out"] > 1, max(shares.values()) > 1) == (what in WRONG, what in {**WRONG, **WRONG_GRADIENTS})
+    assert (shares["logits"] > 1, max(shares.values()) > 1) == (what in WRONG, what in {**WRONG, **WRONG_GRADIENTS})
     assert ("over the budget" in (wrong or "")) == (what != "nothing of it wrong")
 
 

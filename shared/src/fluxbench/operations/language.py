@@ -25,7 +25,7 @@ Run = Callable[[Tensors], Any]
 
 
 class LanguageForward:
-    """A forward pass to the logits of all tokens. Output: `out`, `[batch, seq_len, vocabulary]`.
+    """A forward pass to the logits of all tokens. Output: `logits`, `[batch, seq_len, vocabulary]`.
 
     Weights are random and the same in every process, see `models.language`; they are not among the inputs.
     """
@@ -33,7 +33,8 @@ class LanguageForward:
     name = "language"
     input_kinds: tuple[str, ...] = ("normal",)
     parts = PARTS
-    differentiates = False
+    differentiates = True  # logits are judged as gradients are: errors of a deep model differ from token to token
+    backward = False
     retains = False  # whether the backward pass runs several times after one forward pass
 
     def cost(self, shape: Shape) -> Cost:
@@ -42,7 +43,7 @@ class LanguageForward:
 
     def attention(self, shape: Shape) -> AttentionCall:
         """Return the attention that a kernel is asked for, in each layer."""
-        return LanguageShape.of(shape).call(backward=self.differentiates, retain_graph=self.retains)
+        return LanguageShape.of(shape).call(backward=self.backward, retain_graph=self.retains)
 
     def holds(self, shape: Shape) -> bool:
         """Return True: weights, and what an optimizer keeps of them, exist once in a process."""
@@ -93,7 +94,7 @@ class LanguageForward:
 
     def outputs(self, model: Language, tensors: Tensors) -> Tensors:
         """Return the outputs of a model whose weights have no gradients."""
-        return {"out": model(model.embed(tensors["tokens"]), tensors.get("table"))}
+        return {"logits": model(model.embed(tensors["tokens"]), tensors.get("table"))}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a forward pass on the kernel's attention, with all layers compiled in a compiled form."""
@@ -104,7 +105,7 @@ class LanguageForward:
 
         def call(tensors: Tensors) -> Tensors:
             embed, forward = model(tensors)
-            return {"out": forward(embed(tensors["tokens"]), tensors.get("table"))}
+            return {"logits": forward(embed(tensors["tokens"]), tensors.get("table"))}
 
         return Bound(call, captured=False)  # who trains a model launches its steps
 
@@ -116,7 +117,7 @@ class LanguageBackward(LanguageForward):
     """
 
     name = "language_backward"
-    differentiates = True
+    backward = True
     retains = True
 
     def cost(self, shape: Shape) -> Cost:
@@ -170,7 +171,7 @@ class LanguageBackward(LanguageForward):
 
 
 class LanguageTraining(LanguageBackward):
-    """A step of training: forward and backward pass, and AdamW's step. Outputs: `out` and `dx`, as of both passes."""
+    """A step of training: forward and backward pass, and AdamW's step. Outputs: `logits` and `dx`."""
 
     name = "language_training"
     retains = False
@@ -181,7 +182,7 @@ class LanguageTraining(LanguageBackward):
 
     def named(self, logits: torch.Tensor, dx: torch.Tensor) -> Tensors:
         """Return the outputs by name."""
-        return {"out": logits, "dx": dx}
+        return {"logits": logits, "dx": dx}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a step of training."""
