@@ -2,15 +2,19 @@
 
     python shared/benchmarks/flash_backward_tilings.py --tokens 4608 --heads 24 --kv-heads 24 --head-dim 128 [--causal]
 
-Each kernel is varied by itself, with the other one as `TILINGS` has it. A time is the median of single calls of the
-whole backward pass in milliseconds, after warm-up, with the cache cleared before each. The result of a candidate must
-be within one rounding of 16 bits of the default tiling's. Triton's errors of too much shared memory are printed.
+With `--jobs N`, N processes compile the candidates first. Each kernel is varied by itself, with the other one as
+`TILINGS` has it. A time is the median of single calls of the whole backward pass in milliseconds, after warm-up, with
+the cache cleared before each. The result of a candidate must be within one rounding of 16 bits of the default tiling's.
+Triton's errors of too much shared memory are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -29,8 +33,8 @@ from fluxbench.timing.stopwatch import Stopwatch
 
 WARM_UPS, CALLS = 3, 15
 # block_m, block_n, warps, stages
-KEYS = [(64, 128, 8, 2), (64, 128, 8, 3), (64, 64, 4, 2), (64, 64, 8, 2), (128, 64, 8, 2), (32, 128, 8, 3)]
-QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2), (64, 128, 4, 2), (128, 32, 8, 3)]
+KEYS = [(64, 128, 8, 2), (64, 128, 8, 3), (64, 64, 4, 2), (64, 64, 4, 3), (32, 64, 4, 3), (128, 64, 8, 2)]
+QUERIES = [(128, 64, 8, 2), (128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 2), (64, 64, 4, 3), (128, 32, 8, 3)]
 
 
 def time_ms(call: Callable[[], object], stopwatch: Stopwatch) -> float:
@@ -77,13 +81,25 @@ def libraries(inputs: tuple[torch.Tensor, ...], causal: bool) -> Iterator[tuple[
         yield name, partial(torch.autograd.grad, out, leaves, dout, retain_graph=True)
 
 
+def compile_all(jobs: int) -> None:
+    """Let processes fill Triton's cache: each calls its share of the candidates once."""
+    command = [sys.executable, *sys.argv, "--jobs", "0"]
+    running = [subprocess.Popen([*command, "--share", str(share), str(jobs)]) for share in range(jobs)]
+    for process in running:
+        process.wait()
+
+
 def main() -> None:
     """Print a line for each candidate: its time, its rate by 2.5 times the forward pass, or why it has none."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("tokens", "heads", "kv-heads", "head-dim"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--causal", action="store_true")
+    parser.add_argument("--jobs", type=int, default=0, help="processes that compile before anything is timed")
+    parser.add_argument("--share", type=int, nargs=2, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.jobs:
+        compile_all(asked.jobs)
     call = AttentionCall(
         seq_len_q=asked.tokens, seq_len_k=asked.tokens, heads=asked.heads, kv_heads=asked.kv_heads,
         head_dim_qk=asked.head_dim, head_dim_v=asked.head_dim, causal=asked.causal,
@@ -102,6 +118,11 @@ def main() -> None:
         return kernel.flash_backward(dout, q, k, v, out, lse, causal=asked.causal, tiling=tiling)
 
     default = of_device(kernel.TILINGS, torch.cuda.get_device_capability(), asked.head_dim)
+    if asked.share:
+        for _, tiling in itertools.islice(candidates(default), asked.share[0], None, asked.share[1]):
+            with contextlib.suppress(Exception):  # told when it is timed
+                backward(tiling)
+        return
     expected = backward(default)
     for name, tiling in candidates(default):
         try:

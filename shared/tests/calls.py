@@ -11,6 +11,7 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.judging import judge
 from fluxbench.device.model import Device
+from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Workload
 from fluxbench.variants._base import Variant
@@ -86,3 +87,11 @@ def tensors(**changes: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     whole = shape(**changes)
     made = operations.find("attention").inputs(whole, "normal", 0, "cpu")
     return made["q"], made["k"], made["v"]
+
+
+def close(found: Tensors, expected: Tensors, tolerance: float) -> None:
+    """Fail where outputs differ by more than a tolerance of relative L2."""
+    assert found.keys() == expected.keys()
+    for name, want in expected.items():
+        assert found[name].shape == want.shape
+        assert float((found[name].double() - want).norm() / want.norm()) <= tolerance, name

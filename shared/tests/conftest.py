@@ -34,6 +34,14 @@ def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine
     return with_results(machine, tmp_path_factory)
 
 
+@pytest.fixture
+def growing(machine: Machine) -> Machine:
+    """A machine with two measuring cells and two that show, whose page grows; its host has two cores."""
+    from grown import grow
+
+    return grow(machine)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """One headless browser for all tests of the session, see `browser.py`."""

@@ -20,8 +20,10 @@ from fluxbench.device import detect
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations.workload import Workload
-from fluxbench.worker.request import USUAL, Effort
+from fluxbench.records.status import Status
+from fluxbench.worker.request import USUAL, Effort, Request
 
+BOTH = ("tiny", "tinier")  # the names of both workloads
 # A worker that measures what it is asked for in no time. A scenario redefines `before`, called at each of its steps.
 WORKER = """
 import json, os, signal, subprocess, sys, time
@@ -195,3 +197,24 @@ def is_gone(pid: int) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def when(condition: str, action: str) -> str:
+    """Return a scenario in which a worker does something before a step."""
+    return f"""
+def before(step, variant=None, workload=None):
+    if {condition}:
+        {action}
+"""
+
+
+def status_of(status: Status, *pairs: str) -> dict[str, str]:
+    return dict.fromkeys(pairs, status.value)
+
+
+def at_both(*names: str) -> list[str]:
+    return [f"{name} at {workload}" for name in names for workload in BOTH]
+
+
+def requests(folder: Path) -> list[Request]:
+    return [Request.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("request-*.json"))]

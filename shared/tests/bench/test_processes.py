@@ -1,40 +1,29 @@
-"""What becomes of workers that die, hang, are late or write nonsense: a fake worker plays each scenario for real."""
+"""How many workers measure, what each is asked for, and how they wait: a fake worker plays each scenario for real."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from fake_workers import ALL_PASSED, WORKER, is_gone, outcomes, played, started
-from fakes import GPU, TINY
+from fake_workers import (
+    ALL_PASSED,
+    BOTH,
+    WORKER,
+    at_both,
+    outcomes,
+    played,
+    requests,
+    started,
+    status_of,
+    when,
+)
+from fakes import GPU
 
-from fluxbench.bench import pool, processes
+from fluxbench.bench import pool
 from fluxbench.core import progress
 from fluxbench.records.status import Status
-from fluxbench.timing.telemetry import Reading, Sampler
-from fluxbench.worker.request import Effort, Request
-
-BOTH = ("tiny", "tinier")
-
-
-def when(condition: str, action: str) -> str:
-    """Return a scenario in which a worker does something before a step."""
-    return f"""
-def before(step, variant=None, workload=None):
-    if {condition}:
-        {action}
-"""
-
-
-def status_of(status: Status, *pairs: str) -> dict[str, str]:
-    return dict.fromkeys(pairs, status.value)
-
-
-def at_both(*names: str) -> list[str]:
-    return [f"{name} at {workload}" for name in names for workload in BOTH]
 
 
 def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(tmp_path: Path) -> None:
@@ -83,169 +72,6 @@ def before(step, variant=None, workload=None):
         "b at tinier": "2",
     }
     assert {outcome for pair, outcome in found.items() if pair.startswith("c")} == {"TIMEOUT"}
-
-
-SEGFAULT = "print('RuntimeError: illegal access', flush=True); os.kill(os.getpid(), signal.SIGSEGV)"
-ABORTED = "the process ended with signal SIGABRT"
-CRASHES: list[tuple[str, str, list[str], str, int]] = [
-    # When a worker does what, which pairs that costs, the reason, and how many workers are started.
-    (
-        "(variant, workload) == ('b', 'tiny')", SEGFAULT, ["b at tiny"],
-        "the process ended with signal SIGSEGV: RuntimeError: illegal access", 4,
-    ),
-    (
-        "(process, variant, workload) == (1, 'c', 'tinier')", "sys.exit(7)", ["c at tinier"],
-        "the process ended with exit code 7", 4,
-    ),
-    (
-        "(process, workload) == (2, 'tiny') and variant in ('a', 'c')", "os.abort()", ["a at tiny", "c at tiny"],
-        ABORTED, 5,
-    ),
-    ("(step, variant) == ('time', 'b')", "os.abort()", at_both("b"), f"while it was timed, {ABORTED}", 4),
-    (
-        "(step, variant) == ('time', 'b')", """events.write('{"event": "timed", "var'); events.flush(); os.abort()""",
-        at_both("b"), f"while it was timed, {ABORTED}", 4,
-    ),
-    (
-        "(step, workload) == ('prepare', 'tinier')", "os.abort()", ["a at tinier", "b at tinier", "c at tinier"],
-        f"while inputs were made, {ABORTED}", 4,  # it is not asked for again
-    ),
-    ("(process, step) == (0, 'again')", "os.abort()", at_both("a"), f"while it was timed, {ABORTED}", 3),
-    ("(step, variant) == ('after', 'b')", "os.abort()", [], "", 6),  # between two trials nothing has failed
-    ("step == 'done'", "os.abort()", [], "", 3),  # all is measured
-    ("True", "sys.exit('no torch')", [*ALL_PASSED], "the process ended with exit code 1: no torch", 1),
-]  # fmt: skip
-
-
-PART_BY_PART = Effort(held_bytes=1)  # each workload by itself
-
-
-@pytest.mark.parametrize(
-    ("condition", "pairs"),
-    [
-        ("(step, variant, shapes) == ('time', 'b', ['tiny'])", ["b at tiny"]),
-        ("(step, variant, shapes) == ('time', 'b', ['tinier'])", ["b at tinier"]),
-        ("(step, variant, shapes) == ('after', 'b', ['tiny']) and not request['done']", []),
-    ],
-)
-def test_a_crash_in_a_part_costs_the_workloads_of_that_part(tmp_path: Path, condition: str, pairs: list[str]) -> None:
-    """What the process had timed before it is not timed again, and the others are."""
-    collected = played(tmp_path, when(f"process == 1 and {condition}", "os.abort()"), effort=PART_BY_PART)
-    assert outcomes(collected) == ALL_PASSED | status_of(Status.CRASHED, *pairs)
-    taken = Counter(
-        (trial.timed.process, trial.timed.variant, workload)
-        for trial in collected.trials if trial.timed.burst for workload in trial.timed.workloads
-        if trial.timed.variant != "a"
-    )  # fmt: skip
-    assert set(taken.values()) == {1}
-
-
-@pytest.mark.parametrize(("condition", "action", "pairs", "reason", "workers"), CRASHES)
-def test_a_crash_costs_what_the_worker_was_at(
-    tmp_path: Path, condition: str, action: str, pairs: list[str], reason: str, workers: int
-) -> None:
-    collected = played(tmp_path, when(condition, action))
-    assert outcomes(collected) == ALL_PASSED | status_of(Status.CRASHED, *pairs)
-    assert {failed.reason for failed in collected.failed.values()} == ({reason} if pairs else set())
-    assert started(tmp_path) == workers
-    if "'c', 'tinier'" in condition:  # a process that goes on is asked for what is left without what failed
-        asked = requests(tmp_path)[2]
-        assert (asked.process, asked.variants, asked.skip) == (1, ("c",), (("c", "tinier"),))
-    if "again" in condition:  # the next one takes the place of a reference that crashed
-        assert {trial.timed.reference for trial in collected.trials if trial.timed.process == 1} == {"b"}
-
-
-def test_a_worker_that_always_dies_after_the_reference_is_given_up(tmp_path: Path) -> None:
-    collected = played(tmp_path, when("(process, step, variant) == (1, 'after', 'a')", "os.abort()"))
-    assert started(tmp_path) == 4  # in the second process twice
-    lost = {pair: status for pair, status in outcomes(collected).items() if status != "3"}
-    assert lost == status_of(Status.CRASHED, *at_both("b", "c"))
-    assert collected.failed["b", "tiny"].reason == f"after a was timed, {ABORTED}"
-
-
-@pytest.mark.parametrize(("then", "workers"), [("return 'fails'", 3), ("SAY; os.abort()", 4)])
-def test_a_failure_that_was_written_stands(tmp_path: Path, then: str, workers: int) -> None:
-    say = "emit('failed', variant='b', workload='tiny', status='INCORRECT', reason='it is wrong')"
-    collected = played(tmp_path, when("(variant, workload) == ('b', 'tiny')", then.replace("SAY", say)))
-    assert outcomes(collected) == ALL_PASSED | {"b at tiny": Status.INCORRECT}
-    assert collected.failed["b", "tiny"].reason == "it is wrong"
-    assert started(tmp_path) == workers
-
-
-@pytest.mark.parametrize(
-    ("step", "line", "pairs", "reason"),
-    [
-        ("check", '{"event": "begin", "variant": "b", "workload": "tiny", "more": 1}', ["b at tiny"], "unknown field"),
-        ("time", '{"event": "rates", "rates": {"event_us": NaN}}', at_both("b"), "while it was timed, a worker must"),
-        ("time", '{"event": "timed", "variant": 7}', at_both("b"), "Expected `str`, got `int`"),
-    ],
-)
-def test_what_is_no_event_is_an_error(tmp_path: Path, step: str, line: str, pairs: list[str], reason: str) -> None:
-    write = f"events.write({line + chr(10)!r}); events.flush(); time.sleep(60)"
-    condition = f"(step, variant) == ({step!r}, 'b') and workload != 'tinier'"
-    collected = played(tmp_path, when(condition, write), deadline_s=30.0)
-    assert outcomes(collected) == ALL_PASSED | status_of(Status.ERROR, *pairs)
-    for failed in collected.failed.values():
-        assert "a worker must write events, got something else: " in failed.reason
-        assert reason in failed.reason
-
-
-@pytest.mark.parametrize(
-    ("condition", "pairs", "doing"),
-    [
-        ("(variant, workload) == ('b', 'tiny')", ["b at tiny"], ""),
-        ("(step, variant) == ('time', 'c')", at_both("c"), "while it was timed, "),
-    ],
-)
-def test_a_hang_is_a_timeout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str, pairs: list[str], doing: str
-) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    collected = played(tmp_path, when(condition, "time.sleep(600)"))
-    assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *pairs)
-    reason = f"{doing}silent for 1 s; the process was killed"
-    assert {failed.reason for failed in collected.failed.values()} == {reason}
-
-
-def test_a_worker_that_is_heard_of_in_time_may_take_as_long_as_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    slow = when("process == 0 and step in ('check', 'time')", "time.sleep(0.4)")
-    assert outcomes(played(tmp_path, slow)) == ALL_PASSED
-
-
-@pytest.mark.parametrize("then", ["time.sleep(600)", "pass"])
-def test_the_children_of_a_worker_are_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    leave = f"open('child.txt', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); {then}"
-    played(tmp_path, when("(process, step) == (0, 'ready')", leave), names=("a",), shapes=(TINY,))
-    assert is_gone(int((tmp_path / "child.txt").read_text(encoding="utf-8")))
-
-
-def test_at_the_deadline_what_is_left_times_out_and_what_is_measured_stays(tmp_path: Path) -> None:
-    hang = when("(process, step, variant) == (2, 'time', 'c')", "time.sleep(600)")
-    collected = played(tmp_path, hang, deadline_s=3.0)
-    assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *at_both("c"))
-    assert "the cell's time was up" in collected.failed["c", "tinier"].reason
-
-
-def test_after_the_deadline_every_pair_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class OneReading(Sampler):
-        def __enter__(self) -> Sampler:
-            self.readings.append(Reading(time_s=0.5, sm_clock_mhz=1755.0, power_w=640.0, temperature_c=61.0))
-            return self
-
-    monkeypatch.setattr(processes, "Sampler", OneReading)
-    collected = played(tmp_path, "time.sleep(600)", deadline_s=0.0)
-    assert outcomes(collected) == status_of(Status.TIMEOUT, *ALL_PASSED)
-    reason = "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
-    assert collected.failed["c", "tiny"].reason == reason
-    assert len(collected.readings) == 1
-
-
-def requests(folder: Path) -> list[Request]:
-    return [Request.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("request-*.json"))]
 
 
 def test_each_process_gets_its_number_the_clock_and_all_variants_and_the_last_one_probes(tmp_path: Path) -> None:

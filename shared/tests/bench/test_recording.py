@@ -76,13 +76,34 @@ def test_variants_of_one_cell_may_have_been_measured_by_unequally_many_processes
     )
 
 
+def test_each_operation_of_a_cell_has_processes_of_its_own() -> None:
+    training = tokens("training", 96, "attention_training")
+    first = [event for process in range(4) for event in of_process(process, block_ms=(1.35 + 0.05 * process,) * 10)]
+    second = [
+        timed(
+            variant, process, began=PROCESS_S * (4 + process) + 10 * index, workloads=("training",), block_ms=(2.0,) * 6
+        )
+        for process in range(3)
+        for index, variant in enumerate((REFERENCE, "torch_math", REFERENCE))
+    ]
+    of = seen([*first, *second])
+    of.add(parsed(checked("torch_math", "training")))
+    context = Context(
+        cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="2026-01-31T12:00:00Z", powers={},
+    )  # fmt: skip
+    made = list(recording.of_cell(of, ["torch_math"], [TINY, training], context))
+    assert [(one.status, regimes(one)[1].processes) for one in made] == [(Status.PASSED, 4), (Status.PASSED, 3)]
+    assert timings.widths(of, ["training"])["torch_math"].keys() == {"training"}
+    assert regimes(made[1])[1].ci95_ms == pytest.approx((2.0, 2.0))  # without the spread of the other operation
+
+
 def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measured() -> None:
     of = seen([t for p in range(2) for t in of_process(p, block_ms=(1.35 + 0.05 * p,) * 10)])
-    first = timings.widths(of)
+    first = timings.widths(of, ["tiny"])
     for event in (READY, *of_process(2, block_ms=(1.375,) * 10)):
         of.add(parsed(event))
     assert first.keys() == {REFERENCE, "torch_math"}
-    then = timings.widths(of)["torch_math"]["tiny"]
+    then = timings.widths(of, ["tiny"])["torch_math"]["tiny"]
     assert first["torch_math"]["tiny"].half > 1.5 * then.half > 0
     made = regimes(record(of))[1]
     assert then.half == pytest.approx((made.ci95_ms[1] - made.ci95_ms[0]) / 2 / made.median_ms)

@@ -192,7 +192,7 @@ def test_the_repository_names_no_module_of_this_package(tmp_path: Path) -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tokens", [1, 33, 123, 1024, 4097])
+@pytest.mark.parametrize("tokens", [2, 33, 123, 1024, 4097])  # of one, dq and dk are what rounding leaves of zero
 @pytest.mark.parametrize("dim", SHAPES)
 @pytest.mark.parametrize(
     ("name", "dtype"),

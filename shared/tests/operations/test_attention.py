@@ -1,4 +1,4 @@
-"""Attention, its gradient and decoding: the right answers, costs, rescaled inputs, and how kernels are bound."""
+"""Attention, its gradient and decoding: the right answers, their inputs, and rescaled inputs."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from calls import shape
+from calls import close, shape
 
 from fluxbench import operations
 from fluxbench.operations.protocol import Tensors
-from fluxbench.operations.shapes import AttentionCall
 
 SHAPES: dict[str, dict[str, Any]] = {
     "square": shape(batch=2, tokens=33),
@@ -49,14 +48,6 @@ def naive(inputs: Tensors, *, causal: bool) -> Tensors:
         return {"out": out.detach()}
     gradients = torch.autograd.grad(out, (q, k, v), inputs["dout"].double())
     return dict(zip(("dq", "dk", "dv"), gradients, strict=True))
-
-
-def close(found: Tensors, expected: Tensors, tolerance: float) -> None:
-    """Fail where outputs differ by more than a tolerance of relative L2."""
-    assert found.keys() == expected.keys()
-    for name, want in expected.items():
-        assert found[name].shape == want.shape
-        assert float((found[name].double() - want).norm() / want.norm()) <= tolerance, name
 
 
 @pytest.mark.parametrize(("name", "of"), CASES)
@@ -225,147 +216,3 @@ def test_small_numbers_of_float16_lose_no_bits(dtype: str, scales: set[float]) -
         operation.rescale(of, each, random.Random(seed))
     found = {key: {float(each[key].abs().max() / inputs[key].abs().max()) for each in made} for key in "qv"}
     assert found == {"q": scales, "v": {1.0, 2.0, 4.0, 8.0, 16.0}}
-
-
-class Kernel:
-    """Naive attention as a kernel; it notes what it is asked for, and how often."""
-
-    def __init__(self, change: Any = lambda out: out, inputs: Any = lambda *inputs: inputs) -> None:
-        self.asked: list[AttentionCall] = []
-        self.calls, self.change, self.inputs = 0, change, inputs
-
-    compiles = compiles_model = compiles_blocks = False
-    diffusers = ""
-
-    def eager(self, call: Any) -> Any:
-        return self.attention(call)
-
-    def in_form(self, call: Any, function: Any) -> Any:
-        return function
-
-    def attention(self, call: AttentionCall) -> Any:
-        self.asked.append(call)
-
-        def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-            self.calls += 1
-            q, k, v = self.inputs(q, k, v)
-            scores = torch.einsum("bqhd,bkhd->bhqk", q.double(), k.double()) / call.head_dim_qk**0.5
-            return self.change(torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v.double()))
-
-        return attend
-
-
-@pytest.mark.parametrize("name", ["attention", "attention_backward", "attention_training", "decode"])
-def test_a_bound_kernel_gives_the_outputs_by_name(name: str) -> None:
-    operation, kernel = operations.find(name), Kernel()
-    of = shape(seq_len_q=1, seq_len_k=33)
-    bound = operation.bind(kernel, of)
-    inputs = operation.inputs(of, "normal", 0, "cpu")
-    with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
-        close(dict(bound(inputs)), operation.reference(of, inputs, torch.float64), 3e-3)
-    asked = {"backward": operation.differentiates, "retain_graph": name == "attention_backward"}
-    assert kernel.asked == [AttentionCall.of(of, **asked)]
-    assert not any(x.requires_grad for x in inputs.values())
-
-
-def test_the_forward_pass_of_a_gradient_is_run_once_for_several_calls() -> None:
-    operation, kernel = operations.find("attention_backward"), Kernel()
-    bound = operation.bind(kernel, shape())
-    prepared = bound.prepared(operation.inputs(shape(), "normal", 0, "cpu"))
-    first, second = bound.call(prepared), bound.call(prepared)
-    assert kernel.calls == 1
-    assert all(torch.equal(first[name], second[name]) for name in ("dq", "dk", "dv"))
-    assert all(isinstance(x, torch.Tensor) and x.is_contiguous() for x in first.values())
-
-
-def test_training_runs_both_passes_in_each_call_and_accumulates_nothing() -> None:
-    operation, kernel = operations.find("attention_training"), Kernel()
-    bound = operation.bind(kernel, shape())
-    prepared = bound.prepared(operation.inputs(shape(), "normal", 0, "cpu"))
-    assert kernel.calls == 0
-    first, second = bound.call(prepared), bound.call(prepared)
-    assert kernel.calls == 2
-    assert list(first) == ["out", "dq", "dk", "dv"]
-    for name, x in first.items():
-        assert isinstance(x, torch.Tensor)
-        assert torch.equal(x, second[name])
-        assert not x.requires_grad
-    assert all(leaf.grad is None for leaf in prepared[0])
-
-
-@pytest.mark.parametrize("name", ["attention_backward", "attention_training"])
-def test_a_kernel_without_a_gradient_is_said_to_have_none(name: str) -> None:
-    operation = operations.find(name)
-    inputs = operation.inputs(shape(), "normal", 0, "cpu")
-    kernels: dict[str, Any] = {
-        "q, k and v": Kernel(lambda out: out.detach()),
-        "k and v": Kernel(inputs=lambda q, k, v: (q, k.detach(), v.detach())),
-        "q": Kernel(inputs=lambda q, k, v: (q.detach(), k, v)),
-    }
-    for missing, kernel in kernels.items():
-        with pytest.raises(NotImplementedError, match=f"no gradient with respect to {missing}$"):
-            operation.bind(kernel, shape())(inputs)
-
-
-FLUX = shape(tokens=4608, heads=24, dim=128)
-MATRIX = 24 * 4608**2 * 128  # multiplications of one matrix product of FLUX
-LLAMA = shape(tokens=4096, heads=32, kv_heads=8, dim=128, causal=True)
-LLAMA_PAIRS = 4096 * 4097 // 2  # of a query and a key that it sees
-DECODING = shape(seq_len_q=1, seq_len_k=512, heads=32, kv_heads=8, dim=128)
-BACK = shape(tokens=10, heads=2, kv_heads=1, dim=16)
-
-
-@pytest.mark.parametrize(
-    ("name", "of", "flops", "min_flops", "min_bytes"),
-    [
-        ("attention", FLUX, 260_919_263_232, 4 * MATRIX, 113_246_208),
-        ("attention", {**FLUX, "batch": 3}, 12 * MATRIX, 12 * MATRIX, 3 * 113_246_208),
-        ("attention", {**FLUX, "dtype": "float32"}, 4 * MATRIX, 4 * MATRIX, 2 * 113_246_208),
-        ("attention", LLAMA, 2 * 32 * 4096**2 * 128, 4 * 32 * LLAMA_PAIRS * 128, 2 * 4096 * (32 + 8) * 128 * 2),
-        # Each of 3 queries of a head sees 6, 7 or 8 keys.
-        ("attention", shape(seq_len_q=3, seq_len_k=8, causal=True, dim=16), 256 * 19.5, 256 * 21, 4 * 22 * 16 * 2),
-        # A query and a key of 48 channels, a value of 32: 160 operations a pair.
-        ("attention", shape(tokens=10, heads=1, head_dim_qk=48, head_dim_v=32), 16_000, 16_000, 10 * 160 * 2),
-        ("attention_backward", FLUX, 10 * MATRIX, 8 * MATRIX, 8 * 4608 * 24 * 128 * 2),
-        # q, its gradient, the output and its own have 320 elements each; k, v and their gradients have 160.
-        ("attention_backward", BACK, 32_000, 25_600, (4 * 320 + 4 * 160) * 2),
-        ("attention_training", FLUX, 14 * MATRIX, 12 * MATRIX, 8 * 4608 * 24 * 128 * 2),
-        ("attention_training", BACK, 44_800, 38_400, (4 * 320 + 4 * 160) * 2),
-        ("decode", DECODING, 4 * 32 * 512 * 128, 4 * 32 * 512 * 128, (2 * 32 + 2 * 8 * 512) * 128 * 2),
-    ],
-)
-def test_a_call_costs_what_is_computed_by_hand(
-    name: str, of: dict[str, Any], flops: int, min_flops: int, min_bytes: int
-) -> None:
-    cost = operations.find(name).cost(of)
-    assert (cost.flops, cost.min_flops, cost.min_bytes) == (flops, min_flops, min_bytes)
-
-
-@pytest.mark.parametrize(
-    ("of", "message"),
-    [
-        *((shape(**{size: value}), f"{size} of an attention must be a positive integer, got {value!r}")
-          for size in ("batch", "seq_len_q", "seq_len_k", "heads", "kv_heads", "head_dim_qk", "head_dim_v")
-          for value in (0, 1.5, True)),
-        (shape(kv_heads=3), "heads of an attention must be a multiple of kv_heads, got 4 and 3"),
-        (shape(dtype="fp8"), "dtype of an attention must be one of bfloat16, float16, float32, got 'fp8'"),
-        (shape(causal=1), "causal of an attention must be true or false, got 1"),
-        (shape(seq_len_q=9, seq_len_k=8, causal=True), "must have no more queries than keys, got 9 and 8"),
-        (shape(window=4), "an attention has no window"),
-        ({"seq_len_q": 4}, "the shape of an attention is incomplete"),
-    ],
-)  # fmt: skip
-def test_a_shape_that_there_is_not_is_refused(of: dict[str, Any], message: str) -> None:
-    for name in ("attention", "attention_backward"):
-        with pytest.raises(ValueError, match=message):
-            operations.find(name).cost(of)
-
-
-def test_decoding_has_one_query_which_need_not_be_said_and_no_mask() -> None:
-    decode = operations.find("decode")
-    of = shape(seq_len_k=33)
-    del of["seq_len_q"]
-    assert decode.attention(of).seq_len_q == 1
-    for changes, message in (({"seq_len_q": 2}, "2 and causal False"), ({"causal": True}, "1 and causal True")):
-        with pytest.raises(ValueError, match=f"got seq_len_q {message}"):
-            decode.cost({**of, **changes})

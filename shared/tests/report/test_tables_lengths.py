@@ -85,6 +85,23 @@ def test_exponents_stand_with_their_intervals_and_lengths() -> None:
     assert text("exponents", results(measured().records[0])) == "No kernel passed at three lengths or more."
 
 
+def test_many_curves_fold_and_the_first_stays_open() -> None:
+    names = [f"v{number}" for number in range(9)]
+
+    def of_curves(count: int) -> list[Block]:
+        records = [
+            record(name, dataclasses.replace(at(length), name=f"{curve}-{length}", group=f"curve {curve}"), length)
+            for curve in range(count) for name in names for length in LENGTHS[:3]
+        ]  # fmt: skip
+        return tables.find("exponents").blocks(results(*records))
+
+    assert [len(table.rows) for table in every_table(of_curves(2))] == [20]
+    first, others = of_curves(3)
+    assert isinstance(others, Fold)
+    assert others.title == "The same for 2 other curves"
+    assert [len(table.rows) for table in every_table([first, others])] == [10, 20]
+
+
 def test_what_fits_follows_from_measured_bytes() -> None:
     of = {row["tokens"]: row for row in rows("memory", measured())}
     assert [of[str(length)]["fits_on_gb"] for length in LENGTHS[:4]] == ["24"] * 4

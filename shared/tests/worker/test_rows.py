@@ -37,6 +37,7 @@ class Graph:
     """Makes a captured row's calls each time, as a graph does on the device; `calls` are those of all replays."""
 
     made: ClassVar[list[Graph]] = []
+    replays: ClassVar[bool] = False  # now
 
     def __init__(self, call: Any, inputs: Sequence[Any]) -> None:
         self._call, self._inputs = call, list(inputs)
@@ -45,7 +46,9 @@ class Graph:
 
     def __call__(self, _: Sequence[Any]) -> Mapping[str, object]:
         self.calls += len(self._inputs)
+        Graph.replays = True
         outputs: list[Mapping[str, object]] = [self._call(inputs) for inputs in self._inputs]
+        Graph.replays = False
         return outputs[-1]
 
 
@@ -66,11 +69,11 @@ def bound(workload: Workload) -> Bound:
     return operations.find(workload.operation).bind(formed, workload.shape)
 
 
-def paced(clock: Clock, seconds: float, inner: Bound) -> Bound:
-    """Return an honest call that takes so long."""
+def paced(clock: Clock, seconds: float, inner: Bound, launch_s: float = 0.0) -> Bound:
+    """Return an honest call that takes so long, and alone no less than the host takes to launch it."""
 
     def call(prepared: Any) -> Mapping[str, object]:
-        clock.now += seconds
+        clock.now += seconds if Graph.replays else max(seconds, launch_s)
         return inner.call(prepared)
 
     return Bound(call, inner.prepare)
@@ -98,6 +101,17 @@ def test_a_short_call_is_timed_in_rows_and_a_long_one_by_itself(clock: Clock) ->
     assert taken["launched_ms"] == {"short": pytest.approx(0.01)}
     assert taken["launch_ms"] == {"short": pytest.approx(0.01), "long": pytest.approx(2.0)}
     assert (one.wrong, taken["refused"]) == ({}, {})
+
+
+def test_a_row_is_long_enough_where_the_host_takes_long_to_launch_a_call(clock: Clock) -> None:
+    one = trial({SHORT: paced(clock, 1e-5, bound(SHORT), launch_s=4e-4)})
+    with torch.inference_mode():
+        taken = one.burst()
+        one.check()
+    assert taken["calls"] == {"short": 50}
+    assert taken["samples_ms"] == {"short": pytest.approx([0.01] * 3)}
+    assert taken["launched_ms"] == {"short": pytest.approx(0.4)}
+    assert one.wrong == {}
 
 
 def test_the_references_rows_are_captured_once_for_all_trials(clock: Clock) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
 from fluxbench.operations.precision import EXACT, QUANTIZED
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
@@ -27,7 +28,7 @@ class Contender:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The answer for one group of workloads, at its longest.
+    """The answer for one workload of a group.
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
@@ -36,6 +37,7 @@ class Verdict:
     """
 
     group: Group
+    workload: Workload
     baseline: Record | None  # the default, else the reference; None where neither has a rank
     exact: tuple[Contender, ...]
     choice: Record | None
@@ -62,13 +64,17 @@ class Verdict:
         return any(one.record.variant == DEFAULT for one in self.exact)
 
 
-def of(group: Group) -> Verdict:
-    """Return the verdict on a group; nothing is exact where no exact kernel has a rank."""
-    ordering = order(group, group.longest)
-    baseline = baseline_of(group)
-    exact = _unbeaten(group, EXACT, ordering)
+def of(group: Group, workload: Workload | None = None) -> Verdict:
+    """Return the verdict at a workload of a group, by default its longest.
+
+    Nothing is exact where no exact kernel has a rank.
+    """
+    workload = workload or group.longest
+    ordering = order(group, workload)
+    baseline = baseline_of(group, workload)
+    exact = _unbeaten(group, workload, EXACT, ordering)
     level = [record for record in exact if _is_level(record, exact[0], ordering)]
-    quantized = _quantized(group, exact[0] if exact else None, ordering)
+    quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     beaten = _beaten(group, EXACT)
     choice = min(level, key=lambda record: (record.variant != DEFAULT, beaten[record.variant]), default=None)
@@ -79,6 +85,7 @@ def of(group: Group) -> Verdict:
 
     return Verdict(
         group=group,
+        workload=workload,
         baseline=baseline,
         exact=tuple(map(contender, level)),
         choice=choice,
@@ -88,16 +95,16 @@ def of(group: Group) -> Verdict:
     )
 
 
-def baseline_of(group: Group) -> Record | None:
-    """Return PyTorch's default at the longest workload, else the reference; None where neither has a rank."""
-    entries = [place.record for kind in CLASSES for place in ranked(group, group.longest, kind)]
+def baseline_of(group: Group, workload: Workload) -> Record | None:
+    """Return PyTorch's default at a workload, else the reference; None where neither has a rank."""
+    entries = [place.record for kind in CLASSES for place in ranked(group, workload, kind)]
     by_name = {record.variant: record for record in entries}
     return by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
 
 
-def _unbeaten(group: Group, precision_class: str, ordering: Ordering) -> list[Record]:
-    """Return one record of each kernel that nothing of its class beats at the longest workload."""
-    first = [place.record for place in ranked(group, group.longest, precision_class) if place.rank == 1]
+def _unbeaten(group: Group, workload: Workload, precision_class: str, ordering: Ordering) -> list[Record]:
+    """Return one record of each kernel that nothing of its class beats at a workload."""
+    first = [place.record for place in ranked(group, workload, precision_class) if place.rank == 1]
     first = [record for record in first if not is_launch_bound(record)] or first
     beaten = _beaten(group, precision_class)
     kernels: dict[str, list[Record]] = {}
@@ -124,8 +131,8 @@ def _is_level(record: Record, first: Record, ordering: Ordering) -> bool:
     return record is first or ordering.speedup(first, record).high < LEVEL_WITHIN
 
 
-def _quantized(group: Group, fastest: Record | None, ordering: Ordering) -> Record | None:
+def _quantized(group: Group, workload: Workload, fastest: Record | None, ordering: Ordering) -> Record | None:
     """Return the fastest quantized kernel; one that is measurably faster than the fastest exact kernel comes first."""
-    unbeaten = _unbeaten(group, QUANTIZED, ordering)
+    unbeaten = _unbeaten(group, workload, QUANTIZED, ordering)
     faster = [record for record in unbeaten if fastest and ordering.faster(record, fastest)]
     return next(iter(faster or unbeaten), None)

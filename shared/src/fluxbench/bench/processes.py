@@ -127,7 +127,7 @@ class Batch:
         """
         if process < LEAST:
             return list(self.variants)
-        widths = timings.widths(collected)
+        widths = timings.widths(collected, [one.name for one in self.workloads])
         known = {name: list(widths.get(name, {}).values()) for name in self.variants}
         if process < self.processes:
             return [name for name, its in known.items() if not is_slow(width.ratio for width in its)]

@@ -41,24 +41,39 @@ def of_cell(
 ) -> Iterator[Record]:
     """Yield the record of each variant at each workload.
 
-    PASSED needs possible times, and samples of every process that measured the variant at any workload: of three at
-    least, of two where it is far slower than the reference.
+    PASSED needs possible times, and samples of every process that measured the variant at any workload of the same
+    operation: of three at least, of two where it is far slower than the reference.
     """
     cell = series.of_cell(collected)
-    timings = timings_of(cell)
+    operations = {workload.name: workload.operation for workload in workloads}
+    timings = timings_of(cell, operations)
     for variant in names:
         taken = cell.get(variant, {})
-        sustained = [its[SUSTAINED].ratio for its in timings[variant].values() if SUSTAINED in its] if taken else []
-        least = min(LEAST, context.processes) if is_slow(sustained) else context.processes
-        needed = max([least, *map(len, taken.values())])
+        needed = {
+            operation: _needed(
+                {name: its for name, its in taken.items() if operations.get(name) == operation},
+                timings.get(variant, {}),
+                context,
+            )
+            for operation in set(operations.values())
+        }
         for workload in workloads:
             its = taken.get(workload.name, [])
             found = timings[variant].get(workload.name, {}) if its else {}
-            failure = _failure(collected, variant, workload, its, found, context, needed)
+            failure = _failure(collected, variant, workload, its, found, context, needed[workload.operation])
             record = _record(collected, variant, workload, its, {} if failure else found, failure, context)
             if context.early:
                 record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
             yield record
+
+
+def _needed(
+    taken: Mapping[str, Sequence[ProcessSeries]], timings: Mapping[str, Mapping[str, Timing]], context: Context
+) -> int:
+    """Return how many processes must have measured a variant at each workload of an operation, of which `taken` are."""
+    sustained = [timings[name][SUSTAINED].ratio for name in taken if SUSTAINED in timings.get(name, {})]
+    least = min(LEAST, context.processes) if is_slow(sustained) else context.processes
+    return max([least, *map(len, taken.values())])
 
 
 @dataclass(frozen=True)

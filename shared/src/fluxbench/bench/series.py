@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, mode
 from typing import Any
@@ -128,6 +128,16 @@ def of_cell(collected: Collected) -> Cell:
     for variant, workload in pairs:
         found.setdefault(variant, {})[workload] = of(collected, variant, workload)
     return found
+
+
+def by_operation(cell: Cell, operations: Mapping[str, str]) -> Iterator[Cell]:
+    """Yield the part of a cell of each operation, by that of each workload: they have processes of their own."""
+    for operation in dict.fromkeys(operations.get(name, "") for taken in cell.values() for name in taken):
+        part = {
+            variant: {name: its for name, its in taken.items() if operations.get(name, "") == operation}
+            for variant, taken in cell.items()
+        }
+        yield {variant: taken for variant, taken in part.items() if taken}
 
 
 def reference_of(taken: Sequence[ProcessSeries]) -> str:

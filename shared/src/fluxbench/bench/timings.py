@@ -1,9 +1,12 @@
-"""Series of a cell to timings: what is ranked of the samples, with intervals from all variants of the cell."""
+"""Series of a cell to timings: what is ranked of the samples.
+
+Intervals are from all variants of the cell at workloads of the same operation.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,11 +28,20 @@ from fluxbench.records.schema import (
 from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quotients
 
 
-def timings_of(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
+def timings_of(cell: Cell, operations: Mapping[str, str]) -> dict[str, dict[str, dict[str, Timing]]]:
     """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
 
-    A workload that fewer processes measured than another of the variant has none.
+    `operations` are those of the workloads. A workload that fewer processes measured than another of the variant and
+    its operation has none.
     """
+    found: dict[str, dict[str, dict[str, Timing]]] = {variant: {} for variant in cell}
+    for part in series.by_operation(cell, operations):
+        for variant, by_workload in _of_operation(part).items():
+            found[variant] |= by_workload
+    return found
+
+
+def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
     whole = {variant: _whole(taken) for variant, taken in cell.items()}
     found = {variant: _in_rounds(variant, taken) for variant, taken in whole.items()}
     loaded = {variant: _loaded(taken) for variant, taken in whole.items()}
@@ -59,14 +71,17 @@ class Width(NamedTuple):
         return self.half <= sustained_within(self.ratio)
 
 
-def widths(collected: Collected) -> dict[str, dict[str, Width]]:
+def widths(collected: Collected, workloads: Collection[str]) -> dict[str, dict[str, Width]]:
     """Return how well the sustained means are known so far, by variant and workload; of the reference too.
 
-    To be asked while a cell is being measured: variants and workloads without a block in each of their processes so far
-    are left out.
+    `workloads` are of one operation. To be asked while a cell is being measured: variants and workloads without a block
+    in each of their processes so far are left out.
     """
     now = dataclasses.replace(collected)  # with a log of its own: `Collected.log` keeps what it has seen once
-    loaded = {variant: _loaded(_whole(taken)) for variant, taken in series.of_cell(now).items()}
+    loaded = {
+        variant: _loaded(_whole({name: its for name, its in taken.items() if name in workloads}))
+        for variant, taken in series.of_cell(now).items()
+    }
     found: dict[str, dict[str, Width]] = {}
     for (variant, name), (middle, ratio) in _sustained(loaded).items():
         half = (middle.high - middle.low) / 2 / middle.value

@@ -25,7 +25,7 @@ from fluxbench.records.status import Status
 from fluxbench.variants import slowed
 
 FULL = 2  # runs, the first, in which slowed forms are measured too
-_PERCENT = (0.0, 1.0, 2.0)  # the forms that take part; a form costs 3 s of the device in each process
+_PERCENT = (0.0, 1.0)  # the forms that take part; a form costs 3 s of the device in each process
 FILE = "trials.json"
 
 

@@ -62,21 +62,21 @@ class Tiling:
     queries: Part  # of the kernel for dq
 
 
-def _tiling(keys: tuple[int, int, int], queries: tuple[int, int, int], *, descriptors: bool) -> Tiling:
-    """Return a tiling of 8 warps, from block_m, block_n and stages of both kernels."""
+def _tiling(keys: tuple[int, int, int], queries: tuple[int, int, int], *, descriptors: bool, warps: int = 8) -> Tiling:
+    """Return a tiling from block_m, block_n and stages of both kernels; that of the keys has `warps`, the other 8."""
     of_keys, of_queries = (
-        Part(block_m=block_m, block_n=block_n, warps=8, stages=stages, descriptors=descriptors)
-        for block_m, block_n, stages in (keys, queries)
+        Part(block_m=block_m, block_n=block_n, warps=count, stages=stages, descriptors=descriptors)
+        for (block_m, block_n, stages), count in ((keys, warps), (queries, 8))
     )
     return Tiling(keys=of_keys, queries=of_queries)
 
 
-# By the oldest compute capability and by head_dim. None is tuned by measurement yet: they are chosen by what the
-# compiler reports (Triton 3.7.1 with ptxas 12.8), at 10.0 and 12.0 by shared memory alone, elsewhere also by registers:
-# no more than 4 bytes a thread are spilled. At 9.0 the blocks are those of FlexAttention's backward pass (torch 2.13,
-# `_inductor/template_heuristics/triton.py`): of the 255 registers of each of 256 threads, dk and dv take 128, the
-# scores and their gradient 64. `shared/benchmarks/flash_backward_tilings.py` times others on a GPU. For the limits of
-# shared memory see `flash_forward.TILINGS`.
+# By the oldest compute capability and by head_dim. At 9.0 and head_dim 128 the fastest of 24 by
+# `shared/benchmarks/flash_backward_tilings.py` on an H200 (driver 580.159.04, Triton 3.6.0, 2026-11-23): 1.56 ms at
+# 4,608 tokens of 24 heads, where FlexAttention takes 1.65; 1.16 ms at 4,096 causal ones of 32 heads on 8, FlexAttention
+# 1.32. The others are chosen by what the compiler reports (Triton 3.7.1 with ptxas 12.8), at 10.0 and 12.0 by shared
+# memory alone, elsewhere also by registers: no more than 4 bytes a thread are spilled. For the limits of shared memory
+# see `flash_forward.TILINGS`.
 TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
     (8, 0): {
         64: _tiling((64, 64, 2), (128, 64, 2), descriptors=False),
@@ -88,7 +88,7 @@ TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
     },
     (9, 0): {
         64: _tiling((64, 128, 3), (128, 64, 3), descriptors=True),
-        128: _tiling((64, 128, 2), (128, 64, 3), descriptors=True),
+        128: _tiling((64, 64, 2), (128, 64, 3), descriptors=True, warps=4),
     },
     (10, 0): {
         64: _tiling((64, 128, 2), (128, 64, 2), descriptors=True),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fluxbench.analysis.groups import Group, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
-from fluxbench.core.formatting import plus_minus
+from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import (
@@ -20,6 +20,7 @@ from fluxbench.records.schema import (
     Record,
 )
 from fluxbench.records.status import Status
+from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
 
 PRECISION = (
@@ -161,6 +162,11 @@ def _versions(records: Iterable[Record]) -> list[str]:
     versions = versions_of(records)
     first = [name for name in ("driver", "cuda", "cudnn", "torch") if name in versions]
     return [f"{name} {versions[name]}" for name in [*first, *sorted(set(versions) - set(first))]]
+
+
+def factor(found: Estimate | None) -> str:
+    """Return "1.04× [1.03, 1.06]" of how many times as fast something is, or as long; "-" of nothing."""
+    return interval(found.value, (found.low, found.high), unit="×") if found else "-"
 
 
 def capitalized(text: str) -> str:

@@ -78,7 +78,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
     regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
-    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.group.longest, parts=False)}."
+    return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}."
 
 
 def _exact(verdict: Verdict) -> str:

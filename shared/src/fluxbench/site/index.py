@@ -18,6 +18,7 @@ from fluxbench.report import verdict as words
 from fluxbench.report.figures.verdict import chart
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import page
+from fluxbench.site.uses import Recommended, recommended
 
 _SHAPES = 2  # of a notebook whose verdict is shown
 _SENTENCE = 1200  # characters of a problem
@@ -57,6 +58,7 @@ class Card:
     name: str
     title: str  # the device
     facts: Sequence[tuple[str, str]]  # none where there are no records
+    recommended: Recommended | None  # which kernel for which use; None where no use was measured
     notebooks: Sequence[Verdicts]
     problems: Sequence[str]
     compare: str  # the address of its rows in the comparison; empty where it has none
@@ -80,6 +82,7 @@ def _card(target: Target) -> Card:
         if target.records
         else _WITHOUT.get(target.name, target.name),
         facts=_facts(target.records) if target.records else (),
+        recommended=recommended(target),
         notebooks=[_verdicts(notebook, target) for notebook in measured_first],
         problems=[_shortened(problem) for problem in target.problems],
         compare=f"compare.html#{urlencode({'target': target.name}, errors='replace')}" if target.records else "",

@@ -17,6 +17,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker.prepared import PreparedWorkload
 
 _BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
+_NEARLY = 1.1  # times as many calls as it has, up to which a row needs no more
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
 
@@ -91,7 +92,10 @@ def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch) -> fl
 def _row(
     bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, plan: Plan, rng: random.Random, *, apart: bool
 ) -> Row | str | None:
-    """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own."""
+    """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own.
+
+    How many calls it needs is known from a first one: of a call alone the host may take longer to launch it.
+    """
     count = calls_in_a_row(warm_s(bound, prepared, stopwatch), plan)
     if not count:
         return None
@@ -99,8 +103,24 @@ def _row(
     if operations.find(workload.operation).attention(workload.shape).retain_graph:
         return "the forward pass before it is not in the graph"
     contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
-    given = Rotation(bound, contents, prepared.case, count, rng, whole=whole)
+
+    def captured(calls: int) -> Row:
+        given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
+        return Row(calls, given, CapturedCalls(bound.call, given.turn(calls)))
+
     try:
-        return Row(count, given, CapturedCalls(bound.call, given.turn(count)))
+        first = captured(count)
+        needed = calls_in_a_row(_replay_s(first, stopwatch) / count, plan)
+        return captured(needed) if needed > _NEARLY * count else first
     except GraphRefused as error:
         return str(error)
+
+
+def _replay_s(row: Row, stopwatch: Stopwatch) -> float:
+    """Return how long a row takes, with the contents that it was captured with."""
+    stopwatch.wait()
+    stopwatch.spin(0.0, 1)
+    stopwatch.record()
+    row.launch([])
+    stopwatch.record()
+    return stopwatch.between_ms()[0] / 1e3

@@ -11,7 +11,7 @@ from statistics import median, mode
 from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled, merged
 from fluxbench.bench.collected import Trial
 from fluxbench.bench.events import Timed
-from fluxbench.bench.series import ProcessSeries, against_one
+from fluxbench.bench.series import ProcessSeries, against_one, by_operation
 from fluxbench.bench.timings import timings_of
 from fluxbench.records.schema import BURST, SUSTAINED, Timing
 
@@ -62,6 +62,7 @@ class Rebuilt:
 
     def __init__(self, cell: Cell) -> None:
         self._trials = _trials(cell.samples or ())
+        self._operations = {record.workload.name: record.workload.operation for record in cell.records}
         self._references = {
             trial.worker: trial.reference or trial.variant
             for trial in self._trials
@@ -75,9 +76,10 @@ class Rebuilt:
 
     def timings(self, variant: str, method_version: int) -> Mapping[str, Mapping[str, Expected]]:
         """Return the timings of a variant by workload and regime."""
-        taken = self._cell.get(variant, {})
-        processes = max(map(len, taken.values()), default=0)
-        found = {workload: _plain(variant, its) for workload, its in taken.items() if len(its) == processes > 0}
+        found: dict[str, dict[str, Expected]] = {}
+        for part in by_operation({variant: self._cell.get(variant, {})}, self._operations):
+            processes = max(map(len, part[variant].values()))
+            found |= {name: _plain(variant, its) for name, its in part[variant].items() if len(its) == processes > 0}
         if method_version < ESTIMATED_FROM:
             return found
         return {
@@ -104,7 +106,7 @@ class Rebuilt:
     @cached_property
     def _timings(self) -> dict[str, dict[str, dict[str, Timing]]]:
         """The timings of the whole cell, of which the intervals are."""
-        return timings_of(self._cell)
+        return timings_of(self._cell, self._operations)
 
     def _taken(self, variant: str, workload: str) -> list[ProcessSeries]:
         """Return what each process took of a variant at a workload, as `bench.series.of` does."""

@@ -10,11 +10,11 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
-from fluxbench.core.formatting import interval
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.layout import axes, write_at
 from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import Strip, render, tooltip
+from fluxbench.report.sentences import factor
 from fluxbench.variants import label
 
 WIDTH_PT = 350.0
@@ -42,7 +42,7 @@ def share(value: float) -> str:
 
 def speed(row: Contender) -> str:
     """Return "1.04× [1.03, 1.06]", and "1×" of the baseline itself."""
-    return "1×" if row.speedup is None else interval(row.speedup.value, (row.speedup.low, row.speedup.high), unit="×")
+    return "1×" if row.speedup is None else factor(row.speedup)
 
 
 def baseline_name(record: Record) -> str:

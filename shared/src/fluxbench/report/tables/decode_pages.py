@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from fluxbench.analysis.decode import Cache, caches, over
 from fluxbench.analysis.groups import timing_of
-from fluxbench.core.formatting import interval, plus_minus
+from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows
 
 _WORDS = (
@@ -55,10 +56,9 @@ def _row(variant: str, cache: Cache, pages: list[int]) -> Row:
     cells: list[str | Name] = [legend.name(variant), _time(cache.find(variant))]
     for page in pages:
         paged, plain = cache.trusted(variant, page), cache.trusted(variant)
-        ratio = over(paged, plain) if paged and plain else None
         cells += [
             _time(cache.find(variant, page)),
-            interval(ratio.value, (ratio.low, ratio.high), unit="×") if ratio else "-",
+            factor(over(paged, plain) if paged and plain else None),
         ]
     return Row(tuple(cells))
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from fluxbench import variants
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.analysis.ranking import order
-from fluxbench.core.formatting import interval, plus_minus
+from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, shape
+from fluxbench.report.sentences import INTERVALS, factor, shape
 from fluxbench.report.tables import Rows
 from fluxbench.stats.intervals import Estimate
 
@@ -56,7 +56,7 @@ def _table(group: Group) -> Table | None:
                 legend.name(default.variant),
                 plus_minus(timing_of(default).median_ms, timing_of(default).ci95_ms),
                 plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms),
-                interval(cost.value, (cost.low, cost.high), unit="×"),
+                factor(cost),
             ))
             for record, default, cost in costs
         ],

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.lengths import WINDOW, Exponent, of_memory, of_time
 from fluxbench.core.formatting import plus_minus
-from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
+from fluxbench.report import curves, legend
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import title
 from fluxbench.report.tables import Rows
 
-_FOLDED = 24  # rows, from which on all but the first group fold
 _NOTES = (
     f"p of time or memory in proportion to length**p, over the lengths from 1/{WINDOW} of the longest one on, with its "
     "95% interval. -: fewer than three lengths passed, or it is not known; a CPU reports no memory.",
@@ -27,12 +25,8 @@ _NOTES = (
 
 def blocks(results: Results) -> list[Block]:
     """Return a table of the exponents, a heading for each group; long ones fold."""
-    known = [(group, its) for group in groups(results.records) if (its := list(_rows(group)))]
-    if not known:
-        return [Paragraph("No kernel passed at three lengths or more." if results.records else "There are no records.")]
-    if sum(len(its) for _, its in known) <= _FOLDED:
-        return [_table(known)]
-    return [_table(known[:1]), Fold(f"The same for {len(known) - 1} other curves", [_table(known[1:])])]
+    none = "No kernel passed at three lengths or more." if results.records else "There are no records."
+    return curves.blocks(groups(results.records), _rows, _table) or [Paragraph(none)]
 
 
 def rows(results: Results) -> Rows:
@@ -55,10 +49,7 @@ def _cells(found: Exponent | None) -> tuple[object, ...]:
     return (power.value, power.low, power.high, " ".join(map(str, found.lengths)))
 
 
-def _table(known: list[tuple[Group, list[Row]]]) -> Table:
-    body: list[Row | Heading] = []
-    for group, its in known:
-        body += [Heading(title(group)), *its]
+def _table(body: curves.Body) -> Table:
     heads = ("time's\nexponent", "memory's\nexponent", "over")
     columns = [Column("kernel", left=True), *map(Column, heads)]
     return Table(columns=columns, rows=body, caption="How time and memory grow with the length", notes=_NOTES)

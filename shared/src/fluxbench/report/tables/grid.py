@@ -9,15 +9,14 @@ from statistics import median
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.verdict import DEFAULT
-from fluxbench.core.formatting import interval, number, plus_minus, reason
+from fluxbench.core.formatting import number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.sentences import capitalized, conditions, factor
 from fluxbench.report.tables import Rows
-from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
 SIZES = ("batch", "seq_len", "head_dim", "heads")
@@ -150,10 +149,9 @@ def _winner(point: Point, on_device: bool) -> Row:
     if not point.records:
         return Row((*sizes, "nothing passed", "-", *["-"] * (1 + on_device), of_eager, "-"), failed=True)
     first = next(iter(point.records.values()))
-    gain = point.speedup(first.variant)
-    who, margin = (legend.name(first.variant), _of(point.margin)) if point.winner else (_tied(point), "no winner")
+    who, margin = (legend.name(first.variant), factor(point.margin)) if point.winner else (_tied(point), "no winner")
     times = [_time(first, on_device), *([number(1e3 * called_ms(first))] if on_device else [])]
-    return Row((*sizes, who, margin, *times, of_eager, _of(gain) if gain else "-"))
+    return Row((*sizes, who, margin, *times, of_eager, factor(point.speedup(first.variant))))
 
 
 def _tied(point: Point) -> str | Name:
@@ -170,10 +168,6 @@ def _time(record: Record, on_device: bool) -> str:
     timing, scale = timing_of(record), 1e3 if on_device else 1.0
     low, high = timing.ci95_ms
     return plus_minus(scale * timing.median_ms, (scale * low, scale * high))
-
-
-def _of(estimate: Estimate | None) -> str:
-    return interval(estimate.value, (estimate.low, estimate.high), unit="×") if estimate else "-"
 
 
 def _numbers(point: Point, record: Record) -> Iterator[object]:

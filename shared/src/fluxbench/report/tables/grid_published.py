@@ -9,11 +9,11 @@ from fluxbench.analysis.audit import published
 from fluxbench.analysis.audit.claim import Metric
 from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
-from fluxbench.core.formatting import interval, number
+from fluxbench.core.formatting import number
 from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import capitalized
+from fluxbench.report.sentences import capitalized, factor
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.grid import SIZES
 from fluxbench.variants import label
@@ -129,8 +129,7 @@ def _each(grid: Grid, called: bool) -> Table:
         for name, variant in OURS.items():
             gain, judgement, launched = _gain(theirs, name), _judgement(theirs, name), _as_called(point, variant)
             cells.append(f"{number(gain)}×" + f" {judgement}" * bool(judgement) if gain else "-")
-            ours = point.speedup(variant)
-            cells += [interval(ours.value, (ours.low, ours.high), unit="×") if ours else "-"]
+            cells.append(factor(point.speedup(variant)))
             if called:
                 cells.append(f"{number(launched)}×" if launched else "-")
         body.append(Row((*(f"{size:,}" for size in point.sizes), *cells)))

@@ -15,7 +15,7 @@ from fluxbench.records.status import Status
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor, statistic
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.stats.intervals import Estimate
@@ -133,8 +133,7 @@ def _time(record: Record | None) -> str:
 def _speed(layer: Layer, variant: str, over: str, which: str) -> str:
     if variant == over:
         return "1×" if layer.record(variant, which) else "-"
-    found = layer.speedup(variant, over, which)
-    return interval(found.value, (found.low, found.high), unit="×") if found else "-"
+    return factor(layer.speedup(variant, over, which))
 
 
 def _marked(whole: Estimate) -> str:

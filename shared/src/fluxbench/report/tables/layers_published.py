@@ -9,13 +9,14 @@ from fluxbench.analysis.audit.claim import Metric
 from fluxbench.analysis.audit.finding import FLAGGED
 from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.layers import BACKWARD, EAGER, FORWARD, TOTAL, Layer, layers
-from fluxbench.core.formatting import interval, number
+from fluxbench.core.formatting import number
 from fluxbench.operations import layer_sets, layer_shape
 from fluxbench.operations.words import KIND
 from fluxbench.operations.workload import Workload
 from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -128,8 +129,7 @@ def _their_speedup(row: Mapping[str, Judged], other: str) -> str:
 
 def _our_speedups(layer: Layer | None, which: str) -> Iterator[str]:
     for variant in OURS.values():
-        found = _speedup(layer, variant, which)
-        yield interval(found.value, (found.low, found.high), unit="×") if found else "-"
+        yield factor(_speedup(layer, variant, which))
 
 
 def _speedup(layer: Layer | None, variant: str, which: str) -> Estimate | None:

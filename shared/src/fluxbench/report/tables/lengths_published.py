@@ -12,13 +12,14 @@ from fluxbench.analysis.call_memory import model_of
 from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.analysis.lengths import of_time
 from fluxbench.analysis.ranking import order
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import number, plus_minus
 from fluxbench.operations.attention_memory import held
 from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Shape, Workload
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import title
+from fluxbench.report.sentences import factor, title
 from fluxbench.report.tables import Rows
 from fluxbench.stats import power
 from fluxbench.stats.intervals import Estimate
@@ -95,7 +96,7 @@ def _speedup_table(body: Sequence[Row], where: str) -> Table:
 
 def _speedups(of_records: Sequence[Group]) -> Iterator[tuple[_Figure, Row]]:
     for figure, speedup in _their_speedups():
-        ours = [_times(_our_speedup(of_records, figure, pair)) for pair in _PAIRS[figure.dtype]]
+        ours = [factor(_our_speedup(of_records, figure, pair)) for pair in _PAIRS[figure.dtype]]
         theirs = "OOM" if speedup is None else f"{number(speedup)}×"
         cells = (figure.which, figure.dtype, f"{figure.width}", f"{figure.tokens:,}", theirs, *ours)
         yield figure, Row((*cells, "-") if len(ours) == 1 else cells)
@@ -115,17 +116,26 @@ def _key(one: _Figure) -> tuple[str, str, str, int, int]:
 
 
 def _our_speedup(of_records: Sequence[Group], figure: _Figure, pair: tuple[str, str]) -> Estimate | None:
-    wanted = {"dtype": figure.dtype, "head_dim_qk": figure.width, "seq_len_k": figure.tokens, "batch": 1, "heads": 1}
-    for group in of_records:
-        for workload in group.workloads if group.operation == _OPERATIONS[figure.which] else ():
-            one, other = (group.trusted(name, workload) for name in pair)
-            if one and other and wanted.items() <= dict(workload.shape).items():
-                return order(group, workload).speedup(one, other)
+    wanted: Shape = {
+        "dtype": figure.dtype,
+        "head_dim_qk": figure.width,
+        "seq_len_k": figure.tokens,
+        "batch": 1,
+        "heads": 1,
+    }
+    for group, workload in _of_shape(of_records, _OPERATIONS[figure.which], wanted):
+        one, other = (group.trusted(name, workload) for name in pair)
+        if one and other:
+            return order(group, workload).speedup(one, other)
     return None
 
 
-def _times(found: Estimate | None) -> str:
-    return interval(found.value, (found.low, found.high), unit="×") if found else "-"
+def _of_shape(of_records: Sequence[Group], operation: str, wanted: Shape) -> Iterator[tuple[Group, Workload]]:
+    """Yield the workloads of an operation whose shape has these sizes, each with its group."""
+    for group in of_records:
+        for workload in group.workloads if group.operation == operation else ():
+            if wanted.items() <= dict(workload.shape).items():
+                yield group, workload
 
 
 def _plain_table(of_records: Sequence[Group]) -> Table:
@@ -167,12 +177,8 @@ def _before_backward(width: int, tokens: int) -> int:
 
 
 def _plain(of_records: Sequence[Group], operation: str, width: int, tokens: int) -> Record | None:
-    wanted = {"dtype": "float32", "head_dim_qk": width, "seq_len_k": tokens, "batch": 8, "causal": False}
-    for group in of_records:
-        for workload in group.workloads if group.operation == operation else ():
-            if wanted.items() <= dict(workload.shape).items():
-                return group.trusted("torch_math", workload)
-    return None
+    wanted: Shape = {"dtype": "float32", "head_dim_qk": width, "seq_len_k": tokens, "batch": 8, "causal": False}
+    return next((group.trusted("torch_math", at) for group, at in _of_shape(of_records, operation, wanted)), None)
 
 
 def _our_passes(of_records: Sequence[Group], width: int, tokens: int) -> str:
@@ -192,10 +198,9 @@ def _exponent_table(of_records: Sequence[Group]) -> Table:
     body = [Row((source, what, plus_minus(found.value, (found.low, found.high)), wrong))
             for source, what, found, wrong in _their_exponents()]  # fmt: skip
     for group in of_records:
-        if found := of_time(group, "torch_math") or of_time(group, "torch_native"):
-            name = "torch_math" if of_time(group, "torch_math") else "torch_native"
-            ends = (found.power.low, found.power.high)
-            body.append(Row(("ours", f"{title(group)}, {label(name)}", plus_minus(found.power.value, ends), "")))
+        exponents = [(name, one.power) for name in ("torch_math", "torch_native") if (one := of_time(group, name))]
+        for name, own in exponents[:1]:
+            body.append(Row(("ours", f"{title(group)}, {label(name)}", plus_minus(own.value, (own.low, own.high)), "")))
     columns = [Column(head, left=True) for head in ("source", "curve")]
     return Table(
         columns=[*columns, Column("exponent"), Column("audit", left=True)],

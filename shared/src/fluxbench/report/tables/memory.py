@@ -10,13 +10,11 @@ from fluxbench.core.formatting import number
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
-from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
+from fluxbench.report import curves, legend
+from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import title
 from fluxbench.report.tables import Rows
 
-_FOLDED = 24  # rows, from which on all but the first group fold
 _GIB = 2**30
 _LINE = (
     "The longest measured length that fits on a card of so many GB (10**9 bytes): inputs, and the peak of what torch "
@@ -42,14 +40,8 @@ def blocks(results: Results) -> list[Block]:
     """Return the longest lengths by card, and each row that ran out of memory."""
     if not results.records:
         return [Paragraph("There are no records.")]
-    known = [(group, its) for group in groups(results.records) if (its := list(_rows(group)))]
-    shown: list[Block] = []
-    if not known:
-        shown.append(Paragraph("No memory was measured: this device reports none."))
-    elif sum(len(its) for _, its in known) <= _FOLDED:
-        shown.append(_table(known))
-    else:
-        shown += [_table(known[:1]), Fold(f"The same for {len(known) - 1} other curves", [_table(known[1:])])]
+    none = Paragraph("No memory was measured: this device reports none.")
+    shown = curves.blocks(groups(results.records), _rows, _table) or [none]
     out = [record for record in results.records if record.status is Status.OUT_OF_MEMORY]
     return [*shown, _of_shortages(out)] if out else [*shown, Paragraph("No row ran out of memory.")]
 
@@ -75,10 +67,7 @@ def rows(results: Results) -> Rows:
     return csv
 
 
-def _table(known: Sequence[tuple[Group, Sequence[Row]]]) -> Table:
-    body: list[Row | Heading] = []
-    for group, its in known:
-        body += [Heading(title(group)), *its]
+def _table(body: curves.Body) -> Table:
     heads = [f"fits on\n{card} GB" for card in CARDS_GB]
     heads += ["longest\nmeasured", "kept\nMiB", "allocated\nMiB", "reserved\nMiB", "of\nmodel"]
     columns = [Column("kernel", left=True), *map(Column, heads)]

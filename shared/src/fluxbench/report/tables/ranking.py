@@ -14,7 +14,7 @@ from fluxbench.report import legend
 from fluxbench.report.best_forms import best_of_libraries
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, method, shape
+from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, factor, method, shape
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
@@ -84,7 +84,7 @@ class _Shown:
 
     def __init__(self, group: Group, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> None:
         self.regime = regime
-        self.baseline = baseline_of(group)
+        self.baseline = baseline_of(group, group.longest)
         self.heads = [f"{regime}\n{what}" for what in ("ms", rate, "of peak")] + ["burst\nms"] * (regime != BURST)
         self._ordering = order(group, group.longest)
         self._rate, self._peak, self._omitted = rate, peak, omitted
@@ -93,8 +93,7 @@ class _Shown:
         """Return a row with the speed over the default, and no symbols but that of a tie."""
         record, speed = place.record, "-"
         if self.baseline:
-            found = self._ordering.speedup(record, self.baseline)
-            speed = "1×" if record is self.baseline else interval(found.value, (found.low, found.high), unit="×")
+            speed = "1×" if record is self.baseline else factor(self._ordering.speedup(record, self.baseline))
         cells = (f"{place.rank}{'=' * place.tied:<1}", legend.name(record.variant), speed)
         return Row((*cells, *self._times(record, kind, frozenset((SUSTAINED, BURST)))))
 

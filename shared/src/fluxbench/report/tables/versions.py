@@ -9,7 +9,7 @@ from fluxbench.analysis.audit.claim import Metric
 from fluxbench.analysis.audit.judge import Judged, of_source
 from fluxbench.analysis.groups import Group, groups, tflops, timing_of
 from fluxbench.analysis.ranking import order
-from fluxbench.core.formatting import interval, number, percent, plus_minus
+from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
@@ -17,8 +17,10 @@ from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.not_passed import not_passed
+from fluxbench.stats.intervals import Estimate
 
 SOURCE, TABLE = "speed-guide", "forward time, H100"
 OVER = "flash_attn_2"  # within each source, speeds are over this version
@@ -67,7 +69,7 @@ def rows(results: Results) -> Rows:
                 theirs, other = _theirs(variant, workload), _theirs(OVER, workload)
                 of_guide = (theirs.claims[0].value, other.claims[0].value) if theirs and other else None
                 csv.append((
-                    variant, workload.x, record.status.value, *numbers, speed and speed[0],
+                    variant, workload.x, record.status.value, *numbers, speed and speed.value,
                     of_guide and of_guide[0], of_guide and of_guide[1] / of_guide[0], theirs and str(theirs.judgement),
                 ))  # fmt: skip
     return csv
@@ -93,7 +95,7 @@ def _row(group: Group, workload: Workload, record: Record, results: Results) -> 
     else:
         cells += [record.status.value, "-", "-", "-"]
     speed = _speed(group, workload, record)
-    cells.append(interval(speed[0], speed[1:], unit="×") if speed else "1×" * (record.variant == OVER) or "-")
+    cells.append(factor(speed) if speed else "1×" * (record.variant == OVER) or "-")
     theirs, other = _theirs(record.variant, workload), _theirs(OVER, workload)
     if theirs and other:
         mark = f" ({theirs.judgement})" if theirs.judgement.is_flagged else ""
@@ -103,13 +105,12 @@ def _row(group: Group, workload: Workload, record: Record, results: Results) -> 
     return Row(tuple(cells), failed=record.timing is None)
 
 
-def _speed(group: Group, workload: Workload, record: Record) -> tuple[float, float, float] | None:
+def _speed(group: Group, workload: Workload, record: Record) -> Estimate | None:
     """Return how many times as fast a variant is as FlashAttention-2, with its interval; None where one has no rank."""
     one, other = group.trusted(record.variant, workload), group.trusted(OVER, workload)
     if one is None or other is None or one is other:
         return None
-    found = order(group, workload).speedup(one, other)
-    return found.value, found.low, found.high
+    return order(group, workload).speedup(one, other)
 
 
 def _peak(record: Record, results: Results) -> float | None:

@@ -1,0 +1,152 @@
+"""A target -> the rows of its card that say which kernel to use for what; nothing but what its records hold."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
+from fluxbench.analysis.uses import USES, Recommendation, recommendations
+from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
+from fluxbench.core.formatting import interval
+from fluxbench.operations.words import describe
+from fluxbench.records.schema import Record
+from fluxbench.report.figures.verdict import baseline_name, share, speed
+from fluxbench.report.sentences import versions_of
+from fluxbench.site.collect import Target, device_name
+from fluxbench.variants import label
+
+_DIFFERENCES = 600  # characters of what pages differ in
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel to use: its name, what must be known of it, and its speed with the interval."""
+
+    name: str
+    note: str  # such as "tie"
+    number: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is recommended at one workload, and the place in a page that it comes from."""
+
+    what: str
+    workload: str
+    page: str | None
+    section: str
+    kernels: Sequence[Kernel]
+    failed: str  # instead of a kernel: why there is none
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use with its answers; where it has none, why."""
+
+    name: str
+    answers: Sequence[Answer]
+    missing: str
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """The rows of a card, and in what the pages that they come from differ; empty where they do not."""
+
+    uses: Sequence[Use]
+    differences: str
+
+
+def recommended(target: Target) -> Recommended | None:
+    """Return which kernel a target recommends for which use; None where it measured no use."""
+    groups = {notebook.name: notebook.groups for notebook in target.notebooks if notebook.records}
+    pages = {notebook.name: notebook.page for notebook in target.notebooks}
+    found = {name: list(recommendations(representatives, groups)) for name, representatives in USES.items()}
+    if not any(found.values()):
+        return None
+    uses = [
+        Use(name, [_answer(one, pages[one.representative.notebook]) for one in found[name]], _missing(name, groups))
+        for name in USES
+    ]
+    return Recommended(uses, _differences([one for several in found.values() for one in several]))
+
+
+def _answer(of: Recommendation, page: str | None) -> Answer:
+    verdict = of.verdict
+    kernels = list(_kernels(verdict)) if isinstance(verdict, Verdict) else []
+    failed = "no exact kernel passed" if isinstance(verdict, Verdict) else f"not ranked: {verdict}"
+    return Answer(
+        what=", ".join([of.representative.what, *_conditions(of)]),
+        workload=f"{of.workload.name}: {describe(of.workload)}",
+        page=page,
+        section=of.representative.section,
+        kernels=kernels,
+        failed="" if isinstance(verdict, Verdict) and verdict.exact else failed,
+    )
+
+
+def _conditions(of: Recommendation) -> Iterator[str]:
+    """Yield the regime of the times, and over what the speeds are, if that is not PyTorch's default."""
+    if of.records:
+        regime = ranking_regime(of.records)
+        yield f"{regime}, as CUDA graphs" if all(is_replayed(one, regime) for one in of.records) else regime
+    if of.records and isinstance(of.verdict, Verdict):
+        baseline = of.verdict.baseline
+        if baseline is None:
+            yield "times, as no baseline passed"
+        elif baseline.variant != DEFAULT:
+            yield f"speed over {baseline_name(baseline)}"
+
+
+def _kernels(verdict: Verdict) -> Iterator[Kernel]:
+    """Yield the exact kernels, fastest first, and the quantized one where it is faster or there is no exact one."""
+    for one in verdict.exact:
+        notes = ["tie"] * (len(verdict.exact) > 1) + ["launch-bound"] * is_launch_bound(one.record)
+        yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
+    quantized = verdict.quantized
+    if quantized and (verdict.is_faster or not verdict.exact):
+        note = f"quantized, {share(quantized.record.rel_l2 or 0.0)} error"
+        yield Kernel(label(quantized.record.variant), note, _number(verdict, quantized))
+
+
+def _number(verdict: Verdict, of: Contender) -> str:
+    """Return a kernel's speed; of the baseline, and where there is none, its time."""
+    if of.speedup:
+        return speed(of)
+    timing = timing_of(of.record)
+    time = interval(timing.median_ms, timing.ci95_ms, unit=" ms")
+    return f"1×, {time}" if of.record is verdict.baseline else time
+
+
+def _missing(use: str, groups: Iterable[str]) -> str:
+    """Return the notebooks of a use that are not published, and those that measured nothing of it."""
+    notebooks = dict.fromkeys(one.notebook for one in USES[use])
+    absent = [name for name in notebooks if name not in groups]
+    other = [name for name in notebooks if name in groups]
+    words = ([f"not published: {', '.join(absent)}"] if absent else []) + (
+        [f"other workloads: {', '.join(other)}"] if other else []
+    )
+    return "; ".join(words)
+
+
+def _differences(found: Sequence[Recommendation]) -> str:
+    """Return in which device, torch or method version the pages differ, each with its notebooks."""
+    aspects: dict[str, Callable[[Sequence[Record]], str]] = {
+        "device": device_name,
+        "torch": lambda records: versions_of(records).get("torch", "unknown"),
+        "method version": lambda records: str(records[0].method_version),
+    }
+    differing = []
+    for name, aspect in aspects.items():
+        notebooks: dict[str, list[str]] = {}
+        for one in found:
+            if one.records:
+                notebooks.setdefault(aspect(one.records), []).append(one.representative.notebook)
+        if len(notebooks) > 1:
+            of_each = (f"{value} ({', '.join(dict.fromkeys(names))})" for value, names in notebooks.items())
+            differing.append(f"{name} {', '.join(of_each)}")
+    words = (
+        f"Compare numbers of one workload only, since the pages differ: {'; '.join(differing)}." if differing else ""
+    )
+    return textwrap.shorten(words, _DIFFERENCES, placeholder=" …")
