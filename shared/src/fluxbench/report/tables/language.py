@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import STANDARD, Step, profiles
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING
 from fluxbench.operations.words import describe
@@ -14,7 +14,7 @@ from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, capitalized, conditions
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor
 from fluxbench.report.tables import Rows
 from fluxbench.report.tables.layer_parts import parts_ms
 
@@ -78,7 +78,7 @@ def _row(passes: Mapping[str, Step], variant: str) -> Row:
             continue
         timing, speed = timing_of(record), step.speedup(variant)
         cells.append(plus_minus(timing.median_ms, timing.ci95_ms))
-        cells.append(interval(speed.value, (speed.low, speed.high), unit="×") if speed else "-")
+        cells.append(factor(speed))
     training = passes.get(TRAINING)
     of_step = training.timed(variant) if training else None
     spent = _optimizer_ms(of_step) if of_step else None

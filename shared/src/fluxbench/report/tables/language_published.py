@@ -13,10 +13,11 @@ from fluxbench.analysis.language_published import (
     pairs,
     profiled,
 )
-from fluxbench.core.formatting import interval, number
+from fluxbench.core.formatting import number
 from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows
 from fluxbench.stats.intervals import Estimate
 
@@ -98,7 +99,5 @@ def _figure(judged: Judged) -> str:
 
 
 def _text(ratio: Estimate | None) -> str:
-    if ratio is None:
-        return "-"
-    is_exact = ratio.low == ratio.high
-    return f"{number(ratio.value)}×" if is_exact else interval(ratio.value, (ratio.low, ratio.high), unit="×")
+    """Return our ratio; that of memory has no interval."""
+    return f"{number(ratio.value)}×" if ratio and ratio.low == ratio.high else factor(ratio)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import number, plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows
 
 _LAYERS = (
@@ -52,7 +53,7 @@ def rows(results: Results) -> Rows:
 def _row(step: Step) -> Row:
     speed = step.speedup()
     cells = [f"{step.batch} x {step.tokens:,}", f"{step.layers} of {step.whole.layers}", *_times(step)]
-    cells.append(interval(speed.value, (speed.low, speed.high), unit="×") if speed else "-")
+    cells.append(factor(speed))
     rates = (step.tokens_per_s(variant) for variant in (STANDARD, FUSED))
     cells += [number(rate.value, 4) if rate else "-" for rate in rates]
     return Row(tuple(cells), failed=not any(map(step.timed, (STANDARD, FUSED))))
