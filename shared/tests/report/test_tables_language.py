@@ -163,7 +163,7 @@ def test_every_published_row_has_a_row_with_our_ratio_or_its_reason() -> None:
     assert speed[2] == "4 of 32 layers"
     assert found["Guide: models, Llama-2-7B", "4 x 2,048"][1] == speed[1]
     assert found["Guide: training throughput, Llama-2-7B", "8 x 4,096"] == (
-        "standard out of memory impossible", "-", "torch_eager: OUT_OF_MEMORY",
+        "standard out of memory, fused impossible", "-", "torch_eager: OUT_OF_MEMORY",
     )  # fmt: skip
     generated = found["Guide: generation throughput, Llama-2-7B", "- x 2,048"]
     assert (generated[0], generated[1][:3], generated[2]) == ("1.48×", "1.5", "32 of 32 layers")

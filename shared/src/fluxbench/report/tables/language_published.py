@@ -78,8 +78,9 @@ def _place(pair: Pair) -> str:
 
 def _theirs(pair: Pair) -> str:
     """Return the ratio with the judgement of a wrong figure, or that a figure is out of memory."""
-    mark = next(filter(None, map(_mark, (pair.fused, pair.standard))), "")
-    return ("standard out of memory" if pair.ratio is None else f"{number(pair.ratio)}×") + mark
+    if pair.ratio is None:
+        return "standard out of memory" + (f", fused{mark}" if (mark := _mark(pair.fused)) else "")
+    return f"{number(pair.ratio)}×" + next(filter(None, map(_mark, (pair.fused, pair.standard))), "")
 
 
 def _mark(judged: Judged) -> str:
