@@ -62,7 +62,7 @@ def test_language_models_are_measured_in_five_studies_of_one_notebook_the_long_o
         assert effort.held_bytes == 1
     trained = [one for name in ("LLAMA", "MODELS") for one in of[name]]
     assert all(1e12 < one.cost.flops < 6e13 for one in trained)  # a tenth of a second of an H200
-    assert sum(len(names(study)) for study in found.values()) == 12 + 2 + 1 + 1 + 1
+    assert sum(len(names(study)) for study in found.values()) == 6 + 2 + 1 + 1 + 1
 
 
 def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not_fit() -> None:

@@ -58,7 +58,7 @@ MODELS: Mapping[str, Shape] = {
     "small-llama": _other(LLAMA, 4, (4, 2, 32), 256, 256),  # of a CPU
     "small-gpt-j": _other(GPT_J, 4, (2, 2, 64), 256, 256),
 }
-_SMALL_SIZES: Mapping[str, Shape] = {"small-2x64": _gpt2(2, 64, 2, 256), "small-4x64": _gpt2(4, 64, 2, 256)}
+_SMALL_SIZES: Mapping[str, Shape] = {"small-2x64": _gpt2(2, 64, 2, 256)}
 # Batch and tokens of the guide's tables, and layers. It states no batch of the last three.
 _OF_LLAMA = ((4, 2048, 4), (8, 2048, 2), (4, 4096, 2), (8, 4096, 1), (2, 8192, 2))
 _OF_MODELS = {
