@@ -14,7 +14,7 @@ from fake_workers import HEADER, in_cell, interpreter, is_gone
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 from sample_events import collected, readings, timed
 
-from fluxbench import bench
+from fluxbench import bench, studies
 from fluxbench.bench import measuring
 from fluxbench.bench.collected import Collected
 from fluxbench.core import progress
@@ -137,6 +137,14 @@ def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatc
     probed = json.loads((here / "sdpa.capabilities.json").read_text(encoding="utf-8"))
     assert (probed["schema"], probed["variants"]["torch_math"]["causal"]["status"]) == (2, "yes")
     assert list((here.parent / "cache" / "runs").iterdir()) == []
+
+
+def test_a_gpu_measures_some_operations_in_burst_alone() -> None:
+    backward = studies.find("backward")
+    assert backward.sustains("attention_training", GPU)
+    assert not backward.sustains("attention_backward", GPU)
+    assert backward.sustains("attention_backward", CPU)
+    assert not studies.find("layers").sustains("layer", CPU)
 
 
 @pytest.mark.parametrize(("measures", "sustained"), [(("burst", "sustained"), True), (("burst",), False)])

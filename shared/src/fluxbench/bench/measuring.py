@@ -34,7 +34,7 @@ from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
-from fluxbench.records.schema import SCHEMA, SUSTAINED, Record
+from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.timing import energy
 
@@ -189,7 +189,8 @@ def _run(
     compiled.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         batches = []
-        for of_operation in _by_operation(workloads):
+        for number, of_operation in enumerate(_by_operation(workloads)):
+            sustains = study.sustains(of_operation[0].operation, device)
             references = tuple(
                 name
                 for name in study.references
@@ -210,9 +211,9 @@ def _run(
                     references=references,
                     processes=PROCESSES,
                     most=most,
-                    sustained=SUSTAINED in study.measures,
+                    sustained=sustains,
                     whole_up_to=study.whole_up_to,
-                    probe=SUSTAINED in study.measures and cell.measures == "variants",
+                    probe=sustains and not number and cell.measures == "variants",
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),
