@@ -21,7 +21,7 @@ from fluxbench.report.results import OUTPUTS
 from fluxbench.variants._base import YES, Variant
 
 EVERY_NOTEBOOK = [load(path) for path in sorted((REPOSITORY / "notebooks").glob("*.md"))]
-GRID_ALONE = {"torch_eager", "flex_dynamic"}  # variants for many shapes, which no other notebook measures
+GRID_ALONE = {"torch_eager", "flex_dynamic"}  # variants for many shapes, which the notebooks of one attention leave out
 NOTEBOOKS = [document for document in EVERY_NOTEBOOK if any(map(document.is_measuring, document.cells))]
 KINDS = ("jsonl", "samples.json.gz", "control.json", "capabilities.json")
 

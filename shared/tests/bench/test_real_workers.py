@@ -33,6 +33,7 @@ WORKLOADS = {
     "attention_training": tokens("training", 96, "attention_training", causal=True, heads=4, kv_heads=2),
     "decode": tokens("decode", 96, "decode", seq_len_q=1, heads=4, kv_heads=2),
     "decode_model": sets.by_name()["decode-model-small-512"],
+    "language_training": sets.by_name()["small-2x64-32-training"],
     "layer": sets.by_name()["small-fused-layer"],
     "layer_backward": sets.by_name()["small-fused-layer-backward"],
     "layer_training": sets.by_name()["small-fused-layer-training"],
@@ -43,6 +44,7 @@ OUTPUTS = {
     "attention_training": {"out", "dq", "dk", "dv"},
     "decode": {"out"},
     "decode_model": {"logits", "kv"},
+    "language_training": {"logits", "dx"},
     "layer": {"y"},
     "layer_backward": {"dx", "dw_qkv", "dw_o"},
     "layer_training": {"y", "dx", "dw_qkv", "dw_o"},
@@ -97,7 +99,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[R
 
 @pytest.mark.parametrize("operation", WORKLOADS)
 def test_an_operation_through_a_real_worker(measured: dict[str, tuple[list[Record], str]], operation: str) -> None:
-    assert set(WORKLOADS) == {*operations.NAMES} - {"model_step"}  # of a library: operations/test_model_step.py
+    # That of a library is in operations/test_model_step.py, other passes of a language model in test_language.py.
+    assert set(WORKLOADS) == {*operations.NAMES} - {"model_step", "language", "language_backward"}
     made, printed = measured[operation]
     assert "refuses" in printed
     assert [(record.variant, record.status, record.reason) for record in made] == [

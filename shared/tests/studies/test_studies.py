@@ -44,6 +44,27 @@ def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
     assert layers.measures == ("burst",)
 
 
+def test_language_models_are_measured_in_five_studies_of_one_notebook_the_long_ones_one_at_a_time() -> None:
+    found = {
+        name: studies.find(f"fluxbench.studies.language:{name}")
+        for name in ("STUDY", "LLAMA", "MODELS", "MEMORY", "GENERATION")
+    }
+    settings = Settings(root=REPOSITORY, cache=REPOSITORY)
+    of = {name: study.workloads_on(GPU, settings) for name, study in found.items()}
+    assert {name: len(its) for name, its in of.items()} == {
+        "STUDY": 36, "LLAMA": 10, "MODELS": 5, "MEMORY": 9, "GENERATION": 5,
+    }  # fmt: skip
+    assert all(study.measures == ("burst",) for study in found.values())
+    for name, device in itertools.product(("LLAMA", "MODELS", "MEMORY"), (CPU, GPU)):
+        here, effort = found[name].workloads_on(device, settings), found[name].effort
+        of_models = [(one.shape["width"], one.shape["mlp"], one.operation) for one in here if one.name in effort.fully]
+        assert sorted(of_models) == sorted({(one.shape["width"], one.shape["mlp"], one.operation) for one in here})
+        assert effort.held_bytes == 1
+    trained = [one for name in ("LLAMA", "MODELS") for one in of[name]]
+    assert all(1e12 < one.cost.flops < 6e13 for one in trained)  # a tenth of a second of an H200
+    assert sum(len(names(study)) for study in found.values()) == 6 + 2 + 1 + 1 + 1
+
+
 def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not_fit() -> None:
     causal, plain, models = (studies.find(f"fluxbench.studies.scaling:{name}") for name in ("STUDY", "PLAIN", "MODELS"))
     assert studies.find("scaling") == causal
@@ -113,7 +134,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, decode, "
-            "flux, layers, model, scaling, sdpa, versions",
+            "flux, language, layers, model, scaling, sdpa, versions",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),

@@ -26,7 +26,7 @@ def test_every_call_that_it_supports_is_right(name: str, operation: str, monkeyp
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("name", ["torch_flash", "torch_flash_det", "torch_math", "torch_native"])
+@pytest.mark.parametrize("name", ["torch_eager", "torch_flash", "torch_flash_det", "torch_math", "torch_native"])
 def test_torch_computes_what_its_variants_support_on_a_cpu(name: str, operation: str) -> None:
     device = GPU if name.endswith("_det") else CPU  # where it is declared; torch has the kernel here too
     assert calls.wrong_calls(variants.find(name).variant, device, operation) == {}

@@ -6,7 +6,15 @@ import difflib
 import functools
 from collections.abc import Iterable, Mapping
 
-from fluxbench.operations import decode_sets, grid_sets, layer_sets, model_sets, scaling_sets, workload
+from fluxbench.operations import (
+    decode_sets,
+    grid_sets,
+    language_sets,
+    layer_sets,
+    model_sets,
+    scaling_sets,
+    workload,
+)
 from fluxbench.operations.workload import Shape, Workload
 
 FLUX_TEXT_TOKENS = (128, 256, 320, 384, 448, 512)
@@ -46,6 +54,7 @@ def sets() -> Mapping[str, tuple[Workload, ...]]:
     found["speed-guide"] = _lengths("speed-guide", {"batch": 8, "heads": 32}, (512, 1024, 2048, 4096, 8192))
     found["speed-guide-small"] = _lengths("speed-guide-small", {"batch": 2, "heads": 4}, (128, 256, 512))
     found |= layer_sets.sets() | grid_sets.sets() | scaling_sets.sets() | model_sets.sets()
+    found |= language_sets.sets()
     return found | decode_sets.sets()
 
 

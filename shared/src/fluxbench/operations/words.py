@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fluxbench.operations.decode_model import DecoderShape
+from fluxbench.operations.language_shape import GPT2, GPT_J, GPT_NEOX, LLAMA, LanguageShape
 from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
 from fluxbench.operations.model_shape import FLUX1, FLUX2, QWEN_IMAGE, WAN, ModelShape
 from fluxbench.operations.workload import Shape, Workload
@@ -18,6 +19,9 @@ KIND = {
 MODEL = {FLUX1: "FLUX.1", FLUX2: "FLUX.2", QWEN_IMAGE: "Qwen-Image", WAN: "Wan 2.1"}
 
 
+FAMILY = {GPT2: "GPT-2's kind", GPT_J: "GPT-J's kind", GPT_NEOX: "GPT-NeoX's kind", LLAMA: "Llama's kind"}
+
+
 def describe(workload: Workload, *, parts: bool = True) -> str:
     """Return a workload's shape in words: "4,608 tokens (512 of them text), 24 heads of 128, bfloat16".
 
@@ -26,6 +30,8 @@ def describe(workload: Workload, *, parts: bool = True) -> str:
     tokens, bfloat16".
     """
     shape = dict(workload.shape)
+    if "family" in shape:
+        return _of_language(LanguageShape.of(shape))
     if {"layers", "vocabulary"} <= shape.keys():
         return _of_decoder(DecoderShape.of(shape))
     if {"kind", "width"} <= shape.keys():
@@ -60,6 +66,16 @@ def _of_decoder(model: DecoderShape) -> str:
         f"{model.layers} layers of width {model.width:,}",
     ]
     return ", ".join([*words, heads, model.dtype])
+
+
+def _of_language(model: LanguageShape) -> str:
+    heads = f"{model.heads}" if model.kv_heads == model.heads else f"{model.heads}/{model.kv_heads}"
+    words = [
+        FAMILY[model.family],
+        f"{model.layers} layers of width {model.width:,}",
+        f"{heads} heads of {model.head_dim}",
+    ]
+    return ", ".join([*words, f"{model.batch} x {model.seq_len:,} tokens", model.dtype])
 
 
 def _of_layer(shape: Shape) -> str:

@@ -1,7 +1,8 @@
 """Attention in plain PyTorch, as it is written by hand: two matrix products and a softmax.
 
 Rounded: scores and probabilities are stored in the inputs' dtype, where `torch_math` computes all in float32. Holds all
-scores in memory. The scale is applied to the scores, the softmax sums in float32. Runs everywhere.
+scores in memory. The scale is applied to the scores, the softmax sums in float32. With a causal mask all scores are
+computed, and grouped heads of k and v are repeated. Runs everywhere.
 """
 
 from typing import Any
@@ -15,12 +16,17 @@ def load(call: AttentionCall) -> Attention:
     """Return attention on transposed views, contiguous in [batch, seq_len, heads, head_dim]."""
     import torch
 
-    scale = call.head_dim_qk**-0.5
+    scale, each = call.head_dim_qk**-0.5, call.heads // call.kv_heads
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # [batch, heads, seq_len, head_dim]
-        weights = torch.softmax(torch.matmul(q, k.transpose(2, 3)) * scale, dim=-1)
-        return torch.matmul(weights, v).transpose(1, 2).contiguous()
+        if call.grouped:
+            k, v = (x.repeat_interleave(each, dim=1) for x in (k, v))
+        scores = torch.matmul(q, k.transpose(2, 3)) * scale
+        if call.causal:
+            after = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device)
+            scores = scores.masked_fill(after.triu(1), float("-inf"))
+        return torch.matmul(torch.softmax(scores, dim=-1), v).transpose(1, 2).contiguous()
 
     return attend
 
@@ -33,6 +39,8 @@ VARIANT = _base.Variant(
         dtypes=("bfloat16", "float16"),
         minimum=(5, 0),
         cpu=True,
+        causal=_base.YES,
+        gqa=_base.YES,
         backward=_base.YES,
         separate_head_dims=True,
     ),

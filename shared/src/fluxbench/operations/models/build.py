@@ -19,7 +19,7 @@ from fluxbench.operations.qkv import generator
 _SEED = 0  # of all weights: a model of one shape has the same ones in every process
 # Of the weights that scale q and k after their norm. The scores' standard deviation is its square, 2.6, so that a query
 # has its weight on some 10 keys and not evenly on all, whose mean would hide what an attention does wrong.
-_SHARPNESS = 1.6
+SHARPNESS = 1.6
 _OF_QUERY_AND_KEY = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
 _NOT_NOISE = 0.1  # size of the noise on a norm's weights, which are around 1, and of biases
 
@@ -49,16 +49,23 @@ def weights(of: tuple[tuple[str, Any], ...], device: torch.device) -> Tensors:
     wide = getattr(model, "_keep_in_fp32_modules", None) or ()
     made = {}
     for name, like in model.state_dict().items():
-        *owners, last = name.split(".")
-        noise = torch.randn(like.shape, generator=rng, device=device)
-        if noise.ndim > 1:
-            noise.mul_(noise[0].numel() ** -0.5)
-        elif last == "weight":  # of a norm
-            noise.mul_(_NOT_NOISE).add_(1.0).mul_(_SHARPNESS if owners[-1] in _OF_QUERY_AND_KEY else 1.0)
-        else:
-            noise.mul_(_NOT_NOISE)
-        made[name] = noise if set(wide) & {*owners, last} else noise.to(getattr(torch, shape.dtype))
+        weight = noise(name, like, rng)
+        made[name] = weight if set(wide) & {*name.split(".")} else weight.to(getattr(torch, shape.dtype))
     return made
+
+
+def noise(name: str, like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+    """Return a weight of the shape of another, float32: noise over the square root of its inputs, of a norm around 1.
+
+    `name` is that of the module's parameter.
+    """
+    *owners, last = name.split(".")
+    weight = torch.randn(like.shape, generator=rng, device=rng.device)
+    if weight.ndim > 1:
+        return weight.mul_(weight[0].numel() ** -0.5)
+    if last == "weight":  # of a norm
+        return weight.mul_(_NOT_NOISE).add_(1.0).mul_(SHARPNESS if owners[-1] in _OF_QUERY_AND_KEY else 1.0)
+    return weight.mul_(_NOT_NOISE)
 
 
 def inputs(shape: ModelShape, rng: torch.Generator) -> Tensors:

@@ -1,0 +1,90 @@
+"""A profile of language models: forward, backward and a whole step, with standard and with fused attention."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.language import STANDARD, Step, profiles
+from fluxbench.core.formatting import number, plus_minus
+from fluxbench.operations.language import OPTIMIZER
+from fluxbench.operations.language_sets import PASSES, TRAINING
+from fluxbench.operations.words import describe
+from fluxbench.records.schema import Record
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor
+from fluxbench.report.tables import Rows
+from fluxbench.report.tables.layer_parts import parts_ms
+
+_HEADS = {"language": "forward", "language_backward": "backward", TRAINING: "step"}
+_STEP = (
+    "A step is forward and backward pass and AdamW's step in one call; the optimizer's part of it is by the profiler. "
+    "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the passes of each size and length, each attention a row, the fastest step first."""
+    found = profiles(results.records)
+    if not found:
+        return [Paragraph("No profile was measured." if results.records else "There are no records.")]
+    body: list[Heading | Row] = []
+    for passes in found.values():
+        body.append(Heading(describe(next(iter(passes.values())).workload)))
+        body += [_row(passes, variant) for variant in _variants(passes)]
+    columns = [Column("attention", left=True)]
+    for head in _HEADS.values():
+        columns += [Column(f"{head}\nms"), Column("over\nstandard")]
+    columns.append(Column("optimizer\nms"))
+    timed = [record for passes in found.values() for step in passes.values() for record in step.ranked()]
+    how = f"{capitalized(conditions(timed, next(iter(timed[0].timings))))}. {capitalized(INTERVALS)}." if timed else ""
+    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP]
+    return [Table(columns, body, "Time of each pass, by size and length", notes)]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per size, length, pass and variant, with the speed over standard attention."""
+    header = ("model", "batch", "tokens", "pass", "variant", "status", "ms", "ms_low", "ms_high")
+    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms")]
+    for (name, tokens), passes in profiles(results.records).items():
+        for operation, head in _HEADS.items():
+            step = passes.get(operation)
+            for record in step.group.records_at[step.workload.name].values() if step else ():
+                assert step is not None
+                timing, speed = record.timing, step.speedup(record.variant)
+                time = (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
+                of_speed = tuple(vars(speed).values()) if speed else (None,) * 3
+                facts = (name, step.batch, tokens, head, record.variant, record.status.value)
+                csv.append((*facts, *time, *of_speed, _optimizer_ms(record)))
+    return csv
+
+
+def _variants(passes: Mapping[str, Step]) -> list[str]:
+    """Return the variants with a time of some pass, the fastest step first."""
+    ordered = (passes[operation] for operation in PASSES if operation in passes)
+    return list(dict.fromkeys(record.variant for step in ordered for record in step.ranked()))
+
+
+def _row(passes: Mapping[str, Step], variant: str) -> Row:
+    cells = []
+    for operation in _HEADS:
+        step = passes.get(operation)
+        record = step.timed(variant) if step else None
+        if step is None or record is None:
+            failed = step.find(variant) if step else None
+            cells += [failed.status.value if failed else "-", "-"]
+            continue
+        timing, speed = timing_of(record), step.speedup(variant)
+        cells.append(plus_minus(timing.median_ms, timing.ci95_ms))
+        cells.append(factor(speed))
+    training = passes.get(TRAINING)
+    of_step = training.timed(variant) if training else None
+    spent = _optimizer_ms(of_step) if of_step else None
+    return Row((legend.name(variant), *cells, number(spent) if spent is not None else "-"))
+
+
+def _optimizer_ms(record: Record) -> float | None:
+    """Return what a step's optimizer takes, by the profiler; None where it did not see it."""
+    return parts_ms(record).get(OPTIMIZER)

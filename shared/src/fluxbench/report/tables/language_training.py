@@ -1,0 +1,73 @@
+"""Training of language models: a step of some layers, fused over standard attention, and the tokens/s of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
+from fluxbench.core.formatting import number, plus_minus
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import factor
+from fluxbench.report.tables import Rows
+
+_LAYERS = (
+    "Layers: how many of the model's were trained, whole and with all that they keep for the backward pass. The time "
+    "of all layers follows from theirs; where not all were trained, embedding and head are not in it."
+)
+_WORDS = (
+    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16. "
+    "Nothing is computed twice to save memory; how many layers fit on this device is in the table of memory."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return a row for each model, batch and length."""
+    found = trained(results.records)
+    if not found:
+        return [Paragraph("No training was measured." if results.records else "There are no records.")]
+    body: list[Heading | Row] = []
+    for model in dict.fromkeys(step.model for step in found):
+        body.append(Heading(model))
+        body += [_row(step) for step in found if step.model == model]
+    columns = [Column("batch x tokens"), Column("layers"), Column("standard\nms"), Column("fused\nms")]
+    columns += [
+        Column("fused over\nstandard"),
+        Column("all layers,\nstandard\ntokens/s"),
+        Column("all layers,\nfused\ntokens/s"),
+    ]
+    return [Table(columns, body, "A step of training, and the throughput of all layers", [_WORDS, _LAYERS])]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per model, batch, length and variant."""
+    header = ("model", "batch", "tokens", "layers", "of_layers", "variant", "status", "step_ms")
+    csv: Rows = [(*header, "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "allocated_bytes")]
+    for step in trained(results.records):
+        for record in step.group.records_at[step.workload.name].values():
+            rate = step.tokens_per_s(record.variant)
+            place = (step.model, step.batch, step.tokens, step.layers, step.whole.layers, record.variant)
+            ms = timing_of(record).median_ms if record.timing else None
+            of_rate = tuple(vars(rate).values()) if rate else (None,) * 3
+            csv.append((*place, record.status.value, ms, *of_rate, step.call_bytes(record.variant)))
+    return csv
+
+
+def _row(step: Step) -> Row:
+    speed = step.speedup()
+    cells = [f"{step.batch} x {step.tokens:,}", f"{step.layers} of {step.whole.layers}", *_times(step)]
+    cells.append(factor(speed))
+    rates = (step.tokens_per_s(variant) for variant in (STANDARD, FUSED))
+    cells += [number(rate.value, 4) if rate else "-" for rate in rates]
+    return Row(tuple(cells), failed=not any(map(step.timed, (STANDARD, FUSED))))
+
+
+def _times(step: Step) -> Iterator[str]:
+    for variant in (STANDARD, FUSED):
+        record = step.timed(variant)
+        failed = step.find(variant)
+        if record:
+            yield plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
+        else:
+            yield failed.status.value if failed else "-"
