@@ -27,6 +27,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import Effort
 
 WORKLOADS = ("flux1-512px-t128", "flux1-512px-t512")
 
@@ -152,6 +153,22 @@ def test_workers_are_asked_for_the_regimes_of_the_study(
     assert [request["probe"] for request in asked] == [False, sustained, False]
     assert {request["device"] for request in asked} == {"cpu"}
     assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
+
+
+@pytest.mark.parametrize(("device", "processes"), [(GPU, 2), (CPU, 3)])
+def test_long_calls_of_a_gpu_are_measured_in_two_processes(
+    device: Device, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True))
+    made = records(tmp_path, "torch_math", study=name, python=python, device=device)
+    asked = [line["request"] for line in log_of(log)]
+    assert len(asked) == processes
+    assert not any(request["probe"] for request in asked)
+    assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
+        (Status.PASSED, processes)
+    ]
 
 
 def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
