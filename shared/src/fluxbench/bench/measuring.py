@@ -32,6 +32,7 @@ from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
+from fluxbench.operations.protocol import Refuses
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, SUSTAINED, Record
@@ -161,10 +162,12 @@ def _gate(
 def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
     """Return why a variant cannot run at a workload, or None. Raises `SetupError` where the operation is unknown."""
     try:
-        asked = operations.find(workload.operation).attention(workload.shape)
+        operation = operations.find(workload.operation)
+        asked = operation.attention(workload.shape)
     except ValueError as error:
         raise SetupError(f"workload {workload.name!r}: {error}") from error
-    return variants.find(name).supports(device, asked)
+    refused = operation.refuses(workload.shape, device) if isinstance(operation, Refuses) else None
+    return refused or variants.find(name).supports(device, asked)
 
 
 def _run(
