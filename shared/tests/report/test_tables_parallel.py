@@ -27,9 +27,9 @@ RING = step("ring", 120.0, cupti=Cupti(events_ms=80.0, kernels_ms=75.0, span_ms=
 
 
 def test_a_speedup_is_over_one_gpu_of_the_same_host_with_its_interval() -> None:
-    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step on one GPU"))
+    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step alone"))
     assert [(row[1], row[2], row[5]) for row in rows] == [
-        ("one GPU", "1", "-"), ("Ulysses", "2", "90.0%"), ("ring", "2", "75.0%"),
+        ("alone", "1", "-"), ("Ulysses", "2", "90.0%"), ("ring", "2", "75.0%"),
     ]  # fmt: skip
     assert rows[0][4] == "-"
     assert rows[1][4].startswith("1.80")
@@ -37,14 +37,14 @@ def test_a_speedup_is_over_one_gpu_of_the_same_host_with_its_interval() -> None:
 
 
 def test_the_split_is_of_computing_communicating_waiting_and_no_kernel() -> None:
-    *_, ring = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step on one GPU"))
+    *_, ring = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step alone"))
     assert ring[-4:] == ("60.0", "10.0", "5.00", "5.00")
 
 
 def test_the_step_on_one_gpu_is_one_row_however_many_hosts_it_is_measured_beside() -> None:
     four = [step("alone", 182.0, 4), step("both", 52.0, 4)]
-    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, *four)), "A step on one GPU"))
-    assert [(row[1], row[2]) for row in rows] == [("one GPU", "1"), ("Ulysses", "2"), ("Ulysses and ring", "4")]
+    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, *four)), "A step alone"))
+    assert [(row[1], row[2]) for row in rows] == [("alone", "1"), ("Ulysses", "2"), ("Ulysses and ring", "4")]
     assert rows[-1][4].startswith("3.50")  # over the one of its own processes
     assert "Run on 2 and 4 GPUs of one host." in words(parallel.blocks(results(ALONE, ULYSSES, *four))[:1])
 

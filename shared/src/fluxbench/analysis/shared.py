@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, timing_of
-from fluxbench.operations.shared_step import COMMUNICATION, WAITING
+from fluxbench.analysis.groups import groups, timing_of
+from fluxbench.operations.shared_step import COMMUNICATION, WAITING, sharing_of
+from fluxbench.operations.sharing import model_of
+from fluxbench.operations.words import describe
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate, mean_ratios
 
 OPERATION = "shared_step"
 ALONE = "alone"
-WAYS = {ALONE: "one GPU", "ulysses": "Ulysses", "ring": "ring", "both": "Ulysses and ring"}
+WAYS = {ALONE: "alone", "ulysses": "Ulysses", "ring": "ring", "both": "Ulysses and ring"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class SharedRecord:
     """A record of a step by one way on so many GPUs, and how much faster it is than on one GPU of the same host."""
 
     record: Record
-    model: str  # and its size
+    model: str  # and its size, in words
     way: str  # of `WAYS`
     speedup: Estimate | None  # None of a step on one GPU, and where that has no time
 
@@ -57,38 +62,41 @@ class SharedRecord:
 
 def shared_records(records: Iterable[Record]) -> list[SharedRecord]:
     """Return the steps among records that have a time, by model, variant, number of GPUs and way."""
-    of_steps = [group for group in groups(records) if group.operation == OPERATION]
-    timed: dict[_Key, Record] = {
-        (*_place(group), workload.shape["gpus"], variant): record
-        for group in of_steps
-        for workload in group.workloads
-        for variant in group.variants
-        if (record := group.trusted(variant, workload))
-    }
+    timed: dict[_Key, Record] = {}
+    for group in (group for group in groups(records) if group.operation == OPERATION):
+        for workload, variant in itertools.product(group.workloads, group.variants):
+            if record := group.trusted(variant, workload):
+                timed[_model(workload), _way(workload), int(workload.shape["gpus"]), variant] = record
     pairs = {
         key: (timed[key[0], ALONE, *key[2:]], record)
         for key, record in timed.items()
         if key[1] != ALONE and (key[0], ALONE, *key[2:]) in timed
     }
     speedups = _speedups(pairs)
-    found = [SharedRecord(record, str(key[0]), str(key[1]), speedups.get(key)) for key, record in timed.items()]
+    found = [SharedRecord(record, key[0], key[1], speedups.get(key)) for key, record in timed.items()]
     models = list(dict.fromkeys(each.model for each in found))
     variants = list(dict.fromkeys(each.record.variant for each in found))
-    ways = list(WAYS)
-    return sorted(
-        found,
-        key=lambda each: (
-            models.index(each.model), variants.index(each.record.variant), each.gpus, ways.index(each.way)
-        ),
-    )  # fmt: skip
+
+    def place(each: SharedRecord) -> tuple[int, int, int, int]:
+        ways = list(WAYS)
+        return models.index(each.model), variants.index(each.record.variant), each.gpus, ways.index(each.way)
+
+    return sorted(found, key=place)
 
 
-_Key = tuple[object, ...]
+_Key = tuple[str, str, int, str]  # model, way, GPUs of the host, variant
 
 
-def _place(group: Group) -> tuple[str, str]:
-    model, _, way = group.name.rpartition("-")
-    return model, way
+def _model(workload: Workload) -> str:
+    return describe(dataclasses.replace(workload, shape=model_of(workload.shape)))
+
+
+def _way(workload: Workload) -> str:
+    """Return a key of `WAYS`."""
+    sharing = sharing_of(workload.shape)
+    if sharing.ranks == 1:
+        return ALONE
+    return "both" if min(sharing.ulysses, sharing.ring) > 1 else "ulysses" if sharing.ulysses > 1 else "ring"
 
 
 def _speedups(pairs: Mapping[_Key, tuple[Record, Record]]) -> dict[_Key, Estimate]:

@@ -48,7 +48,7 @@ def shared(gpus: int, name: str, shape: Shape) -> tuple[Workload, ...]:
     return tuple(
         workload(
             "shared_step", f"{name}-{way}-of-{gpus}", {**shape, "ulysses": ulysses, "ring": ring, "gpus": gpus},
-            group=f"{name}-{way}", x=gpus, x_unit="GPUs", ranks=ulysses * ring,
+            group=f"{name}-of-{gpus}", x=ulysses * ring, x_unit="GPUs", ranks=ulysses * ring,
         )
         for way, (ulysses, ring) in degrees.items()
     )  # fmt: skip

@@ -83,4 +83,4 @@ def _of_model(shape: Shape) -> str:
     words = [MODEL[model.model], f"{blocks} {noun}", f"{model.heads} heads of {model.head_dim}", tokens, model.dtype]
     names = {"ulysses": "Ulysses", "ring": "ring"}
     ways = (f"{name} {shape[way]}" for way, name in names.items() if int(shape.get(way, 1)) > 1)
-    return ", ".join([*words, *([" and ".join(ways) or "one GPU"] if "gpus" in shape else [])])
+    return ", ".join([*words, *([" and ".join(ways) or "alone"] if "gpus" in shape else [])])

@@ -16,7 +16,8 @@ from fluxbench.report.tables import Rows
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
-_HEADS = ("GPUs", "step\nms", "speedup", "of ideal", "computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
+_HEADS = ("ranks", "step\nms", "speedup", "of ideal")
+_PARTS = ("computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
 _SPEEDUP = (
     "Speedup: the time on one GPU of this host over the time on several, measured in the same windows of the same "
     "processes. Of ideal: the speedup over the number of GPUs."
@@ -67,25 +68,26 @@ def _lead(found: Sequence[SharedRecord], results: Results) -> str:
     numbers = " and ".join(str(gpus) for gpus in sorted({each.gpus for each in shared}))
     low_high = (best.speedup.low, best.speedup.high)
     return (
-        f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {best.model} on {most}: "
+        f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {best.model}, on {most}: "
         f"{WAYS[best.way]} with {label(best.record.variant)} takes {number(timing_of(best.record).median_ms)} ms, "
         f"{plus_minus(best.speedup.value, low_high)} times as fast as the same step on one."
     )
 
 
 def _table(found: Sequence[SharedRecord]) -> Table:
-    columns = [Column("kernel", left=True), Column("way", left=True), *map(Column, _HEADS)]
+    split = any(each.split for each in found)  # not on a CPU
+    columns = [Column("kernel", left=True), Column("way", left=True), *map(Column, _HEADS + _PARTS * split)]
     body: list[Heading | Row] = []
     for model, its in groupby(found, key=lambda each: each.model):
-        body += [Heading(model), *_rows(list(its))]
+        body += [Heading(model), *_rows(list(its), split=split)]
     timed = [each.record for each in found]
     regime = "sustained" if timed[0].sustained else next(iter(timed[0].timings))
     how = f"{capitalized(f'{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}')}."
-    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_SPLIT] * any(each.split for each in found)]
-    return Table(columns, body, "A step on one GPU and on several.", notes)
+    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_SPLIT] * split]
+    return Table(columns, body, "A step alone and shared.", notes)
 
 
-def _rows(found: Sequence[SharedRecord]) -> Iterator[Row]:
+def _rows(found: Sequence[SharedRecord], *, split: bool) -> Iterator[Row]:
     alone: set[str] = set()
     for each in found:
         if each.way == ALONE and each.record.variant in alone:  # measured again beside more GPUs
@@ -96,7 +98,7 @@ def _rows(found: Sequence[SharedRecord]) -> Iterator[Row]:
         if each.speedup:
             speedup = plus_minus(each.speedup.value, (each.speedup.low, each.speedup.high))
             ideal = percent(each.speedup.value / each.gpus)
-        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 4
+        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 4 * split
         if each.way == ALONE and each.split:
             parts[1:3] = "-", "-"
         yield Row((
