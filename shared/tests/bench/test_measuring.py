@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import sys
@@ -14,7 +15,7 @@ from fake_workers import HEADER, in_cell, interpreter, is_gone
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 from sample_events import collected, readings, timed
 
-from fluxbench import bench
+from fluxbench import bench, studies
 from fluxbench.bench import measuring
 from fluxbench.bench.collected import Collected
 from fluxbench.core import progress
@@ -140,6 +141,14 @@ def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatc
     assert list((here.parent / "cache" / "runs").iterdir()) == []
 
 
+def test_a_gpu_measures_some_operations_in_burst_alone() -> None:
+    backward = studies.find("backward")
+    assert backward.sustains("attention_training", GPU)
+    assert not backward.sustains("attention_backward", GPU)
+    assert backward.sustains("attention_backward", CPU)
+    assert not studies.find("layers").sustains("layer", CPU)
+
+
 @pytest.mark.parametrize(("measures", "sustained"), [(("burst", "sustained"), True), (("burst",), False)])
 def test_workers_are_asked_for_the_regimes_of_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measures: tuple[str, ...], sustained: bool
@@ -169,6 +178,20 @@ def test_long_calls_of_a_gpu_are_measured_in_two_processes(
     assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
         (Status.PASSED, processes)
     ]
+
+
+def test_a_step_that_cannot_be_shared_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    host = dataclasses.replace(GPU, count=3)
+    names = tuple(f"wan-480p-{way}-of-3" for way in ("alone", "ulysses", "ring"))
+    made = records(
+        tmp_path, "torch_math", study="parallel", device=host, python=python, workloads=names, deadline_s=20.0
+    )
+    reasons = {record.workload.name: record.reason for record in made if record.status is Status.UNSUPPORTED}
+    assert reasons == {names[1]: "heads must be a multiple of the ulysses degree, got 40 heads on 3 ranks"}
+    asked = log_of(log)[0]["request"]
+    assert ([each["name"] for each in asked["workloads"]], bool(asked["references"])) == ([names[0], names[2]], True)
 
 
 def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

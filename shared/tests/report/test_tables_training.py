@@ -35,6 +35,13 @@ def test_a_variant_s_two_times_and_its_memory_share_a_row_fastest_first() -> Non
     assert training.rows(found)[1] == ("te_fused", BOTH, 1.0, 0.5, 0.5, 7 << 20)
 
 
+def test_both_measurements_are_of_one_regime() -> None:
+    alone = record("te_fused", ALONE, 0.6, burst_ms=0.4, regimes=["burst"])
+    table = table_of(training.blocks(results(both("te_fused", 1.0), alone)))  # 0.9 in burst
+    assert [row[:5] for row in rows_of(table)[0][1:3]] == ["0.900", "0.400"]
+    assert cells(table, "te_fused")["backward's share"] == "44%"
+
+
 def test_times_at_different_shapes_are_never_put_together() -> None:
     found = results(both("torch_flash", 4.0, workload=SHORT_BOTH), record("torch_flash", SHORT_ALONE, 3.0))
     assert rows_of(table_of(training.blocks(found)))[0][2:4] == ("-", "-")

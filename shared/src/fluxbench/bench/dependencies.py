@@ -74,8 +74,9 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
 
 def _how(study: Study) -> str:
     """Return which regimes a study measures, and with which effort where that is not the usual one."""
+    alone = f"{', '.join(study.burst_alone)} in burst alone" if study.burst_alone else ""
     effort = "" if study.effort == USUAL else f"effort {hashlib.sha256(repr(study.effort).encode()).hexdigest()[:12]}"
-    return " ".join(filter(None, (*study.measures, effort)))
+    return " ".join(filter(None, (*study.measures, alone, effort)))
 
 
 def _variants(names: Iterable[str]) -> Iterator[Variant]:

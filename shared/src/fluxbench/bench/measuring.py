@@ -35,7 +35,7 @@ from fluxbench.environments.cell import Cell
 from fluxbench.operations.protocol import Refuses
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
-from fluxbench.records.schema import SCHEMA, SUSTAINED, Record
+from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.timing import energy
 
@@ -162,12 +162,16 @@ def _gate(
 def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
     """Return why a variant cannot run at a workload, or None. Raises `SetupError` where the operation is unknown."""
     try:
-        operation = operations.find(workload.operation)
-        asked = operation.attention(workload.shape)
+        asked = operations.find(workload.operation).attention(workload.shape)
     except ValueError as error:
         raise SetupError(f"workload {workload.name!r}: {error}") from error
-    refused = operation.refuses(workload.shape, device) if isinstance(operation, Refuses) else None
-    return refused or variants.find(name).supports(device, asked)
+    return _refused(workload, device) or variants.find(name).supports(device, asked)
+
+
+def _refused(workload: Workload, device: Device) -> str | None:
+    """Return why no variant can run at a workload, or None."""
+    operation = operations.find(workload.operation)
+    return operation.refuses(workload.shape, device) if isinstance(operation, Refuses) else None
 
 
 def _run(
@@ -199,7 +203,9 @@ def _run(
     compiled.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         batches = []
-        for of_operation in _by_operation(workloads):
+        possible = [workload for workload in workloads if not _refused(workload, device)]
+        for number, of_operation in enumerate(_by_operation(possible)):
+            sustains = study.sustains(of_operation[0].operation, device)
             references = tuple(
                 name
                 for name in study.references
@@ -220,9 +226,9 @@ def _run(
                     references=references,
                     processes=least,
                     most=most,
-                    sustained=SUSTAINED in study.measures,
+                    sustained=sustains,
                     whole_up_to=study.whole_up_to,
-                    probe=SUSTAINED in study.measures and cell.measures == "variants" and not study.effort.long,
+                    probe=sustains and not number and cell.measures == "variants" and not study.effort.long,
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),

@@ -62,21 +62,21 @@ class Tiling:
     queries: Part  # of the kernel for dq
 
 
-def _tiling(keys: tuple[int, int, int], queries: tuple[int, int, int], *, descriptors: bool, warps: int = 8) -> Tiling:
-    """Return a tiling from block_m, block_n and stages of both kernels; that of the keys has `warps`, the other 8."""
+def _tiling(keys: tuple[int, int, int], queries: tuple[int, int, int], *, descriptors: bool) -> Tiling:
+    """Return a tiling of 8 warps, from block_m, block_n and stages of both kernels."""
     of_keys, of_queries = (
-        Part(block_m=block_m, block_n=block_n, warps=count, stages=stages, descriptors=descriptors)
-        for (block_m, block_n, stages), count in ((keys, warps), (queries, 8))
+        Part(block_m=block_m, block_n=block_n, warps=8, stages=stages, descriptors=descriptors)
+        for block_m, block_n, stages in (keys, queries)
     )
     return Tiling(keys=of_keys, queries=of_queries)
 
 
-# By the oldest compute capability and by head_dim. At 9.0 and head_dim 128 the fastest of 24 by
-# `shared/benchmarks/flash_backward_tilings.py` on an H200 (driver 580.159.04, Triton 3.6.0, 2026-11-23): 1.56 ms at
-# 4,608 tokens of 24 heads, where FlexAttention takes 1.65; 1.16 ms at 4,096 causal ones of 32 heads on 8, FlexAttention
-# 1.32. The others are chosen by what the compiler reports (Triton 3.7.1 with ptxas 12.8), at 10.0 and 12.0 by shared
-# memory alone, elsewhere also by registers: no more than 4 bytes a thread are spilled. For the limits of shared memory
-# see `flash_forward.TILINGS`.
+# By the oldest compute capability and by head_dim. At 9.0 the fastest of 24 by
+# `shared/benchmarks/flash_backward_tilings.py` on an H200 (driver 580.159.04, Triton 3.6.0, 2026-11-23), in ms, with
+# FlexAttention's: at head_dim 128 1.56 (1.65) for 4,608 tokens of 24 heads, 1.16 (1.32) for 4,096 causal ones of 32
+# heads on 8, and at head_dim 64 0.80 (0.87) for these. The others are chosen by what the compiler reports (Triton 3.7.1
+# with ptxas 12.8), at 10.0 and 12.0 by shared memory alone, elsewhere also by registers: no more than 4 bytes a thread
+# are spilled. For the limits of shared memory see `flash_forward.TILINGS`.
 TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
     (8, 0): {
         64: _tiling((64, 64, 2), (128, 64, 2), descriptors=False),
@@ -87,8 +87,14 @@ TILINGS: dict[tuple[int, int], dict[int, Tiling]] = {
         128: _tiling((32, 64, 2), (64, 64, 1), descriptors=False),
     },
     (9, 0): {
-        64: _tiling((64, 128, 3), (128, 64, 3), descriptors=True),
-        128: _tiling((64, 64, 2), (128, 64, 3), descriptors=True, warps=4),
+        64: Tiling(
+            keys=Part(block_m=64, block_n=64, warps=4, stages=2, descriptors=False),
+            queries=Part(block_m=128, block_n=64, warps=8, stages=3, descriptors=True),
+        ),
+        128: Tiling(
+            keys=Part(block_m=64, block_n=64, warps=4, stages=2, descriptors=True),
+            queries=Part(block_m=128, block_n=64, warps=8, stages=3, descriptors=True),
+        ),
     },
     (10, 0): {
         64: _tiling((64, 128, 2), (128, 64, 2), descriptors=True),

@@ -16,4 +16,5 @@ STUDY = Study(
         ),
     },
     references=("torch_flash", "torch_efficient", "torch_math"),
+    burst_alone=("attention_backward",),  # training runs both passes: their sustained time decides
 )

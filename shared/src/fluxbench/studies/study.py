@@ -30,6 +30,7 @@ class Study:
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     workloads: tuple[Workload, ...] = ()
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
+    burst_alone: tuple[str, ...] = ()  # operations of which a GPU measures no sustained time
     effort: Effort = USUAL  # how much is spent on a workload
     at_once: int | None = None  # cells that share a GPU at most, where its memory does not hold more; None: no limit
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
@@ -46,6 +47,13 @@ class Study:
             raise ValueError(
                 f"measures of study {self.name!r} must be some of {', '.join(REGIMES)}, got {', '.join(self.measures)}"
             )
+
+    def sustains(self, operation: str, device: Device) -> bool:
+        """Return whether sustained times of an operation are measured on a device.
+
+        On a CPU they are those of rounds beside the reference, which no burst sample replaces.
+        """
+        return "sustained" in self.measures and (device.worker_kind == "cpu" or operation not in self.burst_alone)
 
     def workloads_on(self, device: Device, settings: Settings) -> tuple[Workload, ...]:
         """Return what is measured on a device: what the settings name, or the study's own.

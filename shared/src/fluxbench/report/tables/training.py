@@ -10,7 +10,7 @@ from fluxbench.analysis.groups import Group, groups, timing_of
 from fluxbench.core.formatting import plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import Record, Timing
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
@@ -23,7 +23,8 @@ _LINE = (
 )
 _WORDS = (
     "The first column less the second is not the time of a forward pass in inference: in training it also keeps what "
-    "the backward pass needs. -: did not pass, or is not known; a CPU reports no memory."
+    "the backward pass needs. A GPU measures the backward pass alone in burst; both columns are burst times then. -: "
+    "did not pass, or is not known; a CPU reports no memory."
 )
 
 
@@ -35,9 +36,18 @@ class _Pair:
     backward: Record | None
 
     @property
+    def times(self) -> tuple[Timing, Timing | None]:
+        """The timings of both measurements: in the regime that ranks if both have it, else in burst."""
+        both, own = timing_of(self.training), timing_of(self.backward) if self.backward else None
+        if self.backward and self.training.burst and not self.backward.sustained:
+            both = self.training.burst
+        return both, own
+
+    @property
     def share(self) -> float | None:
         """The time of the backward pass alone, over that of both passes."""
-        return timing_of(self.backward).median_ms / timing_of(self.training).median_ms if self.backward else None
+        both, own = self.times
+        return own.median_ms / both.median_ms if own else None
 
 
 def blocks(results: Results) -> list[Block]:
@@ -58,10 +68,9 @@ def rows(results: Results) -> Rows:
     for group in groups(results.records):
         for workload in group.workloads if group.operation == _TRAINING else ():
             for pair in _pairs(group, workload, alone):
-                of_both, record = pair.training, pair.backward
-                own_ms = timing_of(record).median_ms if record else None
-                ms, peak = timing_of(of_both).median_ms, of_both.peak_memory_bytes
-                found.append((of_both.variant, workload.name, ms, own_ms, pair.share, peak))
+                (both, own), peak = pair.times, pair.training.peak_memory_bytes
+                own_ms = own.median_ms if own else None
+                found.append((pair.training.variant, workload.name, both.median_ms, own_ms, pair.share, peak))
     return found
 
 
@@ -80,7 +89,7 @@ def _table(group: Group, alone: Mapping[object, Record]) -> Block:
 
 
 def _row(pair: _Pair) -> Row:
-    both, own = timing_of(pair.training), timing_of(pair.backward) if pair.backward else None
+    both, own = pair.times
     peak = pair.training.peak_memory_bytes
     return Row((
         legend.name(pair.training.variant),
@@ -93,9 +102,8 @@ def _row(pair: _Pair) -> Row:
 
 def _pairs(group: Group, workload: Workload, alone: Mapping[object, Record]) -> Iterator[_Pair]:
     """Yield the variants that passed forward + backward at a workload, fastest first."""
-    records = [record for record in passed(group) if record.workload == workload]
-    for record in sorted(records, key=lambda each: (timing_of(each).median_ms, each.variant)):
-        yield _Pair(record, alone.get(_key(record)))
+    pairs = [_Pair(record, alone.get(_key(record))) for record in passed(group) if record.workload == workload]
+    yield from sorted(pairs, key=lambda pair: (pair.times[0].median_ms, pair.training.variant))
 
 
 def _alone(results: Results) -> Mapping[object, Record]:
