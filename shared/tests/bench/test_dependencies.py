@@ -174,6 +174,22 @@ def test_another_request_or_device_is_named(before: dict[str, Any], now: dict[st
     assert set(phrases) <= set(differences(facts(**before), facts(**now)))
 
 
+def test_modules_in_a_folder_of_operations_count_where_they_take_part() -> None:
+    made = {f"code.operations/models/{name}.py" for name in ("build", "dispatch", "families", "step")}
+    step = cell.parse(HEADER.format("model", 'variants = ["torch_math"]'), "sdpa")
+    assert made <= facts(this=step).keys()
+    assert made.isdisjoint(facts())
+
+
+def test_the_number_of_gpus_counts_where_they_share_a_step() -> None:
+    step, pair = (
+        cell.parse(HEADER.format("parallel", 'variants = ["torch_native"]'), "two"),
+        dataclasses.replace(GPU, count=2),
+    )
+    assert differences(facts(this=step), facts(pair, this=step)) == ["gpus 1 -> 2"]
+    assert differences(facts(), facts(pair)) == []
+
+
 def test_a_study_has_its_own_workloads_regimes_and_references() -> None:
     assert str(facts(CPU)["workloads"]).split()[0] == "flux1-512px-t128"
     assert str(facts(GPU)["workloads"]).split()[-1] == "flux1-1024px-t512"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import json
 import sys
@@ -27,6 +28,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import Effort
 
 WORKLOADS = ("flux1-512px-t128", "flux1-512px-t512")
 
@@ -160,6 +162,36 @@ def test_workers_are_asked_for_the_regimes_of_the_study(
     assert [request["probe"] for request in asked] == [False, sustained, False]
     assert {request["device"] for request in asked} == {"cpu"}
     assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
+
+
+@pytest.mark.parametrize(("device", "processes"), [(GPU, 2), (CPU, 3)])
+def test_long_calls_of_a_gpu_are_measured_in_two_processes(
+    device: Device, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True))
+    made = records(tmp_path, "torch_math", study=name, python=python, device=device)
+    asked = [line["request"] for line in log_of(log)]
+    assert len(asked) == processes
+    assert not any(request["probe"] for request in asked)
+    assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
+        (Status.PASSED, processes)
+    ]
+
+
+def test_a_step_that_cannot_be_shared_is_a_row_and_the_others_are_measured(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    host = dataclasses.replace(GPU, count=3)
+    names = tuple(f"wan-480p-{way}-of-3" for way in ("alone", "ulysses", "ring"))
+    made = records(
+        tmp_path, "torch_math", study="parallel", device=host, python=python, workloads=names, deadline_s=20.0
+    )
+    reasons = {record.workload.name: record.reason for record in made if record.status is Status.UNSUPPORTED}
+    assert reasons == {names[1]: "heads must be a multiple of the ulysses degree, got 40 heads on 3 ranks"}
+    asked = log_of(log)[0]["request"]
+    assert ([each["name"] for each in asked["workloads"]], bool(asked["references"])) == ([names[0], names[2]], True)
 
 
 def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,8 +99,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[R
 
 @pytest.mark.parametrize("operation", WORKLOADS)
 def test_an_operation_through_a_real_worker(measured: dict[str, tuple[list[Record], str]], operation: str) -> None:
-    # That of a library is in operations/test_model_step.py, other passes of a language model in test_language.py.
-    assert set(WORKLOADS) == {*operations.NAMES} - {"model_step", "language", "language_backward"}
+    # Those of libraries are in tests/operations, and so are other passes of a language model.
+    assert set(WORKLOADS) == {*operations.NAMES} - {"model_step", "shared_step", "language", "language_backward"}
     made, printed = measured[operation]
     assert "refuses" in printed
     assert [(record.variant, record.status, record.reason) for record in made] == [

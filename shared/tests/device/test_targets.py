@@ -38,6 +38,17 @@ def test_a_slice_is_another_target_than_its_card_and_every_cpu_is_one() -> None:
     assert target_name(Device(kind="cpu", name="AMD EPYC 9654")) == "cpu"
 
 
+def test_a_notebook_on_all_gpus_of_a_host_has_a_target_of_their_number() -> None:
+    pair = Device(kind="cuda", name="NVIDIA H200", count=2)
+    assert [target_name(pair, notebook) for notebook in ("parallel", "flux")] == ["h200-x2", "h200"]
+    assert target_name(dataclasses.replace(pair, count=1), "parallel") == "h200"
+    assert target_name(dataclasses.replace(CPU, count=2), "parallel") == "cpu"
+    found = targets.of(pair, REPOSITORY, "parallel")
+    assert found.exclude == targets.named("h200", REPOSITORY).exclude  # what it does not say is its device's
+    assert found.slurm is not None
+    assert (found.name, found.slurm.gpus, found.requires("torch_native", "parallel")) == ("h200-x2", 2, False)
+
+
 def test_the_targets_of_the_repository() -> None:
     made_up = targets.of(GPU, REPOSITORY)
     assert (made_up.name, made_up.locks, made_up.exclude) == ("made-up", ("torch-2.13.0.txt",), ())

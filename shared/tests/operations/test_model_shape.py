@@ -32,6 +32,10 @@ def test_flux1_has_the_operations_and_the_bytes_of_12_billion_weights() -> None:
         ("flux2-blocks", "FLUX.2, 1 double + 1 single blocks, 48 heads of 128, 4,096 + 512 text tokens, bfloat16"),
         ("qwen-image-block", "Qwen-Image, 1 block, 24 heads of 128, 4,096 + 512 text tokens, bfloat16"),
         ("wan-480p-block", "Wan 2.1, 1 block, 40 heads of 128, 32,760 + 512 text tokens, bfloat16"),
+        (
+            "wan-720p-both-of-8",
+            "Wan 2.1, 1 block, 40 heads of 128, 75,600 + 512 text tokens, bfloat16, Ulysses 4 and ring 2",
+        ),
     ],
 )  # fmt: skip
 def test_a_model_in_words(name: str, words: str) -> None:

@@ -127,7 +127,12 @@ def test_weights_and_inputs_are_the_same_bits_in_every_process_and_follow_their_
 
     of = ModelShape.of(FLUX1).weights
     held, anew = build.weights(of, CPU), build.weights.__wrapped__(of, CPU)
-    assert all(torch.equal(held[name], anew[name]) for name in held)
+    assert all(torch.equal(held[name], anew[name]) for name in held)  # of other processes: test_ranks.py
+    bits = build.bits(held)
+    for last in (*list(held)[:1], *list(held)[-1:]):
+        changed = {**held, last: held[last].clone()}
+        changed[last].view(torch.int16 if changed[last].element_size() == 2 else torch.int32).flatten()[0] ^= 1
+        assert not torch.equal(build.bits(changed), bits)
 
 
 def test_the_reference_is_the_model_of_diffusers_in_float64() -> None:

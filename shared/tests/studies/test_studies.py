@@ -134,7 +134,7 @@ def test_a_study_that_would_measure_or_show_something_else_is_refused() -> None:
         (
             "x",
             "study must be a known name or module:attribute, got 'x'; the studies are backward, certificate, decode, "
-            "flux, language, layers, model, scaling, sdpa, versions",
+            "flux, language, layers, model, parallel, scaling, sdpa, versions",
         ),
         ("nowhere:STUDY", "study 'nowhere:STUDY' cannot be loaded: No module named 'nowhere'"),
         ("a_study:NONE", "study 'a_study:NONE' cannot be loaded: "),

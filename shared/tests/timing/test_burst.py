@@ -149,6 +149,15 @@ def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_
     assert all(all_new(seen[key][2:]) for key in KEYS[1:])  # the first two are before the rounds
 
 
+def test_on_a_gpu_calls_that_are_never_captured_begin_on_an_idle_device_as_do_all_beside_them(clock: Clock) -> None:
+    stopwatch, seen = LikeAGPU(), []  # type: tuple[LikeAGPU, list[Any]]
+    calls = {("a", "small"): Bound(clock.call(0.01, seen), captured=False), ("b", "small"): clock.bound(0.02)}
+    burst(stopwatch, calls, 2, contents(), random.Random(0), PLAN, ignored)
+    each = ["wait", ("spin", 1), "clear"]
+    assert stopwatch.done == ["wait", ("spin", 3), "clear", *each, *each] * 2
+    assert len(seen) == 4  # no launch times are needed before
+
+
 def test_on_a_gpu_the_spin_lasts_for_the_shorter_of_two_untimed_rounds(clock: Clock) -> None:
     stopwatch = LikeAGPU()
     durations = itertools.chain([0.09], itertools.repeat(0.02))  # the first call wakes the host up

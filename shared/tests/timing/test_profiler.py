@@ -13,9 +13,12 @@ from clocks import ON_CPU
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
+from fluxbench import operations, variants
+from fluxbench.operations import sets
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing import profiler
-from fluxbench.timing.profiler import CompileCounters, kernel_times, profile_call
+from fluxbench.timing.profiler import CompileCounters, kernel_times, profile_call, with_waiting
+from fluxbench.variants import _base
 
 GPU = torch.device("cuda")
 INPUTS = {"a": torch.ones(64, 64)}
@@ -164,3 +167,15 @@ def test_of_calls_that_are_prepared_one_preparation_is_in_memory_at_a_time(
         name: (2.0, name if is_prepared else "plain") for name in "abc"
     }
     assert (max(most, default=0), alive) == (int(is_prepared), set())
+
+
+def test_waiting_is_what_communication_takes_beyond_that_of_the_rank_that_waits_least() -> None:
+    nccl = "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)"
+    shared = operations.find("shared_step")
+    call = shared.attention(sets.by_name()["flux1-1024px-ulysses-of-2"].shape)
+    assert _base.part_of(variants.find("torch_cudnn").variant, call, shared.parts, nccl) == "communication"
+    times = (90.0, 95.0, {"attention": 80.0, "communication": 10.0})
+    assert with_waiting(times, [6.0, 12.0]) == (
+        90.0, 95.0, {"attention": 80.0, "communication": 6.0, "waiting": 4.0},
+    )  # fmt: skip
+    assert with_waiting(times, [12.0])[2]["waiting"] == 0.0

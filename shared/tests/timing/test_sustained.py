@@ -158,6 +158,15 @@ def test_windows_in_which_the_host_was_held_up_are_known(clock: Clock) -> None:
     assert sustain(Stopwatch(ON_CPU), calls, {"small": 0.01}, {"small": InTurn()}, PLAN).stalled == {}
 
 
+def test_on_a_gpu_calls_may_begin_on_an_idle_device_each(clock: Clock) -> None:
+    stopwatch = LikeAGPU()
+    calls = {"small": clock.call(0.5), "smaller": clock.call(0.25)}
+    given = {name: InTurn() for name in calls}
+    taken = sustain(stopwatch, calls, {"small": 0.5, "smaller": 0.25}, given, PLAN, idle=True)
+    assert stopwatch.done == ["wait", ("spin", 1)] * 2 * len(taken.windows)
+    assert taken.ahead_ms == pytest.approx(500.0)  # so that nobody takes it for launch-bound
+
+
 def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_warm_up(clock: Clock) -> None:
     """As on an H200: 6% fast at first, 8% slow from 0.7 to 1 s, else steady."""
     began = clock.now
@@ -179,5 +188,6 @@ def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_wa
 def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str, rounds: dict[float, int]) -> None:
     plan = Plan.on(torch.device(kind))
     assert {call_s: plan.rounds(call_s) for call_s in rounds} == rounds
+    assert (Plan.on(torch.device(kind), long=True).rounds(0.1) == 1) == (kind == "cuda")
     assert plan.warm_up_s <= plan.max_warm_up_s
     assert 2 * plan.stretch_s <= plan.min_block_s <= plan.max_block_s

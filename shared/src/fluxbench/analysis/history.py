@@ -173,7 +173,7 @@ def earlier(root: Path, device: Device, notebook: str) -> tuple[list[Record], li
     Published are `reports/<target>/<notebook>/records` and `history/*` below `root`; local are the folders in the
     environment variable `FLUXBENCH_HISTORY`.
     """
-    published = root / "reports" / target_name(device) / notebook
+    published = root / "reports" / target_name(device, notebook) / notebook
     local = [Path(name) for name in os.environ.get(VARIABLE, "").split(os.pathsep) if name]
     records: list[Record] = []
     notes = []

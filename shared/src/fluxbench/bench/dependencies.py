@@ -63,6 +63,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
         "peak": _hash_of_peak(device),
         "regimes": _how(study) if names else "",
         "references": " ".join(study.references) if names else "",
+        **({"gpus": device.count} if any("gpus" in each.shape for each in workloads) else {}),  # that share a step
         **({"whole_up_to": study.whole_up_to} if names and study.whole_up_to else {}),
         "left_out": "" if settings.all else " ".join(target.exclude),
         "cell": cell.source_sha256[:12],
@@ -144,8 +145,8 @@ def _close(path: Path, found: set[Path]) -> None:
     for name in _imports(path.read_text(encoding="utf-8")):
         parts = name.split(".")
         if len(parts) > 2 and parts[0] == "fluxbench" and parts[1] in _HASHED_ALONE:
-            imported = _PACKAGE.joinpath(*parts[1:3]).with_suffix(".py")
-            if imported.is_file():
+            modules = (_PACKAGE.joinpath(*parts[1:end]).with_suffix(".py") for end in range(3, len(parts) + 1))
+            if imported := next((module for module in modules if module.is_file()), None):
                 _close(imported, found)
 
 

@@ -32,6 +32,7 @@ from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
+from fluxbench.operations.protocol import Refuses
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, Record
@@ -40,6 +41,7 @@ from fluxbench.timing import energy
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
+PROCESSES_OF_LONG = 2  # of a GPU, where calls last up to a second: their intervals are of all variants of a cell
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 
@@ -78,18 +80,21 @@ def measure(
     """Return one record for every variant and workload, in that order; what workers wrote goes to `collected`.
 
     `deadline` is a monotonic time in seconds. More processes than three, up to `most`, measure what is not known well
-    enough. `early`: also write the first variants' records while the cell goes on, see `bench.early`. Raises
-    `SetupError` where a study, a variant or a workload is unknown.
+    enough; of calls that last up to a second on a GPU two do. `early`: also write the first variants' records while
+    the cell goes on, see `bench.early`. Raises `SetupError` where a study, a variant or a workload is unknown.
     """
     names = _known(names)
     study = studies.find(cell.study)
+    processes = PROCESSES
+    if study.effort.long and device.worker_kind != "cpu":
+        processes = most = PROCESSES_OF_LONG
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, device, settings, collected)
     context = Context(
         cell=cell,
         device=device,
-        processes=PROCESSES,
+        processes=processes,
         fingerprint=depends,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
         powers={},
@@ -98,7 +103,7 @@ def measure(
         collected.heard = Early(collected, workloads, context).hear
     if wanted:
         collected.others = list(nvidia.other_processes(device))
-        _run(cell, wanted, workloads, device, settings, deadline, collected, most)
+        _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most))
         collected.others = list(dict.fromkeys([*collected.others, *nvidia.other_processes(device)]))
     context = dataclasses.replace(
         context, measured_at=datetime.now(UTC).isoformat(timespec="seconds"), powers=powers(collected)
@@ -160,7 +165,13 @@ def _unsupported(name: str, device: Device, workload: Workload) -> str | None:
         asked = operations.find(workload.operation).attention(workload.shape)
     except ValueError as error:
         raise SetupError(f"workload {workload.name!r}: {error}") from error
-    return variants.find(name).supports(device, asked)
+    return _refused(workload, device) or variants.find(name).supports(device, asked)
+
+
+def _refused(workload: Workload, device: Device) -> str | None:
+    """Return why no variant can run at a workload, or None."""
+    operation = operations.find(workload.operation)
+    return operation.refuses(workload.shape, device) if isinstance(operation, Refuses) else None
 
 
 def _run(
@@ -171,10 +182,13 @@ def _run(
     settings: Settings,
     deadline: float,
     collected: Collected,
-    most: int,
+    processes: tuple[int, int],
 ) -> None:
-    """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had."""
-    study = studies.find(cell.study)
+    """Measure what can run, in workers of the measured environment; UNAVAILABLE where that cannot be had.
+
+    `processes`: how many at least, and at most.
+    """
+    study, (least, most) = studies.find(cell.study), processes
     began = time.monotonic()
     try:
         environment = environments.prepare(cell.packages, targets.of(device, settings.root), settings, cell.lock)
@@ -184,12 +198,13 @@ def _run(
             for workload in workloads:
                 collected.fail(name, workload.name, Status.UNAVAILABLE, str(error))
         return
-    progress.say(steps=PROCESSES * len(workloads) * len(wanted))
+    progress.say(steps=least * len(workloads) * len(wanted))
     compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
     compiled.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         batches = []
-        for number, of_operation in enumerate(_by_operation(workloads)):
+        possible = [workload for workload in workloads if not _refused(workload, device)]
+        for number, of_operation in enumerate(_by_operation(possible)):
             sustains = study.sustains(of_operation[0].operation, device)
             references = tuple(
                 name
@@ -201,7 +216,7 @@ def _run(
                 with_variables = dataclasses.replace(
                     environment, variables={**environment.variables, **dict(variables), **_compiler_caches(compiled)}
                 )
-                pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, PROCESSES)))
+                pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, least)))
                 batch = Batch(
                     folder=folder,
                     environment=with_variables,
@@ -209,11 +224,11 @@ def _run(
                     workloads=of_operation,
                     variants=tuple(names),
                     references=references,
-                    processes=PROCESSES,
+                    processes=least,
                     most=most,
                     sustained=sustains,
                     whole_up_to=study.whole_up_to,
-                    probe=sustains and not number and cell.measures == "variants",
+                    probe=sustains and not number and cell.measures == "variants" and not study.effort.long,
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),

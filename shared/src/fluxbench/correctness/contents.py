@@ -52,7 +52,11 @@ class Content:
             rows = operation.reference_rows(shape, inputs, positions, torch.float64)
         if rows is not None:
             return cls(inputs, positions, rows, None)
-        expected = operation.reference(shape, inputs, torch.float64)
+        return cls.of(inputs, positions, operation.reference(shape, inputs, torch.float64))
+
+    @classmethod
+    def of(cls, inputs: Tensors, positions: Tensors, expected: Tensors) -> Content:
+        """Return a content whose whole outputs are known."""
         rows = {name: x.index_select(1, positions[name]) for name, x in expected.items()}
         return cls(inputs, positions, rows, expected)
 
@@ -91,8 +95,8 @@ class Contents:
     ) -> Contents:
         """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
 
-        There are slots where calls are `sustained`. Contents that have a whole reference, which takes seconds on a CPU,
-        may be those that an earlier process `kept`.
+        There are slots where calls are `sustained`. Contents that have a whole reference, which may take seconds, may
+        be those that an earlier process `kept`; on a GPU one of them is then the case itself, whose reference is known.
         """
         on_cpu = device.type == "cpu"
         first = _whole(workload, 0, case, device, kept)
@@ -107,7 +111,9 @@ class Contents:
             count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())
             others = []
-            for index in range(1, count):
+            if kept and not on_cpu:
+                others.append(Content.of(case.inputs, first.positions, case.expected))
+            for index in range(1, 1 if others else count):
                 content = _whole(workload, index, case, device, kept)
                 others.append(content if count * of_outputs <= memory else replace(content, expected=None))
             return cls([first, *others], rotation, slots)

@@ -1,4 +1,4 @@
-"""What takes seconds to compute on a CPU, kept in files for later processes and cells: read whole and right, or not.
+"""What takes seconds to compute, kept in files for later processes and cells: read whole and right, or not.
 
 A kernel that runs in a worker may write any file of its user. So the first worker of a cell, before it loads a kernel,
 tells whoever started it the digests of all files that the cell will read; later ones get these and read no other: what
@@ -124,15 +124,19 @@ class Kept:
 def name_of_case(workload: Workload, kind: str, seed: int) -> str:
     """Return a name of a case by all that determines its content.
 
-    These are its operation and shape, kind and seed, the sources that make it, torch and the CPU. A workload's name is
-    not: an equal shape has equal cases.
+    These are its operation and shape, kind and seed, the sources that make it, torch and the device. A workload's name
+    is not: an equal shape has equal cases, and an operation may have those of another (`case_of`).
     """
-    facts = (workload.operation, sorted(workload.shape.items()), kind, seed, *_versions(), _sources(workload.operation))
+    case_of = getattr(operations.find(workload.operation), "case_of", lambda shape: (workload.operation, shape))
+    operation, shape = case_of(workload.shape)
+    facts = (operation, sorted(shape.items()), kind, seed, *_versions(), _sources(operation))
     return f"case-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]}"
 
 
 def _versions() -> tuple[str | int | None, ...]:
-    """Return what computes: torch, the instructions that it uses, the CPU and the number of threads."""
+    """Return what computes: torch, and the GPU that the process uses, or the CPU, its instructions and threads."""
+    if torch.cuda.is_initialized():
+        return torch.__version__, torch.cuda.get_device_name()
     return torch.__version__, torch.backends.cpu.get_cpu_capability(), cpu.model(), torch.get_num_threads()
 
 

@@ -14,6 +14,8 @@ from fluxbench.device import peaks
 from fluxbench.device.model import Device
 
 FALLBACK = "any"
+ON_A_HOST = ("parallel",)  # notebooks that use all GPUs of a host
+_OF_A_HOST = re.compile(r"-x\d+$")
 _FIELDS = ("locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
 
 
@@ -60,12 +62,12 @@ class Target:
         return f"excluded from the page of target {self.name!r} for its time; FLUXBENCH_ALL=1 measures it"
 
 
-def of(device: Device, root: Path) -> Target:
+def of(device: Device, root: Path, notebook: str = "") -> Target:
     """Return the target of a device; a device that `environment/targets.toml` does not name gets the defaults.
 
     Raises `SetupError` for an unknown field of its table.
     """
-    return named(target_name(device), root)
+    return named(target_name(device, notebook), root)
 
 
 def named(name: str, root: Path) -> Target:
@@ -74,7 +76,7 @@ def named(name: str, root: Path) -> Target:
     Raises `SetupError` for an unknown field of its table.
     """
     tables = tomllib.loads((root / "environment" / "targets.toml").read_text(encoding="utf-8"))
-    table = {**tables[FALLBACK], **tables.get(name, {})}
+    table = {**tables[FALLBACK], **tables.get(_OF_A_HOST.sub("", name), {}), **tables.get(name, {})}
     if unknown := sorted(table.keys() - set(_FIELDS)):
         raise SetupError(
             f"target {name!r} of environment/targets.toml must have only {', '.join(_FIELDS)}, "
@@ -109,8 +111,13 @@ def _request(name: str, table: object) -> Request:
     return request
 
 
-def target_name(device: Device) -> str:
-    """Return the device's folder name under `reports/`: "h200", "h100-sxm", "rtx-4090", "cpu"; safe as a path."""
+def target_name(device: Device, notebook: str = "") -> str:
+    """Return the device's folder name under `reports/`: "h200", "h100-sxm", "rtx-4090", "cpu"; safe as a path.
+
+    Of a notebook that uses all GPUs of a host, their number is part of it: "h200-x2".
+    """
+    if notebook in ON_A_HOST and device.kind != "cpu" and device.count > 1:
+        return f"{target_name(device)}-x{device.count}"
     if device.kind == "cpu":
         return "cpu"
     slug = _slug(device.name) or device.kind

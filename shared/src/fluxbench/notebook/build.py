@@ -64,7 +64,7 @@ def build(
     document = load(notebook)
     asked = document.descendants(document.find(cell_id).id for cell_id in only)
     device = detect.detect()
-    target = targets.of(device, settings.root)
+    target = targets.of(device, settings.root, document.path.stem)
     with exclusive.only_build(document.work), locks.scratch(settings.cache):
         store = Store(document)
         store.clear_parts()

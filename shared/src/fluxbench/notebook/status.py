@@ -87,7 +87,7 @@ def status(notebook: Path, settings: Settings) -> NotebookStatus:
     cells = check(document, Store(document), device, settings)
     return NotebookStatus(
         notebook=document.path.name,
-        target=targets.of(device, settings.root).name,
+        target=targets.of(device, settings.root, document.path.stem).name,
         device=device.name,
         driver=device.driver,
         cells=tuple(_of_cell(code, cells[code.id], document.is_measuring(code)) for code in document.cells),

@@ -26,6 +26,7 @@ NAMES = {
     "layer_backward": "fluxbench.operations.layer_gradients:LayerBackward",
     "layer_training": "fluxbench.operations.layer_gradients:LayerTraining",
     "model_step": "fluxbench.operations.model_step:ModelStep",
+    "shared_step": "fluxbench.operations.shared_step:SharedStep",
 }
 _NEEDED = (
     "name",

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from fluxbench.device.model import Device
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Cost, Shape
 
@@ -68,6 +70,9 @@ class Bound:
     call: Callable[[Any], Mapping[str, object]]
     prepare: Callable[[Tensors], Any] | None = None
     captured: bool = True  # sustained calls may be a CUDA graph where launching takes as long as the calls
+    # Of a call that several processes share: profiles the others in a context, which yields a list that it then fills
+    # with what the communication of each took a call, in ms.
+    others: Callable[[torch.device], AbstractContextManager[list[float]]] | None = None
 
     @property
     def can_be_captured(self) -> bool:
@@ -126,6 +131,14 @@ class Operation(Protocol):
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of this operation by a kernel."""
+
+
+@runtime_checkable
+class Refuses(Protocol):
+    """An operation that not every device of a kind can do."""
+
+    def refuses(self, shape: Shape, device: Device) -> str | None:
+        """Return why a device cannot do it at a shape, whatever the variant, or None."""
 
 
 @runtime_checkable

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fluxbench.operations.model_shape import WAN, ModelShape
+from fluxbench.operations.workload import Shape
+
+SHARED_BY = ("ulysses", "ring", "gpus")  # what the shape of a shared step has beside that of the model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +41,8 @@ class Sharing:
             if count % self.ranks:
                 return f"{name} tokens must be a multiple of the ranks, got {count:,} tokens on {self.ranks} ranks"
         return None
+
+
+def model_of(shape: Shape) -> Shape:
+    """Return the shape of the model alone, of a shared step or of one that is not."""
+    return {name: value for name, value in shape.items() if name not in SHARED_BY}

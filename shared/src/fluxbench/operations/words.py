@@ -6,6 +6,7 @@ from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.operations.language_shape import GPT2, GPT_J, GPT_NEOX, LLAMA, LanguageShape
 from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
 from fluxbench.operations.model_shape import FLUX1, FLUX2, QWEN_IMAGE, WAN, ModelShape
+from fluxbench.operations.sharing import model_of
 from fluxbench.operations.workload import Shape, Workload
 
 KIND = {
@@ -90,11 +91,12 @@ def _of_layer(shape: Shape) -> str:
 
 
 def _of_model(shape: Shape) -> str:
-    model = ModelShape.of(shape)
+    model = ModelShape.of(model_of(shape))
     kinds = ((model.layers, "double" if model.single_layers else ""), (model.single_layers, "single"))
     blocks = " + ".join(f"{count} {kind}".strip() for count, kind in kinds if count)
     noun = "block" if model.layers + model.single_layers == 1 else "blocks"
     tokens = f"{model.image_tokens:,} + {model.text_tokens:,} text tokens"
-    return ", ".join(
-        (MODEL[model.model], f"{blocks} {noun}", f"{model.heads} heads of {model.head_dim}", tokens, model.dtype)
-    )
+    words = [MODEL[model.model], f"{blocks} {noun}", f"{model.heads} heads of {model.head_dim}", tokens, model.dtype]
+    names = {"ulysses": "Ulysses", "ring": "ring"}
+    ways = (f"{name} {shape[way]}" for way, name in names.items() if int(shape.get(way, 1)) > 1)
+    return ", ".join([*words, *([" and ".join(ways) or "alone"] if "gpus" in shape else [])])

@@ -1,18 +1,28 @@
 """One step of a diffusion transformer through diffusers: what a kernel is worth where it is used."""
 
+from dataclasses import replace
+
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import Effort
+
+_PROFILED = (  # the first of a process is also repeated on the same contents
+    *("flux1-512px-step", "flux1-1024px-step", "flux1-2048px-step"),
+    *("flux1-small-128px-step", "flux1-small-256px-step"),
+)
+_AT_1024 = {"cpu": ("flux1-small-128px-step",), "any": ("flux1-1024px-step",)}
 
 STUDY = Study(
     name="model",
     sets={"cpu": ("flux1-small-steps",), "any": ("flux1-steps", "model-blocks")},
     references=("torch_native", "torch_math"),
+    effort=Effort(long=True, fully=_PROFILED),
     at_once=2,  # each holds the weights of all models, 30 GB
     tables=("model", "model_parts"),
 )
-# Compiled whole, at one size: each takes minutes to compile.
-WHOLE = Study(
-    name="model",
-    sets={"cpu": ("flux1-small-128px-step",), "any": ("flux1-1024px-step",)},
-    references=STUDY.references,
-    at_once=STUDY.at_once,
+# Of libraries, each of which has processes and a reference of its own, two sizes and the blocks of other models.
+LIBRARIES = replace(
+    STUDY,
+    sets={**STUDY.sets, "any": ("flux1-1024px-step", "flux1-2048px-step", "model-blocks")},
 )
+WHOLE = replace(STUDY, sets=_AT_1024)  # compiled whole, which takes minutes at each size
+UNFUSED = replace(STUDY, sets=_AT_1024)  # of which a step with all scores takes seconds at 2048 px

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.shared_step import COMMUNICATION, WAITING
 
 TOP_KERNELS = 6
 PROFILED_CALLS = 7
@@ -127,9 +129,23 @@ def times_of_bound(
     found: dict[str, KernelTimes] = {}
     for some in [[name] for name in names] if is_prepared else [names]:
         calls = {name: functools.partial(bounds[name].call, bounds[name].prepared(inputs[name])) for name in some}
-        found |= kernel_times(calls, clear_cache, part_of, repeats)
+        others = bounds[some[0]].others
+        with others(next(iter(inputs[some[0]].values())).device) if others else contextlib.nullcontext() as of_others:
+            times = kernel_times(calls, clear_cache, part_of, repeats)
+        found |= {name: with_waiting(each, of_others) for name, each in times.items()} if of_others else times
         del calls
     return found
+
+
+def with_waiting(times: KernelTimes, others_ms: Sequence[float]) -> KernelTimes:
+    """Return times whose communication is what that of the fastest rank takes; the rest of this rank's is waiting.
+
+    A kernel that communicates runs until the last rank has come to it, so the one that waits least waits for none.
+    """
+    total, span, parts = times
+    own = parts.get(COMMUNICATION, 0.0)
+    least = min(own, *others_ms)
+    return total, span, {**parts, COMMUNICATION: least, WAITING: own - least}
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,11 @@ class Stopwatch:
         if not self.on_cpu:
             torch.cuda._sleep(round(max(1.25 * launch_s, _LEAST_SPIN_S * calls) * self._clock_hz))
 
+    def begin_idle(self) -> None:
+        """Wait for the device, and keep it busy just until a call's first launches are in its queue."""
+        self.wait()
+        self.spin(0.0, 1)
+
     def record(self) -> None:
         """Put an event into the device's queue; on a CPU it is now."""
         if self.on_cpu:

@@ -41,7 +41,9 @@ class Block:
     warm_up: int
     windows_a_sample: int
     settled: bool
-    ahead_ms: float  # for how long the device was still busy when the host had launched a window, median; 0 on a CPU
+    # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Where calls begin
+    # on an idle device it tells nothing, and is the longest sample.
+    ahead_ms: float
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
     reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
@@ -70,12 +72,15 @@ def sustain(
     given: Mapping[str, Given],
     plan: Plan,
     launches: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
+    *,
+    idle: bool = False,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
-    makes the calls of a turn (`one_by_one` where it is not given). All durations are those that were measured.
+    makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
+    device, see `timing.burst.burst`. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
@@ -94,6 +99,8 @@ def sustain(
             calls[chosen](turns[chosen][0])
         for workload, launch in launches.items():
             turn = turns[workload][1:]
+            if idle:
+                stopwatch.begin_idle()
             stopwatch.record()
             launching = time.monotonic()
             out = launch(turn)
@@ -123,6 +130,7 @@ def sustain(
             busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
         ):
             break
+    ahead_ms = max(map(max, samples.values())) if idle else 1e3 * statistics.median(ahead_s[warm_up:])
     return Block(
         samples_ms=samples,
         calls=counts,
@@ -130,7 +138,7 @@ def sustain(
         warm_up=warm_up,
         windows_a_sample=_windows(plan.sample_s, means),
         settled=_agree(means[warm_up:], stretch, plan),
-        ahead_ms=0.0 if stopwatch.on_cpu else 1e3 * statistics.median(ahead_s[warm_up:]),
+        ahead_ms=0.0 if stopwatch.on_cpu else ahead_ms,
         stalled={
             workload: _stalled(launch_s[workload], counts[workload] * statistics.median(samples[workload]) / 1e3)
             for workload in (() if stopwatch.on_cpu else calls)

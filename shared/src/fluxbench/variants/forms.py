@@ -45,6 +45,11 @@ class FormedVariant:
     form: Form
 
     @property
+    def name(self) -> str:
+        """Its name in records and notebooks."""
+        return self.variant.name + self.form.suffix
+
+    @property
     def compiles(self) -> bool:
         """Whether torch.compile takes part in a call."""
         return self.variant.compiles or self.form.compile_mode is not None

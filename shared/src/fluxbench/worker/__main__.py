@@ -6,6 +6,7 @@ With `-` and names of variants, separated by commas, in place of the paths: see 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import sys
@@ -50,6 +51,9 @@ def load_early(names: Sequence[str]) -> dict[str, str]:
 
     if any(variants.find(name).compiles for name in names):
         import torch._inductor.compile_fx
+    if torch.cuda.device_count():  # on a CPU nothing waits for the imports of another
+        with contextlib.suppress(Exception):  # only environments of models' steps have it
+            importlib.import_module("diffusers.models.transformers.transformer_flux")
     state = ProcessState(torch.device("cpu"))  # of a GPU nothing is known yet
     changes = {}
     for name in names:

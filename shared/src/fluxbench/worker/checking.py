@@ -99,7 +99,8 @@ def check(
         started = clock()
         _, profile = profile_call(bound, timed.inputs, device, parts)
         durations.append(clock() - started)
-    if device.type == "cuda" or (len(durations) == 1 and (variant.jit or (compile_counters() - before).graphs)):
+    compiles = variant.jit or (compile_counters() - before).graphs
+    if compiles and (device.type == "cuda" or len(durations) == 1):
         # Of the first call's time a warm one tells how long it compiled; the profiler's own start would count as one's.
         started = clock()
         _finished(bound, timed.inputs, device)

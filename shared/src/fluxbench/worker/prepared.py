@@ -54,14 +54,14 @@ class PreparedWorkload:
     ) -> PreparedWorkload:
         """Return a workload with the inputs of one process.
 
-        There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. On a CPU, where
-        references take seconds, all processes have the same seed: `cases` are kept for any later process, `contents`
-        for those of this cell alone. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
+        There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. Where references
+        take seconds, all processes have the same seed: `cases` are kept for any later process, `contents` for those of
+        this cell alone. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
         of inputs alone.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
-        seed = 0 if device.type == "cpu" else process * SEEDS_PER_PROCESS
+        seed = 0 if device.type == "cpu" or cases else process * SEEDS_PER_PROCESS
         by_rows = Case.by_rows(workload, first, seed, device) if _is_long(workload, whole_up_to) else None
         case = by_rows or _case(workload, first, seed, device, cases)
         if by_rows or any(held.is_held(x) for x in case.inputs.values()):  # there is no room for others

@@ -12,7 +12,7 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,7 @@ from fluxbench.worker.rows import Rows, warm_s
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
-_LONG_S, _PROFILED_OF_LONG = 0.2, 2  # calls at all workloads that take so long are profiled fewer times
+_PROFILED_OF_LONG = ((0.2, 2), (0.8, 1))  # seconds from which calls at all workloads are profiled fewer times
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
 
@@ -143,35 +143,40 @@ class Trial:
             self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
         if self.stopwatch.on_cpu:
             return self._interleave()
-        timed = _timed(self.calls)
+        timed = {workload: bound.call for workload, bound in self.calls.items()}
         window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
         windows = 1 + math.ceil((self.plan.max_warm_up_s + self.plan.max_block_s) / window_s)
         captured, refused = self._captured()
+        idle = not all(bound.captured for bound in self.calls.values())
         if captured:
             launches, rotation = captured
             block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches)
             launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan.short)
         else:
             rotation = self._rotations(windows)
-            block, launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan), None
+            block, launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle), None
         for workload, bound in self.calls.items():
-            contents, given = self._contents[workload], rotation[workload]
-            content = contents.whole(self.rng)
-            outputs = bound(contents.put(content))
-            if content.expected is None:  # of a call that is judged by rows
-                given.sampled.append(Sampled.of(outputs, content, self.workloads[workload].case))
-            else:
-                self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
-            del outputs
-            self._sampled.setdefault(workload, []).extend(given.sampled)
-            if changed := given.changed() or changed_inputs(contents.inputs, content):
-                self._changed[workload] = changed
+            self._take_in(workload, rotation[workload])
+            if self.plan.max_rounds > 1 or workload not in self._whole:  # else one of the burst round is enough
+                self._keep_whole(workload, bound)
         return {
             **vars(block),
             "replayed": launched is not None,
             "refused": refused,
             "launched_ms": launched.means_ms if launched else {},
         }
+
+    def _keep_whole(self, workload: str, bound: Bound) -> None:
+        """Keep a whole output of one more call, and whether the kernel changed what it got."""
+        contents = self._contents[workload]
+        content = contents.whole(self.rng)
+        outputs = bound(contents.put(content))
+        if content.expected is None:  # of a call that is judged by rows
+            self._sampled[workload].append(Sampled.of(outputs, content, self.workloads[workload].case))
+        else:
+            self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
+        if changed := changed_inputs(contents.inputs, content):
+            self._changed[workload] = changed
 
     def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
@@ -215,7 +220,7 @@ class Trial:
             )
             for workload, bound in self.calls.items()
         }  # fmt: skip
-        sides = [Side(calls=_timed(self.calls), given=own)]
+        sides = [Side(calls={workload: bound.call for workload, bound in self.calls.items()}, given=own)]
         call_s = dict(self._call_s)
         if self.name != self.reference:
             bounds = {workload: self.reference_calls[workload] for workload in self.calls}
@@ -225,7 +230,7 @@ class Trial:
                 )
                 for workload, bound in bounds.items()
             }
-            sides.append(Side(calls=_timed(bounds), given=beside))
+            sides.append(Side(calls={name: bound.call for name, bound in bounds.items()}, given=beside))
             call_s = {name: max(seconds, self._reference_s.get(name, 0.0)) for name, seconds in call_s.items()}
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
         for workload, given in own.items():
@@ -257,7 +262,8 @@ class Trial:
         workload = self.workloads[next(iter(self.calls))].workload
         operation = operations.find(workload.operation)
         parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
-        repeats = PROFILED_CALLS if sum(self._call_s.values()) < _LONG_S else _PROFILED_OF_LONG
+        fewer = [times for from_s, times in _PROFILED_OF_LONG if sum(self._call_s.values()) >= from_s]
+        repeats = min([PROFILED_CALLS, *fewer])
         inputs = {name: self._contents[name].inputs for name in self.calls}
         return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats)
 
@@ -292,8 +298,3 @@ class Trial:
                 self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
                 if not self.rng.randrange(seen):
                     self._whole[workload] = [(copies(outputs), content.expected)]
-
-
-def _timed(bounds: Mapping[str, Bound]) -> dict[str, Callable[[Any], Mapping[str, object]]]:
-    """Return what is timed of calls."""
-    return {workload: bound.call for workload, bound in bounds.items()}

@@ -72,7 +72,7 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        self.plan = Plan.on(self.device, grid=request.effort.grid)
+        self.plan = Plan.on(self.device, grid=request.effort.grid, long=request.effort.long)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
@@ -172,8 +172,8 @@ class Worker:
                 torch.compiler.reset()
 
     def _kept(self, folder: str | None) -> Kept | None:
-        """Return what is kept in a folder, on a CPU, where references take seconds."""
-        if folder is None or self.device.type != "cpu":
+        """Return what is kept in a folder, where references take seconds: on a CPU, and of long calls."""
+        if folder is None or not (self.device.type == "cpu" or self.request.effort.long):
             return None
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
         return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
@@ -217,11 +217,12 @@ class Worker:
         try:
             if burst:
                 taken["burst"] = trial.burst()
+            full = [name for name in trial.calls if self.request.is_full(name)]
             if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
-                taken["repeated_over_new"] = trial.repeat()
+                taken["repeated_over_new"] = (trial.at(full[:1]) if self.request.effort.long else trial).repeat()
             if burst and not self.request.process:
                 rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
-                full = [name for name in trial.calls if self.request.is_full(name) and name not in rows]
+                full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
                 taken["unprofiled"] = [name for name in trial.calls if name not in full]
             if sustained:

@@ -68,6 +68,13 @@ def noise(name: str, like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
     return weight.mul_(_NOT_NOISE)
 
 
+def bits(tensors: Tensors) -> torch.Tensor:
+    """Return the sum of the bits of each tensor as whole numbers, `[tensors]`, int64: equal where all bits are."""
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [x.contiguous().view(whole[x.element_size()]).sum(dtype=torch.int64) for x in tensors.values()]
+    return torch.stack(sums)
+
+
 def inputs(shape: ModelShape, rng: torch.Generator) -> Tensors:
     """Return the tensors of a step by argument: noise in the model's dtype, and what is the same in every step."""
     family, dtype = FAMILIES[shape.model], getattr(torch, shape.dtype)

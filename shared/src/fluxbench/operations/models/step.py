@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +45,27 @@ def _share(model: Any, sharing: Sharing) -> None:
 
     if not hasattr(logging.Logger, "warning_once"):  # diffusers 0.42.1 calls it in Wan's steps; transformers adds it
         logging.Logger.warning_once = logging.Logger.debug  # type: ignore[attr-defined]
+    config = ContextParallelConfig(ulysses_degree=sharing.ulysses, ring_degree=sharing.ring)
+    counted = torch.accelerator.device_count
+    if not counted():  # of a CPU, whose ranks diffusers counts modulo this
+        torch.accelerator.device_count = lambda: 1
     try:
-        model.enable_parallelism(config=ContextParallelConfig(ulysses_degree=sharing.ulysses, ring_degree=sharing.ring))
+        model.enable_parallelism(config=config)
     except ValueError as error:
         raise NotImplementedError(f"diffusers cannot share it: {error}") from error
+    finally:
+        torch.accelerator.device_count = counted
+    _place_arguments(model)
+
+
+def _place_arguments(model: Any) -> None:
+    """Tell diffusers' hooks which argument is which: they would ask `inspect`, which torch.compile cannot trace.
+
+    Without it, blocks of which one has such a hook, as Wan's first, could not be compiled in one graph.
+    """
+    for module in model.modules():
+        hooks = getattr(module, "_diffusers_hook", None)
+        for hook in hooks.hooks.values() if hooks else ():
+            if metadata := getattr(hook, "module_forward_metadata", None):
+                names = list(inspect.signature(metadata._cls.forward).parameters)[1:]
+                metadata.cached_parameter_indices = {name: place for place, name in enumerate(names)}

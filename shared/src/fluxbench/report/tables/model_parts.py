@@ -19,9 +19,9 @@ PARTS = (ATTENTION, *PATTERNS)
 _WHOLE_MODEL = "flux1"  # of the other models only blocks are measured, some of which compute in float32 elsewhere
 _HEADS = {"products": "matrix\nproducts", "rotary": "rotary\nembedding"}
 _BY_KERNEL = (
-    "By the profiler's names of kernels, medians of seven steps. A compiled kernel counts once, for the first part "
-    "that it is named after: one that rotates q and k also normalizes them. Of a model that is not compiled, casts and "
-    "concatenations of the rotary embedding are copies."
+    "By the profiler's names of kernels, medians of up to seven steps. A compiled kernel counts once, for the first "
+    "part that it is named after: one that rotates q and k also normalizes them. Of a model that is not compiled, "
+    "casts and concatenations of the rotary embedding are copies."
 )
 _BY_OPERATOR = (
     "On a CPU the parts are the largest of torch's operators in one profiled step; smaller ones are not known."

@@ -10,6 +10,7 @@ from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, capped_regimes, groups, timing_of
 from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record
+from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.legend import name
 from fluxbench.report.results import Results
@@ -36,7 +37,9 @@ class _Column:
 def blocks(results: Results) -> list[Block]:
     """Return the device's state and a call's cost at each group's longest workload, and all flags."""
     on_cpu = results.device.kind == "cpu"
-    every_group = groups(results.records)
+    found = groups(results.records)
+    could_run = [group for group in found if any(each.status is not Status.UNSUPPORTED for each in group.records)]
+    every_group = could_run or found
     return [b for group in every_group for b in _of_group(group, on_cpu)] or [Paragraph("There are no records.")]
 
 

@@ -1,0 +1,107 @@
+"""A step on several GPUs of one host: its time, its speedup over one of them, and what it is spent on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
+from fluxbench.core.formatting import number, percent, plus_minus
+from fluxbench.report import legend
+from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.results import Results
+from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
+from fluxbench.report.tables import Rows
+from fluxbench.report.tables.not_passed import not_passed
+from fluxbench.variants import label
+
+_HEADS = ("ranks", "step\nms", "speedup", "of ideal")
+_PARTS = ("computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
+_SPEEDUP = (
+    "Speedup: the time on one GPU of this host over the time on several, measured in the same windows of the same "
+    "processes. Of ideal: the speedup over the number of GPUs."
+)
+_SPLIT = (
+    "Of the first GPU in one profiled step: kernels that compute, kernels that communicate and what they take longer "
+    "than those of the GPU that waits least, and no kernel. Ring attention computes while it communicates."
+)
+
+
+def blocks(results: Results) -> list[Block]:
+    """Return the times of each model by way and number of GPUs, after a sentence on the fastest way."""
+    records = [record for record in results.records if record.workload.operation == OPERATION]
+    if not records:
+        return [
+            Paragraph("There are no shared steps among the records." if results.records else "There are no records.")
+        ]
+    found = shared_records(records)
+    table = [_table(found)] if found else []
+    return [Paragraph(_lead(found, results)), *table, *not_passed(records)]
+
+
+def rows(results: Results) -> Rows:
+    """Return one row per model, way, number of GPUs and variant that passed."""
+    times = ("ms", "ms_low", "ms_high", "speedup", "speedup_low", "speedup_high")
+    split = ("computing_ms", "communicating_ms", "waiting_ms", "idle_ms")
+    csv: Rows = [("model", "variant", "form", "way", "gpus", *times, *split)]
+    for each in shared_records(results.records):
+        timing = timing_of(each.record)
+        facts = (each.model, each.record.variant, each.record.form, each.way, each.gpus)
+        speedup = vars(each.speedup).values() if each.speedup else (None,) * 3
+        parts = vars(each.split).values() if each.split else (None,) * 4
+        csv.append((*facts, timing.median_ms, *timing.ci95_ms, *speedup, *parts))
+    return csv
+
+
+def _lead(found: Sequence[SharedRecord], results: Results) -> str:
+    is_cpu = results.device.kind == "cpu"
+    what = "process" if is_cpu else "GPU"
+    shared = [each for each in found if each.speedup]
+    if not shared:
+        have = f"This host has {results.device.count} {what}{'s' * (results.device.count > 1)}"
+        return "No step was shared: a reason stands with each row." if is_cpu else f"{have}: no step was shared."
+    most = max(each.gpus for each in shared)
+    first = [each for each in shared if each.model == shared[0].model and each.gpus == most]
+    best = min(first, key=lambda each: timing_of(each.record).median_ms)
+    assert best.speedup is not None
+    numbers = " and ".join(str(gpus) for gpus in sorted({each.gpus for each in shared}))
+    low_high = (best.speedup.low, best.speedup.high)
+    return (
+        f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {best.model}, on {most}: "
+        f"{WAYS[best.way]} with {label(best.record.variant)} takes {number(timing_of(best.record).median_ms)} ms, "
+        f"{plus_minus(best.speedup.value, low_high)} times as fast as the same step on one."
+    )
+
+
+def _table(found: Sequence[SharedRecord]) -> Table:
+    split = any(each.split for each in found)  # not on a CPU
+    columns = [Column("kernel", left=True), Column("way", left=True), *map(Column, _HEADS + _PARTS * split)]
+    body: list[Heading | Row] = []
+    for model, its in groupby(found, key=lambda each: each.model):
+        body += [Heading(model), *_rows(list(its), split=split)]
+    timed = [each.record for each in found]
+    regime = "sustained" if timed[0].sustained else next(iter(timed[0].timings))
+    how = f"{capitalized(f'{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}')}."
+    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_SPLIT] * split]
+    return Table(columns, body, "A step alone and shared.", notes)
+
+
+def _rows(found: Sequence[SharedRecord], *, split: bool) -> Iterator[Row]:
+    alone: set[str] = set()
+    for each in found:
+        if each.way == ALONE and each.record.variant in alone:  # measured again beside more GPUs
+            continue
+        alone |= {each.record.variant} if each.way == ALONE else set()
+        timing = timing_of(each.record)
+        speedup, ideal = "-", "-"
+        if each.speedup:
+            speedup = plus_minus(each.speedup.value, (each.speedup.low, each.speedup.high))
+            ideal = percent(each.speedup.value / each.gpus)
+        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 4 * split
+        if each.way == ALONE and each.split:
+            parts[1:3] = "-", "-"
+        yield Row((
+            legend.name(each.record.variant), WAYS[each.way], str(each.gpus),
+            plus_minus(timing.median_ms, timing.ci95_ms), speedup, ideal, *parts,
+        ))  # fmt: skip

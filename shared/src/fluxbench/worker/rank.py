@@ -1,0 +1,139 @@
+"""A rank other than the first: it takes part in the steps that rank 0 names, a line of JSON each, until these end.
+
+    {"do": "inputs", "name": ..., "like": {...}}                  take the inputs that rank 0 sends, under a name
+    {"do": "make", "number": ..., "kernel": ..., "shape": ...}    make a step of a variant's
+    {"do": "step", "number": ..., "name": ...}                    take part in one call of it
+    {"do": "profile"}, {"do": "profiled"}                         reply with what communication took a call, in ms
+
+A reply is a line too: {"failed": sentence} where a step could not be made or called, and the process goes on.
+`operations/models/ranks.py` starts it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
+
+from fluxbench import variants
+from fluxbench.operations.model_shape import ModelShape
+from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.shared_step import COMMUNICATION, SharedStep
+from fluxbench.operations.sharing import Sharing
+from fluxbench.worker.failures import first_sentence
+
+
+class Rank:
+    """The steps and inputs of one rank."""
+
+    def __init__(self, rank: int, count: int, device: torch.device, replies: TextIO) -> None:
+        self._rank, self._count, self._device, self._replies = rank, count, device, replies
+        self._flag = torch.zeros(1, device=device)
+        self._inputs: dict[str, Tensors] = {}
+        self._made: dict[int, Callable[[Tensors], torch.Tensor]] = {}
+        self._profiler: profile | None = None
+        self._calls = 0
+        dist.all_reduce(self._flag)
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Do what a message says."""
+        what: Callable[..., None] = getattr(self, message.pop("do"))
+        try:
+            what(**message)
+        except Exception as error:  # noqa: BLE001 - rank 0 decides what becomes of it
+            traceback.print_exc()
+            self._reply(failed=first_sentence(error))
+
+    def inputs(self, name: str, like: dict[str, tuple[list[int], str]]) -> None:
+        """Take inputs from rank 0."""
+        from fluxbench.operations.models import ranks
+
+        has = self._inputs.get(name, {})
+        self._inputs[name] = {
+            key: has[key] if key in has and list(has[key].shape) == size else self._empty(size, dtype)
+            for key, (size, dtype) in like.items()
+        }
+        ranks.broadcast(self._inputs[name])
+
+    def make(self, number: int, kernel: str, shape: dict[str, Any], ulysses: int, ring: int) -> None:
+        """Make a step. What is compiled for it stays, since rank 0 may call it between those of others."""
+        from fluxbench.operations.models import ranks
+        from fluxbench.operations.models.step import step
+
+        sharing = Sharing(ulysses=ulysses, ring=ring)
+        of = ModelShape(**shape)
+        self._made[number] = step(variants.find(kernel), of, self._device, sharing)
+        ranks.have_same_weights(of, self._device)
+
+    def step(self, number: int, name: str) -> None:
+        """Take part in a call of a step; of one that could not be made nothing is left to say."""
+        if number in self._made:
+            self._calls += 1
+            dist.all_reduce(self._flag)
+            self._made[number](self._inputs[name])
+
+    def profile(self) -> None:
+        """Begin to profile."""
+        torch.cuda.synchronize()
+        self._calls = 0
+        self._profiler = profile(activities=[ProfilerActivity.CUDA])
+        self._profiler.start()
+
+    def profiled(self) -> None:
+        """Reply with what communication took a call since."""
+        assert self._profiler is not None
+        torch.cuda.synchronize()
+        self._profiler.stop()
+        pattern = SharedStep.parts[COMMUNICATION]
+        spent_us = sum(
+            event.time_range.end - event.time_range.start
+            for event in self._profiler.events() or ()
+            if event.device_type == DeviceType.CUDA and re.search(pattern, event.name)
+        )
+        self._profiler = None
+        self._reply(communicated_ms=spent_us / 1e3 / max(1, self._calls))
+
+    def _empty(self, size: list[int], dtype: str) -> torch.Tensor:
+        return torch.empty(size, dtype=getattr(torch, dtype), device=self._device)
+
+    def _reply(self, **reply: Any) -> None:
+        print(json.dumps(reply), file=self._replies, flush=True)
+
+
+def main(rank: str, count: str, kind: str, meeting: str) -> int:
+    """Take messages from stdin until rank 0 closes it or is gone."""
+    from fluxbench.operations.models import ranks
+
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print is no reply
+    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    device = torch.device("cpu") if kind == "cpu" else torch.device(kind, int(rank))
+    if kind != "cpu":
+        torch.cuda.set_device(device)
+    ranks.meet(int(rank), int(count), device, meeting)
+    with torch.inference_mode(), ranks.threads(device, int(count)):
+        this = Rank(int(rank), int(count), device, replies)
+        for line in sys.stdin:
+            this.take(json.loads(line))
+    os._exit(0)  # the others may be gone, for whom NCCL would wait
+
+
+def _exit_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

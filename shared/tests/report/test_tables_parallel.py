@@ -1,0 +1,66 @@
+"""The table of steps on several GPUs: speedups over one GPU of the same host, and what a step is spent on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sample_records import H200, record, results
+from tabled import rows_of, table_of, words
+
+from fluxbench.operations import sets
+from fluxbench.records.schema import Cupti, Record
+from fluxbench.records.status import Status
+from fluxbench.report.tables import parallel
+
+PARTS = {"attention": 20.0, "products": 40.0, "communication": 10.0, "waiting": 5.0}
+
+
+def step(way: str, ms: float, gpus: int = 2, variant: str = "torch_cudnn", **fields: Any) -> Record:
+    workload = sets.by_name()[f"flux1-1024px-{way}-of-{gpus}"]
+    return record(variant, workload, ms, ci=0.0005, reference_ms=180.0, **fields)
+
+
+ALONE, ULYSSES = step("alone", 180.0), step("ulysses", 100.0)
+RING = step("ring", 120.0, cupti=Cupti(events_ms=80.0, kernels_ms=75.0, span_ms=79.0, parts_ms=PARTS))
+
+
+def test_a_speedup_is_over_one_gpu_of_the_same_host_with_its_interval() -> None:
+    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step alone"))
+    assert [(row[1], row[2], row[5]) for row in rows] == [
+        ("alone", "1", "-"), ("Ulysses", "2", "90.0%"), ("ring", "2", "75.0%"),
+    ]  # fmt: skip
+    assert rows[0][4] == "-"
+    assert rows[1][4].startswith("1.80")
+    assert rows[2][4].startswith("1.50")
+
+
+def test_the_split_is_of_computing_communicating_waiting_and_no_kernel() -> None:
+    *_, ring = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, RING)), "A step alone"))
+    assert ring[-4:] == ("60.0", "10.0", "5.00", "5.00")
+
+
+def test_the_step_on_one_gpu_is_one_row_however_many_hosts_it_is_measured_beside() -> None:
+    four = [step("alone", 182.0, 4), step("both", 52.0, 4)]
+    rows = rows_of(table_of(parallel.blocks(results(ALONE, ULYSSES, *four)), "A step alone"))
+    assert [(row[1], row[2]) for row in rows] == [("alone", "1"), ("Ulysses", "2"), ("Ulysses and ring", "4")]
+    assert rows[-1][4].startswith("3.50")  # over the one of its own processes
+    assert "Run on 2 and 4 GPUs of one host." in words(parallel.blocks(results(ALONE, ULYSSES, *four))[:1])
+
+
+def test_a_host_of_one_gpu_says_so_and_has_a_row_with_the_reason() -> None:
+    reason = "needs 2 GPUs in one host; this one has 1"
+    refused = [step(way, 1.0, status=Status.UNSUPPORTED, reason=reason) for way in ("alone", "ulysses")]
+    blocks = parallel.blocks(results(*refused, device=replace(H200, count=1)))
+    assert "This host has 1 GPU: no step was shared." in words(blocks)
+    assert reason in words(blocks)
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_the_csv_has_what_the_table_has(count: int) -> None:
+    shared = [step("alone", 180.0, count), step("ring", 60.0, count)]
+    header, alone, ring = parallel.rows(results(*shared))
+    found = dict(zip(header, ring, strict=True))
+    assert (found["gpus"], found["way"], found["speedup"]) == (count, "ring", pytest.approx(3.0, rel=1e-3))
+    assert dict(zip(header, alone, strict=True))["speedup"] is None
