@@ -211,16 +211,20 @@ def right_for_the_seeds_alone() -> Attention:
     return attend
 
 
+COMPUTED_AHEAD: list[Hashable] = []  # what the thread of the kernel below computed, before it was asked for
+
+
 def computed_as_inputs_change() -> Attention:
     """A thread watches the inputs of burst calls and computes what they will be asked for, before the mark."""
     calls, watched = itertools.count(), list[tuple[torch.Tensor, ...]]()
     ready: dict[Hashable, torch.Tensor] = {}
     lock, last_call = threading.Lock(), [time.monotonic()]
 
-    def output(inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
+    def output(inputs: tuple[torch.Tensor, ...], *, ahead: bool = False) -> torch.Tensor:
         with lock, torch.inference_mode():
             key = by_digest(*inputs), float(inputs[2][0, -1, -1, -1])
             if key not in ready:
+                COMPUTED_AHEAD.extend([key] * ahead)
                 out = attention_of(*inputs)
                 ready.clear()
                 ready[key] = out
@@ -228,7 +232,7 @@ def computed_as_inputs_change() -> Attention:
 
     def watch() -> None:
         while time.monotonic() < last_call[0] + 5:
-            output(watched[0])
+            output(watched[0], ahead=True)
             time.sleep(1e-4)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
