@@ -20,6 +20,9 @@ _MOST_ROUNDINGS, _MOST_ROUNDINGS_ELSEWHERE = 2, 80
 # Roundings of n terms that are added up in turn: each is one of the sum so far, so together they are u * sqrt(n / 3) of
 # terms of one sign, and likewise of random signs; twice that in a budget, and of the scores too.
 _OF_SUMS = 2
+# The sums of a gradient cancel, and on inputs with a peaked softmax nearly all of it: dk had a budget of 157 u in
+# float32, at 128 tokens (unfused attention on a CPU, 2026-11-23).
+_MOST_ROUNDINGS_IN_FLOAT32 = 320
 _FORWARD = ("attention", "decode")
 # By which budgets and the mean square of the reference differ at one workload and kind of inputs, whose seeds may be
 # different: that of inputs with a bias in V is of 3,072 random numbers, and has a standard deviation of 2.5%.
@@ -53,7 +56,7 @@ def _most(record: Record) -> float:
     shape, unit = record.workload.shape, UNIT_ROUNDOFF.get(record.workload.dtype, 2**-8)
     if record.workload.dtype == "float32":  # whose sums are added up in turn
         longest = max(float(shape.get(name, 0)) for name in ("seq_len_q", "seq_len_k"))
-        return (_MOST_ROUNDINGS_ELSEWHERE + _OF_SUMS * math.sqrt(longest)) * unit
+        return (_MOST_ROUNDINGS_IN_FLOAT32 + _OF_SUMS * math.sqrt(longest)) * unit
     usual = record.workload.operation in _FORWARD
     usual &= all(set(errors.rel_l2_by_inputs) <= {"normal", "flux"} for errors in record.errors.values())
     roundings = _MOST_ROUNDINGS if usual else _MOST_ROUNDINGS_ELSEWHERE

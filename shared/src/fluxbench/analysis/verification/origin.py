@@ -15,11 +15,11 @@ from fluxbench.operations.precision import EXACT, ROUNDED
 from fluxbench.records import fingerprint
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
-from fluxbench.variants.forms import EVERY_FORM, FormedVariant
+from fluxbench.variants.forms import COMPILE_BLOCKS, EVERY_FORM, FormedVariant
 
 _AHEAD = timedelta(days=1)  # by which another machine's clock may be wrong
 _ROUNDED_FROM = 7  # the method version from which on there is the class: until then such variants counted as exact
-_SUFFIXES = {form.name: form.suffix for form in EVERY_FORM}
+_SUFFIXES = {form.name: form.suffix for form in (*EVERY_FORM, COMPILE_BLOCKS)}
 
 
 def device_of(record: Record) -> Device:
@@ -31,7 +31,11 @@ def device_of(record: Record) -> Device:
 def registered() -> Mapping[str, FormedVariant]:
     """Return every variant by its name."""
     every = (*variants.REGISTRY, *variants.CERTIFICATE)
-    return {variant.name + form.suffix: FormedVariant(variant, form) for variant in every for form in variant.forms}
+    return {
+        variant.name + form.suffix: FormedVariant(variant, form)
+        for variant in every
+        for form in (*variant.forms, COMPILE_BLOCKS)
+    }
 
 
 def provenance(record: Record) -> Findings:

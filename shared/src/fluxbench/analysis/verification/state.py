@@ -83,7 +83,6 @@ def _own_flags(record: Record) -> Findings:
     if not record.burst:  # method versions 1 and 2
         return
     asked: Mapping[FlagKind, bool] = {
-        FlagKind.NO_CUPTI: record.cupti is None,
         FlagKind.EARLY: False,  # of a page that was not finished
         FlagKind.CUPTI_DIFFERS: abs(differs) > CUPTI_AGREES_WITHIN,
         FlagKind.NO_ENERGY: on_gpu and record.sustained is not None and record.energy_mj is None,
@@ -94,6 +93,12 @@ def _own_flags(record: Record) -> Findings:
             yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{differs:+.1%}" if differs else "it has none")
         elif flag and not is_asked:
             yield finding(Kind.FLAG, flag=kind.value, expected="none", got=flag.value)
+    no_cupti = record.flagged(FlagKind.NO_CUPTI)
+    if no_cupti and record.cupti:
+        yield finding(Kind.FLAG, flag=no_cupti.kind.value, expected="none", got=no_cupti.value)
+    if not (no_cupti or record.cupti) and record.kernels and not record.flagged(FlagKind.REPLAYED):
+        # A study may profile some workloads alone, and none whose calls are samples in rows.
+        yield finding(Kind.NO_FLAG, flag=FlagKind.NO_CUPTI.value, why="it has none")
     flag = record.flagged(FlagKind.CUPTI_DIFFERS)
     if flag and flag.value is not None and abs(flag.value - differs) > 0.002:
         yield finding(Kind.FLAG, flag=flag.kind.value, expected=f"{differs:.4f}", got=flag.value)
