@@ -53,6 +53,11 @@ def test_a_default_that_nothing_beats_is_the_answer() -> None:
     assert said(DEFAULT, record("flex", sustained_ms=1.001)).endswith("default. FlexAttention ties with it.")
 
 
+def test_a_default_that_may_be_far_slower_but_is_not_measurably_so_is_level() -> None:
+    spread = [record(name, sustained_ms=ms, ci=0.2) for name, ms in (("torch_native", 1.0), ("flex", 0.94))]
+    assert said(*spread).startswith("No exact kernel is measurably faster than PyTorch's default.")
+
+
 def test_without_the_default_the_reference_stands_in_and_says_so() -> None:
     assert said(record(), record("flash_attn_3", sustained_ms=0.5)).endswith(
         "2.0 times as fast as FlashAttention-2 (SDPA)."

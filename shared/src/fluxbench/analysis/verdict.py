@@ -32,8 +32,8 @@ class Verdict:
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
-    `LEVEL_WITHIN`. `choice` is one of `exact`: the default, which needs no change, else the one that is beaten at the
-    fewest workloads.
+    `LEVEL_WITHIN`; the baseline is, since nothing is measurably faster then. `choice` is one of `exact`: the default,
+    which needs no change, else the one that is beaten at the fewest workloads.
     """
 
     group: Group
@@ -73,7 +73,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
     exact = _unbeaten(group, workload, EXACT, ordering)
-    level = [record for record in exact if _is_level(record, exact[0], ordering)]
+    level = [record for record in exact if record is baseline or _is_level(record, exact[0], ordering)]
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     beaten = _beaten(group, EXACT)
