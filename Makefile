@@ -72,7 +72,8 @@ doctor: .venv/ready  ## list what this machine has and lacks, and which variants
 	@$(BIN)/fluxbench doctor
 
 test: .venv/dev  ## run the tests that need no GPU
-	cd shared && ../$(BIN)/python -m pytest -m "not gpu" -n 2 --dist loadfile
+	cd shared && ../$(BIN)/python -m pytest -m "not gpu and not alone" -n 2 --dist loadfile
+	cd shared && ../$(BIN)/python -m pytest -m "alone and not gpu"
 
 seeds: .venv/dev  ## judge right but odd kernels on 200 seeds; takes half an hour
 	cd shared && SEEDS=200 ../$(BIN)/python -m pytest -q -n 2 tests/correctness/test_odd_kernels.py

@@ -16,7 +16,7 @@ from clocks import small_cache, small_control
 from fakes import CPU, GPU, tokens
 from workers import QUICK, failures, timed, variant
 from wrong.backwards import BACKWARDS, RIGHT
-from wrong.cheats import CHANGES, CHEATS, COMPUTED_AHEAD
+from wrong.cheats import CHANGES, CHEATS, COMPUTED_AHEAD, stop_watching
 from wrong.gradients import GRADIENTS
 from wrong.kinds import KINDS
 from wrong.right import attention_of
@@ -163,7 +163,9 @@ def check_refused(
     assert timed(events) - {"made_up"} == {"torch_flash", "torch_math"}
 
 
-@pytest.mark.parametrize("name", ON_CPU)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.alone) if name in BY_TIME else name for name in ON_CPU]
+)
 def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     workload = LONGER if name in BY_TIME else EVEN if name in ONLY_AT_EVEN else RAGGED
     if name == "computed_as_inputs_change":  # clearing a cache of real size takes long enough for it
@@ -174,6 +176,7 @@ def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytes
     rounds = 50 if name == "wrong_now_and_then" else 5
     COMPUTED_AHEAD.clear()
     events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)
+    stop_watching()
     if name == "computed_as_inputs_change" and len(COMPUTED_AHEAD) < 2 * rounds:
         pytest.skip("the kernel's thread got no core of this busy machine, so it was honest in its calls")
     check_refused(events, name, SAID[name], workload)

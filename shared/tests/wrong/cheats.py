@@ -212,6 +212,16 @@ def right_for_the_seeds_alone() -> Attention:
 
 
 COMPUTED_AHEAD: list[Hashable] = []  # what the thread of the kernel below computed, before it was asked for
+WATCHERS: list[threading.Thread] = []  # which no process may end with
+STOPPED = threading.Event()
+
+
+def stop_watching() -> None:
+    """End the threads of the kernel below."""
+    STOPPED.set()
+    while WATCHERS:
+        WATCHERS.pop().join()
+    STOPPED.clear()
 
 
 def computed_as_inputs_change() -> Attention:
@@ -231,7 +241,7 @@ def computed_as_inputs_change() -> Attention:
             return ready[key]
 
     def watch() -> None:
-        while time.monotonic() < last_call[0] + 5:
+        while not STOPPED.is_set() and time.monotonic() < last_call[0] + 5:
             output(watched[0], ahead=True)
             time.sleep(1e-4)
 
@@ -239,7 +249,8 @@ def computed_as_inputs_change() -> Attention:
         last_call[0] = time.monotonic()
         if next(calls) == HONEST:
             watched.append((q, k, v))
-            threading.Thread(target=watch, daemon=True).start()
+            WATCHERS.append(threading.Thread(target=watch, daemon=True))
+            WATCHERS[-1].start()
         of_burst = watched and watched[0][0].data_ptr() == q.data_ptr()
         return output((q, k, v)) if of_burst else attention_of(q, k, v)
 
