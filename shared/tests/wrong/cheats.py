@@ -211,13 +211,12 @@ def right_for_the_seeds_alone() -> Attention:
     return attend
 
 
-COMPUTED_AHEAD: list[Hashable] = []  # what the thread of the kernel below computed, before it was asked for
-WATCHERS: list[threading.Thread] = []  # which no process may end with
+WATCHERS: list[threading.Thread] = []  # of the kernel below; no process may end while one runs
 STOPPED = threading.Event()
 
 
 def stop_watching() -> None:
-    """End the threads of the kernel below."""
+    """End these threads."""
     STOPPED.set()
     while WATCHERS:
         WATCHERS.pop().join()
@@ -230,11 +229,10 @@ def computed_as_inputs_change() -> Attention:
     ready: dict[Hashable, torch.Tensor] = {}
     lock, last_call = threading.Lock(), [time.monotonic()]
 
-    def output(inputs: tuple[torch.Tensor, ...], *, ahead: bool = False) -> torch.Tensor:
+    def output(inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
         with lock, torch.inference_mode():
             key = by_digest(*inputs), float(inputs[2][0, -1, -1, -1])
             if key not in ready:
-                COMPUTED_AHEAD.extend([key] * ahead)
                 out = attention_of(*inputs)
                 ready.clear()
                 ready[key] = out
@@ -242,7 +240,7 @@ def computed_as_inputs_change() -> Attention:
 
     def watch() -> None:
         while not STOPPED.is_set() and time.monotonic() < last_call[0] + 5:
-            output(watched[0], ahead=True)
+            output(watched[0])
             time.sleep(1e-4)
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
