@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 
 from fluxbench.worker.failures import first_sentence
+from fluxbench.worker.parent import exit_with
 
 _POLL_S = 0.02
 
@@ -47,7 +47,7 @@ def _fork(rank: int, work: Callable[[int], None]) -> tuple[int, int]:
         return pid, read
     code = 1
     try:
-        threading.Thread(target=_exit_with, args=(parent,), daemon=True).start()
+        exit_with(parent)
         import torch
 
         torch.set_num_threads(1)  # the threads of the calling process do not exist here
@@ -84,9 +84,3 @@ def _end(pid: int) -> None:
         os.waitpid(pid, 0)
     except (ProcessLookupError, ChildProcessError):  # it has ended, and was waited for
         pass
-
-
-def _exit_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)

@@ -10,13 +10,13 @@ import importlib
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from fluxbench import variants
 from fluxbench.operations.shapes import AttentionCall
+from fluxbench.worker.parent import exit_with
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
 from fluxbench.worker.worker import Worker
@@ -26,7 +26,7 @@ _ANY_CALL = AttentionCall(seq_len_q=1, seq_len_k=1, heads=1, kv_heads=1, head_di
 
 def main(request_path: str, events_path: str) -> int:
     """Carry out the request of one file and append events to the other."""
-    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    exit_with(os.getppid())
     changed: dict[str, str] = {}
     began = imported = time.monotonic()
     if request_path == "-":
@@ -74,13 +74,6 @@ def standby() -> list[str]:
         sys.exit(0)
     paths: list[str] = json.loads(line)
     return paths
-
-
-def _exit_with(parent: int) -> None:
-    """End this process once its parent is gone, so that nothing is left on the device."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,6 @@ import json
 import os
 import re
 import sys
-import threading
-import time
 import traceback
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -32,6 +30,7 @@ from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, SharedStep
 from fluxbench.operations.sharing import Sharing
 from fluxbench.worker.failures import first_sentence
+from fluxbench.worker.parent import exit_with
 
 
 class Rank:
@@ -117,7 +116,7 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no reply
-    threading.Thread(target=_exit_with, args=(os.getppid(),), daemon=True).start()
+    exit_with(os.getppid())
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, int(rank))
     if kind != "cpu":
         torch.cuda.set_device(device)
@@ -127,12 +126,6 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
         for line in sys.stdin:
             this.take(json.loads(line))
     os._exit(0)  # the others may be gone, for whom NCCL would wait
-
-
-def _exit_with(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(1)
-    os._exit(1)
 
 
 if __name__ == "__main__":
