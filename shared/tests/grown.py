@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 
@@ -37,7 +36,7 @@ print("shown", pathlib.Path(os.environ["UVNOTE_INPUT_GATHERED"], "gathered.txt")
 def grow(machine: Machine) -> Machine:
     """Return a machine with two measuring cells and two that show, which use fluxbench; its host has two cores."""
     patch = machine.monkeypatch
-    patch.setattr(os, "cpu_count", lambda: 2)
+    patch.setattr("fluxbench.core.cores.available", lambda: 2)
     patch.setenv("PYTHONPATH", str(REPOSITORY / "shared" / "src"))
     patch.setenv("PAGE", str(machine.output / "made_up.html"))
     uv = machine.folder / "bin" / "uv"

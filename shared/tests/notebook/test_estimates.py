@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 import msgspec
 import pytest
@@ -64,7 +63,7 @@ def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) 
 
 
 def test_models_share_a_gpu_two_at_once_and_attention_four(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr("fluxbench.core.cores.available", lambda: 16)
     gpu = Device(kind="cuda", name="made up")
     widths = {}
     for name in ("model", "flux"):

@@ -21,7 +21,7 @@ from fluxbench.notebook.page import draw
 
 @pytest.mark.parametrize("cores", [1, 16])
 def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Machine, cores: int) -> None:
-    growing.monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: cores)
     growing.monkeypatch.setenv("AWAITED", "1 of 2 measured" if cores == 1 else "shown torch_math=1.0")
     stream = io.StringIO()
     assert growing.build(listener=Lines(stream)).problems == ()
@@ -39,7 +39,7 @@ def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Ma
 
 
 def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:
-    growing.monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: 16)
     measures = (
         'print("at", time.monotonic()); time.sleep(0.5); print("until", time.monotonic())\nprint("order", os.environ'
     )

@@ -17,7 +17,7 @@ from typing import TextIO
 
 from fluxbench.bench import events
 from fluxbench.bench.collected import Collected
-from fluxbench.core import progress
+from fluxbench.core import cores, progress
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.records.schema import RecordError
@@ -113,7 +113,7 @@ def _start(
         **environment.variables,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONWARNINGS": "ignore",
-        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, ((os.cpu_count() or 1) - _CORES_LEFT) // COMPILING)),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (cores.available() - _CORES_LEFT) // COMPILING)),
         # max-autotune would compile float32 matrix products in Triton for a minute at each length of torch_math, and
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",

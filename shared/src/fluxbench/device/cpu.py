@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 
+from fluxbench.core import cores
 from fluxbench.device import system
 from fluxbench.device.model import Device
 
@@ -31,7 +31,7 @@ def find() -> Device:
         kind="cpu",
         name=name or platform.machine() or "unknown CPU",
         memory_bytes=memory_bytes(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        cores=cores.available(),
         instruction_sets=_instruction_sets(),
         cpu=name,
     )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
+from fluxbench.core import cores
 from fluxbench.device.model import Device
 
 _AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
@@ -25,7 +25,7 @@ class Width:
 
         Nothing is drawn beside a measurement of the CPU, or on a host of few cores.
         """
-        cores = os.cpu_count() or 1
-        if device.worker_kind == "cpu" or cores < _CORES:
-            return cls(measuring=1, beside=0, alone=cores)
-        return cls(measuring=min(_AT_ONCE, at_once), beside=max(1, cores // 4), alone=cores)
+        ours = cores.available()
+        if device.worker_kind == "cpu" or ours < _CORES:
+            return cls(measuring=1, beside=0, alone=ours)
+        return cls(measuring=min(_AT_ONCE, at_once), beside=max(1, ours // 4), alone=ours)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from fluxbench.core import cores
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.models import build
 from fluxbench.operations.models.step import step
@@ -212,7 +213,7 @@ def threads(device: torch.device, count: int) -> Iterator[None]:
     """Divide a CPU's threads by the ranks for a step."""
     before = torch.get_num_threads()
     if device.type == "cpu":
-        torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
+        torch.set_num_threads(max(1, cores.available() // count))
     try:
         yield
     finally:
