@@ -38,8 +38,7 @@ class AttentionTraining(AttentionBackward):
 
     def reference(self, shape: Shape, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
         """Return unfused attention and its gradients in a dtype."""
-        out = math_attention.forward(self.attention(shape), inputs, dtype, precision)
-        return {"out": out, **super().reference(shape, inputs, dtype, precision)}
+        return math_attention.training(self.attention(shape), inputs, dtype, precision)
 
     def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
         """Return the tokens of the output and of each gradient."""

@@ -35,9 +35,10 @@ def forward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision:
     rounds = arithmetic.of(dtype, precision)
     out = torch.empty(*q.shape[:3], v.shape[-1], dtype=dtype, device=q.device)
     for batch, heads, kv_heads, queries in _blocks(call, q.device):
-        parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads])
+        keys_seen = _seen(call, queries)
+        parts = (q[batch, queries, heads], k[batch, keys_seen, kv_heads], v[batch, keys_seen, kv_heads])
         rows, keys, values = (part.transpose(1, 2).to(wide) for part in parts)  # [batch, heads, tokens, head_dim]
-        weights = probabilities(rows, keys, hidden=_hidden(call, q, queries), rounds=rounds)
+        weights = probabilities(rows, keys, hidden=_hidden(call, queries, q.device), rounds=rounds)
         found = rounds.product(rounds.operand(weights), rounds.operand(values))
         out[batch, queries, heads] = found.transpose(1, 2).to(dtype)
     return out
@@ -60,8 +61,8 @@ def one_query(
     return out.flatten(0, 1).to(dtype)
 
 
-def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
-    """Return dq, dk and dv, of the shapes of q, k and v: the gradients of the output times `dout`.
+def training(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision: str = EXACT) -> Tensors:
+    """Return `out`, as `forward` has it, and dq, dk and dv, of the shapes of q, k and v: gradients of out times `dout`.
 
     In float64 nothing is rounded. In fewer bits all that the precision class may round is, so the probabilities and the
     scores' gradient too, which enter matrix products. On inputs whose k has a large constant part this costs far more
@@ -73,16 +74,18 @@ def backward(call: AttentionCall, inputs: Tensors, dtype: torch.dtype, precision
     q, k, v, dout = (inputs[name] for name in ("q", "k", "v", "dout"))
     wide = torch.promote_types(dtype, torch.float32)
     rounds = arithmetic.of(dtype, precision)
+    out = torch.empty(*q.shape[:3], v.shape[-1], dtype=dtype, device=q.device)
     dq, dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (q, k, v))
     for batch, heads, kv_heads, queries in _blocks(call, q.device):
-        parts = (q[batch, queries, heads], k[batch, :, kv_heads], v[batch, :, kv_heads], dout[batch, queries, heads])
-        of_q, of_k, of_v = gradients(
-            *(part.transpose(1, 2).to(wide) for part in parts), hidden=_hidden(call, q, queries), rounds=rounds
-        )
-        dq[batch, queries, heads] = of_q.transpose(1, 2)
-        dk[batch, :, kv_heads] += of_k.transpose(1, 2)
-        dv[batch, :, kv_heads] += of_v.transpose(1, 2)
-    return {"dq": dq.to(dtype), "dk": dk.to(dtype), "dv": dv.to(dtype)}
+        keys_seen = _seen(call, queries)
+        ours, theirs = (batch, queries, heads), (batch, keys_seen, kv_heads)
+        parts = (part.transpose(1, 2).to(wide) for part in (q[ours], k[theirs], v[theirs], dout[ours]))
+        found, of_q, of_k, of_v = gradients(*parts, hidden=_hidden(call, queries, q.device), rounds=rounds)
+        out[ours] = found.transpose(1, 2).to(dtype)
+        dq[ours] = of_q.transpose(1, 2)
+        dk[theirs] += of_k.transpose(1, 2)
+        dv[theirs] += of_v.transpose(1, 2)
+    return {"out": out, "dq": dq.to(dtype), "dk": dk.to(dtype), "dv": dv.to(dtype)}
 
 
 def probabilities(q: torch.Tensor, k: torch.Tensor, *, hidden: torch.Tensor | None, rounds: Arithmetic) -> torch.Tensor:
@@ -118,15 +121,16 @@ def gradients(
     hidden: torch.Tensor | None,
     rounds: Arithmetic,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the gradients of one block of queries (Dao, FlashAttention-2, 2023, algorithm 2)."""
+    """Return the output of one block of queries, and its gradients (Dao, FlashAttention-2, 2023, algorithm 2)."""
     scale = q.shape[-1] ** -0.5
     softmax = probabilities(q, k, hidden=hidden, rounds=rounds)
     q, k, v, dout, weights = (rounds.operand(x) for x in (q, k, v, dout, softmax))
-    out = rounds.operand(rounds.product(weights, v))
-    delta = (dout * out).sum(dim=-1, keepdim=True)
+    out = rounds.product(weights, v)
+    delta = (dout * rounds.operand(out)).sum(dim=-1, keepdim=True)
     of_weights = rounds.intermediate(rounds.product(dout, v.mT))
-    of_scores = rounds.operand(softmax * (of_weights - delta))
+    of_scores = rounds.operand(of_weights.sub_(delta).mul_(softmax))
     return (
+        out,
         rounds.product(of_scores, k) * scale,
         rounds.product(of_scores.mT, q) * scale,
         rounds.product(weights.mT, dout),
@@ -151,11 +155,16 @@ def _blocks(call: AttentionCall, device: torch.device) -> Iterator[tuple[slice, 
                 yield slice(batch, batch + entries), of_heads, of_kv, slice(start, min(start + rows, call.seq_len_q))
 
 
-def _hidden(call: AttentionCall, q: torch.Tensor, queries: slice) -> torch.Tensor | None:
-    """Return which keys a block of queries does not see, `[queries, seq_len_k]`; None where it sees all."""
+def _seen(call: AttentionCall, queries: slice) -> slice:
+    """Return the keys that some query of a block sees; at least one, so that the softmax of none is NaN."""
+    return slice(0, max(1, queries.stop + call.seq_len_k - call.seq_len_q) if call.causal else call.seq_len_k)
+
+
+def _hidden(call: AttentionCall, queries: slice, device: torch.device) -> torch.Tensor | None:
+    """Return which `_seen` keys each query of a block does not see, `[queries, keys]`; None where it sees all."""
     import torch
 
     if not call.causal:
         return None
-    last_key = torch.arange(queries.start, queries.stop, device=q.device) + call.seq_len_k - call.seq_len_q
-    return torch.arange(call.seq_len_k, device=q.device)[None, :] > last_key[:, None]
+    last_key = torch.arange(queries.start, queries.stop, device=device) + call.seq_len_k - call.seq_len_q
+    return torch.arange(_seen(call, queries).stop, device=device)[None, :] > last_key[:, None]

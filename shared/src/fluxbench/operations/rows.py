@@ -69,8 +69,8 @@ def backward(
             _of(inputs[name], batch, its, wide) for name, its in zip(("q", "k", "v", "dout"), which, strict=True)
         )
         softmax = _softmax(call, q, k, v, rounds)
-        rows = math_attention.gradients(q[:, of_q], k, v, dout[:, of_q], hidden=hidden, rounds=rounds)
-        found["dq"][batch, :, heads] = rows[0].transpose(0, 1)
+        _, of_queries, *_ = math_attention.gradients(q[:, of_q], k, v, dout[:, of_q], hidden=hidden, rounds=rounds)
+        found["dq"][batch, :, heads] = of_queries.transpose(0, 1)
         for name, of in (("dk", of_k), ("dv", of_v)):
             unseen = _hidden(call, every_query, of[None, :])
             of_keys = _of_keys(q, k[:, of], v[:, of], dout, softmax, unseen, rounds)[name == "dv"]

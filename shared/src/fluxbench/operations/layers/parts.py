@@ -40,7 +40,8 @@ def unfused(call: AttentionCall, precision: str) -> Attention:
         def backward(ctx: Any, *of_out: torch.Tensor) -> tuple[torch.Tensor, ...]:
             q, k, v = ctx.saved_tensors
             inputs = {"q": q, "k": k, "v": v, "dout": of_out[0]}
-            return tuple(math_attention.backward(call, inputs, q.dtype, precision).values())
+            found = math_attention.training(call, inputs, q.dtype, precision)
+            return found["dq"], found["dk"], found["dv"]
 
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = Unfused.apply(q, k, v)
