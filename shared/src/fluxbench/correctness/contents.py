@@ -21,11 +21,12 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case, some_tokens
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations import held
-from fluxbench.operations.protocol import KnowsRows, Tensors
+from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
 from fluxbench.operations.workload import Workload
 
 POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
-_WHOLE_POOL = 4  # contents of an operation that knows no single rows
+_VARIED_POOL = 8  # contents that follow from one whole reference
+_WHOLE_POOL = 4  # contents of an operation that knows neither single rows nor symmetries
 _FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long that references would take most of the time
 _CPU_POOL = 6
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
@@ -59,6 +60,15 @@ class Content:
         """Return a content whose whole outputs are known."""
         rows = {name: x.index_select(1, positions[name]) for name, x in expected.items()}
         return cls(inputs, positions, rows, expected)
+
+    def varied(self, workload: Workload, case: Case) -> Content | None:
+        """Return another content that follows from this one, whose whole outputs are known; None where none does."""
+        operation, device = operations.find(workload.operation), next(iter(self.inputs.values())).device
+        if self.expected is None or not isinstance(operation, KnowsSymmetries):
+            return None
+        positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
+        inputs, rows = operation.varied(workload.shape, self.inputs, self.expected, positions, unforeseen())
+        return Content(inputs, positions, rows, None)
 
 
 class Contents:
@@ -107,6 +117,10 @@ class Contents:
         if slots and operation.attention(workload.shape).retain_graph:  # each keeps what its forward pass saved
             slots = rotation + 1
         by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
+        if by_rows is None and (second := first.varied(workload, case)):
+            count = min(most, _CPU_POOL if on_cpu else _VARIED_POOL, max(2, fitting - slots))
+            more = (first.varied(workload, case) for _ in range(count - 2))
+            return cls([first, second, *filter(None, more)], rotation, slots)
         if by_rows is None:
             count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())

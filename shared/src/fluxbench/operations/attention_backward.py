@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import magnitudes, math_attention, qkv, rows
+from fluxbench.operations import magnitudes, math_attention, qkv, rows, symmetries
 from fluxbench.operations.attention import PARTS
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Attention, Bound, Kernel, Tensors
@@ -66,6 +66,12 @@ class AttentionBackward:
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> None:
         """Return None: a row of dk or dv needs the softmax of every query."""
         return None
+
+    def varied(
+        self, shape: Shape, inputs: Tensors, outputs: Tensors, positions: Tensors, rng: random.Random
+    ) -> tuple[Tensors, Tensors]:
+        """Return other inputs, and rows of their gradients, by `symmetries.varied`."""
+        return symmetries.varied(self.attention(shape), inputs, outputs, positions, rng)
 
     def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
         """Return the tokens of each gradient."""

@@ -134,6 +134,19 @@ class Operation(Protocol):
 
 
 @runtime_checkable
+class KnowsSymmetries(Protocol):
+    """An operation of which other inputs with their outputs follow exactly from those that are known."""
+
+    def varied(
+        self, shape: Shape, inputs: Tensors, outputs: Tensors, positions: Tensors, rng: random.Random
+    ) -> tuple[Tensors, Tensors]:
+        """Return other inputs, and rows of their float64 reference as `reference_at` has them.
+
+        `outputs` are the whole reference of `inputs`.
+        """
+
+
+@runtime_checkable
 class Refuses(Protocol):
     """An operation that not every device of a kind can do."""
 
