@@ -10,7 +10,7 @@ import pytest
 from calls import call
 from fakes import CPU, GPU
 
-from fluxbench import variants
+from fluxbench import operations, variants
 from fluxbench.device.model import Device
 from fluxbench.variants import forms
 from fluxbench.variants._base import HEAD_DIMS, YES, Variant, part_of
@@ -236,6 +236,17 @@ PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
 )
 def test_a_kernel_is_told_by_what_it_does(name: str, backward: bool, kernel: str, part: str) -> None:
     assert part_of(named(name), call(backward=backward), PARTS, kernel) == part
+
+
+@pytest.mark.parametrize("operation", operations.NAMES)
+def test_a_kernel_of_a_call_is_attention_beside_the_parts_of_any_operation(operation: str) -> None:
+    parts = operations.find(operation).parts
+    for backward, kernels in ((False, FORWARD_KERNELS), (True, FORWARD_KERNELS), (True, BACKWARD_KERNELS)):
+        asked = call(backward=backward)
+        for kernel, names in kernels.items():
+            assert {part_of(named(name), asked, parts, kernel) for name in names} <= {"attention"}, kernel
+        for variant in (*variants.REGISTRY, *variants.CERTIFICATE):  # all patterns are tried on an unknown kernel
+            assert part_of(variant, asked, parts, "?") in {*parts, "other" if variant.pattern(asked) else "attention"}
 
 
 # What they are called, and that all are listed.

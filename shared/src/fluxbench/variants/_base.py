@@ -238,10 +238,11 @@ def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], ker
     """
     pattern = variant.pattern(call)
     both = (pattern, variant.kernel_pattern) if call.backward else (pattern,)
-    attention = "|".join(each for each in both if each) or _USUAL_ATTENTION
-    named = {"quantization": variant.quantization_pattern, "attention": attention, **parts}
+    attention = [each for each in both if each] or [_USUAL_ATTENTION]  # not joined: each has flags of its own
+    of_variant = [("quantization", variant.quantization_pattern), *(("attention", each) for each in attention)]
+    named = [*of_variant, *parts.items()]
     default = "other" if pattern else "attention"
-    return next((part for part, regex in named.items() if regex and re.search(regex, kernel)), default)
+    return next((part for part, regex in named if regex and re.search(regex, kernel)), default)
 
 
 def _dotted(capability: tuple[int, int]) -> str:
