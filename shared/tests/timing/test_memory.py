@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from clocks import ON_CPU
 
 from fluxbench.operations.protocol import Bound
+from fluxbench.records.schema import Memory
 from fluxbench.timing.memory import CallMemory, memory_of
 
 GPU = torch.device("cuda")
@@ -85,3 +88,36 @@ def test_of_a_backward_pass_the_forward_pass_and_what_it_keeps_are_told_apart(
     assert found
     assert (found.kept_bytes, found.call_bytes, found.allocated_bytes) == (700, 500, peak)
     assert found.reserved_bytes >= found.allocated_bytes
+
+
+@pytest.mark.parametrize(("held", "peak"), [(300, 900), (4000, 4000)])
+def test_memory_that_is_held_until_the_next_call_is_prepared_is_of_the_call(
+    gpu: Allocator, held: int, peak: int
+) -> None:
+    gpu.take(held)
+
+    def prepare(inputs: object) -> str:
+        gpu.take(-held)
+        return "leaves"
+
+    def call(prepared: object) -> dict[str, object]:
+        gpu.take(900)
+        return {}
+
+    found = memory_of(Bound(call, prepare), INPUTS, GPU)
+    assert found
+    assert (found.kept_bytes, found.call_bytes, found.allocated_bytes) == (0, 900, peak)
+    Memory(**dataclasses.asdict(found))  # raises where its numbers contradict each other
+
+
+def test_no_garbage_is_collected_while_memory_is_measured(gpu: Allocator) -> None:
+    enabled: list[bool] = []
+
+    def step(given: object) -> dict[str, object]:
+        enabled.append(gc.isenabled())
+        gpu.take(1)
+        return {}
+
+    memory_of(Bound(step, step), INPUTS, GPU)
+    assert enabled == [False, False]
+    assert gc.isenabled()

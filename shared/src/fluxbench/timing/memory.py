@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 
 import torch
@@ -23,10 +24,19 @@ class CallMemory:
 def memory_of(bound: Bound, inputs: Tensors, device: torch.device) -> CallMemory | None:
     """Return the memory of one warm call.
 
-    None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured.
+    None on a CPU, and where a call allocates nothing: a CUDA graph's memory was taken when it was captured. What
+    a library holds until the next call is prepared counts as the call's; garbage of earlier calls does not.
     """
     if device.type != "cuda":
         return None
+    gc.disable()
+    try:
+        return _measured(bound, inputs, device)
+    finally:
+        gc.enable()
+
+
+def _measured(bound: Bound, inputs: Tensors, device: torch.device) -> CallMemory | None:
     torch.cuda.synchronize(device)
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
@@ -40,12 +50,13 @@ def memory_of(bound: Bound, inputs: Tensors, device: torch.device) -> CallMemory
     torch.cuda.synchronize(device)
     peak_of_call = torch.cuda.max_memory_allocated(device)
     reserved = max(reserved, torch.cuda.max_memory_reserved(device))
+    others = min(before, kept)  # what is allocated while nothing of the call is
     if peak_of_call == kept:
         return None
     return CallMemory(
         inputs_bytes=sum(x.nbytes for x in inputs.values()),
-        kept_bytes=kept - before if bound.prepare else 0,
-        allocated_bytes=max(peak, peak_of_call) - before,
-        reserved_bytes=reserved - before,
+        kept_bytes=kept - others if bound.prepare else 0,
+        allocated_bytes=max(peak, peak_of_call) - others,
+        reserved_bytes=reserved - others,
         call_bytes=peak_of_call - kept,
     )
