@@ -140,10 +140,7 @@ class Worker:
         keeps = self.device.type == "cuda" and any(map(fills_memory, part))
         with self.use.step("preparing", short=True, keeps=keeps):
             workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
-        found = self._reference(workloads)
-        if found is None:
-            return
-        reference, reference_calls = found
+        reference, reference_calls = self._reference(workloads)
         names = [name for name in self.request.variants if name != reference]
         rotated = self.request.process % max(1, len(names))
         names = names[rotated:] + names[:rotated]
@@ -156,15 +153,18 @@ class Worker:
                 stopwatch, self.plan, unforeseen(), self.request.replays.get(name),
             )  # fmt: skip
 
-        anchor = trial(reference, reference_calls)
         # Its burst rounds are needed for its own record alone: those of the others hold its calls as well. On a CPU the
         # others' processor time is compared with its, and it is sustained in the others' rounds.
         own = reference in self.request.variants
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
-        usable = self._take(anchor, burst=own or not sustained, sustained=sustained)
+        usable: list[str] = []
+        if reference_calls:
+            usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
+        to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in names:
-            left = [workload for workload in usable if (name, workload) not in self.request.done]
+            left = [workload for workload in to_check if (name, workload) not in self.request.done]
             calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
+            calls = {workload: bound for workload, bound in calls.items() if workload in usable}
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
@@ -178,12 +178,12 @@ class Worker:
         note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
         return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
 
-    def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]] | None:
-        """Return the first of the references that is right at every workload, or the one that is at most of them."""
-        best: tuple[str, dict[str, Bound]] | None = None
+    def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]]:
+        """Return the first of the references that is right at the most workloads; no name and no calls if none is."""
+        best: tuple[str, dict[str, Bound]] = "", {}
         for name in self.request.references:
             calls = self._right_calls(name, workloads)
-            if calls and (best is None or len(calls) > len(best[1])):
+            if len(calls) > len(best[1]):
                 best = name, calls
             if len(calls) == len(workloads):
                 break
