@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import HEADER, in_cell, interpreter, is_gone
+from fake_workers import HEADER, in_cell, interpreter, is_gone, when
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 from sample_events import collected, readings, timed
 
@@ -132,6 +132,7 @@ def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatc
     assert {record.status for record in made} == {Status.PASSED}
     assert {record.timing and record.timing.samples_ms for record in made} == {((1.0, 1.1),) * 3}
     kept = json.loads(gzip.decompress((here / "sdpa.samples.json.gz").read_bytes()))
+    assert kept["references_failed"] == []
     assert len(kept["series"]) == 3 * 2 * (2 + 1)  # in each process and beside each variant, with the control kernel
     control = files.read_control(here, "sdpa")
     assert control is not None
@@ -139,6 +140,21 @@ def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatc
     probed = json.loads((here / "sdpa.capabilities.json").read_text(encoding="utf-8"))
     assert (probed["schema"], probed["variants"]["torch_math"]["causal"]["status"]) == (2, "yes")
     assert list((here.parent / "cache" / "runs").iterdir()) == []
+
+
+def test_a_cell_says_why_a_reference_failed_that_it_has_no_record_of(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here.parent / "sdpa.py").write_text(HEADER.format("flux", 'study = "flux"\n# variants = ["torch_math"]'))
+    fails = when("step == 'check' and variant != 'torch_math'", "return 'fails'")
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(here.parent / "python", fails)))
+    monkeypatch.setenv("FLUXBENCH_WORKLOADS", ",".join(WORKLOADS))
+    bench.measure()
+    kept = json.loads(gzip.decompress((here / "sdpa.samples.json.gz").read_bytes()))
+    failed = {"variant": "torch_flash", "status": "INCORRECT", "reason": "it is wrong"}
+    assert kept["references_failed"] == [{**failed, "workload": workload} for workload in WORKLOADS]
+    said = f"The reference torch_flash failed at {', '.join(WORKLOADS)}: INCORRECT, it is wrong.\n"
+    assert capsys.readouterr().out == said
 
 
 def test_a_gpu_measures_some_operations_in_burst_alone() -> None:

@@ -20,6 +20,7 @@ from fluxbench import operations, studies, variants
 from fluxbench.bench import dependencies, recording, samples
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
+from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch
 from fluxbench.bench.recording import Context
@@ -59,12 +60,23 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     early = device.worker_kind == "cpu" and progress.is_heard()
     found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most, early=early)
     files.write(Path(f"{cell.id}.jsonl"), found)
-    write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected))
+    references_failed = [failed for failed in collected.failed.values() if failed.variant not in cell.variants]
+    write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected, references_failed))
+    _print_failed(references_failed)
     if collected.probed:
         probed = {"schema": SCHEMA, "variants": msgspec.to_builtins(collected.probed)}
         write_text(Path(f"{cell.id}.capabilities.json"), json.dumps(probed, indent=1) + "\n")
     if control := samples.control_times(collected):
         write_text(Path(f"{cell.id}.control.json"), control.to_json() + "\n")
+
+
+def _print_failed(references: Iterable[Failed]) -> None:
+    """Print why references failed, a sentence for each reason."""
+    workloads: dict[tuple[str, Status, str], list[str]] = {}
+    for failed in references:
+        workloads.setdefault((failed.variant, failed.status, failed.reason), []).append(failed.workload)
+    for (name, status, reason), of_reason in workloads.items():
+        print(f"The reference {name} failed at {', '.join(of_reason)}: {status}, {reason}.")
 
 
 def measure(

@@ -1,13 +1,14 @@
-"""Every sample of a cell, ranked or not, and the control kernel's: what is kept beside the records."""
+"""What is kept beside a cell's records: every sample, ranked or not, the control kernel's, and failed references."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fluxbench.bench import series
 from fluxbench.bench.collected import Collected, Trial
+from fluxbench.bench.events import Failed
 from fluxbench.records.files import ControlTimes
 from fluxbench.timing.telemetry import Log
 
@@ -29,10 +30,11 @@ def control_times(collected: Collected) -> ControlTimes | None:
     return ControlTimes(kernel=collected.control, samples_ms=samples_ms)
 
 
-def to_json(collected: Collected) -> str:
+def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> str:
     """Return every sample that was taken, with what the device was doing at each, as JSON.
 
-    `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line.
+    `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line. `references_failed`
+    are failures of references that have no record in this cell.
     """
     lines = [
         json.dumps(each, allow_nan=False) for trial in collected.trials for each in _of_trial(trial, collected.log)
@@ -40,9 +42,13 @@ def to_json(collected: Collected) -> str:
     measuring_s = sum(trial.timed.ended - trial.timed.began for trial in collected.trials)
     busy_s = sum(trial.timed.busy_s for trial in collected.trials)
     phases = [[name, round(begin, 3), round(end, 3)] for name, begin, end in collected.phases]
+    failed = [
+        {name: getattr(each, name) for name in ("variant", "workload", "status", "reason")}
+        for each in references_failed
+    ]
     head = (
         f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "phases": {json.dumps(phases)},\n'
-        '"series": [\n'
+        f'"references_failed": {json.dumps(failed)},\n"series": [\n'
     )
     return head + ",\n".join(lines) + "\n]}\n"
 
