@@ -62,7 +62,8 @@ def take(name, workloads, burst=True):
          slept_s=0.0, **({"burst": taken} if burst else {}), block=block(mean_ms(name)))
 
 def block(mean):
-    return mean and {"samples_ms": {each: [mean, mean] for each in shapes}, "calls": {each: 1 for each in shapes},
+    mine = [each for each in shapes if each not in request["burst_alone"]]
+    return mean and {"samples_ms": {each: [mean, mean] for each in mine}, "calls": {each: 1 for each in mine},
             "windows": [[0.0, 0.1], [0.1, 0.2]], "warm_up": 0, "windows_a_sample": 1, "settled": True, "ahead_ms": 1.0}
 
 before("ready")
@@ -153,6 +154,7 @@ def played(
     worker: str = WORKER,
     most: int = 3,
     effort: Effort = USUAL,
+    burst_alone: tuple[str, ...] = (),
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
@@ -162,7 +164,7 @@ def played(
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
         processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder), cases=str(folder),
-        effort=effort,
+        effort=effort, burst_alone=burst_alone,
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)

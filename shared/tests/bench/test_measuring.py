@@ -222,6 +222,17 @@ def test_each_operation_has_processes_of_its_own(tmp_path: Path, monkeypatch: py
     ]
 
 
+def test_operations_that_share_references_share_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "log.jsonl"
+    of = {"training": "attention_training", "backward": "attention_backward"}
+    some = [tokens(f"{name}-{length}", length, operation) for name, operation in of.items() for length in (8, 9)]
+    several = study(monkeypatch, some[2], tokens("forward", 8), *some[:2], some[3])
+    made = records(tmp_path, "torch_math", study=several, python=str(interpreter(tmp_path / "python", log=log)))
+    asked = [[workload["name"] for workload in line["request"]["workloads"]] for line in log_of(log)]
+    assert asked == [["training-8", "backward-8", "training-9", "backward-9"]] * 3 + [["forward"]] * 3
+    assert {record.status for record in made} == {Status.PASSED}
+
+
 def test_variants_that_read_other_variables_have_workers_of_their_own(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     scenario = f"""

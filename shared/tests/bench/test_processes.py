@@ -56,6 +56,18 @@ def mean_ms(name):
     assert counts == {"b": processes, "c": 3}
 
 
+def test_burst_samples_are_taken_in_three_processes_and_further_ones_are_for_sustained_times(tmp_path: Path) -> None:
+    scenario = """
+def mean_ms(name):
+    return {"a": 1.0, "b": [1.0, 1.03, 1.0, 1.0, 1.0][process], "c": 3.0}[name]
+"""
+    collected = played(tmp_path, scenario, most=5, burst_alone=("tinier",))
+    counts = {name: [len(collected.taken(name, workload)) for workload in ("tiny", "tinier")] for name in ("b", "c")}
+    assert counts == {"b": [5, 3], "c": [3, 3]}
+    asked = {request.process: [one.name for one in request.workloads] for request in requests(tmp_path)}
+    assert asked == {process: ["tiny", "tinier"] if process < 3 else ["tiny"] for process in range(5)}
+
+
 def test_two_processes_of_what_is_far_slower_are_enough_when_time_is_up(tmp_path: Path) -> None:
     """The third process, which measures the others, hangs until the cell's deadline."""
     scenario = """

@@ -39,6 +39,10 @@ class Trial:
         """The sustained block, where it has one."""
         return [self.timed.block] if self.timed.block else []
 
+    def blocks_at(self, workload: str) -> list[BlockSamples]:
+        """The sustained block, where it has one with calls at a workload."""
+        return [block for block in self.blocks if workload in block.samples_ms]
+
 
 @dataclass
 class Collected:
@@ -140,7 +144,7 @@ class Collected:
         references = [
             each
             for each in of_worker
-            if each.timed.variant == name and workload in each.timed.workloads and each.timed.block
+            if each.timed.variant == name and workload in each.timed.workloads and each.blocks_at(workload)
         ]
         if trial.is_reference:
             return references

@@ -216,12 +216,13 @@ def _run(
     with contextlib.ExitStack() as stack:
         batches = []
         possible = [workload for workload in workloads if not _refused(workload, device)]
-        for number, of_operation in enumerate(_by_operation(possible)):
-            sustains = study.sustains(of_operation[0].operation, device)
+        for number, together in enumerate(_by_process(possible)):
+            in_burst = tuple(one.name for one in together if not study.sustains(one.operation, device))
+            sustains = len(in_burst) < len(together)
             references = tuple(
                 name
                 for name in study.references
-                if not any(_unsupported(name, device, workload) for workload in of_operation)
+                if not any(_unsupported(name, device, workload) for workload in together)
             )
             for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
                 folder = Path(stack.enter_context(scratch(cell, settings)))
@@ -233,12 +234,13 @@ def _run(
                     folder=folder,
                     environment=with_variables,
                     device=device,
-                    workloads=of_operation,
+                    workloads=together,
                     variants=tuple(names),
                     references=references,
                     processes=least,
                     most=most,
                     sustained=sustains,
+                    burst_alone=in_burst if sustains else (),
                     whole_up_to=study.whole_up_to,
                     probe=sustains and not number and cell.measures == "variants" and not study.effort.long,
                     lock=device_lock(settings),
@@ -252,12 +254,23 @@ def _run(
             pool.close()
 
 
-def _by_operation(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:
-    """Return the workloads of each operation, which do not share processes."""
-    found: dict[str, list[Workload]] = {}
+def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:
+    """Return the workloads that are measured in the same processes: of an operation and those that are part of it.
+
+    What shares inputs stands side by side, the whole before its part.
+    """
+    found: dict[str, dict[str, list[Workload]]] = {}
     for workload in workloads:
-        found.setdefault(workload.operation, []).append(workload)
-    return [tuple(group) for group in found.values()]
+        of_shape = found.setdefault(operations.whole_of(workload.operation), {})
+        of_shape.setdefault(f"{sorted(workload.shape.items())}", []).append(workload)
+    return [
+        tuple(
+            workload
+            for alike in of_shape.values()
+            for workload in sorted(alike, key=lambda one: one.operation != operations.whole_of(one.operation))
+        )
+        for of_shape in found.values()
+    ]
 
 
 def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], list[str]]:

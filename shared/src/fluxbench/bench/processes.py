@@ -11,7 +11,7 @@ from pathlib import Path
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.pool import Exit, Pool, run_worker
-from fluxbench.bench.timings import LEAST, is_slow
+from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
@@ -23,7 +23,7 @@ from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """Variants that are measured in the same processes, at workloads of one operation."""
+    """Variants that are measured in the same processes, at workloads of operations that share them."""
 
     folder: Path  # for requests, events and compiled kernels: the first process compiles and the others do not
     environment: Environment
@@ -34,6 +34,7 @@ class Batch:
     processes: int
     most: int  # processes
     sustained: bool  # False: burst samples alone
+    burst_alone: tuple[str, ...] = ()  # workloads of which only burst samples are taken
     probe: bool  # whether the last process that measures all variants also tries capabilities
     lock: str | None  # the folder of the device lock
     compiled: str  # the folder where the times of first compilations are kept
@@ -114,7 +115,7 @@ class Batch:
         timed = {name for name, _ in done}
         left = []
         for name in self._wanted(collected, process):
-            missing = [one for one in self._open(collected, name) if (name, one.name) not in done]
+            missing = [one for one in self._open(collected, name, process) if (name, one.name) not in done]
             if missing and (self.effort.held_bytes or name not in timed):
                 left.append(name)
         return tuple(left)
@@ -122,23 +123,32 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
+        Where burst samples alone are taken of some workload, all in `processes`: they need as many of each.
         Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
         reference too, if it is measured here: it has a block in every process anyway.
         """
-        if process < LEAST:
+        if process < (self.processes if self.burst_alone else LEAST):
             return list(self.variants)
-        widths = timings.widths(collected, [one.name for one in self.workloads])
-        known = {name: list(widths.get(name, {}).values()) for name in self.variants}
+        known: dict[str, list[Width]] = {name: [] for name in self.variants}
+        for operation in dict.fromkeys(one.operation for one in self.workloads):
+            own = [one.name for one in self.workloads if one.operation == operation]
+            for name, widths in timings.widths(collected, own).items():
+                known.setdefault(name, []).extend(widths.values())
         if process < self.processes:
             return [name for name, its in known.items() if not is_slow(width.ratio for width in its)]
         return [name for name, its in known.items() if not all(width.enough for width in its)]
 
-    def _open(self, collected: Collected, name: str) -> list[Workload]:
-        """Return the workloads at which a variant has not failed."""
-        return [workload for workload in self.workloads if (name, workload.name) not in collected.failed]
+    def _open(self, collected: Collected, name: str, process: int) -> list[Workload]:
+        """Return the workloads at which a process measures a variant: where it has not failed.
+
+        Processes beyond `processes` are for sustained times.
+        """
+        left_out = self.burst_alone if process >= self.processes else ()
+        possible = (one for one in self.workloads if one.name not in left_out)
+        return [workload for workload in possible if (name, workload.name) not in collected.failed]
 
     def _request(self, collected: Collected, process: int, names: Sequence[str]) -> Request:
-        wanted = {workload.name for name in names for workload in self._open(collected, name)}
+        wanted = {workload.name for name in names for workload in self._open(collected, name, process)}
         return Request(
             device=self.device.worker_kind,
             workloads=tuple(workload for workload in self.workloads if workload.name in wanted),
@@ -147,6 +157,7 @@ class Batch:
             process=process,
             thorough_in=self._thorough_in,
             sustained=self.sustained,
+            burst_alone=self.burst_alone,
             whole_up_to=self.whole_up_to,
             probe=self.probe and process == min(LEAST, self.processes) - 1,
             effort=self.effort,

@@ -68,15 +68,15 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
             if workload in timed.burst.launched_ms:
                 places["launched_ms"] = timed.burst.launched_ms[workload]
             yield {**who, "workload": workload, **rounds.to_json(), **places}
-        if timed.block:
+        for block in trial.blocks_at(workload):
             state: dict[str, Any] = {
-                "settled": timed.block.settled,
-                "ahead_ms": round(timed.block.ahead_ms, 6),
-                "replayed": timed.block.replayed,
-                "launched_ms": timed.block.launched_ms.get(workload),
+                "settled": block.settled,
+                "ahead_ms": round(block.ahead_ms, 6),
+                "replayed": block.replayed,
+                "launched_ms": block.launched_ms.get(workload),
             }
-            if timed.block.reference_ms:
-                state["reference_ms"] = [round(sample, 6) for sample in timed.block.reference_ms[workload]]
+            if block.reference_ms:
+                state["reference_ms"] = [round(sample, 6) for sample in block.reference_ms[workload]]
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
         found = [round(sample, 6) for sample in timed.burst.control_ms]

@@ -102,7 +102,7 @@ def of(collected: Collected, variant: str, workload: str) -> list[ProcessSeries]
     log = collected.log
     found = []
     for trial in collected.taken(variant, workload):
-        block = trial.timed.block
+        block = next(iter(trial.blocks_at(workload)), None)
         paired = block is not None and bool(block.reference_ms)
         beside = [trial] if paired else collected.beside(trial, workload)
         own = beside if trial.is_reference and beside else [trial]
@@ -132,7 +132,7 @@ def of_cell(collected: Collected) -> Cell:
 
 
 def by_operation(cell: Cell, operations: Mapping[str, str]) -> Iterator[Cell]:
-    """Yield the part of a cell of each operation, by that of each workload: they have processes of their own."""
+    """Yield the part of a cell of each operation, by that of each workload: each has as many processes as it needs."""
     for operation in dict.fromkeys(operations.get(name, "") for taken in cell.values() for name in taken):
         part = {
             variant: {name: its for name, its in taken.items() if operations.get(name, "") == operation}
@@ -182,7 +182,7 @@ def sustained(trials: Sequence[Trial], workload: str, log: Log, *, of_reference:
     spans: list[Span] = []
     dropped: list[bool] = []
     stalled: list[bool] = []
-    blocks = [block for trial in trials for block in trial.blocks]
+    blocks = [block for trial in trials for block in trial.blocks_at(workload)]
     for block in blocks:
         samples_ms += (block.reference_ms if of_reference else block.samples_ms)[workload]
         spans += block.windows

@@ -101,7 +101,7 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
         yield Flag(kind=FlagKind.REPLAYED, regime=BURST, value=round(fmean(in_rows), 6))
     if refused := [one.refused[workload] for one in rounds if workload in one.refused]:
         yield Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=len(refused), detail=refused[0])
-    blocks = [block for each in taken for block in each.trial.blocks]
+    blocks = [block for each in taken for block in each.trial.blocks_at(workload)]
     if launched := [block.launched_ms[workload] for block in blocks if block.replayed]:
         yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=round(fmean(launched), 6))
     if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
@@ -122,4 +122,4 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
 
 def _starved(each: ProcessSeries, workload: str) -> bool:
     """Whether the device had less than one call left to do when the host had launched a window of a block."""
-    return any(block.ahead_ms < median(block.samples_ms[workload]) for block in each.trial.blocks)
+    return any(block.ahead_ms < median(block.samples_ms[workload]) for block in each.trial.blocks_at(workload))

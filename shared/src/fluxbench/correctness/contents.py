@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -69,6 +69,14 @@ class Content:
         positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
         inputs, rows = operation.varied(workload.shape, self.inputs, self.expected, positions, unforeseen())
         return Content(inputs, positions, rows, None)
+
+    def without(self, outputs: Collection[str]) -> Content:
+        """Return the content without some of its outputs."""
+
+        def rest(of: Tensors) -> Tensors:
+            return {name: x for name, x in of.items() if name not in outputs}
+
+        return Content(self.inputs, rest(self.positions), rest(self.rows), self.expected and rest(self.expected))
 
 
 class Contents:
@@ -135,6 +143,11 @@ class Contents:
         count = _CPU_POOL if on_cpu else max(2, min(most, fitting - slots, by_time))
         by_row = (Content.make(workload, case, device, whole=False) for _ in range(count - 1))
         return cls([first, *by_row], rotation, slots)
+
+    def without(self, outputs: Collection[str], *, sustained: bool) -> Contents:
+        """Return the same contents without some of their outputs, with other tensors for calls and few slots."""
+        pool = [content.without(outputs) for content in self.pool]
+        return Contents(pool, self.rotation, self.rotation + 1 if sustained else 0)
 
     @cached_property
     def apart(self) -> Contents:

@@ -43,6 +43,11 @@ _NEEDED = (
 )
 
 
+def whole_of(name: str) -> str:
+    """Return the operation that one is part of, else itself. Raises `ValueError` as `find` does."""
+    return getattr(find(name), "part_of", None) or name
+
+
 def find(name: str) -> Operation:
     """Return an operation. Raises `ValueError` with a sentence where there is none, or it lacks a part."""
     module, _, attribute = NAMES.get(name, name).partition(":")

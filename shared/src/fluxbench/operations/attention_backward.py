@@ -23,6 +23,8 @@ class AttentionBackward:
     input_kinds = qkv.KINDS_OF_GRADIENTS
     parts = PARTS
     differentiates = True
+    part_of: str | None = "attention_training"
+    lacks = ("out",)
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of a backward pass.

@@ -22,6 +22,7 @@ class AttentionTraining(AttentionBackward):
     """
 
     name = "attention_training"
+    part_of = None
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of both passes.

@@ -29,6 +29,8 @@ class LayerBackward(Layer):
     name = "layer_backward"
     differentiates = True
     retains = True
+    part_of: str | None = "layer_training"
+    lacks = ("y",)
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of a backward pass, see `LayerShape.cost`."""
@@ -90,6 +92,7 @@ class LayerTraining(LayerBackward):
 
     name = "layer_training"
     retains = False
+    part_of = None
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of both passes, see `LayerShape.cost`."""

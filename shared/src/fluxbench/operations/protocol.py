@@ -93,6 +93,9 @@ class Operation(Protocol):
 
     A kernel belongs to the first part whose pattern its name matches; "quantization" and "attention" come before these
     and are the variant's own patterns, see `variants.part_of`.
+
+    An operation may name another in `part_of`: at the same shape the other's inputs are its own, and so are the other's
+    outputs but those that it `lacks`. Both are then measured in the same processes, where they share references too.
     """
 
     name: str

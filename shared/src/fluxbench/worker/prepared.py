@@ -76,6 +76,13 @@ class PreparedWorkload:
         )
         return cls(workload, case, made, other_kinds)
 
+    @classmethod
+    def part_of(cls, whole: PreparedWorkload, workload: Workload, *, slots: bool) -> PreparedWorkload:
+        """Return a workload whose operation is part of that of another, which is prepared already."""
+        lacks: tuple[str, ...] = getattr(operations.find(workload.operation), "lacks", ())
+        other_kinds = {kind: case.without(lacks) for kind, case in whole.other_kinds.items()}
+        return cls(workload, whole.case.without(lacks), whole.contents.without(lacks, sustained=slots), other_kinds)
+
     @property
     def cases(self) -> dict[str, Case]:
         """The cases by kind of inputs, that of timed calls first."""
@@ -97,17 +104,24 @@ def prepare(
     workloads that are prepared together.
     """
     workloads: dict[str, PreparedWorkload] = {}
-    share = 1 / max(len(some), _LEAST_SHARES if request.effort.held_bytes else 1)
+    wholes: dict[tuple[str, str], PreparedWorkload] = {}
+    share = 1 / max(len(set(map(_inputs_of, some))), _LEAST_SHARES if request.effort.held_bytes else 1)
     largest_first = any(map(fills_memory, some))  # what exists once is allocated for the largest
     for workload in sorted(some, key=lambda one: -one.cost.min_bytes) if largest_first else some:
         begin(workload)
+        slots, whole = request.sustains(workload.name) or bool(plan.row_s), wholes.get(_inputs_of(workload))
         try:
-            workloads[workload.name] = PreparedWorkload.make(
+            if whole:
+                workloads[workload.name] = PreparedWorkload.part_of(whole, workload, slots=slots)
+                continue
+            made = PreparedWorkload.make(
                 workload, device, request.process, most=plan.contents, share=share,
-                all_kinds=request.is_thorough and request.is_full(workload.name),
-                slots=request.sustained or bool(plan.row_s), cases=kept(request.cases), contents=kept(""),
-                whole_up_to=request.whole_up_to,
+                all_kinds=request.is_thorough and request.is_full(workload.name), slots=slots,
+                cases=kept(request.cases), contents=kept(""), whole_up_to=request.whole_up_to,
             )  # fmt: skip
+            workloads[workload.name] = made
+            if workload.operation == operations.whole_of(workload.operation):
+                wholes[_inputs_of(workload)] = made
             continue
         except Exception as error:
             wrong = wrong_of(error, "while inputs and reference were made: ")
@@ -117,6 +131,11 @@ def prepare(
         release()
     torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
     return {workload.name: workloads[workload.name] for workload in some if workload.name in workloads}
+
+
+def _inputs_of(workload: Workload) -> tuple[str, str]:
+    """Return what is the same for workloads that share inputs and references."""
+    return operations.whole_of(workload.operation), f"{sorted(workload.shape.items())}"
 
 
 def fills_memory(workload: Workload) -> bool:

@@ -29,12 +29,13 @@ class Request:
     """What one process is to do. `skip` holds (variant, workload) pairs that an earlier process failed at."""
 
     device: str  # "cuda" or "cpu"
-    workloads: tuple[Workload, ...]  # of one operation
+    workloads: tuple[Workload, ...]  # of operations that share processes
     variants: tuple[str, ...]
     references: tuple[str, ...]
     process: int = 0  # the first one also looks at memory and CUPTI's times
     thorough_in: int = 0  # the process that also checks on all kinds of inputs and a ragged shape, and looks at kernels
     sustained: bool = True  # False: burst samples alone
+    burst_alone: tuple[str, ...] = ()  # workloads of which only burst samples are taken
     whole_up_to: int | None = None  # scores of a call, beyond which rows of the outputs are judged, see `Study`
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     effort: Effort = USUAL
@@ -55,9 +56,20 @@ class Request:
         """Whether this process checks all that is ever checked."""
         return self.process == self.thorough_in
 
+    def sustains(self, workload: str) -> bool:
+        """Whether sustained times of a workload are taken."""
+        return self.sustained and workload not in self.burst_alone
+
     def is_full(self, workload: str) -> bool:
         """Whether the thorough process checks a workload on all kinds of inputs, and the first one profiles it."""
         return not self.effort.fully or workload in self.effort.fully
+
+    def after(self, reference: str) -> list[str]:
+        """Return the variants but the reference in their order, in which none has the same place in every process."""
+        names = [name for name in self.variants if name != reference]
+        rotated = self.process % max(1, len(names))
+        names = names[rotated:] + names[:rotated]
+        return names[::-1] if self.process % 2 else names
 
     @property
     def held_together(self) -> list[tuple[Workload, ...]]:
@@ -83,7 +95,7 @@ class Request:
         data["workloads"] = tuple(
             Workload(**{**workload, "cost": Cost(**workload["cost"])}) for workload in data["workloads"]
         )
-        for name in ("variants", "references"):
+        for name in ("variants", "references", "burst_alone"):
             data[name] = tuple(data[name])
         for name in ("skip", "done"):
             data[name] = tuple((variant, workload) for variant, workload in data[name])

@@ -93,11 +93,12 @@ class Trial:
         return max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_flops)
 
     def at(self, workloads: Collection[str]) -> Trial:
-        """Return a new trial at some of the workloads."""
+        """Return a new trial at some of the workloads, which knows how long their calls take."""
         calls = {name: self.calls[name] for name in workloads}
-        rest = self.workloads, self.control, self.stopwatch, self.plan, self.rng, self.replays
-        some = Trial(self.name, self.variant, calls, (self.reference, self.reference_calls), *rest)
+        rest = (self.reference, self.reference_calls), self.workloads, self.control, self.stopwatch, self.plan, self.rng
+        some = Trial(self.name, self.variant, calls, *rest, self.replays)
         some._call_s = {name: self._call_s[name] for name in calls if name in self._call_s}
+        some._launch_ms = {name: self._launch_ms[name] for name in calls if name in self._launch_ms}
         return some
 
     def burst(self) -> dict[str, Any]:
@@ -135,10 +136,7 @@ class Trial:
         }  # fmt: skip
 
     def sustain(self) -> dict[str, Any]:
-        """Take a block, as `bench.events.BlockSamples` has it, and a whole output of a call after it.
-
-        On a CPU rounds beside the reference take its place.
-        """
+        """Take a block, or a CPU's rounds (`bench.events.BlockSamples`), and a whole output of a call after it."""
         for name, bound in self.calls.items() if not self._call_s else ():
             self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
         if self.stopwatch.on_cpu:

@@ -141,11 +141,6 @@ class Worker:
         with self.use.step("preparing", short=True, keeps=keeps):
             workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         reference, reference_calls = self._reference(workloads)
-        names = [name for name in self.request.variants if name != reference]
-        rotated = self.request.process % max(1, len(names))
-        names = names[rotated:] + names[:rotated]
-        if self.request.process % 2:
-            names.reverse()
 
         def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
@@ -159,9 +154,10 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable: list[str] = []
         if reference_calls:
-            usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
+            in_burst = own or not sustained or bool(self.request.burst_alone)
+            usable = self._take(trial(reference, reference_calls), burst=in_burst, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
-        for name in names:
+        for name in self.request.after(reference):
             left = [workload for workload in to_check if (name, workload) not in self.request.done]
             calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
             calls = {workload: bound for workload, bound in calls.items() if workload in usable}
@@ -225,10 +221,14 @@ class Worker:
                 full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
                 taken["unprofiled"] = [name for name in trial.calls if name not in full]
-            if sustained:
-                taken["block"] = trial.sustain()
+            apart = trial.at([name for name in trial.calls if sustained and self.request.sustains(name)])
+            again = trial if len(apart.calls) == len(trial.calls) else apart
+            if again.calls:
+                taken["block"] = again.sustain()
             ended = time.monotonic()
             trial.check()
+            again.check()
+            trial.wrong |= again.wrong
         except Exception as error:
             if "CUDA error" in str(error):  # the context is gone, and all others with it
                 raise
@@ -267,7 +267,7 @@ class Worker:
         if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
-            ragged = name, str(ragged_shape(workload.shape))
+            ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             found = check(
                 formed, workload, self.device, prepared.cases,
                 self.request.is_thorough and self.request.is_full(workload.name),

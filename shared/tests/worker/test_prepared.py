@@ -1,0 +1,100 @@
+"""Workloads that share inputs and references, in one process."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+from clocks import small_cache, small_control
+from fakes import tokens
+from workers import QUICK, events_of, given, honest, trials
+from wrong.backwards import BACKWARDS
+
+from fluxbench.bench.events import Failed
+from fluxbench.correctness.case import Case
+from fluxbench.operations import math_attention
+from fluxbench.operations.workload import Workload
+from fluxbench.worker.failures import Wrong
+from fluxbench.worker.prepared import PreparedWorkload, prepare
+from fluxbench.worker.request import Request
+
+BOTH = tokens("training", 40, "attention_training"), tokens("backward", 40, "attention_backward")
+ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",)}
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, *some: Workload) -> tuple[dict[str, PreparedWorkload], int]:
+    """Return the workloads of a process, and how many whole references it computed."""
+    whole: list[torch.dtype] = []
+    training = math_attention.training
+
+    def counted(*args: Any, **more: Any) -> Any:
+        whole.append(args[2])
+        return training(*args, **more)
+
+    def fail(workload: Workload, wrong: Wrong) -> None:
+        raise AssertionError(wrong)
+
+    monkeypatch.setattr(math_attention, "training", counted)
+    asked = Request(device="cpu", variants=(), references=(), burst_alone=("backward",), workloads=some)
+    found = prepare(some, asked, torch.device("cpu"), QUICK, lambda folder: None, lambda workload: None, fail)
+    return found, whole.count(torch.float64)
+
+
+def test_a_part_has_the_inputs_and_the_references_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, references = prepared(monkeypatch, *BOTH)
+    assert references == prepared(monkeypatch, BOTH[0])[1] == prepared(monkeypatch, BOTH[1])[1]
+    whole, part = found["training"], found["backward"]
+    assert list(part.cases) == list(whole.cases)
+    for kind, case in part.cases.items():
+        assert list(case.expected) == ["dq", "dk", "dv"]
+        assert all(x is whole.cases[kind].inputs[name] for name, x in case.inputs.items())
+        assert case.budget("dk") == whole.cases[kind].budget("dk") > 0
+        assert whole.cases[kind].budget("out") > 0  # asked for after the part's
+    for content, of_whole in zip(part.contents.pool, whole.contents.pool, strict=True):
+        assert content.inputs is of_whole.inputs
+        assert content.rows.keys() == content.positions.keys() == {"dq", "dk", "dv"}
+        assert (content.expected is None) == (of_whole.expected is None)
+    assert len(whole.contents.slots) > len(part.contents.slots) == 0
+    assert part.contents.inputs["q"].data_ptr() != whole.contents.inputs["q"].data_ptr()
+
+
+def test_a_part_without_its_whole_or_of_another_shape_has_references_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, _ = prepared(monkeypatch, BOTH[0], tokens("backward", 41, "attention_backward"))
+    alone, _ = prepared(monkeypatch, BOTH[1])
+    for case in (found["backward"].case, alone["backward"].case):
+        expected = Case.make(
+            tokens("backward", case.inputs["q"].shape[1], "attention_backward"), "normal", 0, case.inputs["q"].device
+        )
+        assert all(case.expected[name].equal(x) for name, x in expected.expected.items())
+
+
+def test_both_are_timed_in_one_process_and_one_of_them_in_burst_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_cache(monkeypatch)
+    small_control(monkeypatch)
+    seen = trials(given(monkeypatch, honest, **ASKED))
+    assert [trial.workloads for trial in seen] == [("training", "backward")] * 2
+    for trial in seen:
+        assert trial.burst is not None
+        assert trial.burst.samples_ms.keys() == {"training", "backward"}
+        assert trial.block is not None
+        assert trial.block.samples_ms.keys() == {"training"}
+    reference = events_of(Request(device="cpu", variants=("made_up",), references=("torch_math",), **ASKED), QUICK)
+    assert [(trial.variant, trial.burst is None) for trial in trials(reference)] == [
+        ("torch_math", False),
+        ("made_up", False),
+    ]
+
+
+@pytest.mark.parametrize("name", ["dk_and_dv_swapped", "reused", "reused_when_timed", "accumulated_when_timed"])
+def test_a_wrong_backward_pass_is_refused_at_both(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    small_cache(monkeypatch)
+    small_control(monkeypatch)
+    rounds = dataclasses.replace(QUICK, min_rounds=8, max_rounds=8)
+    seen = given(monkeypatch, BACKWARDS[name], plan=rounds, **ASKED)
+    refused = {event.workload: event.status for event in seen if isinstance(event, Failed)}
+    assert refused == dict.fromkeys(("training", "backward"), "INCORRECT")
+    assert [trial.variant for trial in trials(seen)] == ["torch_math"]
