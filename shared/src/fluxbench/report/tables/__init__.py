@@ -11,9 +11,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fluxbench.records.schema import Timing
 from fluxbench.report import by_name
 from fluxbench.report.blocks import Block
 from fluxbench.report.results import Results
+from fluxbench.stats.intervals import Estimate
 
 Rows = list[Sequence[object]]  # of a CSV, the header first; units end the columns' names, None is empty
 
@@ -36,3 +38,13 @@ def find(name: str) -> Tabled:
     """Return a table. Raises `SetupError` with the nearest name where there is none of this name."""
     module = by_name.find(sys.modules[__name__], name, "blocks", "table")
     return Tabled(module.blocks, getattr(module, "rows", None), getattr(module, "files", None))
+
+
+def estimate_cells(estimate: Estimate | None) -> tuple[float | None, ...]:
+    """Return an estimate's three cells of a CSV: its value and the ends of its interval."""
+    return (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
+
+
+def time_cells(timing: Timing | None) -> tuple[float | None, ...]:
+    """Return a time's three cells of a CSV, in ms: its median or mean and the ends of its interval."""
+    return (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3

@@ -13,7 +13,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.stats.intervals import Estimate
 
@@ -61,8 +61,7 @@ def _numbers(record: Record, results: Results) -> Sequence[object]:
         return (None,) * 10
     reached, share, peak = bandwidth(record), share_of_copy(record, results.rates), results.peak
     return (
-        *(record.timing.median_ms, *record.timing.ci95_ms, reached.value, reached.low, reached.high),
-        *((share.value, share.low, share.high) if share else (None,) * 3),
+        *(*time_cells(record.timing), *estimate_cells(reached), *estimate_cells(share)),
         reached.value / peak.memory_gb_s if peak else None,
     )
 

@@ -9,7 +9,7 @@ from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 
 _WORDS = (
     "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in "
@@ -47,7 +47,7 @@ def rows(results: Results) -> Rows:
             if record := cache.find(variant):
                 place = (variant, cache.batch, cache.tokens, shape.weight_bytes, shape.cache_bytes)
                 rate = tokens_per_second(record) if record.timing else None
-                speed = (timing_of(record).median_ms, rate.value, rate.low, rate.high) if rate else (None,) * 4
+                speed = (record.timing and record.timing.median_ms, *estimate_cells(rate))
                 csv.append((*place, record.status.value, record.reason, *speed))
     return csv
 

@@ -10,7 +10,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 
 _WORDS = (
     "A ratio is the time on pages over that of the same kernel on a contiguous cache. Pages lie in random order. "
@@ -37,7 +37,7 @@ def rows(results: Results) -> Rows:
                 if paged and plain:
                     ratio = over(paged, plain)
                     place = (variant, cache.batch, cache.tokens, page_size)
-                    csv.append((*place, ratio.value, ratio.low, ratio.high))
+                    csv.append((*place, *estimate_cells(ratio)))
     return csv
 
 

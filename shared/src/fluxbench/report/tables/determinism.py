@@ -14,7 +14,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, factor, shape
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats.intervals import Estimate
 
 _LINE = f"Cost: the time of the deterministic form over that of the default; 1 is free. {INTERVALS}."
@@ -41,7 +41,7 @@ def rows(results: Results) -> Rows:
             for record, default, cost in _costs(group, workload):
                 times = timing_of(record).median_ms, timing_of(default).median_ms
                 names = record.variant, default.variant, workload.name
-                found.append((*names, *times, cost.value, cost.low, cost.high))
+                found.append((*names, *times, *estimate_cells(cost)))
     return found
 
 

@@ -10,7 +10,7 @@ from fluxbench.core.formatting import plus_minus
 from fluxbench.report import curves, legend
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 
 _NOTES = (
     f"p of time or memory in proportion to length**p, over the lengths from 1/{WINDOW} of the longest one on, with its "
@@ -45,8 +45,7 @@ def rows(results: Results) -> Rows:
 def _cells(found: Exponent | None) -> tuple[object, ...]:
     if found is None:
         return (None,) * 4
-    power = found.power
-    return (power.value, power.low, power.high, " ".join(map(str, found.lengths)))
+    return (*estimate_cells(found.power), " ".join(map(str, found.lengths)))
 
 
 def _table(body: curves.Body) -> Table:

@@ -8,8 +8,7 @@ from fluxbench.report.blocks import Block
 from fluxbench.report.findings import SHOWN
 from fluxbench.report.findings import blocks as sentences
 from fluxbench.report.results import Results
-from fluxbench.report.tables import Rows
-from fluxbench.stats.intervals import Estimate
+from fluxbench.report.tables import Rows, estimate_cells
 
 _HEADER = (
     *("kind", "workloads", "variant", "against", "ratio", "ratio_low", "ratio_high"),
@@ -34,11 +33,7 @@ def rows(results: Results) -> Rows:
             for case in finding.cases:
                 where = " ".join(workload.name for workload in case.workloads)
                 part = (case.part.name, case.part.ms, case.part.call_ms) if case.part else (None,) * 3
-                ratios = (*_numbers(case.value), *_numbers(case.second))
+                ratios = (*estimate_cells(case.value), *estimate_cells(case.second))
                 last = (finding.multiple, finding.cell, case.weight, int(place >= SHOWN))
                 csv.append((finding.kind.value, where, case.variant, case.against or None, *ratios, *part, *last))
     return csv
-
-
-def _numbers(ratio: Estimate | None) -> tuple[float | None, ...]:
-    return (ratio.value, ratio.low, ratio.high) if ratio else (None,) * 3

@@ -16,7 +16,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.variants import label
 
 SIZES = ("batch", "seq_len", "head_dim", "heads")
@@ -173,13 +173,11 @@ def _time(record: Record, on_device: bool) -> str:
 def _numbers(point: Point, record: Record) -> Iterator[object]:
     yield from (record.variant, record.status.value, record.reason)
     if record.status is Status.PASSED:
-        timing = timing_of(record)
-        yield from (timing.median_ms, *timing.ci95_ms, called_ms(record))
+        yield from (*time_cells(record.timing), called_ms(record))
     else:
         yield from [None] * 4
     for over in (EAGER, DEFAULT):
-        gain = point.speedup(record.variant, over)
-        yield from (gain.value, gain.low, gain.high) if gain else [None] * 3
+        yield from estimate_cells(point.speedup(record.variant, over))
     is_winner, is_first = point.winner is record, any(one is record for one in point.unbeaten)
     yield "winner" if is_winner else "tied" if is_first else None
 

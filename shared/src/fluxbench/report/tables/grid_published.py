@@ -14,7 +14,7 @@ from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.report.tables.grid import SIZES
 from fluxbench.variants import label
 
@@ -62,9 +62,7 @@ def rows(results: Results) -> Rows:
             for name, variant in OURS.items():
                 judged = of.get(name)
                 cells += [_ms(judged), _gain(of, name), _judgement(of, name)] if judged else [None] * 3
-                ours = point.speedup(variant)
-                cells += [ours.value, ours.low, ours.high] if ours else [None] * 3
-                cells.append(_as_called(point, variant))
+                cells += [*estimate_cells(point.speedup(variant)), _as_called(point, variant)]
             csv.append(cells)
     return csv
 

@@ -15,7 +15,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
 
 _HEADS = {"language": "forward", "language_backward": "backward", TRAINING: "step"}
@@ -53,11 +53,9 @@ def rows(results: Results) -> Rows:
             step = passes.get(operation)
             for record in step.group.records_at[step.workload.name].values() if step else ():
                 assert step is not None
-                timing, speed = record.timing, step.speedup(record.variant)
-                time = (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
-                of_speed = tuple(vars(speed).values()) if speed else (None,) * 3
+                over_standard = estimate_cells(step.speedup(record.variant))
                 facts = (name, step.batch, tokens, head, record.variant, record.status.value)
-                csv.append((*facts, *time, *of_speed, _optimizer_ms(record)))
+                csv.append((*facts, *time_cells(record.timing), *over_standard, _optimizer_ms(record)))
     return csv
 
 

@@ -18,7 +18,7 @@ from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats.intervals import Estimate
 
 _NOTES = (
@@ -63,8 +63,8 @@ def rows(results: Results) -> Rows:
     csv: Rows = [("source", "table", "row", "their_ratio", "our_ratio", "our_ratio_low", "our_ratio_high", "of")]
     for pair in pairs():
         found = ours(results.records, pair)
-        ends = tuple(vars(found.ratio).values()) if found.ratio else (None,) * 3
-        csv.append((GUIDE, pair.table, f"{pair.batch or '-'}x{pair.tokens}", pair.ratio, *ends, found.of))
+        place = (GUIDE, pair.table, f"{pair.batch or '-'}x{pair.tokens}")
+        csv.append((*place, pair.ratio, *estimate_cells(found.ratio), found.of))
     for judged, ratio in profiled():
         ratios, of = ours_profiled(results.records, judged)
         ends = (None, min(ratios), max(ratios)) if ratios else (None,) * 3

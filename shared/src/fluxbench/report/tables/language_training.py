@@ -10,7 +10,7 @@ from fluxbench.core.formatting import number, plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 
 _LAYERS = (
     "Layers: how many of the model's were trained, whole and with all that they keep for the backward pass. The time "
@@ -49,8 +49,7 @@ def rows(results: Results) -> Rows:
             rate = step.tokens_per_s(record.variant)
             place = (step.model, step.batch, step.tokens, step.layers, step.whole.layers, record.variant)
             ms = timing_of(record).median_ms if record.timing else None
-            of_rate = tuple(vars(rate).values()) if rate else (None,) * 3
-            csv.append((*place, record.status.value, ms, *of_rate, step.call_bytes(record.variant)))
+            csv.append((*place, record.status.value, ms, *estimate_cells(rate), step.call_bytes(record.variant)))
     return csv
 
 

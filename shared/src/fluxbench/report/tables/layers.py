@@ -16,7 +16,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor, statistic
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -50,12 +50,10 @@ def rows(results: Results) -> Rows:
                 record = group.find(variant, group.longest)
                 if record is None:
                     continue
-                timing = record.timing
-                time = (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
                 speeds = (layer.speedup(variant, over, which) for over in (EAGER, DEFAULT))
                 of_sum = layer.total_over_sum(variant) if which == TOTAL else None
-                estimates = [end for estimate in (*speeds, of_sum) for end in _numbers(estimate)]
-                csv.append((layer.name, variant, which, record.status.value, *time, *estimates))
+                estimates = [end for estimate in (*speeds, of_sum) for end in estimate_cells(estimate)]
+                csv.append((layer.name, variant, which, record.status.value, *time_cells(record.timing), *estimates))
     return csv
 
 
@@ -153,7 +151,3 @@ def _span(values: Sequence[float]) -> str:
 
 def _ends(what: str) -> tuple[str, str, str]:
     return what, f"{what}_low", f"{what}_high"
-
-
-def _numbers(estimate: Estimate | None) -> tuple[float | None, ...]:
-    return (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3

@@ -17,7 +17,7 @@ from fluxbench.report.audit.text import why
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
@@ -82,8 +82,7 @@ def rows(results: Results) -> Rows:
         for one in (PYTORCH, TRITON, FLASH):
             cells += [row[one].claims[0].value, row[one].judgement.value]
         for variant in OURS.values():
-            found = _speedup(ours.get(layer), variant, which)
-            cells += [found.value, found.low, found.high] if found else [None] * 3
+            cells += estimate_cells(_speedup(ours.get(layer), variant, which))
         csv.append(cells)
     return csv
 

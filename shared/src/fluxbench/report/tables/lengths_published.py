@@ -20,7 +20,7 @@ from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor, title
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats import power
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -73,8 +73,7 @@ def rows(results: Results) -> Rows:
     csv: Rows = [("pass", "dtype", "head_dim", "tokens", "their_speedup", "our_variant", "our_speedup", "low", "high")]
     for figure, speedup in _their_speedups():
         for pair in _PAIRS[figure.dtype]:
-            found = _our_speedup(of_records, figure, pair)
-            ours = (found.value, found.low, found.high) if found else (None,) * 3
+            ours = estimate_cells(_our_speedup(of_records, figure, pair))
             csv.append((figure.which, figure.dtype, figure.width, figure.tokens, speedup, pair[0], *ours))
     return csv
 

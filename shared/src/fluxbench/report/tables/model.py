@@ -13,7 +13,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
@@ -42,12 +42,10 @@ def rows(results: Results) -> Rows:
     csv: Rows = [(*header, *_ends("gain_ms"), *_ends("gain_share"))]
     for step in steps(results.records):
         for record in step.group.records_at[step.workload.name].values():
-            timing = record.timing
-            time = (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
             gain = step.gain(record) if step.group.trusted(record.variant, step.workload) else None
-            of_gain = (*vars(gain.ms).values(), *vars(gain.share).values()) if gain else (None,) * 6
+            of_gain = (*estimate_cells(gain.ms if gain else None), *estimate_cells(gain.share if gain else None))
             facts = (step.workload.name, record.variant, record.form, record.status.value)
-            csv.append((*facts, *time, attention_share(record), *of_gain))
+            csv.append((*facts, *time_cells(record.timing), attention_share(record), *of_gain))
     return csv
 
 

@@ -12,7 +12,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
@@ -46,11 +46,9 @@ def rows(results: Results) -> Rows:
     split = ("computing_ms", "communicating_ms", "waiting_ms", "idle_ms")
     csv: Rows = [("model", "variant", "form", "way", "gpus", *times, *split)]
     for each in shared_records(results.records):
-        timing = timing_of(each.record)
         facts = (each.model, each.record.variant, each.record.form, each.way, each.gpus)
-        speedup = vars(each.speedup).values() if each.speedup else (None,) * 3
         parts = vars(each.split).values() if each.split else (None,) * 4
-        csv.append((*facts, timing.median_ms, *timing.ci95_ms, *speedup, *parts))
+        csv.append((*facts, *time_cells(each.record.timing), *estimate_cells(each.speedup), *parts))
     return csv
 
 
