@@ -128,12 +128,15 @@ def _launch(
     share = _share(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
     parts = arrivals = None
     if share:
-        programs = programs if tiles >= programs else triton.cdiv(tiles * blocks_n, share)
+        if tiles < programs:  # all of them are split
+            programs = triton.cdiv(tiles * blocks_n, share)
         of_part = _ROWS * (head_dim + 2)
         parts = torch.empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32, device=q.device)
         arrivals = torch.zeros((tiles % programs, _CONSUMERS), dtype=torch.int32, device=q.device)
+    else:
+        programs = min(programs, tiles)
     with torch.cuda.device_of(q):
-        gluon_forward_kernel[(min(programs, tiles) if not share else programs,)](
+        gluon_forward_kernel[(programs,)](
             _descriptor(q, _ROWS),
             _descriptor(k, tiling.block_n),
             _descriptor(v, tiling.block_n),
