@@ -1,4 +1,4 @@
-"""The made-up machine of `notebooks.py` and the browser of `browser.py`, for every test that asks for one."""
+"""Machines, folders and a browser that other modules here make, for every test that asks for one."""
 
 from __future__ import annotations
 
@@ -40,6 +40,14 @@ def growing(machine: Machine) -> Machine:
     from grown import grow
 
     return grow(machine)
+
+
+@pytest.fixture
+def one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder with a notebook of one cell that was never run, see `commands.py`."""
+    import commands
+
+    commands.one_cell(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="session")

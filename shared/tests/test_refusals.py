@@ -1,13 +1,8 @@
-"""What the system refuses, for real: one sentence, exit code 2, no traceback; a lost reader ends nothing.
-
-fluxbench runs as a process of its own, and so do cells; uv is a fake.
-"""
+"""What the system refuses, for real: one sentence, exit code 2, no traceback; lost streams: `core/test_output.py`."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import pty
 import re
 import resource
 import shutil
@@ -21,56 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import REPOSITORY, clean
+from commands import BUILD, RERUN, STATUS, fluxbench
+from fakes import REPOSITORY
 
-WHAT_ROOT_MAY = (
-    1,
-    2,
-)  # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH of linux/capability.h: without them modes hold for root
-CELL = "import os, pathlib\nexec(os.environ.get('FAULT', ''))\nprint('done')"
-UV = f'''#!/bin/sh
-case "$1" in
-run) shift; exec "{sys.executable}" "$@" ;;
-cache) echo "${{UV_CACHE_DIR:-$HOME/.cache/uv}}" ;;
-esac
-'''
-BUILD, RERUN, STATUS = ("build", "x.md"), ("rerun", "x.md", "a"), ("status", "x.md")
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Work in a folder with a notebook of one cell that was never run."""
-    clean(monkeypatch)
-    monkeypatch.chdir(tmp_path)
-    Path("x.md").write_text(f"```python id=a\n{CELL}\n```\n", encoding="utf-8")
-    for name in ("tmp", "home"):
-        Path(name).mkdir()
-    uv = Path("uv")
-    uv.write_text(UV, encoding="utf-8")
-    uv.chmod(0o755)
-    monkeypatch.setenv("UV", str(uv.absolute()))
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
-    monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY / "shared" / "src"))
-
-
-def fluxbench(*arguments: str, first: Callable[[], object] = bool) -> tuple[int, str, str]:
-    """Run a command, `first` in its process before it starts; return its exit code, stdout and stderr."""
-
-    def prepare() -> None:
-        for capability in WHAT_ROOT_MAY:
-            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP of linux/prctl.h
-        first()
-
-    done = subprocess.run(
-        [sys.executable, "-m", "fluxbench.cli", *arguments],
-        capture_output=True,
-        encoding="utf-8",
-        preexec_fn=prepare,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr
+pytestmark = pytest.mark.usefixtures("one_cell")
 
 
 def limited(kind: int, most: int) -> Callable[[], None]:
@@ -120,43 +69,6 @@ def test_a_foreign_lock_is_refused_and_everything_is_kept() -> None:
     assert Path("site/x.html").read_bytes() == before
 
 
-def closed() -> None:
-    os.close(2)
-
-
-def unread(descriptor: int = 2) -> None:
-    """Let a stream be a pipe that nobody reads, as `2>&1 | head -1` leaves it."""
-    reader, writer = os.pipe()
-    os.dup2(writer, descriptor)
-    os.close(reader)
-
-
-def full() -> None:
-    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
-
-
-def hung_up() -> None:
-    """Let stderr be a terminal that was closed, as under nohup."""
-    keyboard, screen = pty.openpty()
-    os.dup2(screen, 2)
-    os.close(keyboard)
-
-
-@pytest.mark.parametrize("lose", [closed, unread, full, hung_up])
-def test_a_measurement_outlives_its_stderr(lose: Callable[[], None]) -> None:
-    code, out, _ = fluxbench(*BUILD, first=lose)
-    assert (code, out) == (0, f"\nThe page is {Path('site/x.html').absolute()}\n")
-    assert "done" in Path("site/x.html").read_text(encoding="utf-8")
-    assert Path(".uvnote/fluxbench.lock").read_bytes() == b""  # which was given a closed descriptor's number
-
-
-@pytest.mark.parametrize("lose", [lambda: os.close(1), lambda: unread(1)])
-def test_the_answer_stays_the_exit_code_where_nobody_reads_it(lose: Callable[[], object]) -> None:
-    for arguments, code in ((STATUS, 1), (BUILD, 0), (STATUS, 0)):
-        ended = fluxbench(*arguments, first=lose)
-        assert (ended[0], "rror" in ended[2]) == (code, False)
-
-
 def test_what_nobody_foresaw_is_a_sentence_with_the_file_of_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("uvnote.py").write_text("raise ZeroDivisionError('made\\nup')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f".:{os.environ['PYTHONPATH']}")
@@ -186,34 +98,6 @@ def test_a_package_that_is_there_in_part_is_a_sentence(package: str, monkeypatch
     code, _, err = fluxbench(*BUILD)
     assert code == 2
     assert re.search(rf"fluxbench: {package} must be installed beside fluxbench, got .*; run `make setup`\n$", err)
-
-
-def test_what_a_cell_a_name_or_a_table_writes_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULT", r"raise SystemExit('\x1b[2J\u202eall\x07 is\x9b well')")
-    assert fluxbench(*BUILD)[2].splitlines()[-1] == (
-        r"fluxbench: cell a failed: it ended with exit code 1: \u001b[2J\u202eall\u0007 is\u009b well"
-    )
-    assert fluxbench("status", "\x1b[2J\nfluxbench: all is well.md")[2].count("\n") == 1
-    row = '"\x1b[2J\nt.csv: rows checked: 9",1,4096,24,128,1'
-    Path("t.csv").write_text(f"gpu,batch,seq_len,heads,head_dim,ms\n{row}\n", encoding="utf-8")
-    reason = r"the peak of \u001b[2J\nt.csv: rows checked: 9 is not known; give it with --peak"
-    assert fluxbench("audit", "t.csv")[1].splitlines()[1:] == [f"     1  {reason}"]
-    assert reason in fluxbench("audit", "t.csv", "--json")[1]
-
-
-def test_a_bar_shows_what_cells_write_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAULT", r"raise SystemExit('\x1b[2Jall is well')")
-    keyboard, screen = pty.openpty()
-    shown = b""
-    with subprocess.Popen([sys.executable, "-m", "fluxbench.cli", *BUILD], stdout=screen, stderr=screen) as process:
-        os.close(screen)
-        while True:
-            try:
-                shown += os.read(keyboard, 1 << 16)
-            except OSError:  # EIO: all of its writers are gone
-                break
-    assert process.returncode == 1
-    assert (b"\x1b[2J" in shown, rb"\u001b[2Jall is well" in shown, b"\x1b[?25l" in shown) == (False, True, True)
 
 
 @pytest.mark.parametrize(
