@@ -1,16 +1,13 @@
-"""Gluon on the CPU: what a warp-specialized kernel of Hopper does, in threads of which one runs at a time.
+"""Gluon on the CPU: what a warp-specialized kernel of Hopper does, its partitions as `partitions.py` runs them.
 
-Each partition of a kernel is a thread. The last ones run as far ahead of the first as barriers let them. A copy into
-shared memory is done when it is issued, a product of matrices only when it is waited for, and a copy out of shared
-memory too: a buffer that is handed on too early has the wrong content. Shared memory begins as NaN. Where all
-partitions wait, each raises `Stuck`.
+A copy into shared memory is done when it is issued, a product of matrices only when it is waited for, and a copy out of
+shared memory too: a buffer that is handed on too early has the wrong content. Shared memory begins as NaN.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,88 +15,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
-
-_here = threading.local()  # of a partition's thread: its program, its products and its copies in flight
-
-
-class Stuck(RuntimeError):
-    """A wait that nothing ends."""
-
-
-class Schedule:
-    """Which partition of a program runs: of those that may go on, the last."""
-
-    def __init__(self, partitions: int) -> None:
-        self.queue = list(range(partitions))[::-1]
-        self.may_go_on: dict[int, Callable[[], bool]] = dict.fromkeys(self.queue, lambda: True)
-        self.current: int | None = 0
-        self.changed = threading.Condition()
-
-    def start(self, me: int) -> None:
-        """Wait for the first turn."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.current in (me, None))
-
-    def pause(self, until: Callable[[], bool] = lambda: True) -> None:
-        """Let the others run, and go on when a condition holds."""
-        me = _here.partition
-        with self.changed:
-            self.may_go_on[me] = until
-            self._pass_on()
-            self.changed.wait_for(lambda: self.current in (me, None))
-        if self.current is None:
-            raise Stuck
-
-    def end(self, *, failed: bool) -> None:
-        """Leave; where this one failed, the others do not go on either."""
-        with self.changed:
-            self.queue.remove(_here.partition)
-            self._pass_on()
-            self.current = None if failed else self.current
-
-    def _pass_on(self) -> None:
-        self.current = next((each for each in self.queue if self.may_go_on[each]()), None)
-        self.changed.notify_all()
-
-
-class Barrier:
-    """An mbarrier: a phase ends when all have arrived and all bytes are there."""
-
-    def __init__(self, count: int) -> None:
-        self.count = self.pending = count
-        self.missing_bytes = 0
-        self.phase = 0
-
-    def arrive(self, count: int = 0, expected_bytes: int = 0) -> None:
-        """Count arrivals and bytes, which are to come (or are there, if negative)."""
-        self.missing_bytes += expected_bytes
-        self.pending -= count
-        assert self.pending >= 0
-        if self.pending == 0 and self.missing_bytes == 0:
-            self.pending, self.phase = self.count, self.phase + 1
-        _here.schedule.pause()
-
-    def wait(self, parity: int) -> None:
-        """Wait for the end of a phase of this parity, which the one before the first has ended."""
-        if (self.phase - 1) % 2 != parity:
-            _here.schedule.pause(lambda: (self.phase - 1) % 2 == parity)
-
-
-class NamedBarriers:
-    """The barriers of `bar.sync` and `bar.arrive`, by number."""
-
-    def __init__(self) -> None:
-        self.arrived: dict[str, int] = {}
-        self.rounds: dict[str, int] = {}
-
-    def run(self, instruction: str, number: str, threads: int) -> None:
-        """Arrive with a warpgroup, and wait for the others where the instruction does."""
-        now = self.rounds.setdefault(number, 0)
-        self.arrived[number] = self.arrived.get(number, 0) + 128
-        if self.arrived[number] == threads:
-            self.arrived[number], self.rounds[number] = 0, now + 1
-        elif instruction == "sync":
-            _here.schedule.pause(lambda: self.rounds[number] > now)
+from partitions import Barrier, begin, here, specialize
 
 
 class Shared:
@@ -122,7 +38,7 @@ class Shared:
     def store(self, values: Any) -> None:
         self.data.copy_(values)
         self.fenced = False
-        _here.stored.append(self)
+        here.stored.append(self)
 
 
 class Cell:
@@ -174,14 +90,14 @@ def _multiply(a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bo
     assert is_async
     assert not isinstance(acc, Product)
     product = Product(a, b, acc, use_acc)
-    _here.products.append(product)
+    here.products.append(product)
     return product
 
 
 def _wait_for_products(outstanding: int, deps: tuple[Any, ...]) -> Any:
-    done = len(_here.products) - outstanding
-    finished = {id(product): product.finish() for product in _here.products[:done]}
-    del _here.products[:done]
+    done = len(here.products) - outstanding
+    finished = {id(product): product.finish() for product in here.products[:done]}
+    del here.products[:done]
     assert all(id(each) in finished for each in deps if isinstance(each, Product))
     values = tuple(finished.get(id(each), each) for each in deps)
     return values[0] if len(values) == 1 else values
@@ -199,17 +115,17 @@ def _store(target: Descriptor, coordinates: list[int], buffer: Shared) -> None:
     assert buffer.fenced
     batch, head, row, _ = coordinates
     rows = target.tensor[batch, head, row : row + target.rows]
-    _here.copies.append(lambda: rows.copy_(buffer.data[: len(rows)]))
+    here.copies.append(lambda: rows.copy_(buffer.data[: len(rows)]))
 
 
 def _wait_for_stores(pendings: int) -> None:
-    while len(_here.copies) > pendings:
-        _here.copies.pop(0)()
+    while len(here.copies) > pendings:
+        here.copies.pop(0)()
 
 
 def _fence() -> None:
-    while _here.stored:
-        _here.stored.pop().fenced = True
+    while here.stored:
+        here.stored.pop().fenced = True
 
 
 def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
@@ -220,41 +136,8 @@ def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
 
 def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
     if found := re.search(r"bar\.(sync|arrive) (\d+), (\d+)", asm):
-        _here.named.run(found[1], found[2], int(found[3]))
+        here.named.run(found[1], found[2], int(found[3]))
     return values[0]
-
-
-def _specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
-    schedule, named, failures = Schedule(len(partitions)), NamedBarriers(), list[BaseException]()
-    program, programs = _here.program, _here.programs
-
-    def run(index: int) -> None:
-        _begin(program, programs)
-        _here.partition, _here.schedule, _here.named = index, schedule, named
-        schedule.start(index)
-        before = len(failures)
-        try:
-            partition, arguments = partitions[index]
-            if schedule.current is not None:
-                partition(*arguments)
-                assert not _here.products
-                assert not _here.copies
-        except (Stuck, AssertionError, IndexError, RuntimeError) as error:
-            failures.append(error)
-        schedule.end(failed=len(failures) > before)
-
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(partitions))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
-
-
-def _begin(program: int, programs: int) -> None:
-    _here.program, _here.programs = program, programs
-    _here.products, _here.copies, _here.stored = [], [], []
 
 
 def _choose(condition: Any, a: Any, b: Any) -> Any:
@@ -285,8 +168,8 @@ _LANGUAGE = SimpleNamespace(
     **dict.fromkeys(_LAYOUTS, lambda *arguments: None),
     NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *arguments: None),
     static_range=range,
-    program_id=lambda axis: _here.program,
-    num_programs=lambda axis: _here.programs,
+    program_id=lambda axis: here.program,
+    num_programs=lambda axis: here.programs,
     where=_choose,
     minimum=min,
     maximum=lambda a, b: torch.maximum(a, b) if isinstance(a, torch.Tensor) else max(a, b),
@@ -307,7 +190,7 @@ _LANGUAGE = SimpleNamespace(
     cdiv=lambda a, b: -(-a // b),
     inline_asm_elementwise=_assemble,
     allocate_shared_memory=_allocate,
-    warp_specialize=_specialize,
+    warp_specialize=specialize,
 )
 _HOPPER = SimpleNamespace(
     fence_async_shared=_fence,
@@ -369,7 +252,7 @@ class Launched:
     def _launch(self, order: Sequence[int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
         given = [_of_device(each) for each in arguments]
         for program in order:
-            _begin(program, len(order))
+            begin(program, len(order))
             self.kernel(*given, **constants)
 
 

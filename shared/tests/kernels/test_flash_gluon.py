@@ -18,7 +18,8 @@ triton = pytest.importorskip("triton")
 
 from calls import wrong  # noqa: E402
 from compiled import SHARED_MEMORY_KIB, compiled_gluon  # noqa: E402
-from emulated import Launched, Stuck, load  # noqa: E402
+from emulated import Launched, load  # noqa: E402
+from partitions import Stuck  # noqa: E402
 
 from fluxbench import variants  # noqa: E402
 from fluxbench.kernels import flash_gluon  # noqa: E402
