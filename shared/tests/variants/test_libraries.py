@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import gc
 import importlib
 import inspect
 import types
-import weakref
 from typing import Any
 
 import calls
@@ -18,15 +15,10 @@ import pytest
 import signatures
 import torch
 from calls import call
+from families import named
 
-from fluxbench import variants
 from fluxbench.variants import sageattention, xformers
-from fluxbench.variants._base import Variant
 from fluxbench.variants._determinism import deterministic_backward
-
-
-def named(name: str) -> Variant:
-    return variants.find(name).variant
 
 
 def test_recorded_signatures_are_those_of_the_installed_packages() -> None:
@@ -186,104 +178,6 @@ def test_the_published_sageattention_has_no_cuda_kernels(name: str, monkeypatch:
         named(name).load(call())
 
 
-# Transformer Engine.
-
-
-@pytest.mark.parametrize("name", ["te_fused", "te_flash", "te_unfused"])
-def test_one_backend_alone_is_turned_on(name: str) -> None:
-    variables = named(name).variables
-    own = f"NVTE_{name.removeprefix('te_').upper()}_ATTN"
-    others = ("FLASH_ATTN", "FUSED_ATTN", "UNFUSED_ATTN", "FLASH_ATTN_V3", "FLASH_ATTN_V4")
-    assert variables == {**{f"NVTE_{other}": "0" for other in others}, own: "1"}
-
-
-@pytest.mark.parametrize(("version", "words"), [("0", "none"), ("2.9.1", "2.9.1")])
-def test_a_flash_attn_that_it_does_not_take_is_said(version: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    libraries.install_te(monkeypatch, flash=version)
-    with pytest.raises(ImportError, match=f"takes flash-attn 2 and finds {words}; install flash-attn==2.8.3"):
-        named("te_flash").load(call())
-    named("te_fused").load(call())
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        ImportError("/folder/transformer_engine_torch.so: undefined symbol: _ZN3c10"),
-        AssertionError("Could not find TE core package `transformer-engine-cu*`."),
-        FileNotFoundError("Could not find shared object file"),
-    ],
-)
-def test_a_transformer_engine_that_does_not_load_is_said_in_its_words(
-    error: Exception, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(name: str) -> Any:
-        raise error
-
-    module = signatures.module(monkeypatch, "transformer_engine.pytorch")
-    module.__getattr__ = fail  # type: ignore[method-assign]
-    with pytest.raises(ImportError, match="; install transformer-engine, its core and its torch part"):
-        named("te_fused").load(call())
-
-
-def test_it_says_which_backend_transformer_engine_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = signatures.module(monkeypatch, f"{libraries.TE}.dot_product_attention")
-    detail = named("te_fused").detail
-    assert detail
-    for kept, words in (
-        ({"use_flash_attention": True, "flash_attention_backend": "2.8.3"}, "FlashAttention 2.8.3"),
-        ({"use_fused_attention": True, "fused_attention_backend": 1}, "FusedAttention, sub-backend 1"),
-        ({"use_unfused_attention": True}, "UnfusedDotProductAttention"),
-        ({}, None),
-    ):
-        module._attention_backends = collections.defaultdict(lambda: None, kept)  # type: ignore[attr-defined]
-        assert detail() == words
-
-
-def test_transformer_engine_s_fused_backward_pass_runs_several_times_and_leaves_no_memory_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    contexts: list[weakref.ref[Any]] = []
-
-    class Fused(torch.autograd.Function):  # type: ignore[misc]
-        """As `FusedAttnFunc` of 2.20.2: its backward pass drops two fields of its context."""
-
-        @staticmethod
-        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
-            contexts.append(weakref.ref(ctx))
-            ctx.tensor_objects, ctx.backward_objects = [2], 3
-            return q + k + v
-
-        @staticmethod
-        def backward(ctx: Any, dout: Any) -> Any:
-            scale = ctx.tensor_objects[0] * ctx.backward_objects
-            ctx.tensor_objects = ctx.backward_objects = None
-            return scale * dout, dout, dout
-
-    class Module:
-        def train(self, mode: bool) -> Module:
-            return self
-
-        def __call__(self, q: Any, k: Any, v: Any) -> Any:
-            return Fused.apply(q, k, v).flatten(2)
-
-    libraries.install_te(monkeypatch, module=lambda *_, **__: Module())
-    leaves = [x.requires_grad_() for x in calls.tensors()]
-    out = named("te_fused").load(call(backward=True, retain_graph=True))(*leaves)
-    for _ in range(3):
-        dq, _, _ = torch.autograd.grad(out, leaves, torch.ones_like(out), retain_graph=True)
-        assert dq.eq(6).all()
-    gc.disable()
-    try:
-        del out
-        assert contexts[0]() is None  # at once, without a garbage collection
-    finally:
-        gc.enable()
-    once = named("te_fused").load(call(backward=True))(*leaves)
-    torch.autograd.grad(once, leaves, torch.ones_like(once), retain_graph=True)
-    with pytest.raises(TypeError):
-        torch.autograd.grad(once, leaves, torch.ones_like(once))
-
-
 # xFormers.
 
 
@@ -323,45 +217,3 @@ def test_the_operator_that_xformers_chose_is_said(
     assert xformers.VARIANT.detail() is None  # nothing was called yet
     attention(*calls.tensors(**{key: value for key, value in asked.items() if key != "backward"}))
     assert xformers.VARIANT.detail() == "fa2F@2.8.3"
-
-
-# cuDNN.
-
-
-@pytest.mark.parametrize("name", ["cudnn_frontend", "cudnn_frontend_fp8"])
-def test_a_graph_is_built_once_and_runs_on_the_current_stream(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = fake_cudnn.install(monkeypatch)
-    attention = named(name).load(call())
-    assert log == []  # a handle takes hold of the device
-    attention(*calls.tensors())
-    attention(*calls.tensors())
-    assert log == ["build", "stream", "execute", "stream", "execute"]
-    detail = named(name).detail
-    assert detail
-    assert detail() == "cuDNN 9.19.0"
-
-
-@pytest.mark.parametrize("name", ["cudnn_frontend", "cudnn_frontend_fp8"])
-def test_what_cudnn_refuses_is_said_in_its_words(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cudnn.install(monkeypatch, refuse="no engine proposed a plan\nand more")
-    with pytest.raises(NotImplementedError, match=r"^cuDNN 9.19.0 refuses the graph: no engine proposed a plan$"):
-        named(name).load(call())(*calls.tensors())
-
-
-def test_cudnn_s_gradient_of_one_input_alone_is_that_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cudnn.install(monkeypatch)
-    attention = named("cudnn_frontend").load(call(backward=True, kv_heads=2))
-    q, k, v = calls.tensors(kv_heads=2)
-    leaves = [x.clone().requires_grad_() for x in (q, k, v)]
-    of_all = torch.autograd.grad(attention(*leaves).sum(), leaves)
-    attention(alone := q.clone().requires_grad_(), k, v).sum().backward()
-    assert alone.grad.equal(of_all[0])
-    assert k.grad is None
-    with torch.no_grad():
-        assert not attention(*leaves).requires_grad
-
-
-def test_a_frontend_without_cudnn_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_cudnn.install(monkeypatch, handle=False)
-    with pytest.raises(ImportError, match=r"1.32.0 finds no cuDNN that works: Unable to find symbol cudnnCreate"):
-        named("cudnn_frontend").load(call())(*calls.tensors())

@@ -1,4 +1,4 @@
-"""What each variant declares: where it runs, what it refuses, by which kernels it is known, and its names."""
+"""What each variant declares: where it runs, what it refuses, and by which kernels it is known."""
 
 from __future__ import annotations
 
@@ -9,35 +9,18 @@ from typing import Any
 import pytest
 from calls import call
 from fakes import CPU, GPU
+from families import ALL, CUDNN, DET, FA, FA3, FLEX, IN_TORCH, OURS, SAGE, TE, TORCH, TRITON, named
 
 from fluxbench import operations, variants
 from fluxbench.device.model import Device
-from fluxbench.variants import forms
 from fluxbench.variants._base import HEAD_DIMS, YES, Variant, part_of
 
-TORCH = {"torch_flash", "torch_cudnn", "torch_efficient", "torch_math", "torch_native"}
-FLEX = {"flex", "flex_eager"}
-FA = {"flash_attn_2", "flash_attn_3", "flash_attn_3_fp8", "flash_attn_4", "hf_flash_attn2", "hf_flash_attn3"}
-FA3 = {"flash_attn_3", "flash_attn_3_fp8"}
-IN_TORCH = {"torch_fa3", "torch_fa4", "flex_flash"}
-TE = {"te_fused", "te_flash", "te_unfused"}
-SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
-CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
-DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_2", "flash_attn_4", "te_fused")}
-DET.add("cudnn_frontend_det")
-TRITON = {"triton_flash", "triton_flash_tf32"}
-OURS = {"triton_flash", "gluon_flash"}
-ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | OURS | {"xformers", "hf_sage"}
 QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
 BACKWARD = (TORCH | FLEX | FA | TE | DET | OURS | {"flex_flash", "xformers", "cudnn_frontend"}) - {"flash_attn_3_fp8"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
 NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "gluon_flash", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
 FOR_HOPPER_ALONE = {*FA3, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3", "gluon_flash"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
-
-
-def named(name: str) -> Variant:
-    return variants.find(name).variant
 
 
 def running(device: Device, **asked: Any) -> set[str]:
@@ -247,72 +230,6 @@ def test_a_kernel_of_a_call_is_attention_beside_the_parts_of_any_operation(opera
             assert {part_of(named(name), asked, parts, kernel) for name in names} <= {"attention"}, kernel
         for variant in (*variants.REGISTRY, *variants.CERTIFICATE):  # all patterns are tried on an unknown kernel
             assert part_of(variant, asked, parts, "?") in {*parts, "other" if variant.pattern(asked) else "attention"}
-
-
-# What they are called, and that all are listed.
-
-
-def test_the_reference_is_listed_first_and_no_name_twice() -> None:
-    assert variants.NAMES[:4] == tuple(f"torch_flash{suffix}" for suffix in ("", "_copy", "_compile_d", "_compile_ma"))
-    assert len(set(variants.NAMES)) == len(variants.NAMES) > len(ALL)
-    assert {variant.name for variant in variants.REGISTRY} >= ALL
-
-
-def test_every_name_is_found_in_its_form() -> None:
-    formed = [variants.find(name) for name in variants.NAMES]
-    assert [each.variant.name + each.form.suffix for each in formed] == list(variants.NAMES)
-    assert variants.find("torch_flash_copy").form == forms.COPY
-    assert variants.find("torch_flash_compile_d").form.compile_mode == "default"
-    assert variants.find("flash_attn_2_compile_ma").form.compile_mode == "max-autotune"
-
-
-def test_every_name_has_a_short_label_of_its_own() -> None:
-    labels = [variants.label(name) for name in (*variants.NAMES, *(slowed.name for slowed in variants.CERTIFICATE))]
-    assert len(set(labels)) == len(labels)
-    assert not set(labels) & {*variants.NAMES, ""}
-    assert all(len(variant.label) <= 28 for variant in variants.REGISTRY)
-
-
-@pytest.mark.parametrize(
-    ("name", "label"),
-    [
-        ("torch_native", "PyTorch default (SDPA)"),
-        ("flash_attn_3_compile_d", "FlashAttention-3, compiled"),
-        ("torch_cudnn_compile_ma", "cuDNN (SDPA), max-autotune"),
-        ("torch_cudnn_copy", "cuDNN (SDPA), with a layout copy"),
-        ("torch_cudnn_compile_d_plus_0_twin", "cuDNN (SDPA), compiled, slowed by 0% (twin)"),
-        ("torch_math_copy", "torch_math_copy"),  # there is no such form
-        ("mine", "mine"),
-    ],
-)
-def test_a_label_names_the_form(name: str, label: str) -> None:
-    assert variants.label(name) == label
-
-
-@pytest.mark.parametrize(
-    ("names", "suffixes"),
-    [
-        (("torch_flash", "torch_cudnn", "torch_efficient"), ("", "_copy", "_compile_d", "_compile_ma")),
-        (("torch_math", "flex", "te_fused", "xformers", "flash_attn_2", *FA3), ("", "_compile_d", "_compile_ma")),
-        (("flex_eager", "flash_attn_4", "te_flash", *OURS, *IN_TORCH, *SAGE, *CUDNN), ("",)),
-    ],
-)
-def test_a_variant_has_these_forms(names: tuple[str, ...], suffixes: tuple[str, ...]) -> None:
-    for name in names:
-        assert named(name).names == tuple(f"{name}{suffix}" for suffix in suffixes)
-
-
-def test_torch_compile_takes_part_in_compiled_forms_and_in_what_calls_it() -> None:
-    names = {name for known in ALL for name in named(known).names}
-    compiling = {name for name in names if variants.find(name).compiles}
-    assert compiling == {name for name in names if "_compile_" in name} | {"flex", "flex_flash"}
-
-
-def test_an_unknown_name_is_answered_with_the_nearest_or_with_all() -> None:
-    nearest, every = "got 'torch_cuddn'; did you mean 'torch_cudnn'", "the variants are torch_flash, torch_flash_copy, "
-    for name, message in (("torch_cuddn", nearest), ("???", every), ("torch_math_copy", "got 'torch_math_copy'")):
-        with pytest.raises(ValueError, match=re.escape(message)):
-            variants.find(name)
 
 
 @pytest.mark.parametrize("variant", variants.REGISTRY, ids=lambda variant: variant.name)
