@@ -186,6 +186,7 @@ def test_on_a_gpu_kernels_have_parts_and_calls_have_memory(kernels: dict[str, fl
         {"name": "memcpy", "share": 0.1, "part": "copies"},
     ]
     assert (seen["memory"]["call_bytes"], seen["memory"]["reserved_bytes"], seen["clocks"]) == (250, 300, None)
+    assert right(FLASH, device=GPU, memory=False).seen["memory"] is None
 
 
 @pytest.mark.parametrize("operation", ["attention", "attention_backward"])

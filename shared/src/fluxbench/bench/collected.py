@@ -98,11 +98,12 @@ class Collected:
         self.heard(event)
 
     def _add_checked(self, event: Checked) -> None:
-        """Keep the first check of a pair, with the errors and kernels of the thorough one, which may be another."""
+        """Keep the first check of a pair, with what the thorough one alone looks at, which may be another."""
         pair = event.variant, event.workload
         first = self.checked.setdefault(pair, event)
         if event.thorough and not first.thorough:
-            changes = {name: getattr(event, name) for name in ("thorough", "errors", "kernels", "clocks", "detail")}
+            of_thorough = ("thorough", "errors", "kernels", "clocks", "detail", "memory")
+            changes = {name: getattr(event, name) for name in of_thorough}
             self.checked[pair] = msgspec.structs.replace(first, **changes)
 
     def end_phase(self, at: float) -> None:

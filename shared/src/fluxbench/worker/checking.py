@@ -54,12 +54,13 @@ def check(
     thorough: bool = True,
     waited_s: Callable[[], float] = lambda: 0.0,
     ragged: bool = True,
+    memory: bool = True,
 ) -> Checked | Failed:
     """Build a variant and check it on each case, by kind of inputs.
 
     `thorough`, in one process: also look at one warm call's kernels, and check the ragged shape, unless `ragged` is
-    False. `waited_s` returns for how long this process has waited for the device so far: no call lasted that long. What
-    a call raises gets through.
+    False. `memory`: also measure the memory of a call. `waited_s` returns for how long this process has waited for the
+    device so far: no call lasted that long. What a call raises gets through.
     """
 
     def clock() -> float:
@@ -110,14 +111,14 @@ def check(
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
-    memory = memory_of(bound, timed.inputs, device)
+    taken = memory_of(bound, timed.inputs, device) if memory else None
     if wrong := restore(timed.inputs, unchanged):  # in one of the calls since, whose outputs nobody judged
         return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],
         "clocks": [profile.wall_ms, profile.profiler_ms] if profile and device.type == "cpu" else None,
-        "memory": dataclasses.asdict(memory) if memory else None,
+        "memory": dataclasses.asdict(taken) if taken else None,
         "compile_s": _compile_s(durations, variant.jit, compiled.graphs),
         "graph_breaks": compiled.graph_breaks if compiled.graphs else None,
         "detail": _detail(variant),

@@ -271,7 +271,7 @@ class Worker:
             found = check(
                 formed, workload, self.device, prepared.cases,
                 self.request.is_thorough and self.request.is_full(workload.name),
-                self.use.waited_s, ragged not in self.ragged,
+                self.use.waited_s, ragged not in self.ragged, self.request.is_thorough,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
