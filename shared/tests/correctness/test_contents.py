@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,23 @@ def test_a_head_that_is_a_little_wrong_in_every_call_shows_over_all_calls() -> N
         sampled.append(Sampled.of({"out": out}, content, case))
     # A call shows it too where this head is most of what the content's output is.
     assert re.search(r" in (1 of 6 heads|5 of 30 calls)$", str(judge_rows(sampled, case)))
+
+
+def test_a_row_of_few_keys_that_is_most_of_a_sample_errs_as_a_row_may() -> None:
+    workload = tokens(
+        "causal", 512, "attention_training", heads=2, kv_heads=1, head_dim_qk=64, head_dim_v=64, causal=True
+    )
+    operation, case = operations.find(workload.operation), Case.make(workload, "normal", 0, CPU)
+    for seed in range(1, 7):
+        inputs = operation.inputs(workload.shape, "normal", seed, CPU)
+        expected = operation.reference(workload.shape, inputs, torch.float64)
+        outputs = operation.reference(workload.shape, inputs, torch.bfloat16)
+        for first in range(6):
+            positions = {name: torch.tensor([first, *range(100, 500, 57)]) for name in expected}
+            content = replace(Content.of(inputs, positions, expected), expected=None)
+            assert judge_rows([Sampled.of(outputs, content, case)], case) is None
+            twice = {name: 2 * x for name, x in outputs.items()}
+            assert judge_rows([Sampled.of(twice, content, case)], case)
 
 
 def test_changed_inputs_are_put_back_and_memory_is_poisoned_as_outputs_are(monkeypatch: pytest.MonkeyPatch) -> None:
