@@ -1,14 +1,10 @@
 # /// script
-# requires-python = ">=3.11"
 # dependencies = ["fluxbench"]
-#
-# [tool.uv.sources]
-# fluxbench = { path = "../../../shared", editable = true }
-#
-# [tool.fluxbench]
-# notebook = "certificate"
-# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "certificate"
+# tool.fluxbench.measures = "rates"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
 # ///
-from fluxbench import bench
-
-bench.ceilings()
+from fluxbench import bench, show
+bench.measure()
+show.measured()

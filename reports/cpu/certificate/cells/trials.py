@@ -1,14 +1,11 @@
 # /// script
-# requires-python = ">=3.11"
 # dependencies = ["fluxbench"]
-#
-# [tool.uv.sources]
-# fluxbench = { path = "../../../shared", editable = true }
-#
-# [tool.fluxbench]
-# notebook = "certificate"
-# packages = ["torch==2.13.0", "numpy==2.4.6"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "certificate"
+# tool.fluxbench.measures = "trials"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6"]
+# tool.fluxbench.variants = ["torch_flash", "torch_cudnn", "torch_cudnn_compile_d", "triton_flash"]
 # ///
-from fluxbench import certificate_trials
-
-certificate_trials.measure()
+from fluxbench import bench, show
+bench.measure()
+show.measured()
