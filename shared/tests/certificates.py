@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import numpy as np
 from sample_records import record, timing
 
@@ -104,6 +105,19 @@ def _record(number: int, variant: str, workload: str, parts: Parts, sustained: b
         fingerprint=FINGERPRINT,
         measured_at=f"2026-01-31T12:{number:02}:00+00:00",
     )
+
+
+def with_forms(trials: Trials, forms: dict[str, Form]) -> Trials:
+    """Return trials that have measured these forms alone."""
+    runs = tuple(
+        msgspec.structs.replace(
+            run,
+            records=tuple(one for one in run.records if one.variant in forms),
+            places=tuple(one for one in run.places if one.variant in forms),
+        )
+        for run in trials.runs
+    )
+    return msgspec.structs.replace(trials, runs=runs, variants=forms)
 
 
 def as_json(trials: Trials) -> dict[str, Any]:

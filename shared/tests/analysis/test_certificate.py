@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from certificates import BASES, FORMS, PROCESSES, UNSLOWED, as_json, made_up
+from certificates import BASES, FORMS, PROCESSES, UNSLOWED, as_json, made_up, with_forms
 from published import REPORTS
 from sample_records import changed
 
@@ -118,16 +118,7 @@ def test_sustained_times_are_judged_where_the_trials_have_them() -> None:
 
 def test_forms_that_were_not_measured_have_no_row() -> None:
     few = {name: form for name, form in FORMS.items() if form.percent in (0.0, 1.0) and not form.twin}
-    whole = made_up(runs=3)
-    runs = tuple(
-        msgspec.structs.replace(
-            run,
-            records=tuple(one for one in run.records if one.variant in few),
-            places=tuple(one for one in run.places if one.variant in few),
-        )
-        for run in whole.runs
-    )
-    found = certify(msgspec.structs.replace(whole, runs=runs, variants=few), None, {})
+    found = certify(with_forms(made_up(runs=3), few), None, {})
     counts = {one.percent: one.total.count for one in found.detection if one}
     assert (counts[0.5], counts[5.0]) == (0, 0)
     assert counts[1.0] > 0

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from certificates import BASES, UNSLOWED, WORKLOADS, as_json, made_up
+from certificates import BASES, FORMS, UNSLOWED, WORKLOADS, as_json, made_up, with_forms
 from published import REPORTS
 from sample_records import results
 from tabled import bullets, cells, rows_of, table_of, words
@@ -171,10 +171,10 @@ def test_a_good_harness_meets_every_target() -> None:
     [verdict, *_] = found
     assert isinstance(verdict, Paragraph)
     assert verdict.words == (
-        "0 of 3 independent A/A tables had a false positive: a rate of at most 63.2% with 95% confidence. Injected "
-        "slowdowns detected: 1% in all of 180 comparisons, 2% in all of 180 comparisons. No target is missed, 3 need "
-        "more trials."  # 20 tables, and 200 comparisons
-    )
+        "0 of 3 independent A/A tables had a false positive in burst (a rate of at most 63.2% with 95% confidence). "
+        "Injected slowdowns detected in burst: 1% in all of 180 comparisons with 95% intervals of ±0.16%, 2% in all "
+        "of 180 comparisons with 95% intervals of ±0.16%. Of an H200's 7 targets 4 are met, 3 need more trials."
+    )  # 20 tables, and 200 comparisons
     rows = answers(found)
     assert [row["met"] for row in rows.values()] == [
         *("too few", "-", "too few", "too few", "-", "yes", "yes", "-", "yes", "-", "yes", "-", "-", "-")
@@ -183,7 +183,7 @@ def test_a_good_harness_meets_every_target() -> None:
     targets = [row["target, H200"] for row in rows.values() if row["met"] != "-"]
     assert targets == [
         *(
-            "<= 5% called of >= 20, 2 sessions",
+            "<= 5% of >= 20, 2 sessions",
             "<= 1% of >= 200",
             "<= 10%",
             ">= 95% of >= 100",
@@ -197,8 +197,25 @@ def test_a_good_harness_meets_every_target() -> None:
     assert rows["Flux again: a sustained ratio differs by"]["answer"] == "not measured"
     assert rows["an event costs"]["answer"] == "1.60 µs"
     text = words(found)
-    assert "NVIDIA H200; 6 runs of 3 fresh processes each; " in text
+    assert "NVIDIA H200; 6 runs of 3 fresh processes each. In burst, single calls on a device that rested: SM " in text
     assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC." in text
+
+
+def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:
+    few = {name: form for name, form in FORMS.items() if form.percent in (0.0, 1.0)}
+    found = shown("certificate", with_forms(made_up(runs=2, sustained=True), few))
+    detected = [name for name in answers(found) if name.startswith("a slowdown of")]
+    assert detected == ["a slowdown of 1% is detected", "a slowdown of 1% is detected, sustained"]
+    assert "not measured of" not in words(found)
+    assert "0 of 1 independent A/A tables had a false positive in burst (a rate of at most 95.0% with 95% " in words(
+        found
+    )
+    assert "confidence), and 0 of 1 sustained. Injected slowdowns detected in burst: 1% in " in words(found)
+    rows = answers(found)
+    assert rows["A/A: tables of one session with a false positive"]["of"].startswith(
+        "disjoint pairs of runs, 1 session;"
+    )
+    assert rows["a slowdown of 1% is detected, sustained"]["of"] == "12 comparisons; truly 0.95% to 1.00%"
 
 
 def test_a_bad_harness_misses_targets_and_the_verdict_counts_them() -> None:
@@ -210,8 +227,8 @@ def test_a_bad_harness_misses_targets_and_the_verdict_counts_them() -> None:
     assert "Flux again, several cards: a burst ratio differs by" in missed
     [verdict, *_] = found
     text = words([verdict])
-    assert text.startswith("2 of 2 independent A/A tables had a false positive: a rate of at most 100.0%")
-    assert text.endswith(f" {len(missed)} targets are missed, 2 need more trials.")
+    assert text.startswith("2 of 2 independent A/A tables had a false positive in burst (a rate of at most 100.0% ")
+    assert text.endswith(f" targets {len(missed)} are missed, 2 need more trials.")
 
 
 def test_the_target_of_the_position_needs_little_noise() -> None:
@@ -240,9 +257,9 @@ def test_what_was_not_measured_is_said_with_why() -> None:
     assert {row["answer"] for row in answers(found).values()} == {"not measured"}
     assert {row["met"] for row in answers(found).values()} <= {"-", "too few"}
     alone = words(shown("certificate", made_up(runs=2), {})[:1])
-    assert alone.endswith("No target is missed, 5 need more trials.")
+    assert alone.endswith(" need more trials, 1 is not measured.")
     told = words(shown("certificate", with_fields(made_up(runs=2), telemetry={})))
-    assert "the device reports no clock, power or temperature; another process used the device: python 12." in told
+    assert "The device reports no clock, power or temperature. Another process used the device: python 12." in told
 
 
 # What is published beside the page.

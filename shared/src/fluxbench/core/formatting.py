@@ -49,6 +49,11 @@ def _places(value: float, ends: tuple[float, float], digits: int) -> int:
     return max(places, min(decimals(half, 1), places + 2)) if is_narrow else places
 
 
+def count(number: int, noun: str) -> str:
+    """Return a number of things: `1 run`, `1,200 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 def utc(time: str) -> str:
     """Return an ISO 8601 time in UTC for a reader: `2026-11-21 13:01:11 UTC`."""
     return time.replace("T", " ").replace("+00:00", " UTC")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
 from fluxbench.analysis.certificate.judging import PERCENT
-from fluxbench.core.formatting import number, percent
+from fluxbench.core.formatting import count, number, percent
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.proportions import upper_bound
 from fluxbench.stats.significance import Verdict
@@ -42,15 +42,15 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
     ratios = certificate.ratio_differences
     runs = certificate.conditions.runs if certificate.conditions else 0
     yield Line(
-        question="these trials again: a burst ratio differs by",
+        question="between these runs: a burst ratio differs by",
         answer=_share(max(ratios, default=None)),
-        of=f"{runs} runs, {len(ratios)} ratios",
+        of=f"{count(runs, 'run')}, {count(len(ratios), 'ratio')}",
     )
     yield from _reruns(certificate)
     yield Line(
         question="CUPTI cross-check, the same call: differs by",
         answer=_share(certificate.cupti_difference),
-        of=f"{len(certificate.cupti):,} records",
+        of=count(len(certificate.cupti), "record"),
     )
     event = certificate.event_us
     answer = _NOT_MEASURED if event is None else f"{number(event)} µs"
@@ -67,8 +67,8 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
             answer=f"{tables.called} of {tables.of}; at most {percent(tables.upper_bound)}"
             if tables.of
             else _NOT_MEASURED,
-            of=f"disjoint pairs of runs, {len(found.sessions)} sessions; 95% upper limit",
-            target=f"<= {_TABLES_FALSE:.0%} called of >= {_TABLES}, 2 sessions" if of_one else "-",
+            of=f"disjoint pairs of runs, {count(len(found.sessions), 'session')}; 95% upper limit",
+            target=f"<= {_TABLES_FALSE:.0%} of >= {_TABLES}, 2 sessions" if of_one else "-",
             met=_met(
                 tables.called / tables.of if tables.of else None,
                 lambda rate: rate <= _TABLES_FALSE,
@@ -78,7 +78,7 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
             else "-",
         )
     same = certificate.same
-    enough, of = same.count >= _COMPARISONS, f"{same.count:,} comparisons"
+    enough, of = same.count >= _COMPARISONS, count(same.count, "comparison")
     wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
     yield Line(
         question="A/A: false positives",
@@ -97,15 +97,18 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
 
 
 def _detection(certificate: Certificate) -> Iterator[Line]:
+    """Yield a line for each slowdown that the trials have, and for all of them if there are no trials."""
     for level, slowdown in zip(PERCENT, certificate.detection, strict=True):
-        rate, count = (slowdown.rate, slowdown.total.count) if slowdown else (None, 0)
+        if slowdown and not slowdown.by_base:
+            continue
+        rate, compared = (slowdown.rate, slowdown.total.count) if slowdown else (None, 0)
         least = DETECTED_AT_LEAST.get(level)
         yield Line(
             question=f"a slowdown of {level:g}% is detected",
             answer=rate_text(rate),
-            of=f"{count:,} comparisons",
+            of=count(compared, "comparison"),
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
-            met="-" if least is None else _met(rate, least.__le__, enough=count >= _INJECTED),
+            met="-" if least is None else _met(rate, least.__le__, enough=compared >= _INJECTED),
         )
 
 
@@ -118,23 +121,24 @@ def _under_load(found: UnderLoad) -> Iterator[Line]:
     yield Line(
         question="A/A, sustained: tables with a false positive",
         answer=f"{called} of {of}; at most {percent(upper_bound(called, of))}" if of else _NOT_MEASURED,
-        of=f"disjoint pairs of runs, {len(found.independent.sessions)} sessions; 95% upper limit",
+        of=f"disjoint pairs of runs, {count(len(found.independent.sessions), 'session')}; 95% upper limit",
     )
-    wrong, count = found.same.rate(Verdict.FASTER, Verdict.SLOWER), found.same.count
+    wrong, compared = found.same.rate(Verdict.FASTER, Verdict.SLOWER), found.same.count
     yield Line(
         question="A/A, sustained: false positives",
         answer=rate_text(wrong),
-        of=f"{count:,} comparisons",
+        of=count(compared, "comparison"),
         target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
-        met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=count >= _COMPARISONS),
+        met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=compared >= _COMPARISONS),
     )
     for slowdown in found.detection:
         least = DETECTED_AT_LEAST.get(slowdown.percent)
-        truths = sorted(slowdown.truth.values())
+        truths = slowdown.truth.values()
+        ends = dict.fromkeys(_share(end - 1) for end in (min(truths), max(truths)))
         yield Line(
             question=f"a slowdown of {slowdown.percent:g}% is detected, sustained",
             answer=rate_text(slowdown.rate),
-            of=f"{slowdown.total.count:,} comparisons; truly {_share(truths[0] - 1)} to {_share(truths[-1] - 1)}",
+            of=f"{count(slowdown.total.count, 'comparison')}; truly {' to '.join(ends)}",
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
             met="-" if least is None else _met(slowdown.rate, least.__le__, enough=slowdown.total.count >= _INJECTED),
         )
@@ -162,7 +166,7 @@ def _reruns(certificate: Certificate) -> Iterator[Line]:
         yield Line(
             question=f"Flux again{cards}: a {regime} ratio differs by",
             answer=_share(share),
-            of=f"{runs} run{'s' * (runs != 1)}, {spread.count if spread else 0} ratios",
+            of=f"{count(runs, 'run')}, {count(spread.count if spread else 0, 'ratio')}",
             target=f"<= {percent(_RERUN_AT_MOST)} of {_RERUNS} runs" if regime == BURST else "-",
             met=_met(share, lambda share: share <= _RERUN_AT_MOST, enough=runs >= _RERUNS) if regime == BURST else "-",
         )

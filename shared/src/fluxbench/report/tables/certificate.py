@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from fluxbench.analysis.certificate.certificate import Certificate, Conditions, certify
-from fluxbench.analysis.certificate.judging import PERCENT
+from fluxbench.analysis.certificate.judging import Detected
 from fluxbench.analysis.certificate.summary_json import to_json
-from fluxbench.core.formatting import utc
+from fluxbench.core.formatting import count, utc
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
-from fluxbench.report.certificate_inputs import earlier_trials_of, reruns_of, trials_of
+from fluxbench.report.certificate_inputs import earlier_trials_of, half_width, reruns_of, trials_of
 from fluxbench.report.certificate_lines import DETECTED_AT_LEAST, Line, lines_of, rate_text
 from fluxbench.report.results import Results
 
@@ -27,7 +28,12 @@ def blocks(results: Results) -> list[Block]:
             rows=[Row((line.question, line.answer, line.of, line.target, line.met)) for line in lines],
         ),
     ]
-    details: list[Block] = [Paragraph(f"No value of {key}: {why}.") for key, why in certificate.missing.items()]
+    keys_by_reason: dict[str, list[str]] = {}
+    for key, why in certificate.missing.items():
+        keys_by_reason.setdefault(why, []).append(key)
+    details: list[Block] = [
+        Paragraph(f"No value of {' and '.join(keys)}: {why}.") for why, keys in keys_by_reason.items()
+    ]
     if certificate.conditions:
         when = f" Measured {utc(certificate.measured_at)}." if certificate.measured_at else ""
         details.insert(0, Paragraph(_state(certificate.conditions) + when))
@@ -42,29 +48,50 @@ def files(results: Results) -> dict[str, str]:
 
 
 def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
-    """Return the certificate in at most three sentences: A/A, injected slowdowns, and how many targets are missed."""
+    """Return the certificate in sentences: A/A, injected slowdowns by regime, and how many targets are met."""
     if not certificate.same.count:
         return f"The harness could not be tested: {certificate.missing.get('a_a', 'nothing was compared')}."
-    tables = certificate.independent.within
-    slowdowns = [
-        f"{level:g}% in {_most(slowdown.rate)} of {slowdown.total.count:,} comparisons"
-        for level, slowdown in zip(PERCENT, certificate.detection, strict=True)
-        if slowdown and level in DETECTED_AT_LEAST
-    ]
-    missed, few = (sum(line.met == met for line in lines) for met in ("no", "too few"))
+    tables, loaded = certificate.independent.within, certificate.sustained
+    sustained = (
+        f", and {loaded.independent.within.called} of {loaded.independent.within.of} sustained" if loaded else ""
+    )
+    in_burst = _slowdowns(certificate.detection)
     sentences = [
-        f"{tables.called} of {tables.of} independent A/A tables had a false positive: a rate of at most "
-        f"{rate_text(tables.upper_bound)} with 95% confidence.",
-        f"Injected slowdowns detected: {', '.join(slowdowns)}." if slowdowns else "",
-        f"{missed or 'No'} target{'s are' if missed > 1 else ' is'} missed"
-        + (f", {few} need{'s' if few == 1 else ''} more trials." if few else "."),
+        f"{tables.called} of {tables.of} independent A/A tables had a false positive in burst (a rate of at most "
+        f"{rate_text(tables.upper_bound)} with 95% confidence){sustained}.",
+        f"Injected slowdowns detected in burst: {in_burst}." if in_burst else "",
+        f"Sustained: {slowdowns}." if loaded and (slowdowns := _slowdowns(loaded.detection)) else "",
+        _targets(lines),
     ]
     return " ".join(filter(None, sentences))
 
 
+def _slowdowns(detection: Iterable[Detected | None]) -> str:
+    """Return how often those with a target were detected; empty where none was compared."""
+    return ", ".join(
+        f"{one.percent:g}% in {_most(one.rate)} of {count(one.total.count, 'comparison')} with 95% intervals of "
+        f"{half_width(one.total)}"
+        for one in detection
+        if one and one.total.count and one.percent in DETECTED_AT_LEAST
+    )
+
+
+def _targets(lines: Sequence[Line]) -> str:
+    """Return how many targets are met, missed, open and without an answer."""
+    answers = Counter(line.met for line in lines if line.target != "-")
+    words = {
+        "yes": ("is met", "are met"),
+        "no": ("is missed", "are missed"),
+        "too few": ("needs more trials", "need more trials"),
+        "-": ("is not measured", "are not measured"),
+    }
+    parts = (f"{answers[met]} {forms[answers[met] > 1]}" for met, forms in words.items() if answers[met])
+    return f"Of an H200's {answers.total()} targets {', '.join(parts)}."
+
+
 def _state(conditions: Conditions) -> str:
-    """Return the conditions as a sentence."""
-    parts = [f"{conditions.runs} runs of {conditions.processes // max(1, conditions.runs)} fresh processes each"]
+    """Return the conditions as sentences."""
+    processes = conditions.processes // max(1, conditions.runs)
     known = [
         f"{word} {' to '.join(dict.fromkeys(f'{end:,.0f}' for end in ends))} {unit}"
         for word, ends, unit in (
@@ -74,12 +101,16 @@ def _state(conditions: Conditions) -> str:
         )
         if ends
     ]
-    parts += known or ["the device reports no clock, power or temperature"]
     if conditions.throttle_reasons:
-        parts.append(f"throttle reasons: {', '.join(conditions.throttle_reasons)}")
-    if conditions.others:
-        parts.append(f"another process used the device: {'; '.join(conditions.others)}")
-    return f"Regime: burst, single calls on a device that rested. {conditions.device}; {'; '.join(parts)}."
+        known.append(f"throttle reasons: {', '.join(conditions.throttle_reasons)}")
+    sentences = [
+        f"{conditions.device}; {count(conditions.runs, 'run')} of {processes} fresh processes each.",
+        f"In burst, single calls on a device that rested: {'; '.join(known)}."
+        if known
+        else "The device reports no clock, power or temperature.",
+        f"Another process used the device: {'; '.join(conditions.others)}." if conditions.others else "",
+    ]
+    return " ".join(filter(None, sentences))
 
 
 def _most(share: float | None) -> str:
