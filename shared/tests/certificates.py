@@ -9,11 +9,15 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from sample_records import record, timing
+from sample_records import record, results, timing
+from tabled import cells, rows_of, table_of
 
 from fluxbench.analysis.certificate.trials import Form, Place, Run, Trials
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Record, Telemetry
+from fluxbench.report import tables
+from fluxbench.report.blocks import Block
+from fluxbench.report.results import Results
 from fluxbench.variants import slowed
 
 BASES = ("torch_flash", "triton_flash")
@@ -26,6 +30,21 @@ FORMS = {
     for base in BASES
 }
 UNSLOWED = [name for name, form in FORMS.items() if not form.percent]
+# How far fresh runs of a notebook differ, as `reruns.json` has it.
+AGAIN: dict[str, Any] = {
+    "notebook": "flux",
+    "runs": 3,
+    "once": ["te", "flex"],
+    "cells": {"sdpa": ["2026-01-31T12:02:00+00:00", "2026-01-31T12:01:00+00:00"]},
+    "at_once": False,
+    "fast_ms": 2.0,
+    "clocks": [{"variant": "flex", "workload": "w", "difference": -0.004}],
+    "burst_faster": {"max": 0.0021, "median": 0.001, "variant": "flex", "workload": "w", "ratios": [1.0], "count": 40},
+    "sustained_slower": {"max": 0.03, "median": 0.02, "variant": "te", "workload": "v", "ratios": [1.0], "count": 7},
+    "late": 2,
+    "compared": {"pairs": 3, "rows": 9, "called": 1, "undecided": 2, "called_sustained": 4, "device_moved": 5},
+    "reason": None,
+}
 Parts = tuple[tuple[float, ...], ...]
 
 
@@ -142,3 +161,33 @@ def as_json(trials: Trials) -> dict[str, Any]:
     reason = {"reason": trials.reason} if trials.reason else {}
     found: dict[str, Any] = json.loads(json.dumps({**head, "variants": forms, **reason, "runs": runs}))
     return found
+
+
+def results_of(
+    trials: Trials | None, again: dict[str, Any] | None = None, rates: dict[str, Any] | None = None
+) -> Results:
+    """Return what the certificate's tables are drawn from."""
+    return results(
+        notebook="certificate",
+        trials=as_json(trials) if trials else {},
+        reruns=AGAIN if again is None else again,
+        rates={"event_us": 1.6} if rates is None else rates,
+    )
+
+
+def shown(name: str, *arguments: Any) -> list[Block]:
+    """Return a table's blocks, of what `results_of` takes."""
+    return tables.find(name).blocks(results_of(*arguments))
+
+
+def with_fields(trials: Trials, **fields: Any) -> Trials:
+    """Return trials whose records have other values in some fields, and another process beside each run."""
+    replace = msgspec.structs.replace
+    runs = [replace(run, records=tuple(replace(one, **fields) for one in run.records)) for run in trials.runs]
+    return replace(trials, runs=tuple(replace(run, others=("python 12",)) for run in runs))
+
+
+def answers(found: list[Block]) -> dict[str, dict[str, str]]:
+    """Return the rows of the certificate's table by question, each by column."""
+    table = table_of(found)
+    return {row[0]: cells(table, row[0]) for row in rows_of(table)}

@@ -1,4 +1,4 @@
-"""The tables of the certificate: their numbers are those of the trials, and what is missing is said."""
+"""The tables of the certificate and of reruns: their numbers are those of the trials, and what is missing is said."""
 
 from __future__ import annotations
 
@@ -6,131 +6,19 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-import msgspec
 import pytest
-from certificates import BASES, FORMS, UNSLOWED, WORKLOADS, as_json, made_up, with_forms
+from certificates import AGAIN, FORMS, answers, made_up, results_of, shown, with_fields, with_forms
 from published import REPORTS
-from sample_records import results
-from tabled import bullets, cells, rows_of, table_of, words
+from tabled import bullets, rows_of, table_of, words
 
 from fluxbench import show
-from fluxbench.analysis.certificate import judging, position, reruns
+from fluxbench.analysis.certificate import reruns
 from fluxbench.analysis.certificate.certificate import certify
 from fluxbench.analysis.certificate.summary_json import to_json
-from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.report import results as of_cells
 from fluxbench.report import tables
-from fluxbench.report.blocks import Block, Paragraph
-from fluxbench.report.results import Results
-from fluxbench.stats.significance import Verdict
-
-OF_TRIALS = ("agreement", "detection", "order", "clocks")
-SMALL = made_up(runs=4)
-AGAIN: dict[str, Any] = {
-    "notebook": "flux",
-    "runs": 3,
-    "once": ["te", "flex"],
-    "cells": {"sdpa": ["2026-01-31T12:02:00+00:00", "2026-01-31T12:01:00+00:00"]},
-    "at_once": False,
-    "fast_ms": 2.0,
-    "clocks": [{"variant": "flex", "workload": "w", "difference": -0.004}],
-    "burst_faster": {"max": 0.0021, "median": 0.001, "variant": "flex", "workload": "w", "ratios": [1.0], "count": 40},
-    "sustained_slower": {"max": 0.03, "median": 0.02, "variant": "te", "workload": "v", "ratios": [1.0], "count": 7},
-    "late": 2,
-    "compared": {"pairs": 3, "rows": 9, "called": 1, "undecided": 2, "called_sustained": 4, "device_moved": 5},
-    "reason": None,
-}
-
-
-def of(trials: Trials | None, again: dict[str, Any] | None = None, rates: dict[str, Any] | None = None) -> Results:
-    return results(
-        notebook="certificate",
-        trials=as_json(trials) if trials else {},
-        reruns=AGAIN if again is None else again,
-        rates={"event_us": 1.6} if rates is None else rates,
-    )
-
-
-def shown(name: str, *arguments: Any) -> list[Block]:
-    return tables.find(name).blocks(of(*arguments))
-
-
-def with_fields(trials: Trials, **fields: Any) -> Trials:
-    """Return trials whose records have other values in some fields, and another process beside each run."""
-    replace = msgspec.structs.replace
-    runs = [replace(run, records=tuple(replace(one, **fields) for one in run.records)) for run in trials.runs]
-    return replace(trials, runs=tuple(replace(run, others=("python 12",)) for run in runs))
-
-
-# A/A, slowdowns, position, CUPTI.
-
-
-def test_agreement_counts_the_verdicts_of_each_kernel_and_workload() -> None:
-    comparisons = judging.a_a(SMALL)
-    table = table_of(shown("agreement", SMALL))
-    rows = rows_of(table)
-    assert [row[:2] for row in rows] == [*((base, workload) for base in BASES for workload in WORKLOADS), ("all", "")]
-    every = [row for one in comparisons for row in one.rows]
-    own = [row for row in every if row.workload == "flux1-1024px-t256" and row.variant.startswith("triton_flash")]
-    for cell_row, chosen in ((rows[4], own), (rows[-1], every)):
-        tally = judging.tally(chosen)
-        assert cell_row[2:] == (
-            f"{tally.count}",
-            f"{tally.significant}",
-            f"{tally.verdicts[Verdict.UNDECIDED]}",
-            f"{100 * tally.covered / tally.count:.1f}%",
-            f"±{100 * (tally.half_width or 0):.2f}%",
-        )
-    significant = sum(bool(one.device and one.device.significant) for one in comparisons)
-    assert table.notes[0] == "Burst times, normalized to control: 6 pairs of 4 runs (12 fresh processes)."
-    assert table.notes[1].startswith("In each pair are 4 variants ")
-    assert f"The control kernel's own change was significant in {significant} of the pairs." in table.notes
-
-
-def test_false_positives_are_those_of_either_direction() -> None:
-    noisy = made_up(runs=4, of_run=0.01)
-    tally = judging.tally(row for one in judging.a_a(noisy) for row in one.rows)
-    assert min(tally.verdicts[Verdict.FASTER], tally.verdicts[Verdict.SLOWER]) > 0
-    assert rows_of(table_of(shown("agreement", noisy)))[-1][3] == f"{tally.significant}"
-
-
-def test_detection_shows_each_slowdown_and_its_truth() -> None:
-    table = table_of(shown("detection", SMALL))
-    rows = rows_of(table)
-    assert [row[:2] for row in rows] == [
-        (f"{percent}%", base) for percent in ("0.5", "1", "2", "5") for base in (*BASES, "all")
-    ]
-    found = judging.detected(SMALL, 0.5)
-    assert found.rate is not None
-    assert rows[0][2:4] == (f"{found.truth['torch_flash']:.4f}", f"{found.by_base['torch_flash'].count}")
-    faster = found.total.verdicts[Verdict.FASTER]
-    assert rows[2][2:6] == ("", f"{found.total.count}", f"{100 * found.rate:.1f}%", f"{faster}")
-    assert f"A table has {len(UNSLOWED) * len(WORKLOADS)} rows" in " ".join(table.notes)
-    twins = median(judging.injected(SMALL, "torch_flash", 0.0, twin=True))
-    assert f"The same of the twin, which is not slowed: torch_flash {twins:.4f}, triton_flash " in " ".join(table.notes)
-
-
-def test_order_shows_both_effects_of_position() -> None:
-    table = table_of(shown("order", SMALL))
-    for row, effect in zip(rows_of(table), position.effects(SMALL), strict=True):
-        thirds = (f"{100 * third:+.3f}%" for third in effect.thirds if third is not None)
-        assert row == (effect.kind, effect.base, f"{effect.count:,}", *thirds, f"{100 * effect.noise:.3f}%")
-
-
-def test_clocks_show_how_far_the_cross_check_differs() -> None:
-    table = table_of(shown("clocks", SMALL))
-    assert rows_of(table) == [(base, f"{4 * 9 * 2 * 3 // 3}", "0.20%", "0.20%") for base in BASES]
-    [said] = shown("clocks", with_fields(SMALL, cupti=None))
-    assert said.text() == "No record has a CUPTI cross-check: the profiler recorded no kernels."
-
-
-@pytest.mark.parametrize("name", OF_TRIALS)
-def test_without_trials_a_table_says_so(name: str) -> None:
-    assert words(shown(name, None)) == "There are no trials: the cell that measures them gave nothing."
-
+from fluxbench.report.blocks import Paragraph
 
 # Reruns.
 
@@ -161,11 +49,6 @@ def test_reruns_say_why_there_are_none() -> None:
 # The certificate.
 
 
-def answers(found: list[Block]) -> dict[str, dict[str, str]]:
-    table = table_of(found)
-    return {row[0]: cells(table, row[0]) for row in rows_of(table)}
-
-
 def test_a_good_harness_meets_every_target() -> None:
     found = shown("certificate", made_up())
     [verdict, *_] = found
@@ -179,7 +62,7 @@ def test_a_good_harness_meets_every_target() -> None:
     assert [row["met"] for row in rows.values()] == [
         *("too few", "-", "too few", "too few", "-", "yes", "yes", "-", "yes", "-", "yes", "-", "-", "-")
     ]
-    assert rows["A/A: false positives"]["of"] == "180 comparisons"
+    assert rows["A/A: false positives"]["of"] == "180 comparisons in 15 pairs of runs"
     targets = [row["target, H200"] for row in rows.values() if row["met"] != "-"]
     assert targets == [
         *(
@@ -215,7 +98,10 @@ def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:
     assert rows["A/A: tables of one session with a false positive"]["of"].startswith(
         "disjoint pairs of runs, 1 session;"
     )
-    assert rows["a slowdown of 1% is detected, sustained"]["of"] == "12 comparisons; truly 0.95% to 1.00%"
+    assert (
+        rows["a slowdown of 1% is detected, sustained"]["of"]
+        == "12 comparisons; truly 0.95% to 1.00%, standard error up to 0.03%"
+    )
 
 
 def test_a_bad_harness_misses_targets_and_the_verdict_counts_them() -> None:
@@ -267,7 +153,7 @@ def test_what_was_not_measured_is_said_with_why() -> None:
 
 def test_the_summary_and_the_reruns_are_published() -> None:
     trials = made_up(runs=2)
-    given = of(trials)
+    given = results_of(trials)
     certificate = tables.find("certificate")
     assert certificate.files
     [(name, text)] = certificate.files(given).items()
@@ -281,7 +167,7 @@ def test_the_summary_and_the_reruns_are_published() -> None:
 
 
 def test_showing_a_table_writes_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    of_cells.write(of(None), tmp_path)
+    of_cells.write(results_of(None), tmp_path)
     monkeypatch.setenv("UVNOTE_INPUTS", "UVNOTE_INPUT_RESULTS")
     monkeypatch.setenv("UVNOTE_INPUT_RESULTS", str(tmp_path))
     monkeypatch.chdir(tmp_path)

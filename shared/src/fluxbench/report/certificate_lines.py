@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
-from fluxbench.analysis.certificate.judging import PERCENT
+from fluxbench.analysis.certificate.judging import PERCENT, Tally
 from fluxbench.core.formatting import count, number, percent
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.proportions import upper_bound
@@ -37,7 +38,7 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
     yield from _agreement(certificate)
     yield from _detection(certificate)
     if certificate.sustained:
-        yield from _under_load(certificate.sustained)
+        yield from _under_load(certificate.sustained, certificate.pairs_of_runs)
     yield _position(certificate)
     ratios = certificate.ratio_differences
     runs = certificate.conditions.runs if certificate.conditions else 0
@@ -79,11 +80,12 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
         )
     same = certificate.same
     enough, of = same.count >= _COMPARISONS, count(same.count, "comparison")
+    pairs = certificate.pairs_of_runs, certificate.pairs_significant
     wrong, undecided = same.rate(Verdict.FASTER, Verdict.SLOWER), same.rate(Verdict.UNDECIDED)
     yield Line(
         question="A/A: false positives",
         answer=rate_text(wrong),
-        of=of,
+        of=_compared(same, *pairs),
         target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=enough),
     )
@@ -112,7 +114,7 @@ def _detection(certificate: Certificate) -> Iterator[Line]:
         )
 
 
-def _under_load(found: UnderLoad) -> Iterator[Line]:
+def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
     """Yield the same of sustained times; tables of one session and of two together, since they share no run."""
     of, called = (
         sum(getattr(one, name) for one in (found.independent.within, found.independent.between))
@@ -127,18 +129,20 @@ def _under_load(found: UnderLoad) -> Iterator[Line]:
     yield Line(
         question="A/A, sustained: false positives",
         answer=rate_text(wrong),
-        of=count(compared, "comparison"),
+        of=_compared(found.same, pairs, found.pairs_significant),
         target=f"<= {_FALSE_AT_MOST:.0%} of >= {_COMPARISONS}",
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=compared >= _COMPARISONS),
     )
     for slowdown in found.detection:
+        error = max(slowdown.truth_error.values())
         least = DETECTED_AT_LEAST.get(slowdown.percent)
         truths = slowdown.truth.values()
         ends = dict.fromkeys(_share(end - 1) for end in (min(truths), max(truths)))
         yield Line(
             question=f"a slowdown of {slowdown.percent:g}% is detected, sustained",
             answer=rate_text(slowdown.rate),
-            of=f"{count(slowdown.total.count, 'comparison')}; truly {' to '.join(ends)}",
+            of=f"{count(slowdown.total.count, 'comparison')}; truly {' to '.join(ends)}, "
+            f"standard error {'unknown' if math.isinf(error) else f'up to {_share(error)}'}",
             target="-" if least is None else f">= {least:.0%} of >= {_INJECTED}",
             met="-" if least is None else _met(slowdown.rate, least.__le__, enough=slowdown.total.count >= _INJECTED),
         )
@@ -170,6 +174,12 @@ def _reruns(certificate: Certificate) -> Iterator[Line]:
             target=f"<= {percent(_RERUN_AT_MOST)} of {_RERUNS} runs" if regime == BURST else "-",
             met=_met(share, lambda share: share <= _RERUN_AT_MOST, enough=runs >= _RERUNS) if regime == BURST else "-",
         )
+
+
+def _compared(same: Tally, pairs: int, significant: int) -> str:
+    """Return how many rows were compared, and in how many pairs of runs the false positives are."""
+    which = f", {significant} of them with a false positive" if significant else ""
+    return f"{count(same.count, 'comparison')} in {count(pairs, 'pair')} of runs{which}"
 
 
 def _met(value: float | None, meets: Callable[[float], bool], *, enough: bool) -> str:

@@ -41,6 +41,7 @@ class UnderLoad:
 
     independent: Independent
     same: Tally
+    pairs_significant: int
     detection: tuple[Detected, ...]  # of `PERCENT`, those that were measured
 
 
@@ -52,6 +53,7 @@ class Certificate:
     independent: Independent  # A/A: tables that share no run, of this and earlier sessions
     same: Tally  # A/A: each run against each later one
     pairs_of_runs: int
+    pairs_significant: int  # of these pairs, those with a false positive
     device_significant: int  # of these pairs, those in which the control kernel's change was significant
     detection: tuple[Detected | None, ...]  # one for each of `PERCENT`
     sustained: UnderLoad | None
@@ -117,6 +119,7 @@ def certify(
         independent=independent([*earlier, *([trials] if trials else [])]),
         same=judging.tally(row for comparison in compared for row in comparison.rows),
         pairs_of_runs=len(compared),
+        pairs_significant=_significant(compared, BURST),
         device_significant=sum(bool(one.device and one.device.significant) for one in compared),
         detection=tuple(judging.detected(trials, percent) if trials else None for percent in PERCENT),
         sustained=_under_load(trials, [*earlier, trials], compared) if trials else None,
@@ -136,8 +139,15 @@ def _under_load(trials: Trials, sessions: Sequence[Trials], compared: Sequence[C
     return UnderLoad(
         independent=independent(sessions, SUSTAINED),
         same=same,
+        pairs_significant=_significant(compared, SUSTAINED),
         detection=tuple(one for one in detection if one.total.count),
     )
+
+
+def _significant(compared: Sequence[Comparison], regime: str) -> int:
+    """Return how many comparisons have a significant change."""
+    changes = ((judging.change_of(row, regime) for row in one.rows) for one in compared)
+    return sum(any(change and change.significant for change in of_one) for of_one in changes)
 
 
 def _missing(certificate: Certificate, rates: Mapping[str, Any]) -> dict[str, str]:

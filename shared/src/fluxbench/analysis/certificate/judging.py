@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean, median, stdev
 
 import msgspec
 
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison, Measured, Row
+from fluxbench.analysis.groups import is_replayed
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.stats.significance import Change, Verdict
 
@@ -104,6 +105,42 @@ def a_a(trials: Trials) -> list[Comparison]:
     return [compare(*pair) for pair in itertools.combinations(sides, 2)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FalsePositive:
+    """A kernel of which a pair of runs, between which nothing changed, has a significant change at some workload."""
+
+    variant: str
+    runs: tuple[int, int]  # from 1
+    changes: tuple[Change, ...]  # the significant ones
+    workloads: int  # that were compared
+    replayed: tuple[int, ...]  # of the two runs, those that timed CUDA graphs
+
+
+def false_positives(trials: Trials, comparisons: Sequence[Comparison], regime: str) -> list[FalsePositive]:
+    """Return what is significant in the comparisons of `a_a`, by pair of runs and kernel."""
+    pairs = itertools.combinations(range(len(trials.runs)), 2)
+    found = []
+    for runs, comparison in zip(pairs, comparisons, strict=True):
+        for variant in trials.unslowed:
+            rows = (row for row in comparison.rows if row.variant == variant)
+            changes = [change for row in rows if (change := change_of(row, regime))]
+            if any(change.significant for change in changes):
+                found.append(
+                    FalsePositive(
+                        variant=variant,
+                        runs=(runs[0] + 1, runs[1] + 1),
+                        changes=tuple(change for change in changes if change.significant),
+                        workloads=len(changes),
+                        replayed=tuple(
+                            run + 1
+                            for run in runs
+                            if any(r.variant == variant and is_replayed(r, regime) for r in trials.runs[run].records)
+                        ),
+                    )
+                )
+    return found
+
+
 def injected(
     trials: Trials,
     base: str,
@@ -139,6 +176,7 @@ class Detected:
     total: Tally
     by_base: Mapping[str, Tally]
     truth: Mapping[str, float]  # by base: the median of the true ratios
+    truth_error: Mapping[str, float]  # by base: its standard error, a share
 
     @property
     def rate(self) -> float | None:
@@ -184,7 +222,21 @@ def detected(trials: Trials, percent: float, regime: str = BURST) -> Detected:
         truth={
             base: median(ratios) for base in trials.bases if (ratios := injected(trials, base, percent, regime=regime))
         },
+        truth_error={base: _truth_error(trials, base, percent, regime) for base in by_base},
     )
+
+
+def _truth_error(trials: Trials, base: str, percent: float, regime: str) -> float:
+    """Return the standard error of the median of the true ratios; a process, the mean over its workloads, is one value.
+
+    As for nearly normal values: sqrt(pi / 2) times that of the mean. Of one process it is infinite.
+    """
+    workloads = dict.fromkeys(record.workload.name for record in trials.records)
+    by_workload = [injected(trials, base, percent, workload, regime=regime) for workload in workloads]
+    processes = [fmean(ratios) for ratios in zip(*filter(None, by_workload), strict=False)]
+    if len(processes) < 2:
+        return math.inf
+    return math.sqrt(math.pi / 2) * stdev(processes) / math.sqrt(len(processes))
 
 
 def ratio_differences(trials: Trials) -> list[float]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxbench.analysis.certificate.judging import Tally, a_a, tally
+from fluxbench.analysis.certificate.judging import FalsePositive, Tally, a_a, false_positives, tally
 from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.analysis.comparison.model import Comparison
+from fluxbench.core.formatting import percent
 from fluxbench.records.schema import BURST, SUSTAINED
-from fluxbench.report.blocks import Block, Column, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Column, Row, Table
 from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width, missing, trials_of
 from fluxbench.report.results import Results
 from fluxbench.stats.significance import Verdict
@@ -23,7 +24,25 @@ def blocks(results: Results) -> list[Block]:
         return NO_TRIALS
     comparisons = a_a(trials)
     sustained = any(row.sustained for comparison in comparisons for row in comparison.rows)
-    return [_table(trials, comparisons, regime) for regime in (BURST, SUSTAINED)[: 1 + sustained]]
+    shown: list[Block] = []
+    for regime in (BURST, SUSTAINED)[: 1 + sustained]:
+        shown.append(_table(trials, comparisons, regime))
+        if found := false_positives(trials, comparisons, regime):
+            shown.append(Bullets("The false positives, by pair of runs:", [(_of_pair(one), "") for one in found]))
+    return shown
+
+
+def _of_pair(one: FalsePositive) -> str:
+    ratios = dict.fromkeys(f"{end:.4f}" for end in sorted(change.ratio for change in one.changes))
+    ends = " to ".join(list(ratios)[:: max(1, len(ratios) - 1)])
+    half = max((change.high - change.low) / 2 for change in one.changes)
+    graphs = (
+        f"; run {one.replayed[0]} timed CUDA graphs, the other run launched calls" if len(one.replayed) == 1 else ""
+    )
+    return (
+        f"{one.variant}, runs {one.runs[0]} and {one.runs[1]}: {len(one.changes)} of {one.workloads} workloads, "
+        f"{ends} times as long (±{percent(half, 2)}){graphs}"
+    )
 
 
 def _table(trials: Trials, comparisons: Sequence[Comparison], regime: str) -> Table:

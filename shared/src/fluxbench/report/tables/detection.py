@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from statistics import median
 
 from fluxbench.analysis.certificate.judging import PERCENT, Tally, a_a, detected, injected
@@ -13,7 +14,7 @@ from fluxbench.report.certificate_inputs import NO_TRIALS, coverage, half_width,
 from fluxbench.report.results import Results
 from fluxbench.stats.significance import Verdict
 
-_NUMBERS = ("true ratio", "compared", "detected", "faster", "CI coverage", "CI half-width")
+_NUMBERS = ("true ratio", "standard error", "compared", "detected", "faster", "CI coverage", "CI half-width")
 
 
 def blocks(results: Results) -> list[Block]:
@@ -32,9 +33,10 @@ def _table(trials: Trials, regime: str) -> Table:
         if not slowdown.by_base:
             continue
         for base, of_base in slowdown.by_base.items():
-            truth = f"{slowdown.truth[base]:.4f}" if base in slowdown.truth else "-"
-            rows.append(Row((f"{level:g}%", base, truth, *_cells(of_base))))
-        rows.append(Row((f"{level:g}%", "all", "", *_cells(slowdown.total))))
+            truth, error = slowdown.truth.get(base), slowdown.truth_error[base]
+            known = "-" if truth is None else f"{truth:.4f}", percent(error, 2) if math.isfinite(error) else "-"
+            rows.append(Row((f"{level:g}%", base, *known, *_cells(of_base))))
+        rows.append(Row((f"{level:g}%", "all", "", "", *_cells(slowdown.total))))
         unmeasured = unmeasured or missing(slowdown.total)
     columns = [Column("injected", left=True), Column("kernel", left=True), *map(Column, _NUMBERS)]
     return Table(columns, rows, notes=list(filter(None, [*_notes(trials, regime), unmeasured])))
@@ -54,7 +56,8 @@ def _notes(trials: Trials, regime: str) -> list[str]:
         f"{len(trials.runs)} runs ({trials.processes} fresh processes), each before and after each other: comparisons "
         f"share runs. A table has {rows} rows; in a longer one, a single change must be clearer to be significant.",
         "The true ratio is that of the slowed form to `plus_0` within a process, the median over all: not what was "
-        "asked for, but what was injected.",
+        "asked for, but what was injected. Its standard error is that of a median over processes; CI coverage takes it "
+        "as exact.",
         f"The same of the twin, which is not slowed: {', '.join(twins)}." if twins else "",
     ]
 
