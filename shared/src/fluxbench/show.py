@@ -70,6 +70,9 @@ def results(study: str = "") -> None:
         ("records", ", ".join(f"{count} {status}" for status, count in counts.items()) or "none"),
         ("earlier records", f"{len(earlier):,}"),
     ]
+    if gathered.trials:
+        runs, sessions = len(gathered.trials["runs"]), len(gathered.earlier_trials)
+        rows = [("runs of trials", f"{runs}"), ("earlier sessions", f"{sessions}")]
     show(Facts(rows), *_notes(gathered))
 
 

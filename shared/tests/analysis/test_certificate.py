@@ -145,10 +145,10 @@ def test_the_numbers_of_a_certificate_are_those_of_its_parts() -> None:
 
 
 def test_reruns_of_some_cells_alone_give_no_number() -> None:
-    once = msgspec.structs.replace(AGAIN, runs=1, reason="there is one run alone of flex")
+    once = msgspec.structs.replace(AGAIN, runs=1, reason="there is only one run of flex")
     found = of(None, once)
     assert found.rerun_difference(BURST) is None
-    assert found.missing["rerun_ratio_max_difference"] == "there is one run alone of flex"
+    assert found.missing["rerun_ratio_max_difference"] == "there is only one run of flex"
 
 
 @pytest.mark.parametrize("given", [None, made_up(runs=1), made_up(runs=0, reason="no GPU")])

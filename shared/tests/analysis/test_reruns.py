@@ -172,7 +172,7 @@ def test_without_a_run_or_with_one_it_is_said_how_to_get_more(root: Path) -> Non
         keep(root, cell, 1, measured(cell, 1, 0.4))
     one = of(root)
     assert (one.runs, one.once, one.compared.pairs) == (1, (), 0)
-    assert one.reason == f"there is one run alone of flex, sdpa with the fingerprint of the newest; {HOW}"
+    assert one.reason == f"there is only one run of flex, sdpa under the newest conditions; {HOW}"
 
 
 def test_a_cell_with_one_run_is_left_out_and_named_where_others_have_several(root: Path) -> None:

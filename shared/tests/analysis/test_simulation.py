@@ -93,3 +93,9 @@ def test_the_published_pages_of_a_target_are_simulated() -> None:
     assert simulation
     assert [one.scenario for one in simulation.outcomes] == list(BY_NAME)
     assert of_target(REPORTS.parent, "made-up", "flux") is None
+
+
+def test_a_page_without_a_card_is_named_by_its_day() -> None:
+    found = published(REPORTS.parent, "cpu", "flux")
+    assert found
+    assert all("card" not in name for name in found.runs)

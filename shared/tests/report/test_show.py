@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import as_json, made_up
 from fakes import CPU, GPU, clean
 from sample_records import H200, record, results
 
@@ -121,6 +122,15 @@ def test_results_are_gathered_from_the_needed_cells_with_earlier_records(page: P
     facts, note = text.strip().split("\n\n")
     assert facts.splitlines()[1:] == ["records          2 PASSED, 1 CRASHED", "earlier records  1"]
     assert note.startswith("sdpa.capabilities.json cannot be read, so what was tried is missing here")
+
+
+def test_results_of_trials_count_their_runs(page: Page) -> None:
+    hardware, measured = (page.here.parent / name for name in ("hardware", "measured"))
+    (hardware / "device.json").write_text(json.dumps({"device": dataclasses.asdict(GPU)}), encoding="utf-8")
+    measured.mkdir()
+    (measured / "trials.json").write_text(json.dumps(as_json(made_up(runs=2))), encoding="utf-8")
+    page.needs("hardware", "measured")
+    assert page.shown(show.results).split() == ["runs", "of", "trials", "2", "earlier", "sessions", "0"]
 
 
 def test_results_without_a_device_are_refused(page: Page) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from certificates import AGAIN, FORMS, answers, made_up, results_of, shown, with_fields, with_forms
 from published import REPORTS
+from sample_records import results
 from tabled import bullets, rows_of, table_of, words
 
 from fluxbench import show
@@ -34,7 +35,7 @@ def test_reruns_show_how_far_ratios_differ_and_which_runs_these_are() -> None:
     assert "9 rows: 1 significant changes, 2 undecided; under sustained load 4 significant changes. " in text
     assert "The control kernel's change was significant in 5 of the pairs." in text
     assert "Sustained ratios that are launch-bound in some run are left out: 2." in text
-    assert "Left out, with one run alone: te, flex." in text
+    assert "Left out, with only one run: te, flex." in text
     [(runs, _)] = bullets(found, "Runs of the same fingerprint")
     assert runs == "sdpa: 2026-01-31 12:02:00 UTC, 2026-01-31 12:01:00 UTC"
 
@@ -44,6 +45,17 @@ def test_reruns_say_why_there_are_none() -> None:
     none = {"notebook": "flux", "runs": 0, "cells": {}, "compared": nothing, "at_once": True, "reason": "nothing ran"}
     assert "No difference of burst ratios under 2 ms: nothing ran." in words(shown("reruns", None, none))
     assert words(shown("reruns", None, {})) == "There are no fresh runs: the results cell read no other notebook."
+
+
+# The simulation.
+
+
+def test_the_simulation_says_how_far_runs_differ() -> None:
+    path = REPORTS / "h200" / "certificate" / "records" / "simulation.json"
+    given = results(notebook="certificate", simulation=json.loads(path.read_text(encoding="utf-8")))
+    notes = " ".join(table_of(tables.find("simulation").blocks(given)).notes)
+    assert "Runs on one card differ beyond that by 0.0" in notes
+    assert "Runs on another card differ beyond that by 0.2" in notes
 
 
 # The certificate.

@@ -152,5 +152,5 @@ def _reason(runs: Mapping[str, Sequence[StoredRun]], notebook: str, *, fast: boo
         return f"there is no result of notebooks/{notebook}.md here; {_HOW}"
     alone = [cell for cell, of_cell in runs.items() if len(of_cell) < 2]
     if alone:
-        return f"there is one run alone of {', '.join(alone)} with the fingerprint of the newest; {_HOW}"
+        return f"there is only one run of {', '.join(alone)} under the newest conditions; {_HOW}"
     return None if fast else f"no variant takes less than {FAST_MS:g} ms on this device"

@@ -47,11 +47,11 @@ class Reruns(Struct, frozen=True, kw_only=True):
     """What `reruns.json` holds; shares, None with a `reason` where there are none."""
 
     notebook: str
-    runs: int  # that every cell has, except those with one run alone
+    runs: int  # that every cell has, except those with only one run
     cells: dict[str, tuple[str, ...]]  # when each run was measured, UTC, the newest first
     compared: Pairs
     fast_ms: float = FAST_MS
-    once: tuple[str, ...] = ()  # cells with one run alone, where others have several
+    once: tuple[str, ...] = ()  # cells with only one run, where others have several
     at_once: bool = False  # runs overlapped in time
     clocks: tuple[CuptiDifference, ...] = ()
     burst_faster: Spread | None = None  # variants under `fast_ms`

@@ -153,7 +153,7 @@ def _page(folder: Path) -> Run | None:
     first = records[0]
     card = first.fingerprint.get("card")
     return Run(
-        name=f"{max(record.measured_at for record in records)[:10]}, card {card}",
+        name=max(record.measured_at for record in records)[:10] + (f", card {card}" if card else ""),
         card=str(card) if card else None,
         method_version=first.method_version,
         levels=_levels(records, controls),

@@ -64,4 +64,4 @@ def _notes(reruns: Reruns) -> Iterator[str]:
     if reruns.reason:
         yield f"No difference of burst ratios under {reruns.fast_ms:g} ms: {reruns.reason}."
     if reruns.once:
-        yield f"Left out, with one run alone: {', '.join(reruns.once)}."
+        yield f"Left out, with only one run: {', '.join(reruns.once)}."

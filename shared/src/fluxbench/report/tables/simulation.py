@@ -70,7 +70,8 @@ def _notes(simulation: Simulation) -> Iterator[str]:
     for name, used in simulation.between.items():
         estimate = simulation.estimated.get(name)
         again = f"; estimated again from what is published: {_spread(estimate)}" if estimate else ""
-        yield f"Runs on {name} differ beyond that by {_spread(used)} ({used.source}){again}."
+        where = {"same card": "one card"}.get(name, name)
+        yield f"Runs on {where} differ beyond that by {_spread(used)} ({used.source}){again}."
 
 
 def _spread(between: BetweenRuns) -> str:
