@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 
 import pytest
+from certificates import as_json, made_up
 from notebooks import MEASURING, NEWER, NOTEBOOK, Machine, tree
 from sample_records import record
 
@@ -94,3 +96,17 @@ def test_what_cannot_be_drawn_again_is_refused_and_the_page_stays(
     refused(r"first\.jsonl cannot be read")
     assert cli.main(["redraw", str(published.parent), "--notebook", str(machine.notebook)]) == 2
     assert "must have a folder of records" in capsys.readouterr().err
+
+
+def test_cells_of_trials_are_dated_by_these(machine: Machine) -> None:
+    header = MEASURING.format(variant="torch_flash").replace("# variants", '# measures = "trials"\n# variants')
+    hardware = HARDWARE.partition("```python id=again")[0]
+    machine.notebook.write_text(f"```python id=trials outputs=trials.json\n{header}```\n{hardware}", encoding="utf-8")
+    published = machine.folder / "reports" / "made-up" / "made_up"
+    (published / "records").mkdir(parents=True)
+    device = {"device": dataclasses.asdict(detect.detect())}
+    (published / "records" / "device.json").write_text(json.dumps(device), encoding="utf-8")
+    (published / "records" / "trials.json.gz").write_bytes(
+        gzip.compress(json.dumps(as_json(made_up(2))).encode(), mtime=0)
+    )
+    assert "ran 2026-01-31 12:01:00 UTC" in drawn_again(machine, published)

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from certificates import AGAIN, FORMS, answers, made_up, results_of, shown, with_fields, with_forms
 from published import REPORTS
@@ -114,6 +115,13 @@ def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:
         rows["a slowdown of 1% is detected, sustained"]["of"]
         == "12 comparisons; truly 0.95% to 1.00%, standard error up to 0.03%"
     )
+
+
+def test_a_kernel_that_did_not_pass_leaves_the_others_truths_known() -> None:
+    whole = made_up(runs=2, sustained=True)
+    passed = with_forms(whole, {name: form for name, form in FORMS.items() if form.base == "torch_flash"})
+    found = shown("certificate", msgspec.structs.replace(passed, variants=FORMS))
+    assert "standard error up to 0.0" in answers(found)["a slowdown of 1% is detected, sustained"]["of"]
 
 
 def test_a_bad_harness_misses_targets_and_the_verdict_counts_them() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from uvnote.parser import CodeCell
 
+from fluxbench.analysis.certificate import trials
 from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import remove, write_bytes
@@ -121,12 +122,18 @@ def _restored(code: CodeCell, document: Document, records: Path, there: Results,
             duration=None,
             artifacts={},
             failure=None,
-            ran_at=max((record.measured_at for record in there.records), default="1970-01-01T00:00:00+00:00"),
+            ran_at=_measured_at(there),
             depends={**fingerprint.of_device(there.device), "attributes": attributes_sha256(code)},
             inputs={},
         )
         display = "".join(f"{block.html()}\n" for block in blocks)
         return Freshness(state=State.FRESH, reasons=(), result=store.add(code.id, run, folder, names, display))
+
+
+def _measured_at(there: Results) -> str:
+    """Return when the newest record of a page was measured, or of its trials."""
+    measured = [*there.records, *(trials.read(there.trials).records if there.trials else ())]
+    return max((record.measured_at for record in measured), default="1970-01-01T00:00:00+00:00")
 
 
 def _copy(output: str, records: Path, folder: Path) -> str | None:

@@ -134,7 +134,7 @@ def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=compared >= _COMPARISONS),
     )
     for slowdown in found.detection:
-        error = max(slowdown.truth_error.values())
+        error = max(slowdown.truth_error[base] for base in slowdown.truth)
         least = DETECTED_AT_LEAST.get(slowdown.percent)
         truths = slowdown.truth.values()
         ends = dict.fromkeys(_share(end - 1) for end in (min(truths), max(truths)))
