@@ -67,9 +67,10 @@ def test_a_good_harness_meets_every_target() -> None:
     [verdict, *_] = found
     assert isinstance(verdict, Paragraph)
     assert verdict.words == (
-        "0 of 3 independent A/A tables had a false positive in burst (a rate of at most 63.2% with 95% confidence). "
-        "Injected slowdowns detected in burst: 1% in all of 180 comparisons with 95% intervals of ±0.16%, 2% in all "
-        "of 180 comparisons with 95% intervals of ±0.16%. Of an H200's 7 targets 4 are met, 3 need more trials."
+        "NVIDIA H200: 0 of 3 independent A/A tables had a false positive in burst (a rate of at most 63.2% with 95% "
+        "confidence). Injected slowdowns detected in burst: 1% in all of 180 comparisons with 95% intervals of ±0.16%, "
+        "2% in all of 180 comparisons with 95% intervals of ±0.16%. Of an H200's 7 targets 4 are met, 3 need more "
+        "trials."
     )  # 20 tables, and 200 comparisons
     rows = answers(found)
     assert [row["met"] for row in rows.values()] == [
@@ -133,7 +134,9 @@ def test_a_bad_harness_misses_targets_and_the_verdict_counts_them() -> None:
     assert "Flux again, several cards: a burst ratio differs by" in missed
     [verdict, *_] = found
     text = words([verdict])
-    assert text.startswith("2 of 2 independent A/A tables had a false positive in burst (a rate of at most 100.0% ")
+    assert text.startswith(
+        "NVIDIA H200: 2 of 2 independent A/A tables had a false positive in burst (a rate of at most 100.0% "
+    )
     assert text.endswith(f" targets {len(missed)} are missed, 2 need more trials.")
 
 

@@ -56,9 +56,10 @@ def _verdict(certificate: Certificate, lines: Sequence[Line]) -> str:
         f", and {loaded.independent.within.called} of {loaded.independent.within.of} sustained" if loaded else ""
     )
     in_burst = _slowdowns(certificate.detection)
+    device = f"{certificate.conditions.device}: " if certificate.conditions else ""
     sentences = [
-        f"{tables.called} of {tables.of} independent A/A tables had a false positive in burst (a rate of at most "
-        f"{rate_text(tables.upper_bound)} with 95% confidence){sustained}.",
+        f"{device}{tables.called} of {tables.of} independent A/A tables had a false positive in burst (a rate of at "
+        f"most {rate_text(tables.upper_bound)} with 95% confidence){sustained}.",
         f"Injected slowdowns detected in burst: {in_burst}." if in_burst else "",
         f"Sustained: {slowdowns}." if loaded and (slowdowns := _slowdowns(loaded.detection)) else "",
         _targets(lines),
