@@ -125,7 +125,7 @@ def interpreter(path: Path, scenario: str = "", log: Path | None = None) -> Path
     )
     noting = f"""
 with open({str(log)!r}, "a") as log:
-    variables = {{name: value for name, value in os.environ.items() if name.startswith("NVTE_")}}
+    variables = {{name: value for name, value in os.environ.items() if name.startswith(("NVTE_", "FLASH_"))}}
     log.write(json.dumps({{"request": request, "variables": variables, "folder": os.getcwd()}}) + "\\n")
 """
     return executable(path, body.replace("SCENARIO", textwrap.dedent(scenario) + (noting if log else "")))

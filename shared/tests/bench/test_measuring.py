@@ -22,7 +22,7 @@ from fluxbench.core import progress
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
-from fluxbench.environments import cell
+from fluxbench.environments import cell, prepare
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import Record
@@ -252,6 +252,28 @@ def before(step, variant=None, workload=None):
     assert len(waited) == 6
     assert all(is_gone(pid) for pid in waited)
     assert list((tmp_path / "cache" / "runs").iterdir()) == []
+
+
+def test_kernels_of_flash_attention_4_are_kept_by_device_and_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log.jsonl"
+    python = str(interpreter(tmp_path / "python", log=log))
+    name = study(monkeypatch, tokens("a", 8))
+
+    def folders(device: Device = GPU, quack: str = "0.6.5") -> set[str]:
+        monkeypatch.setattr(prepare, "describe", lambda *asked: {"package.quack-kernels": quack})
+        log.unlink(missing_ok=True)
+        records(tmp_path, "torch_math", study=name, python=python, device=device)
+        variables = [line["variables"] for line in log_of(log)]
+        assert {each["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] for each in variables} == {"1"}
+        return {each["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] for each in variables}
+
+    (first,) = folders()  # of all processes
+    assert Path(first).parent == tmp_path / "cache" / "compiled" / "flux-sdpa"
+    assert folders() == {first}
+    others = folders(quack="0.6.6") | folders(dataclasses.replace(GPU, name="another"))
+    assert len(others - {first}) == 2
 
 
 def test_other_processes_are_looked_for_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from fluxbench import operations, studies, variants
-from fluxbench.bench import dependencies, recording, samples
+from fluxbench.bench import compiler_caches, dependencies, recording, samples
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
@@ -128,15 +128,6 @@ def device_lock(settings: Settings) -> str:
     return str(lock_folder(settings.cache).absolute())
 
 
-def _compiler_caches(folder: Path) -> dict[str, str]:
-    """Return the variables that keep what compilers made, for the later processes and runs of a cell.
-
-    Compilers tell by the content of their own entries what another version of theirs has made.
-    """
-    names = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton"}
-    return {variable: str((folder / name).absolute()) for variable, name in names.items()}
-
-
 def scratch(cell: Cell, settings: Settings) -> tempfile.TemporaryDirectory[str]:
     """Return a folder for requests and events that is gone after the cell."""
     runs = settings.cache / "runs"
@@ -203,7 +194,9 @@ def _run(
     study, (least, most) = studies.find(cell.study), processes
     began = time.monotonic()
     try:
-        environment = environments.prepare(cell.packages, targets.of(device, settings.root), settings, cell.lock)
+        target = targets.of(device, settings.root)
+        environment = environments.prepare(cell.packages, target, settings, cell.lock)
+        packages = environments.describe(cell.packages, target, settings, cell.lock)
         collected.phases.append(("environment", began, time.monotonic()))
     except SetupError as error:
         for name in wanted:
@@ -213,6 +206,7 @@ def _run(
     progress.say(steps=least * len(workloads) * len(wanted))
     compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
     compiled.mkdir(parents=True, exist_ok=True)
+    caches = compiler_caches.variables(compiled, {"device": device.name, **packages})
     with contextlib.ExitStack() as stack:
         batches = []
         possible = [workload for workload in workloads if not _refused(workload, device)]
@@ -227,7 +221,7 @@ def _run(
             for variables, names in _by_variables(wanted).items():  # workers of all batches import at once
                 folder = Path(stack.enter_context(scratch(cell, settings)))
                 with_variables = dataclasses.replace(
-                    environment, variables={**environment.variables, **dict(variables), **_compiler_caches(compiled)}
+                    environment, variables={**environment.variables, **dict(variables), **caches}
                 )
                 pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, least)))
                 batch = Batch(

@@ -24,7 +24,7 @@ class FirstCompile:
     """
 
     def __init__(self, folder: Path, variant: str, workload: Workload, versions: Mapping[str, str]) -> None:
-        key = json.dumps([variant, repr(workload), sorted(versions.items()), *_sources()])
+        key = json.dumps([variant, repr(workload), sorted(versions.items()), *sources()])
         self._kept = folder / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
         self._is_first = not self._kept.exists()
         if self._is_first:
@@ -47,6 +47,7 @@ class FirstCompile:
 
 
 @functools.cache
-def _sources() -> tuple[str, ...]:
+def sources() -> tuple[str, ...]:
+    """Return hashes of what may be compiled, or decide what is."""
     paths = (path for room in _COMPILED for path in sorted((_PACKAGE / room).rglob("*.*")))
     return tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
