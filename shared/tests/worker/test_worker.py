@@ -132,6 +132,16 @@ def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_writt
         assert Request.from_json(asked.to_json()) == asked
 
 
+def test_workloads_that_share_inputs_are_held_once_and_together() -> None:
+    passes = ("attention_training", "attention_backward")
+    workloads = tuple(tokens(f"{name}-{length}", length, name) for length in (8, 16, 24) for name in passes)
+    most = sum(one.cost.min_bytes for one in workloads[:3:2])  # of both passes at two lengths
+    asked = Request(
+        device="cuda", workloads=workloads, variants=(), references=(), effort=Effort(grid=True, held_bytes=most)
+    )
+    assert asked.held_together == [workloads[:4], workloads[4:]]
+
+
 def test_a_grid_checks_some_workloads_in_full_and_the_others_on_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = given(monkeypatch, honest, workloads=(TINIER, TINY), effort=Effort(fully=("tiny",)))
     checks = {one.workload: one for one in seen if isinstance(one, Checked) and one.variant == "made_up"}

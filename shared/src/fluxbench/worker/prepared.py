@@ -18,7 +18,7 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import last_level_cache_bytes
 from fluxbench.worker.failures import Wrong, wrong_of
-from fluxbench.worker.request import Request
+from fluxbench.worker.request import Request, inputs_of
 
 SEEDS_PER_PROCESS = 100
 _LEAST_SHARES = 10  # into which the memory for contents is divided: a workload alone needs the rest of it for its calls
@@ -105,11 +105,11 @@ def prepare(
     """
     workloads: dict[str, PreparedWorkload] = {}
     wholes: dict[tuple[str, str], PreparedWorkload] = {}
-    share = 1 / max(len(set(map(_inputs_of, some))), _LEAST_SHARES if request.effort.held_bytes else 1)
+    share = 1 / max(len(set(map(inputs_of, some))), _LEAST_SHARES if request.effort.held_bytes else 1)
     largest_first = any(map(fills_memory, some))  # what exists once is allocated for the largest
     for workload in sorted(some, key=lambda one: -one.cost.min_bytes) if largest_first else some:
         begin(workload)
-        slots, whole = request.sustains(workload.name) or bool(plan.row_s), wholes.get(_inputs_of(workload))
+        slots, whole = request.sustains(workload.name) or bool(plan.row_s), wholes.get(inputs_of(workload))
         try:
             if whole:
                 workloads[workload.name] = PreparedWorkload.part_of(whole, workload, slots=slots)
@@ -121,7 +121,7 @@ def prepare(
             )  # fmt: skip
             workloads[workload.name] = made
             if workload.operation == operations.whole_of(workload.operation):
-                wholes[_inputs_of(workload)] = made
+                wholes[inputs_of(workload)] = made
             continue
         except Exception as error:
             wrong = wrong_of(error, "while inputs and reference were made: ")
@@ -131,11 +131,6 @@ def prepare(
         release()
     torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
     return {workload.name: workloads[workload.name] for workload in some if workload.name in workloads}
-
-
-def _inputs_of(workload: Workload) -> tuple[str, str]:
-    """Return what is the same for workloads that share inputs and references."""
-    return operations.whole_of(workload.operation), f"{sorted(workload.shape.items())}"
 
 
 def fills_memory(workload: Workload) -> bool:

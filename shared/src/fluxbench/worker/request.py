@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
 from dataclasses import dataclass
 
+from fluxbench import operations
 from fluxbench.operations.workload import Cost, Workload
 
 
@@ -22,6 +24,11 @@ class Effort:
 
 USUAL = Effort()
 ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
+
+
+def inputs_of(workload: Workload) -> tuple[str, str]:
+    """Return what is the same for workloads that share inputs and references."""
+    return operations.whole_of(workload.operation), f"{sorted(workload.shape.items())}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,15 +80,20 @@ class Request:
 
     @property
     def held_together(self) -> list[tuple[Workload, ...]]:
-        """The workloads, in their order, as a process holds them: as many at once as `effort.held_bytes` allows."""
+        """The workloads, in their order, as a process holds them: as many at once as `effort.held_bytes` allows.
+
+        Those that share inputs, which stand side by side, are held once and so together.
+        """
         parts: list[list[Workload]] = []
         held = math.inf
-        for workload in self.workloads:
-            held += workload.cost.min_bytes
+        for _, alike in itertools.groupby(self.workloads, inputs_of):
+            some = list(alike)
+            of_these = max(one.cost.min_bytes for one in some)
+            held += of_these
             if not parts or held > (self.effort.held_bytes or math.inf):
                 parts.append([])
-                held = workload.cost.min_bytes
-            parts[-1].append(workload)
+                held = of_these
+            parts[-1] += some
         return [tuple(part) for part in parts]
 
     def to_json(self) -> str:
