@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections import Counter
+from typing import Any
 
 import pytest
 from fakes import CPU, GPU, REPOSITORY, tokens
 
 from fluxbench import studies
+from fluxbench.core import cores
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
 from fluxbench.device.model import Device
+from fluxbench.notebook.width import Width
+from fluxbench.operations import attention_memory, whole_of
+from fluxbench.operations.layer_shape import LayerShape
+from fluxbench.operations.workload import Workload
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import Request, inputs_of
 
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
@@ -42,6 +50,48 @@ def test_layers_are_measured_in_three_passes_and_in_burst_alone() -> None:
     assert names(layers, GPU)[0] == "llama3-8b-layer-training"  # of which the verdict at the top is
     assert len(names(layers)) == 18
     assert layers.measures == ("burst",)
+
+
+def layer_bytes(workload: Workload) -> int:
+    """What a process holds of a layer: its inputs twice, those of its contents, and all of their references.
+
+    x, y and their gradients have `elements`; weights are the same in every content. The backward pass alone has inputs
+    of its own for its calls, and all else of both passes.
+    """
+    layer = LayerShape.of(workload.shape)
+    elements, weights = layer.batch * layer.seq_len * layer.width, weights_of(layer)
+    backward = workload.operation != "layer"
+    of_contents = 2 * elements * (1 + backward)  # bytes, in bfloat16
+    inputs = 2 * weights + of_contents
+    if workload.operation == "layer_backward":
+        return inputs
+    contents = 2 if workload.cost.flops > 1e12 else 4
+    references = 8 * elements * (1 + backward) + 4 * weights * backward
+    return 2 * inputs + contents * of_contents + (1 + contents) * references
+
+
+def weights_of(layer: LayerShape) -> int:
+    return sum(math.prod(shape) for shape in layer.weights.values())
+
+
+def test_cells_of_layers_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "available", lambda: 16)
+    layers, memory = studies.find("layers"), 139.8 * 2**30  # of an H200
+    workloads = layers.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
+    in_order = [inputs_of(one) for one in workloads]
+    alike = sorted(workloads, key=lambda one: in_order.index(inputs_of(one)))
+    of_processes = [
+        tuple(one for one in alike if whole_of(one.operation) == each) for each in ("layer_training", "layer")
+    ]
+    asked: Any = {"device": "cuda", "variants": (), "references": (), "effort": layers.effort}
+    parts = [part for each in of_processes for part in Request(workloads=each, **asked).held_together]
+    shapes = [LayerShape.of(one.shape) for one in workloads]
+    unfused = max(attention_memory.held(shape.call(), fused=False, backward=True).peak for shape in shapes)
+    reference = max(20 * weights_of(shape) for shape in shapes)  # these and gradients in float64, gradients in float32
+    at_once = Width.on(GPU, layers.at_once or 4).measuring
+    held = max(sum(map(layer_bytes, part)) for part in parts)
+    assert at_once * held + unfused + (at_once - 1) * reference < 0.9 * memory
+    assert len(parts) <= 6  # in each every variant begins with a rest
 
 
 def test_language_models_are_measured_in_five_studies_of_one_notebook_the_long_ones_one_at_a_time() -> None:
