@@ -1,7 +1,11 @@
-"""What a worker does while torch compiles, and what is known of the first compilation."""
+"""What a worker does while a compiler is at work, and what is known of the first compilation."""
+
+from __future__ import annotations
 
 import importlib
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +89,62 @@ def test_a_compilation_that_fails_holds_the_device_again(tmp_path: Path) -> None
             torch.compile(lambda x: x * 3, backend=backend)(torch.zeros(2))
         assert lock.is_held
     assert not lock.is_held
+
+
+class CuteCompiler:
+    """As `cutlass.cute.compile`: called with a function, or by `compile[options]`."""
+
+    def __init__(self, lock: DeviceLock) -> None:
+        self.lock, self.seen = lock, list[bool]()
+
+    def __getitem__(self, options: object) -> CuteCompiler:
+        return self
+
+    def __call__(self, function: Callable[[], object]) -> object:
+        self.seen.append(self.lock.is_held)
+        return function()
+
+
+@pytest.fixture
+def cute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CuteCompiler:
+    module = type(sys)("cutlass.cute")
+    vars(module)["compile"] = compiler = CuteCompiler(DeviceLock(tmp_path, 0))
+    monkeypatch.setitem(sys.modules, "cutlass.cute", module)
+    return compiler
+
+
+def test_the_device_is_given_back_while_cute_dsl_compiles(cute: CuteCompiler) -> None:
+    lock, phases = cute.lock, list[bool]()
+    with lock.held(short=True), given_back_while_compiling(lock, phases.append):
+        assert cute(lambda: 7) == 7
+        assert lock.is_held
+        with pytest.raises(ZeroDivisionError):
+            cute["options"](lambda: 1 // 0)
+        assert lock.is_held
+    with lock.held(short=True):  # nothing is left of it
+        cute(lambda: 8)
+    assert (cute.seen, phases) == ([False, False, True], [True, False, True, False])
+
+
+def test_cute_dsl_leaves_the_device_as_torch_has_it(cute: CuteCompiler, benchmarker: Any) -> None:
+    lock, after = cute.lock, list[bool]()
+
+    def compiles() -> None:
+        cute(lambda: None)
+        after.append(lock.is_held)
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        compiles()
+        benchmarker.benchmark(compiles, device=torch.device("cpu"))
+        return graph.forward
+
+    with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
+        torch.compile(lambda x: x - 5, backend=backend)(torch.zeros(2))
+    assert cute.seen == after
+    assert list(dict.fromkeys(after)) == [False, True]
+    with lock.held(short=False), given_back_while_compiling(lock, lambda _: None):
+        cute(lambda: None)
+    assert cute.seen[-1]
 
 
 def first_s(folder: Path, measured_s: float | None, **fields: object) -> float | None:

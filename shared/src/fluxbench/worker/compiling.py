@@ -1,4 +1,4 @@
-"""The device is given back while torch compiles, which takes seconds on the host alone."""
+"""The device is given back while a compiler is at work, which takes seconds on the host alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import threading
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,18 +19,24 @@ _IDLE_S = 0.2  # between two measurements of max-autotune, after which the devic
 
 @contextlib.contextmanager
 def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None]) -> Iterator[None]:
-    """Let other workers use the device whenever torch.compile is at work in this context, which holds it else.
+    """Let other workers use the device whenever torch or CuTe DSL compiles in this context, which holds it else.
 
     `compiles` is called with True when a compilation begins, and with False when it has ended and the device is held
-    again. What a compilation times on the device (max-autotune) has it alone. A torch whose hooks are others, or that
-    has not loaded its compiler, keeps the device.
+    again. What a compilation times on the device (max-autotune) has it alone. A compiler whose hooks are others, or
+    that has not been imported yet, keeps the device.
     """
+    tuning = _Tuning(lock)
+    with _while_torch_compiles(tuning, compiles), _while_cute_compiles(tuning, compiles):
+        yield
+
+
+@contextlib.contextmanager
+def _while_torch_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> Iterator[None]:
     handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
     benchmarker = getattr(sys.modules.get("torch._inductor.runtime.benchmarking"), "benchmarker", None)
     if handler is None or benchmarker is None:
         yield
         return
-    tuning = _Tuning(lock)
 
     def begins(args: Any) -> None:
         if args.callback_trigger.name != "DYNAMO":  # a CUDA graph is recorded on the device
@@ -57,6 +64,34 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
             delattr(benchmarker, name)
 
 
+@contextlib.contextmanager
+def _while_cute_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> Iterator[None]:
+    """Wrap `cutlass.cute.compile`, an object with options that libraries call: FlashAttention-4 at its first calls."""
+    compiler: Any = type(getattr(sys.modules.get("cutlass.cute"), "compile", None))
+    call = vars(compiler).get("__call__")
+    if not isinstance(call, types.FunctionType):
+        yield
+        return
+
+    @functools.wraps(call)
+    def gives_back(*args: Any, **kwargs: Any) -> Any:
+        if not tuning.is_shared:  # torch compiles, and has given it back, or times on the device
+            return call(*args, **kwargs)
+        tuning.give_back()
+        compiles(True)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            tuning.hold()
+            compiles(False)
+
+    compiler.__call__ = gives_back
+    try:
+        yield
+    finally:
+        compiler.__call__ = call
+
+
 class _Tuning:
     """The device while a compilation runs: held by each measurement, and for a moment after it, for the next one."""
 
@@ -64,6 +99,11 @@ class _Tuning:
         self._lock = lock
         self._uses = threading.RLock()
         self._timer: threading.Timer | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether this worker may use the device now, and others may too."""
+        return self._lock.is_held and not self._lock.is_alone
 
     def hold(self, *, alone: bool = False) -> None:
         """Hold the device until it is given back."""

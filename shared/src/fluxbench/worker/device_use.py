@@ -31,7 +31,7 @@ class DeviceUse:
         """Hold the device for a step; its work is done when others may use it.
 
         `short`: before the long steps of others, and together with their short ones. `compiles`: others may use it
-        whenever torch compiles. `keeps`: it has the device alone, and goes on to have it until this process ends.
+        while a compiler is at work. `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
         self._step = name
         if self._lock.is_held:

@@ -18,7 +18,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "done"}
 
 A worker uses the device only while it holds the device lock: for a step that is "preparing", "checking", "measuring" or
-"probing". While one measures no other worker has it. It gives it back between two steps and while torch compiles.
+"probing". While one measures no other worker has it. It gives it back between two steps and while it compiles.
 
 "timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic
 clock, in seconds; `slept_s` is how long the machine slept between the two.
