@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ from fluxbench.worker.request import Request
 
 BOTH = tokens("training", 40, "attention_training"), tokens("backward", 40, "attention_backward")
 ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",)}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch, *some: Workload) -> tuple[dict[str, PreparedWorkload], int]:
