@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grown import RELOAD, UNFINISHED, before, shown, status
+from grown import HEADER, RELOAD, UNFINISHED, before, shown, status
 from notebooks import MEASURING, Machine
 from sample_records import record
 
@@ -36,6 +36,17 @@ def test_the_page_is_there_from_the_start_and_shows_each_measurement(growing: Ma
     assert growing.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
     assert (status(growing.page), RELOAD in growing.page) == ("", False)
     assert [f"order {place}" in growing.shown(cell) for place, cell in enumerate(("first", "second"))] == [True, True]
+
+
+def test_what_shows_the_machine_runs_before_what_measures(growing: Machine) -> None:
+    growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: 1)  # so nothing runs beside a measurement
+    marker = 'os.path.join(os.environ["LABORATORY"], "facts")'
+    text = growing.notebook.read_text(encoding="utf-8")
+    facts = f"```python id=facts\n{HEADER}import os\nopen({marker}, 'w').close()\n```\n"
+    waits = f'print("facts", os.path.exists({marker}))\nprint("order", os.environ'
+    growing.notebook.write_text(text.replace('print("order", os.environ', waits) + facts, encoding="utf-8")
+    assert growing.build().problems == ()
+    assert "facts True" in growing.shown("first")
 
 
 def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:

@@ -93,9 +93,18 @@ class Schedule:
         return self._failures
 
     def _in_turn(self, codes: Sequence[CodeCell]) -> list[CodeCell]:
-        """Return the cells as they start: the first that measures, those that compile much, and the rest."""
-        first = next((code for code in codes if self._place.document.is_measuring(code)), None)
-        return sorted(codes, key=lambda code: (code is not first, code.id not in self._compiling))
+        """Return the cells as they start: the first that measures, those that compile much, and the rest.
+
+        Before all of them what shows this machine, without which no page with results can be drawn.
+        """
+        measuring = self._place.document.is_measuring
+        first = next((code for code in codes if measuring(code)), None)
+
+        def place(code: CodeCell) -> tuple[bool, ...]:
+            needs_none = not code.needs and not measuring(code) and cell.uses_fluxbench(code.code)
+            return not needs_none, code is not first, code.id not in self._compiling
+
+        return sorted(codes, key=place)
 
     def snapshot(self) -> Snapshot:
         """Return how far the build is."""
