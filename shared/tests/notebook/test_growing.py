@@ -49,13 +49,12 @@ def test_what_shows_the_machine_runs_before_what_measures(growing: Machine) -> N
     assert "facts True" in growing.shown("first")
 
 
-def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:
+def in_turn(growing: Machine, cells: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Return when each cell began and ended, and its place, on a host of 16 cores; `cells` names their variants."""
     growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: 16)
     measures = (
         'print("at", time.monotonic()); time.sleep(0.5); print("until", time.monotonic())\nprint("order", os.environ'
     )
-    compiled = 'torch_flash_compile_d", "torch_math_compile_d'
-    cells = {"first": "torch_math", "light": "torch_native"} | {f"heavy{place}": compiled for place in range(3)}
     text = "# Made up\n"
     for name, variant in cells.items():
         body = MEASURING.format(variant=variant).split("sys.path")[0]
@@ -63,13 +62,25 @@ def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(
         text += f"open('{name}.txt', 'w').close()\n```\n"
     growing.notebook.write_text(text, encoding="utf-8")
     growing.build()
-    seen = {name: dict(re.findall(r"(at|until|order) ([\d.]+)", growing.shown(name))) for name in cells}
+    return {name: dict(re.findall(r"(at|until|order) ([\d.]+)", growing.shown(name))) for name in cells}
+
+
+def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:
+    compiled = 'torch_flash_compile_d", "torch_math_compile_d'
+    cells = {"first": "torch_math", "light": "torch_native"} | {f"heavy{place}": compiled for place in range(3)}
+    seen = in_turn(growing, cells)
     orders = {name: int(its["order"]) for name, its in seen.items()}
     assert orders == {"first": 0, "heavy0": 1, "heavy1": 2, "heavy2": 3, "light": 4}
     begin = {name: float(its["at"]) for name, its in seen.items()}
     first_end = min(float(seen[name]["until"]) for name in ("heavy0", "heavy1"))
     assert begin["heavy2"] >= first_end
     assert begin["light"] < first_end
+
+
+def test_of_the_rest_the_cells_of_the_most_variants_begin_first(growing: Machine) -> None:
+    cells = {"first": "torch_math", "one": "torch_native", "two": 'torch_math", "torch_flash', "another": "torch_flash"}
+    orders = {name: int(its["order"]) for name, its in in_turn(growing, cells).items()}
+    assert orders == {"first": 0, "two": 1, "one": 2, "another": 3}
 
 
 def test_what_is_shown_meanwhile_is_no_result(growing: Machine) -> None:

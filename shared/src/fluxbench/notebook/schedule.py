@@ -61,7 +61,8 @@ class Schedule:
         self._cells = dict(cells)
         several = codes if self._width.measuring > 1 else ()
         self._compiling = {code.id for code in several if estimates.compiles(code, place.document)}
-        self._waiting = self._in_turn(codes)
+        weights = {code.id: estimates.weight(code, place.document, device, settings) for code in codes}
+        self._waiting = self._in_turn(codes, weights if several else {})
         self._measuring = [code.id for code in self._waiting if place.document.is_measuring(code)]
         self._failures: dict[str, Failure] = {}
         self._running: dict[Future[Result], _Running] = {}
@@ -70,7 +71,6 @@ class Schedule:
         self._stops, self._stops_drawing = threading.Event(), threading.Event()
         self.spans: list[Span] = []
         usual_s = {code.id: result.run.duration if (result := cells[code.id].result) else None for code in codes}
-        weights = {code.id: estimates.weight(code, place.document, device, settings) for code in codes}
         self._times = estimates.Times(usual_s, weights, self._width.measuring)
         if listener:
             ids = {code.id for code in codes}
@@ -92,17 +92,18 @@ class Schedule:
                 self._stops_drawing.set()
         return self._failures
 
-    def _in_turn(self, codes: Sequence[CodeCell]) -> list[CodeCell]:
-        """Return the cells as they start: the first that measures, those that compile much, and the rest.
+    def _in_turn(self, codes: Sequence[CodeCell], weights: Mapping[str, int]) -> list[CodeCell]:
+        """Return the cells as they start: the first that measures, those that compile much, the heaviest of the rest.
 
-        Before all of them what shows this machine, without which no page with results can be drawn.
+        Before all of them what shows this machine, without which no page with results can be drawn. A heavy cell that
+        began last would measure alone at the end.
         """
         measuring = self._place.document.is_measuring
         first = next((code for code in codes if measuring(code)), None)
 
-        def place(code: CodeCell) -> tuple[bool, ...]:
+        def place(code: CodeCell) -> tuple[bool, bool, bool, int]:
             needs_none = not code.needs and not measuring(code) and cell.uses_fluxbench(code.code)
-            return not needs_none, code is not first, code.id not in self._compiling
+            return not needs_none, code is not first, code.id not in self._compiling, -weights.get(code.id, 0)
 
         return sorted(codes, key=place)
 
