@@ -56,6 +56,16 @@ def test_right_outputs_have_errors_of_zero_and_others_of_each_element() -> None:
     assert off_by.budget_share == pytest.approx(off / NORM / off_by.budget_rel_l2)
 
 
+def test_the_angle_of_a_large_output_is_known_to_nine_digits_where_the_answer_is_in_float32() -> None:
+    rng = torch.Generator().manual_seed(0)
+    expected = torch.randn(1, 1 << 21, generator=rng)
+    case = Case(OPERATION, {}, {}, {"out": expected}, torch.bfloat16, {"exact": {"out": Worst(0.02, 0.02, 0.02)}})
+    out = expected.bfloat16()
+    one, other = out.double().flatten(), expected.double().flatten()
+    cosine = float(one.dot(other) / one.norm() / other.norm())
+    assert judge({"out": out}, case)[0]["out"].cosine == pytest.approx(cosine, rel=1e-9)
+
+
 @pytest.mark.parametrize(("off", "wrong"), [(2 / 128, False), (3 / 128, True), (-3 / 128, True)])
 def test_an_output_over_its_budget_is_wrong(off: float, wrong: bool) -> None:
     reason = both({**RIGHT, "out": RIGHT["out"] * (1 + off)})

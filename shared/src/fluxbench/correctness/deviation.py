@@ -35,11 +35,6 @@ class Deviation:
         """||out - expected||."""
         return float(self._error.norm())
 
-    @property
-    def norm(self) -> float:
-        """||expected||."""
-        return float(self._norm.norm())
-
     @cached_property
     def rel_l2(self) -> float:
         """||out - expected|| / ||expected||."""

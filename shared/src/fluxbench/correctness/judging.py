@@ -97,8 +97,11 @@ def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, bud
             rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None, nan_count=nan_count, budget_rel_l2=budget
         )
     precise, answer = out.to(expected.dtype).flatten(), expected.flatten()
-    norms = math.sqrt(float(precise.dot(precise))) * deviation.norm
-    cosine = float(precise.dot(answer)) / norms if norms else None
+    dot, own, right = (
+        float((one * other).sum(dtype=torch.float64))  # float32 sums err by as much as the angle of a right output
+        for one, other in ((precise, answer), (precise, precise), (answer, answer))
+    )
+    cosine = dot / math.sqrt(own * right) if own and right else None
     difference = precise.sub_(answer).abs_()
     worst = deviation.worst
     return Errors(
