@@ -1,14 +1,10 @@
 # /// script
-# requires-python = ">=3.11"
 # dependencies = ["fluxbench"]
-#
-# [tool.uv.sources]
-# fluxbench = { path = "../../../shared", editable = true }
-#
-# [tool.fluxbench]
-# notebook = "flux"
-# packages = ["torch==2.13.0", "numpy==2.4.6", "triton==3.7.1"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "flux"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "triton==3.7.1"]
+# tool.fluxbench.variants = ["triton_flash"]
 # ///
-from fluxbench import bench
-
-bench.measure("triton_flash")
+from fluxbench import bench, show
+bench.measure()
+show.measured()
