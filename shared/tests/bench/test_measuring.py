@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from fake_workers import HEADER, in_cell, interpreter, is_gone, when
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
-from sample_events import collected, readings, timed
 
 from fluxbench import bench, studies
 from fluxbench.bench import measuring
@@ -286,17 +285,3 @@ def test_other_processes_are_looked_for_before_and_after(tmp_path: Path, monkeyp
     made = records(tmp_path, "torch_math", "torch_flash", "torch_cudnn", python=str(interpreter(tmp_path / "python")))
     assert [flag.detail for flag in made[0].flags if flag.kind == "shared_device"] == ["trainer (pid 7); game (pid 9)"]
     assert log_of(listened)[0] == {"steps": 2 * 2 * 3}  # two variants that a CPU can run, workloads, processes
-
-
-def test_measuring_stops_in_time_and_energy_is_that_of_ranked_windows() -> None:
-    for limit_s, seconds in ((20, 15.0), (100, 75.0), (120, 90.0), (1200, 1170.0), (None, 270.0)):
-        settings = Settings(root=REPOSITORY, cache=REPOSITORY, cell_limit_s=limit_s)
-        assert measuring.deadline_of(1000.0, settings) == 1000.0 + seconds
-
-    def energy_mj(time_s: float) -> float:  # 400 W in the last four windows of the block, 100 W elsewhere
-        return 1e3 * (100.0 * time_s + 300.0 * max(0.0, min(time_s, 1.6) - 1.2))
-
-    of = collected([timed("torch_math")], readings(0.0, 3.0, energy_mj=energy_mj))
-    power_w, half_width_w = measuring.powers(of)["torch_math"]
-    assert power_w == pytest.approx(400.0, rel=0.01)
-    assert half_width_w == pytest.approx(0.0, abs=20.0)

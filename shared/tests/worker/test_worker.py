@@ -34,7 +34,7 @@ from fluxbench.bench.events import Begin, Checked, ControlKernel, Done, Failed, 
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.timing.plan import Plan
-from fluxbench.worker.request import Effort, Request
+from fluxbench.worker.request import Request
 
 
 @pytest.fixture(autouse=True)
@@ -100,56 +100,6 @@ def test_the_first_process_also_checks_where_no_reference_is_right(monkeypatch: 
         request: Any = {"variants": ("made_up",), "references": ("reference",), "process": process}
         seen = given(monkeypatch, honest, **request)
         assert (set(checks(seen)), timed(seen)) == (checked, set())
-
-
-def test_workloads_are_held_in_parts_and_what_was_timed_before_is_not_timed_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """TINY reads and writes more than TINIER; both together more than may be held."""
-    effort = Effort(held_bytes=TINY.cost.min_bytes)
-    asked: dict[str, Any] = {"workloads": (TINIER, TINY), "effort": effort}
-    seen = trials(given(monkeypatch, honest, **asked))
-    assert [(one.variant, one.workloads) for one in seen] == [
-        (name, (workload,)) for workload in ("tinier", "tiny") for name in ("torch_math", "made_up")
-    ]
-    done = (("another", "tinier"), ("torch_math", "tinier"), ("torch_math", "tiny"))
-    [_, again] = trials(given(monkeypatch, honest, name="another", **asked, done=done))
-    assert (again.variant, again.workloads) == ("another", ("tiny",))
-
-
-def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_written() -> None:
-    workloads = tuple(tokens(f"of-{length}", length) for length in (8, 16, 24, 32, 256, 8))
-    most = 3 * workloads[0].cost.min_bytes
-    for held, sizes in ((None, [6]), (most, [2, 1, 1, 1, 1]), (10**12, [6])):
-        effort = Effort(grid=True, held_bytes=held, fully=("of-8",))
-        asked = Request(
-            device="cuda", workloads=workloads, variants=("a",), references=("b",), effort=effort, done=(("a", "of-8"),)
-        )
-        parts = asked.held_together
-        assert [len(part) for part in parts] == sizes
-        assert tuple(one for part in parts for one in part) == workloads
-        assert all(len(part) == 1 or sum(one.cost.min_bytes for one in part) <= (held or 1e99) for part in parts)
-        assert Request.from_json(asked.to_json()) == asked
-
-
-def test_workloads_that_share_inputs_are_held_once_and_together() -> None:
-    passes = ("attention_training", "attention_backward")
-    workloads = tuple(tokens(f"{name}-{length}", length, name) for length in (8, 16, 24) for name in passes)
-    most = sum(one.cost.min_bytes for one in workloads[:3:2])  # of both passes at two lengths
-    asked = Request(
-        device="cuda", workloads=workloads, variants=(), references=(), effort=Effort(grid=True, held_bytes=most)
-    )
-    assert asked.held_together == [workloads[:4], workloads[4:]]
-
-
-def test_a_grid_checks_some_workloads_in_full_and_the_others_on_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = given(monkeypatch, honest, workloads=(TINIER, TINY), effort=Effort(fully=("tiny",)))
-    checks = {one.workload: one for one in seen if isinstance(one, Checked) and one.variant == "made_up"}
-    kinds = {name: list(one.errors["out"].rel_l2_by_inputs) for name, one in checks.items()}
-    assert kinds == {"tiny": ["normal", "flux", "peaked", "tailed"], "tinier": ["normal"]}
-    assert [bool(checks[name].kernels) for name in ("tiny", "tinier")] == [True, False]
-    assert all(one.thorough for one in checks.values())
-    assert {one.unprofiled for one in trials(seen)} == {("tinier",)}
 
 
 @pytest.fixture
