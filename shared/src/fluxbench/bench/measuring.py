@@ -39,6 +39,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.timing import energy
+from fluxbench.worker.request import inputs_of
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
@@ -253,18 +254,14 @@ def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:
 
     What shares inputs stands side by side, the whole before its part.
     """
-    found: dict[str, dict[str, list[Workload]]] = {}
+    by_inputs: dict[tuple[str, str], list[Workload]] = {}
     for workload in workloads:
-        of_shape = found.setdefault(operations.whole_of(workload.operation), {})
-        of_shape.setdefault(f"{sorted(workload.shape.items())}", []).append(workload)
-    return [
-        tuple(
-            workload
-            for alike in of_shape.values()
-            for workload in sorted(alike, key=lambda one: one.operation != operations.whole_of(one.operation))
-        )
-        for of_shape in found.values()
-    ]
+        by_inputs.setdefault(inputs_of(workload), []).append(workload)
+    found: dict[str, list[Workload]] = {}
+    for (whole, _), alike in by_inputs.items():
+        parts = (one for one in alike if one.operation != whole)
+        found.setdefault(whole, []).extend([*(one for one in alike if one.operation == whole), *parts])
+    return [tuple(together) for together in found.values()]
 
 
 def _by_variables(names: Iterable[str]) -> dict[tuple[tuple[str, str], ...], list[str]]:

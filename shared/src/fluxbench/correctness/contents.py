@@ -22,7 +22,7 @@ from fluxbench.correctness.case import Case, some_tokens
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
-from fluxbench.operations.workload import Workload
+from fluxbench.operations.workload import Shape, Workload
 
 POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
 _VARIED_POOL = 8  # contents that follow from one whole reference
@@ -61,13 +61,11 @@ class Content:
         rows = {name: x.index_select(1, positions[name]) for name, x in expected.items()}
         return cls(inputs, positions, rows, expected)
 
-    def varied(self, workload: Workload, case: Case) -> Content | None:
-        """Return another content that follows from this one, whose whole outputs are known; None where none does."""
-        operation, device = operations.find(workload.operation), next(iter(self.inputs.values())).device
-        if self.expected is None or not isinstance(operation, KnowsSymmetries):
-            return None
-        positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
-        inputs, rows = operation.varied(workload.shape, self.inputs, self.expected, positions, unforeseen())
+    def varied(self, operation: KnowsSymmetries, shape: Shape) -> Content:
+        """Return another content that follows from this one, whose whole outputs are known."""
+        assert self.expected is not None
+        positions = {name: some_tokens(x.shape[1], POSITIONS, x.device) for name, x in self.expected.items()}
+        inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, unforeseen())
         return Content(inputs, positions, rows, None)
 
     def without(self, outputs: Collection[str]) -> Content:
@@ -125,10 +123,10 @@ class Contents:
         if slots and operation.attention(workload.shape).retain_graph:  # each keeps what its forward pass saved
             slots = rotation + 1
         by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
-        if by_rows is None and (second := first.varied(workload, case)):
-            count = min(most, _CPU_POOL if on_cpu else _VARIED_POOL, max(2, fitting - slots))
-            more = (first.varied(workload, case) for _ in range(count - 2))
-            return cls([first, second, *filter(None, more)], rotation, slots)
+        if by_rows is None and first.expected is not None and isinstance(operation, KnowsSymmetries):
+            count = max(2, min(most, _CPU_POOL if on_cpu else _VARIED_POOL, fitting - slots))
+            others = [first.varied(operation, workload.shape) for _ in range(count - 1)]
+            return cls([first, *others], rotation, slots)
         if by_rows is None:
             count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())

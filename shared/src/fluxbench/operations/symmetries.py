@@ -49,8 +49,9 @@ def varied(
     generator = torch.Generator(device).manual_seed(rng.getrandbits(63))
 
     def order(count: int, *, mixed: bool = True) -> torch.Tensor:
-        mixed_order = torch.randperm(count, generator=generator, device=device)
-        return mixed_order if mixed else torch.arange(count, device=device)
+        if not mixed:
+            return torch.arange(count, device=device)
+        return torch.randperm(count, generator=generator, device=device)
 
     def signs() -> torch.Tensor:
         return 1.0 - 2.0 * torch.randint(2, (call.kv_heads,), generator=generator, device=device)

@@ -109,9 +109,9 @@ def prepare(
     largest_first = any(map(fills_memory, some))  # what exists once is allocated for the largest
     for workload in sorted(some, key=lambda one: -one.cost.min_bytes) if largest_first else some:
         begin(workload)
-        slots, whole = request.sustains(workload.name) or bool(plan.row_s), wholes.get(inputs_of(workload))
+        slots = request.sustains(workload.name) or bool(plan.row_s)
         try:
-            if whole:
+            if whole := wholes.get(inputs_of(workload)):
                 workloads[workload.name] = PreparedWorkload.part_of(whole, workload, slots=slots)
                 continue
             made = PreparedWorkload.make(

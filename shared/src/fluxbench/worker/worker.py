@@ -221,9 +221,9 @@ class Worker:
                 full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
                 taken["unprofiled"] = [name for name in trial.calls if name not in full]
-            apart = trial.at([name for name in trial.calls if sustained and self.request.sustains(name)])
-            again = trial if len(apart.calls) == len(trial.calls) else apart
-            if again.calls:
+            rest = [name for name in trial.calls if sustained and self.request.sustains(name)]
+            again = trial if len(rest) == len(trial.calls) else trial.at(rest)
+            if rest:
                 taken["block"] = again.sustain()
             ended = time.monotonic()
             trial.check()

@@ -40,6 +40,11 @@ def find(name: str) -> Tabled:
     return Tabled(module.blocks, getattr(module, "rows", None), getattr(module, "files", None))
 
 
+def ends(name: str) -> tuple[str, str, str]:
+    """Return the columns of the three cells of an estimate or a time."""
+    return name, f"{name}_low", f"{name}_high"
+
+
 def estimate_cells(estimate: Estimate | None) -> tuple[float | None, ...]:
     """Return an estimate's three cells of a CSV: its value and the ends of its interval."""
     return (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3

@@ -16,7 +16,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor, statistic
-from fluxbench.report.tables import Rows, estimate_cells, time_cells
+from fluxbench.report.tables import Rows, ends, estimate_cells, time_cells
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -43,7 +43,7 @@ def blocks(results: Results) -> list[Block]:
 def rows(results: Results) -> Rows:
     """Return one row per layer, variant and pass, with the speed over unfused attention and over torch's choice."""
     header = ("layer", "variant", "pass", "status", "ms", "ms_low", "ms_high")
-    csv: Rows = [(*header, *_ends("over_math"), *_ends("over_default"), *_ends("total_over_sum"))]
+    csv: Rows = [(*header, *ends("over_math"), *ends("over_default"), *ends("total_over_sum"))]
     for layer in layers(results.records):
         for variant in layer.variants:
             for which, group in layer.passes.items():
@@ -147,7 +147,3 @@ def _by_total(layer: Layer) -> list[str]:
 def _span(values: Sequence[float]) -> str:
     low, high = number(min(values)), number(max(values))
     return f"{low} times" if low == high else f"{low} to {high} times"
-
-
-def _ends(what: str) -> tuple[str, str, str]:
-    return what, f"{what}_low", f"{what}_high"

@@ -13,7 +13,7 @@ from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
-from fluxbench.report.tables import Rows, estimate_cells, time_cells
+from fluxbench.report.tables import Rows, ends, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
@@ -39,7 +39,7 @@ def blocks(results: Results) -> list[Block]:
 def rows(results: Results) -> Rows:
     """Return one row per step and variant, with its gain over the default of its form in ms and as a share."""
     header = ("step", "variant", "form", "status", "ms", "ms_low", "ms_high", "attention_share")
-    csv: Rows = [(*header, *_ends("gain_ms"), *_ends("gain_share"))]
+    csv: Rows = [(*header, *ends("gain_ms"), *ends("gain_share"))]
     for step in steps(results.records):
         for record in step.group.records_at[step.workload.name].values():
             gain = step.gain(record) if step.group.trusted(record.variant, step.workload) else None
@@ -132,7 +132,3 @@ def _rows(step: Step) -> Iterator[Heading | Row]:
         for record in step.records(form):
             time = plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
             yield Row((legend.name(record.variant), time, *_gain(step, record)))
-
-
-def _ends(what: str) -> tuple[str, str, str]:
-    return what, f"{what}_low", f"{what}_high"
