@@ -19,14 +19,13 @@ import numpy as np
 
 from fluxbench.analysis.certificate import trials
 from fluxbench.analysis.certificate.trials import Trials
+from fluxbench.analysis.comparison.between import between_runs
+from fluxbench.analysis.comparison.compare import SUSTAINED_LEAST
 from fluxbench.analysis.comparison.page import changes
 from fluxbench.core.settings import Settings
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.stats.pooling import spread
 from fluxbench.stats.significance import Change
-
-LEAST = 0.005
-KNOWN = BetweenRuns(variant=0.00044, workload=0.0, df=15, source="burst times, environment/targets.toml")
 
 
 def levels_of(measured: Trials) -> np.ndarray:
@@ -44,11 +43,11 @@ def levels_of(measured: Trials) -> np.ndarray:
     ])  # fmt: skip
 
 
-def judged(before: np.ndarray, after: np.ndarray) -> dict[int, list[Change]]:
+def judged(before: np.ndarray, after: np.ndarray, known: BetweenRuns) -> dict[int, list[Change]]:
     """Return the changes of two sides, [variants, workloads, processes], by variant."""
     keys = list(itertools.product(range(before.shape[0]), range(before.shape[1])))
     sides = {("", "", f"{v}", f"{w}"): (tuple(before[v, w].tolist()), tuple(after[v, w].tolist())) for v, w in keys}
-    found, _, _ = changes(sides, {("", ""): KNOWN}, least=LEAST, apart=True)
+    found, _, _ = changes(sides, {("", ""): known}, least=SUSTAINED_LEAST, apart=True)
     return {v: [found["", "", f"{v}", f"{w}"] for w in range(before.shape[1])] for v in range(before.shape[0])}
 
 
@@ -63,6 +62,8 @@ def main(simulations: int, path: Path) -> None:
     """Print all of it."""
     measured = trials.read_file(path)
     levels = levels_of(measured)
+    fingerprint = measured.records[0].fingerprint
+    known = between_runs(fingerprint, fingerprint)
     _, runs, workloads, processes = levels.shape
     parts = [spread(list(of_variant)) for of_variant in levels]
     means, rests = (np.array([part.value for part in of_all]) for of_all in zip(*parts, strict=True))
@@ -75,7 +76,7 @@ def main(simulations: int, path: Path) -> None:
     rows, pairs = [], []
     for _ in range(simulations):
         page = drawn(rng, common, own, runs, workloads, processes)
-        found = [judged(page[a], page[b]).values() for a, b in itertools.combinations(range(runs), 2)]
+        found = [judged(page[a], page[b], known).values() for a, b in itertools.combinations(range(runs), 2)]
         counts = [sum(change.significant for of_one in one for change in of_one) for one in found]
         rows.append(sum(counts))
         pairs.append(sum(map(bool, counts)))
@@ -93,7 +94,7 @@ def main(simulations: int, path: Path) -> None:
             for _ in range(simulations):
                 before, after = drawn(rng, *everywhere, 2, workloads, count)
                 after[0] += math.log1p(change)
-                hits += sum(one.significant for one in judged(before, after)[0])
+                hits += sum(one.significant for one in judged(before, after, known)[0])
             shares.append(f"{count}: {100 * hits / simulations / workloads:.0f}%")
         print(f"  {change:.1%}  {', '.join(shares)}", flush=True)
 

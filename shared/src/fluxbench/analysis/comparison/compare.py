@@ -21,7 +21,7 @@ from fluxbench.records import fingerprint
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import Status
 
-_SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
+SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
 
 _Records = Mapping[RowKey, Record]
 
@@ -41,7 +41,7 @@ def compare(before: Measured, after: Measured) -> Comparison:
     beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
     alone, _, _ = changes(times, between)
-    sustained, _, _ = changes(_sustained(compared), between, least=_SUSTAINED_LEAST, apart=True)
+    sustained, _, _ = changes(_sustained(compared), between, least=SUSTAINED_LEAST, apart=True)
     rows = [
         Row(
             notebook=key[0],
