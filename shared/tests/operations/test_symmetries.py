@@ -17,6 +17,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "grouped": {"heads": 6, "kv_heads": 2, "head_dim_qk": 32, "head_dim_v": 16},
     "causal": {"heads": 4, "kv_heads": 4, "causal": True, **SMALL},
     "float16, of a batch": {"heads": 4, "kv_heads": 2, "batch": 3, "dtype": "float16", **SMALL},
+    "one head, causal": {"heads": 1, "kv_heads": 1, "causal": True, **SMALL},
     "fewer queries, causal": {"heads": 2, "kv_heads": 1, "seq_len_q": 9, "causal": True, **SMALL},
 }
 
@@ -42,6 +43,19 @@ def test_rows_are_those_of_the_reference_of_the_other_inputs(name: str, shape: d
             assert (one.dtype, one.shape, one.stride()) == (other.dtype, other.shape, other.stride())
         made.add(tuple(float(x[0, 0, 0, 0]) for x in new.values()))
     assert len(made) == 4
+
+
+def test_of_one_causal_head_no_two_are_alike_but_for_a_factor() -> None:
+    operation = operations.find("attention_training")
+    assert isinstance(operation, KnowsSymmetries)
+    shape = tokens("varied", 5, "attention_training", heads=1, kv_heads=1, causal=True, **SMALL).shape
+    inputs = operation.inputs(shape, "normal", 0, "cpu")
+    outputs = operation.reference(shape, inputs, torch.float64)
+    positions = {output: torch.tensor([0]) for output in outputs}
+    made = [operation.varied(shape, inputs, outputs, positions, random.Random(seed))[0] for seed in range(100)]
+    for name in inputs:
+        whole = [new[name].float().flatten() for new in made]
+        assert len({tuple((x / x.norm() * x[0].sign()).tolist()) for x in whole}) == len(made)
 
 
 def test_every_head_may_come_from_any_other_and_without_a_mask_every_token_too() -> None:

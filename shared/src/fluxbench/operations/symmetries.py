@@ -1,8 +1,8 @@
 """Other inputs of the same attention, whose outputs and gradients follow exactly from those that are known.
 
 A float64 reference of a gradient takes as long as hundreds of timed calls, so a process computes one and derives the
-others. Nothing is rounded: batch entries and heads come in another order, of a call without a mask tokens too, and
-every head is multiplied by a sign, all by a power of two.
+others. No element is rounded: batch entries, heads and the dimensions of a head come in another order, of a call
+without a mask tokens too, and every head is multiplied by a sign, all by a power of two.
 """
 
 from __future__ import annotations
@@ -21,17 +21,18 @@ _MOST_DOUBLINGS = 2
 
 
 class _Order(NamedTuple):
-    """Where each entry of a tensor `[batch, tokens, heads, ...]` comes from, and by what a head is multiplied."""
+    """Where each entry of a tensor `[batch, tokens, heads, dim]` comes from, and by what a head is multiplied."""
 
     batch: torch.Tensor
     tokens: torch.Tensor
     heads: torch.Tensor
+    dims: torch.Tensor
     sign: torch.Tensor
 
     def of(self, x: torch.Tensor, factor: float = 1.0, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Return a tensor in this order times a factor, or some of its new tokens."""
         tokens = self.tokens if rows is None else self.tokens[rows]
-        found = x[self.batch[:, None, None], tokens[:, None], self.heads]
+        found = x[self.batch[:, None, None, None], tokens[:, None, None], self.heads[:, None], self.dims]
         return found.mul_((factor * self.sign)[:, None].to(x.dtype))
 
 
@@ -41,7 +42,8 @@ def varied(
     """Return other inputs, and rows of their outputs at `positions`, by output `[count]`, int64.
 
     `inputs` are q, k, v and `dout`, `outputs` some of `out`, dq, dk and dv, whole. With q times a, k over a, v times c
-    and dout times g, out is multiplied by c, dq by c g / a, dk by c g a and dv by g.
+    and dout times g, out is multiplied by c, dq by c g / a, dk by c g a and dv by g. The dimensions of q, k, dq and dk
+    come in one order, those of v, dout, out and dv in another.
     """
     import torch
 
@@ -60,27 +62,28 @@ def varied(
     batch, kv_heads = order(call.batch), order(call.kv_heads)
     heads = torch.stack([head * group + order(group) for head in kv_heads]).flatten()
     queries, keys = (order(count, mixed=not call.causal) for count in (call.seq_len_q, call.seq_len_k))
+    dims_qk, dims_v = order(call.head_dim_qk), order(call.head_dim_v)
     a, c, g = signs(), signs(), signs()
     doublings = 0 if call.dtype == "float16" else rng.randint(-_MOST_DOUBLINGS, _MOST_DOUBLINGS)
     of_a, of_c = 2.0**doublings, 2.0 ** rng.randint(0, _MOST_DOUBLINGS)
 
-    def of_queries(sign: torch.Tensor) -> _Order:
-        return _Order(batch, queries, heads, sign.repeat_interleave(group))
+    def of_queries(dims: torch.Tensor, sign: torch.Tensor) -> _Order:
+        return _Order(batch, queries, heads, dims, sign.repeat_interleave(group))
 
-    def of_keys(sign: torch.Tensor) -> _Order:
-        return _Order(batch, keys, kv_heads, sign)
+    def of_keys(dims: torch.Tensor, sign: torch.Tensor) -> _Order:
+        return _Order(batch, keys, kv_heads, dims, sign)
 
     new = {
-        "q": of_queries(a).of(inputs["q"], of_a),
-        "k": of_keys(a).of(inputs["k"], 1 / of_a),
-        "v": of_keys(c).of(inputs["v"], of_c),
-        "dout": of_queries(g).of(inputs["dout"]),
+        "q": of_queries(dims_qk, a).of(inputs["q"], of_a),
+        "k": of_keys(dims_qk, a).of(inputs["k"], 1 / of_a),
+        "v": of_keys(dims_v, c).of(inputs["v"], of_c),
+        "dout": of_queries(dims_v, g).of(inputs["dout"]),
     }
     turned = {
-        "out": (of_queries(c), of_c),
-        "dq": (of_queries(a * c * g), of_c / of_a),
-        "dk": (of_keys(a * c * g), of_c * of_a),
-        "dv": (of_keys(g), 1.0),
+        "out": (of_queries(dims_v, c), of_c),
+        "dq": (of_queries(dims_qk, a * c * g), of_c / of_a),
+        "dk": (of_keys(dims_qk, a * c * g), of_c * of_a),
+        "dv": (of_keys(dims_v, g), 1.0),
     }
     rows = {name: turned[name][0].of(x, turned[name][1], positions[name]) for name, x in outputs.items()}
     return {name: new[name] for name in inputs}, rows
