@@ -51,6 +51,11 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
             Status.ERROR,
             r"^RuntimeError: CUDA-capable",
         ),
+        (
+            RuntimeError("This flash attention build does not support paged KV."),
+            Status.UNSUPPORTED,
+            r"^this build of the library has no kernels for this call: This flash attention build does not .* paged KV",
+        ),
         (RuntimeError("No available kernel. Aborting"), Status.UNSUPPORTED, r"^torch refuses this backend here"),
         (RuntimeError("No working C++ compiler found"), Status.UNAVAILABLE, r"^torch.compile needs a C\+\+ compiler"),
         (type("InvalidCxxCompiler", (Exception,), {})("no"), Status.UNAVAILABLE, r"install g\+\+$"),

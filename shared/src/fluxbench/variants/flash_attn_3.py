@@ -5,7 +5,8 @@ The eager form calls the library as a user does; a compiled form calls it as one
 what comes out, and so is one graph.
 
 - `flash_attn_3`: exact; probabilities are rounded to the inputs' dtype before the second product.
-- `flash_attn_3_kvcache`: exact; decoding by `flash_attn_with_kvcache`, on a contiguous cache or one in pages.
+- `flash_attn_3_kvcache`: exact; decoding by `flash_attn_with_kvcache`, on a contiguous cache or one in pages; `fa3-fwd`
+  was built without pages.
 - `flash_attn_3_fp8`: quantized; q, k and v are cast to float8_e4m3fn within the call, with one scale for each head of
   k and v (and for the query heads that share it), and the library rounds the probabilities to float8 as well.
 

@@ -18,6 +18,8 @@ _DRIVER_TOO_OLD = re.compile(
     r"|unsupported display driver|forward compatibility was attempted"
 )
 
+_LEFT_OUT = re.compile(r"This flash attention build does not support")  # FlashAttention-3, of what was not built in
+
 
 class Wrong(NamedTuple):
     """What disqualifies a variant at a workload."""
@@ -54,6 +56,8 @@ def classify(error: Exception) -> tuple[Status, str]:
         return _refused(sentence)
     if "no kernel image is available" in text:
         return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
+    if _LEFT_OUT.search(text):
+        return Status.UNSUPPORTED, f"this build of the library has no kernels for this call: {sentence}"
     if "No available kernel" in text:
         return Status.UNSUPPORTED, f"torch refuses this backend here: {sentence}"
     if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
