@@ -11,6 +11,8 @@ import pytest
 import signatures
 import torch
 from fakes import CPU, GPU
+from torch.nn.attention import flex_attention
+from torch.nn.attention.flex_attention import BlockMask
 
 from fluxbench import operations, variants
 from fluxbench.correctness.case import Case
@@ -145,3 +147,21 @@ def test_what_takes_no_pages_says_whether_its_library_has_them() -> None:
     paged = AttentionCall.of({**SHAPE, "page_size": 16})
     assert variants.find("flex").supports(GPU, paged) == "flex is measured without a cache in pages"
     assert variants.find("flash_attn_4").supports(GPU, paged) == "flash_attn_4 does not support a cache in pages"
+
+
+def test_flex_has_blocks_of_keys_by_which_its_programs_share_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks: list[BlockMask | None] = []
+
+    def attend(*inputs: Any, block_mask: BlockMask | None = None, **options: Any) -> Any:
+        masks.append(block_mask)
+        return plain(*inputs, block_mask=block_mask, **options)
+
+    plain = flex_attention.flex_attention
+    monkeypatch.setattr(flex_attention, "flex_attention", attend)
+    assert wrong("flex_eager", SHAPE) == []
+    [mask, again] = masks
+    assert mask is again  # made once
+    assert mask
+    assert mask.BLOCK_SIZE == (128, 128)
+    of_keys = mask.kv_num_blocks + (0 if mask.full_kv_num_blocks is None else mask.full_kv_num_blocks)
+    assert of_keys.tolist() == [[[5]]]  # all of 600 keys

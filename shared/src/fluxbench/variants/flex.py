@@ -3,8 +3,8 @@
 `flex` compiles flex_attention itself and is called from eager code, as its documentation prescribes; the compiled forms
 compile the whole call. `flex_dynamic` is compiled once for all lengths, batches and heads of a head_dim
 (`dynamic=True`), and declared for GPUs alone. `flex_eager` leaves the compilation out and so runs no fused kernel at
-all: what one gets by forgetting it. Exact. The causal mask is a block mask, made once, as documented. Runs on compute
-capability 8.0 or newer and, where a C++ compiler is installed, on a CPU.
+all: what one gets by forgetting it. Exact. The causal mask is a block mask, made once, as documented, and one query has
+such a mask too. Runs on compute capability 8.0 or newer and, where a C++ compiler is installed, on a CPU.
 """
 
 import dataclasses
@@ -36,9 +36,13 @@ def load(
     options |= {"enable_gqa": True} if call.grouped else {}
     ahead = call.seq_len_k - call.seq_len_q  # aligned to the end: the last query sees all keys
 
+    # One query sees all keys, as the last one of a causal mask does. Without the blocks of a mask, torch's kernel
+    # (2.11 to 2.13) leaves all keys of a sequence to the first of the programs that split them.
+    is_masked = call.causal or call.seq_len_q == 1
+
     @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
     def make_mask(device: torch.device) -> bool:
-        """Make the causal mask, when a graph is traced too."""
+        """Make the mask, when a graph is traced too."""
         if "block_mask" not in options:
             options["block_mask"] = create_block_mask(
                 lambda batch, head, q, k: q + ahead >= k, None, None, call.seq_len_q, call.seq_len_k, device
@@ -46,7 +50,7 @@ def load(
         return True
 
     def attend(q: Any, k: Any, v: Any) -> Any:
-        if call.causal:
+        if is_masked:
             make_mask(q.device)
         return kernel(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), **options).transpose(1, 2).contiguous()
 
