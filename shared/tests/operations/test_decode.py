@@ -10,6 +10,8 @@ import torch
 from fakes import CPU
 
 from fluxbench import operations, variants
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.judging import verdict
 from fluxbench.operations import held, sets
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.operations.protocol import Tensors
@@ -166,6 +168,20 @@ def test_a_step_of_a_model_is_what_its_layers_say() -> None:
     assert isinstance(out, torch.Tensor)
     assert out.dtype == torch.bfloat16
     assert float((out.double() - logits).norm() / logits.norm()) < 0.03
+
+
+def test_a_token_may_err_more_than_the_one_of_the_case() -> None:
+    deep = {**MODEL, "batch": 1, "width": 256, "head_dim": 64, "mlp": 704, "layers": 24, "kv_heads": 1}
+    operation = operations.find("decode_model")
+    of = operations.workload("decode_model", "deep", deep, group="deep", x=40, x_unit="tokens")
+    case = Case.make(of, "normal", 0, torch.device("cpu"))
+    bound = operation.bind(variants.find("torch_flash"), deep)
+    others = [operation.inputs(deep, "normal", seed, "cpu") for seed in range(1, 9)]
+    cases = [case.expecting(operation.reference(deep, inputs, torch.float64)) for inputs in others]
+    reasons = [verdict(bound(inputs), its) for inputs, its in zip(others, cases, strict=True)]
+    assert reasons == [None] * 8
+    other_heads = {**others[0], "v": others[0]["v"].roll(1, dims=2).flip(4)}
+    assert "is over the budget" in str(verdict(bound(other_heads), cases[0]))
 
 
 def test_what_a_model_holds_and_reads() -> None:
