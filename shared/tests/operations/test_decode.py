@@ -73,6 +73,13 @@ def test_the_yardstick_of_all_heads_at_once_errs_as_that_of_single_heads(dtype: 
     assert float(own.norm()) == pytest.approx(float(single.norm()), rel=0.05)
 
 
+def test_the_reference_of_many_keys_is_the_sum_of_its_parts() -> None:
+    long = {**SHAPE, "seq_len_k": 8192, "batch": 1}
+    inputs = decode.inputs(long, "tailed", 0, "cpu")
+    expected = operations.find("attention").reference({**long, "seq_len_q": 1}, inputs, torch.float64)["out"]
+    torch.testing.assert_close(decode.reference(long, inputs, torch.float64)["out"], expected, rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.parametrize("name", ["torch_flash", "torch_math", "torch_native"])
 def test_torch_gathers_pages(name: str) -> None:
     inputs = decode.inputs({**PAGED, "head_dim_v": 32}, "peaked", 0, "cpu")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fluxbench.operations.protocol import Tensors
 
 _SCORES_BYTES = 1 << 28  # of one block of scores in float64
+_KEYS_AT_ONCE = 4096  # of one query, in float64
 _CPU_HEADS_BYTES = 1 << 24  # of the scores of several heads at once on a CPU, whose caches hold no more
 
 
@@ -55,9 +56,14 @@ def one_query(
 
     wide = torch.promote_types(dtype, torch.float32)
     rounds = arithmetic.of(dtype, precision)
-    rows, keys, values = q.to(wide).unflatten(0, (k.shape[1], -1)), k.to(wide).transpose(0, 1), v.to(wide)
+    rows = q.to(wide).unflatten(0, (k.shape[1], -1))
+    keys, values = (x.transpose(0, 1).to(wide, memory_format=torch.contiguous_format) for x in (k, v))
     weights = probabilities(rows, keys, hidden=None, rounds=rounds)  # [kv_heads, heads / kv_heads, seq_len_k]
-    out = rounds.product(rounds.operand(weights), rounds.operand(values.transpose(0, 1)))
+    if rounds.rounds_nothing and len(k) % _KEYS_AT_ONCE == 0:  # a product of few rows fills no GPU by itself
+        parts = weights.unflatten(-1, (-1, _KEYS_AT_ONCE)).transpose(1, 2)
+        out = (parts @ values.unflatten(1, (-1, _KEYS_AT_ONCE))).sum(dim=1)
+    else:
+        out = rounds.product(rounds.operand(weights), rounds.operand(values))
     return out.flatten(0, 1).to(dtype)
 
 
