@@ -10,8 +10,8 @@ from tabled import cells, rows_of, table_of, tables_of, words
 
 from fluxbench.analysis.decode import caches, over, share_of_copy, tokens_per_second
 from fluxbench.operations import sets
-from fluxbench.records.schema import Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import Flag, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.report.results import Results
 from fluxbench.report.tables import decode, decode_model, decode_pages
 
@@ -97,6 +97,10 @@ def test_a_model_s_step_gives_tokens_a_second_or_says_what_does_not_fit() -> Non
     assert "batch 128, 4,096 cached tokens: weights 15.0 GB, cache 68.7 GB" in words([table])
     assert "cache 550 GB" in words([table])
     assert tokens_per_second(burst("torch_flash", MODEL, 40.0)).value == pytest.approx(3200)
+    graph = Flag(kind=FlagKind.REPLAYED, regime="burst", value=45.0)
+    [table] = tables_of(decode_model.blocks(of(burst("torch_flash", MODEL, 40.0, flags=(graph,)))))
+    assert rows_of(table)[0] == ("torch_flash", "40.0 ±0.4", "3,200 [3,168, 3,232]", "45.0")
+    assert "as servers replay it" in words([table])
     csv = decode_model.rows(found)
     assert csv[1][:3] == ("torch_flash", 128, 4096)
     assert [line[5] for line in csv[1:]] == ["PASSED", "PASSED", "OUT_OF_MEMORY", "OUT_OF_MEMORY"]

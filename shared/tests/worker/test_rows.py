@@ -16,7 +16,7 @@ from fakes import tokens
 from workers import QUICK, honest, variant
 
 from fluxbench import operations, variants
-from fluxbench.operations import sets
+from fluxbench.operations import held, sets
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.timing.graph import GraphRefused
@@ -133,6 +133,26 @@ def test_both_passes_fit_into_a_row_and_a_backward_pass_alone_does_not(clock: Cl
         one.check()
     assert (taken["calls"], one.wrong) == ({"both": 5}, {})
     assert taken["refused"] == {"backward": "the forward pass before it is not in the graph"}
+
+
+def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_captured_is_launched(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Plan.on(ON_CPU, replayed=True) == Plan.on(ON_CPU)
+    plan = Plan.on(torch.device("cuda"), replayed=True)
+    monkeypatch.setitem(globals(), "IN_ROWS", dataclasses.replace(IN_ROWS, row_below_s=plan.row_below_s))
+    [step] = sets.named(["decode-model-small-512"])
+    inner = operations.find(step.operation).bind(variants.find("torch_flash"), step.shape)
+    one = trial({step: paced(clock, 0.03, inner, launch_s=0.05)})
+    launched = trial({SHORT: dataclasses.replace(paced(clock, 1e-5, bound(SHORT)), captured=False)})
+    with torch.no_grad():
+        taken = one.burst()
+        one.check()
+        assert launched.burst()["calls"] == {}
+    held.release()
+    assert (one.wrong, taken["calls"]) == ({}, {step.name: 2})
+    assert taken["samples_ms"] == {step.name: pytest.approx([30.0] * 3)}
+    assert taken["launched_ms"] == {step.name: pytest.approx(50.0)}
 
 
 def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(

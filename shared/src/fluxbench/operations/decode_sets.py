@@ -20,7 +20,8 @@ _MODEL: Shape = {
     **{"width": 4096, "heads": 32, "kv_heads": 8, "head_dim": 128, "mlp": 14336, "layers": 32, "vocabulary": 128_256},
     "dtype": "bfloat16",
 }
-_OF_MODEL = {1: TOKENS, 32: (512, 4096, 32768), 128: (512, 4096, 32768)}
+# The largest cache that a device may hold first: smaller ones are parts of it.
+_OF_MODEL = {128: (32768, 4096, 512), 32: (32768, 4096, 512), 1: TOKENS[::-1]}
 # Of a CPU: Llama-3.2 1B's heads, and a model of two layers.
 _SMALL: Shape = {**_LLAMA, "head_dim_qk": 64, "head_dim_v": 64}
 _SMALL_TOKENS = {1: (512, 2048), 4: (2048,)}

@@ -1,6 +1,9 @@
 """Decoding: one token of each sequence against its cache, by batch and cached tokens; and a whole model's step."""
 
 from fluxbench.studies.study import Study
+from fluxbench.worker.request import ALONE, Effort
+
+STEPS = Effort(replayed=True, held_bytes=ALONE)  # of a whole model: graphs of several would each keep their memory
 
 STUDY = Study(
     name="decode",
@@ -22,4 +25,5 @@ MODEL = Study(  # of the cell that measures whole models
     references=("torch_flash", "torch_math"),
     measures=("burst",),
     rate="GB/s",
+    effort=STEPS,
 )

@@ -4,6 +4,7 @@
 """
 
 from fluxbench.operations import language_sets
+from fluxbench.studies import decode
 from fluxbench.studies.study import Study
 from fluxbench.worker.request import ALONE, Effort
 
@@ -51,4 +52,5 @@ GENERATION = Study(
     sets={"cpu": ("small-llama-generation",), "any": ("llama2-7b-generation",)},
     references=_REFERENCES,
     measures=("burst",),
+    effort=decode.STEPS,
 )

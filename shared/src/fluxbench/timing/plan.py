@@ -34,13 +34,15 @@ class Plan:
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
 
     @classmethod
-    def on(cls, device: torch.device, *, grid: bool = False, long: bool = False) -> Plan:
+    def on(cls, device: torch.device, *, grid: bool = False, long: bool = False, replayed: bool = False) -> Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
 
         `grid`: for a study of many short calls, in burst alone. `long`: for one of calls that last up to a second on a
-        GPU, whose sustained windows are one call at each workload.
+        GPU, whose sustained windows are one call at each workload. `replayed`: a GPU's burst samples are rows of calls.
         """
         plan = cls._usual_on(device)
+        if replayed and device.type != "cpu":
+            return dataclasses.replace(plan, row_s=5e-4, row_below_s=math.inf)
         if long and device.type != "cpu":
             return dataclasses.replace(plan, max_rounds=1, min_rounds=1)
         if not grid:

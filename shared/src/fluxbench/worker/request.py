@@ -17,6 +17,9 @@ class Effort:
     """How much is spent on a workload. The defaults are for a few of them; a grid of many has less for each."""
 
     grid: bool = False  # many short calls: fewer rounds, and rows of calls as CUDA graphs, see `timing.plan`
+    replayed: bool = (
+        False  # calls of many kernels: a burst sample is a row of them as a CUDA graph, however long they are
+    )
     long: bool = False  # calls of up to a second on a GPU: two processes, one burst round, and cases kept as on a CPU
     held_bytes: int | None = None  # read and written by calls at the workloads that a process holds at once; None: all
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all

@@ -94,8 +94,11 @@ def _row(
 ) -> Row | str | None:
     """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own.
 
-    How many calls it needs is known from a first one: of a call alone the host may take longer to launch it.
+    Calls that are never captured are samples by themselves. How many calls a row needs is known from a first one: of a
+    call alone the host may take longer to launch it.
     """
+    if not bound.captured:
+        return None
     count = calls_in_a_row(warm_s(bound, prepared, stopwatch), plan)
     if not count:
         return None

@@ -72,7 +72,8 @@ class Worker:
         self.request = request
         self.events = events
         self.device = torch.device(request.device)
-        self.plan = Plan.on(self.device, grid=request.effort.grid, long=request.effort.long)
+        effort = request.effort
+        self.plan = Plan.on(self.device, grid=effort.grid, long=effort.long, replayed=effort.replayed)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
-from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.groups import launched_ms, timing_of
 from fluxbench.core.formatting import interval, number, plus_minus, reason
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.report import legend
@@ -13,8 +13,11 @@ from fluxbench.report.tables import Rows, estimate_cells
 
 _WORDS = (
     "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in "
-    "full size. Tokens/s: the batch over the time of a step. Sampling and the row of the embedding are left out. Times "
-    "are burst times: launching is hidden behind earlier work, as in a CUDA graph."
+    "full size. Tokens/s: the batch over the time of a step. Sampling and the row of the embedding are left out."
+)
+_REPLAYED = (
+    "A step is that of a CUDA graph, as servers replay it. As launched: the time of a step whose kernels the host "
+    "launches one by one, which is the host's own where that takes longer; it has no interval."
 )
 
 
@@ -27,20 +30,22 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph("No step of a whole model was measured.")]
     shape = DecoderShape.of(found[0].at[0][1].shape)
     model = f"{shape.layers} layers of width {shape.width:,}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
+    replays = any(launched_ms(record) is not None for cache in found for record in cache.ranked())
     rows: list[Row | Heading] = []
     for cache in found:
         of_step = DecoderShape.of(cache.at[0][1].shape)
         needs = f"weights {_gb(of_step.weight_bytes)} GB, cache {_gb(of_step.cache_bytes)} GB"
         rows.append(Heading(f"batch {cache.batch}, {cache.tokens:,} cached tokens: {needs}"))
-        rows += _rows(cache)
+        rows += _rows(cache, replays=replays)
     columns = [Column("attention", left=True), Column("a step\nms"), Column("tokens/s")]
-    return [Table(columns, rows, f"Whole decoding steps: {model}", [_WORDS])]
+    columns += [Column("as launched\nms")] * replays
+    return [Table(columns, rows, f"Whole decoding steps: {model}", [_WORDS, *[_REPLAYED] * replays])]
 
 
 def rows(results: Results) -> Rows:
     """Return every variant, batch and number of cached tokens, with the status where there is no time."""
     columns = ("variant", "batch", "cached_tokens", "weight_bytes", "cache_bytes", "status", "reason")
-    csv: Rows = [(*columns, "step_ms", "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high")]
+    csv: Rows = [(*columns, "step_ms", "tokens_per_s", "tokens_per_s_low", "tokens_per_s_high", "launched_ms")]
     for cache in caches(results.records, MODEL):
         shape = DecoderShape.of(cache.at[0][1].shape)
         for variant in cache.variants:
@@ -48,24 +53,28 @@ def rows(results: Results) -> Rows:
                 place = (variant, cache.batch, cache.tokens, shape.weight_bytes, shape.cache_bytes)
                 rate = tokens_per_second(record) if record.timing else None
                 speed = (record.timing and record.timing.median_ms, *estimate_cells(rate))
-                csv.append((*place, record.status.value, record.reason, *speed))
+                csv.append((*place, record.status.value, record.reason, *speed, launched_ms(record)))
     return csv
 
 
-def _rows(cache: Cache) -> list[Row]:
+def _rows(cache: Cache, *, replays: bool) -> list[Row]:
     """Return a row per variant with a time, fastest first, and one for each reason why others have none."""
+    none = ("-",) * replays
     shown = []
     for record in cache.ranked():
         timing, rate = timing_of(record), tokens_per_second(record)
         time = plus_minus(timing.median_ms, timing.ci95_ms)
-        shown.append(Row((legend.name(record.variant), time, interval(rate.value, (rate.low, rate.high), 4))))
+        launched = launched_ms(record)
+        as_launched = (number(launched),) if launched is not None else none
+        speed = interval(rate.value, (rate.low, rate.high), 4)
+        shown.append(Row((legend.name(record.variant), time, speed, *as_launched)))
     timed = {record.variant for record in cache.ranked()}
     whys: dict[str, list[str]] = {}
     for variant in cache.variants:
         failed = cache.find(variant)
         if failed and variant not in timed:
             whys.setdefault(f"{failed.status.value}: {reason(failed.reason)}", []).append(variant)
-    return [*shown, *(Row((f"{', '.join(names)}: {why}", "-", "-"), failed=True) for why, names in whys.items())]
+    return [*shown, *(Row((f"{', '.join(names)}: {why}", "-", "-", *none), failed=True) for why, names in whys.items())]
 
 
 def _gb(size: int) -> str:
