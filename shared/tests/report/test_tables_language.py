@@ -62,6 +62,11 @@ def test_each_pass_of_a_size_stands_over_standard_attention() -> None:
     assert rows_of(table)[1][2::2] == ("-", "-", "-")
     assert rows_of(table)[2][3:] == ("-", "-", "ERROR", "-", "-")
     assert "GPT-2's kind, 12 layers of width 768, 12 heads of 64, 4 x 1,024 tokens" in words([table])
+    assert " h" not in "".join(map(str, row))
+    [first] = [timed(FLASH, f"{SMALL}-forward", 1.0, launch_ms=0.9)]
+    launched = table_of(language.blocks(results(first, *passes(SMALL, EAGER, 2.0, 8.0, 12.0))))
+    assert str(rows_of(launched)[1][1]).endswith(" h")
+    assert "h: the host takes over 85%" in words([launched])
     header, *found = language.rows(of)
     by_name = {(line[3], line[4]): dict(zip(header, line, strict=True)) for line in found}
     assert by_name["step", FLASH]["over_standard"] == pytest.approx(3.0)

@@ -15,6 +15,7 @@ from fluxbench.stats.intervals import Estimate
 
 STANDARD, FUSED = "torch_eager", "torch_flash"
 GENERATION = "decode_model"
+LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,11 @@ class Step:
         if self.timed(variant):
             return ""
         return f"{variant}: {record.status.value if record else 'not measured'}"
+
+
+def is_launching(record: Record) -> bool:
+    """Return whether the host takes about as long to launch a PASSED record's call as the call takes, or longer."""
+    return record.launch_ms is not None and record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
 
 
 def steps(records: Iterable[Record], operation: str) -> list[Step]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import STANDARD, Step, profiles
+from fluxbench.analysis.language import LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
 from fluxbench.core.formatting import number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING
@@ -23,6 +23,7 @@ _STEP = (
     "A step is forward and backward pass and AdamW's step in one call; the optimizer's part of it is by the profiler. "
     "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
 )
+_LAUNCHING = f"h: the host takes over {LAUNCHING_FROM:.0%} of the time to launch the pass. The kernels are faster."
 
 
 def blocks(results: Results) -> list[Block]:
@@ -40,14 +41,15 @@ def blocks(results: Results) -> list[Block]:
     columns.append(Column("optimizer\nms"))
     timed = [record for passes in found.values() for step in passes.values() for record in step.ranked()]
     how = f"{capitalized(conditions(timed, next(iter(timed[0].timings))))}. {capitalized(INTERVALS)}." if timed else ""
-    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP]
+    launching = any(map(is_launching, timed))
+    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP, *[_LAUNCHING] * launching]
     return [Table(columns, body, "Time of each pass, by size and length", notes)]
 
 
 def rows(results: Results) -> Rows:
     """Return one row per size, length, pass and variant, with the speed over standard attention."""
     header = ("model", "batch", "tokens", "pass", "variant", "status", "ms", "ms_low", "ms_high")
-    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms")]
+    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms", "launch_ms")]
     for (name, tokens), passes in profiles(results.records).items():
         for operation, head in _HEADS.items():
             step = passes.get(operation)
@@ -55,7 +57,9 @@ def rows(results: Results) -> Rows:
                 assert step is not None
                 over_standard = estimate_cells(step.speedup(record.variant))
                 facts = (name, step.batch, tokens, head, record.variant, record.status.value)
-                csv.append((*facts, *time_cells(record.timing), *over_standard, _optimizer_ms(record)))
+                csv.append(
+                    (*facts, *time_cells(record.timing), *over_standard, _optimizer_ms(record), record.launch_ms)
+                )
     return csv
 
 
@@ -75,7 +79,7 @@ def _row(passes: Mapping[str, Step], variant: str) -> Row:
             cells += [failed.status.value if failed else "-", "-"]
             continue
         timing, speed = timing_of(record), step.speedup(variant)
-        cells.append(plus_minus(timing.median_ms, timing.ci95_ms))
+        cells.append(plus_minus(timing.median_ms, timing.ci95_ms) + " h" * is_launching(record))
         cells.append(factor(speed))
     training = passes.get(TRAINING)
     of_step = training.timed(variant) if training else None
