@@ -8,7 +8,7 @@ import pytest
 from fake_workers import ALL_PASSED, outcomes, played
 
 from fluxbench.records.schema import Shortage
-from fluxbench.worker.request import ALONE, Request
+from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
 LACK = {"asked_bytes": 9 << 30, "free_bytes": 2 << 30, "total_bytes": 10 << 30, "own_bytes": 7 << 30}
 SCENARIO = f"""
@@ -51,6 +51,15 @@ def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp
     assert [each.effort.held_bytes for each in requests(tmp_path)].count(
         ALONE
     ) == 1  # the process after that has nothing left to do
+
+
+@pytest.mark.parametrize(("effort", "times"), [(Effort(held_bytes=ALONE), 0), (USUAL, 1)])
+def test_inputs_that_were_alone_in_memory_are_not_tried_again(tmp_path: Path, effort: Effort, times: int) -> None:
+    of_inputs = lacking("True", "workload == 'tiny'").replace("shortage=", "of_inputs=True, shortage=")
+    collected = played(tmp_path, of_inputs, effort=effort)
+    lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "abc"}
+    assert outcomes(collected) == ALL_PASSED | lost
+    assert len([each for each in requests(tmp_path) if len(each.variants) == 1]) == 3 * times
 
 
 def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:

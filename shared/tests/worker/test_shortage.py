@@ -12,7 +12,7 @@ from workers import failures, given, honest, timed
 
 from fluxbench.bench.events import Begin, Checked, Failed
 from fluxbench.records.status import Status
-from fluxbench.worker.failures import classify, wrong_of
+from fluxbench.worker.failures import Wrong, classify, wrong_of
 from fluxbench.worker.request import ALONE, Effort
 from fluxbench.worker.shortage import Shortage, shortage_of
 
@@ -38,7 +38,7 @@ def test_numbers_of_a_gpu_are_those_that_torch_says() -> None:
     )
     words = "asked for 128.00 GiB with 97.30 of 139.80 GiB free, 22.50 GiB taken by this process"
     assert classify(error) == (Status.OUT_OF_MEMORY, words)
-    assert wrong_of(error, "while it was timed: ") == (Status.OUT_OF_MEMORY, f"while it was timed: {words}", found)
+    assert wrong_of(error, "while it was timed: ") == Wrong(Status.OUT_OF_MEMORY, f"while it was timed: {words}", found)
 
 
 def test_a_cpu_that_has_no_memory_is_out_of_memory_too() -> None:

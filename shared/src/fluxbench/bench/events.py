@@ -86,6 +86,7 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     reason: str
     errors: dict[str, Errors] = {}
     shortage: Shortage | None = None  # of memory
+    of_inputs: bool = False  # these lacked memory, whatever the variant
 
 
 class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):

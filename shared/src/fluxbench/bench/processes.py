@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
+from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock
@@ -45,7 +46,8 @@ class Batch:
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and again, with nothing else in memory, what had too little of it.
 
-        Other workloads of a process take memory, and so does what an allocator cannot use of it.
+        Other workloads of a process take memory, and so does what an allocator cannot use of it. Inputs that were alone
+        in memory are not tried again.
         """
         self._measure(collected, pool, deadline)
         for name, workloads in self._out_of_memory(collected).items():
@@ -60,14 +62,17 @@ class Batch:
             again._measure(collected, pool, deadline)
 
     def _out_of_memory(self, collected: Collected) -> dict[str, tuple[Workload, ...]]:
-        """Return the workloads at which there was too little memory, by variant."""
+        """Return the workloads at which there was too little memory, and may be enough alone, by variant."""
         found: dict[str, tuple[Workload, ...]] = {}
         for name in self.variants:
             failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
-            lost = tuple(each for each, why in failed if why and why.status is Status.OUT_OF_MEMORY)
+            lost = tuple(each for each, why in failed if why and self._may_fit_alone(why))
             if lost:
                 found[name] = lost
         return found
+
+    def _may_fit_alone(self, why: Failed) -> bool:
+        return why.status is Status.OUT_OF_MEMORY and not (why.of_inputs and self.effort.held_bytes == ALONE)
 
     def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.

@@ -27,6 +27,7 @@ class Wrong(NamedTuple):
     status: Status
     reason: str
     shortage: Shortage | None = None  # of memory
+    of_inputs: bool = False  # which lacked memory, before any variant was called
 
 
 def wrong_of(error: Exception, when: str = "") -> Wrong:

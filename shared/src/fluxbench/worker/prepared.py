@@ -127,7 +127,7 @@ def prepare(
             wrong = wrong_of(error, "while inputs and reference were made: ")
             if wrong.status is not Status.OUT_OF_MEMORY:
                 raise
-        fail(workload, wrong)
+        fail(workload, wrong._replace(of_inputs=True))
         release()
     torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
     return {workload.name: workloads[workload.name] for workload in some if workload.name in workloads}

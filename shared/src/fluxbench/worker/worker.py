@@ -9,7 +9,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "kept", "name": ..., "sha256": ...}                         a file for later processes, no kernel loaded
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
-    {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}}
+    {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, ...}
     {"event": "trial", "variant": ...}                                    before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "cupti": {...}, ...}
     {"event": "probing"}                                                  all is measured; what dies now costs nothing
@@ -296,5 +296,5 @@ class Worker:
         self.emit(
             "failed", variant=name, workload=workload, status=wrong.status, reason=wrong.reason,
             errors={output: dataclasses.asdict(each) for output, each in (errors or {}).items()},
-            **({"shortage": dataclasses.asdict(wrong.shortage)} if wrong.shortage else {}),
+            shortage=wrong.shortage and dataclasses.asdict(wrong.shortage), of_inputs=wrong.of_inputs,
         )  # fmt: skip
