@@ -156,6 +156,8 @@ def test_it_compiles_into_the_shared_memory_of_its_device(capability: tuple[int,
     [
         ({"q": torch.zeros(2, 2, 4, 64).bfloat16()}, "takes one query a sequence, got 2; call flash_forward"),
         ({"q": torch.zeros(2, 1, 4, 96).bfloat16()}, "of head_dim 64 or 128, got torch.bfloat16 of 96"),
+        ({"q": torch.zeros(2, 1, 4, 64)}, "must be bfloat16 or float16 of head_dim 64 or 128, got torch.float32 of 64"),
+        ({"q": torch.zeros(2, 1, 4, 32).bfloat16()}, "of head_dim 64 or 128, got torch.bfloat16 of 32"),
         ({"v": torch.zeros(2, 8, 1, 64).bfloat16()}, "k and v must have one shape"),
         ({"seq_len": 9}, r"k must hold 2 sequences of 9 tokens, got \[2, 8, 2, 64\]; pass a table"),
         ({"table": torch.zeros(2, 2, dtype=torch.int32)}, r"table must be int32, of 2 sequences .* got \[2, 2\]"),

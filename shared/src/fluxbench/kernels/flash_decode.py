@@ -14,8 +14,10 @@ import torch
 import triton
 import triton.language as tl
 
-from fluxbench.kernels.flash_tensors import DTYPES, HEAD_DIMS, SUMS
+from fluxbench.kernels.flash_tensors import SUMS
 
+HEAD_DIMS = (64, 128)
+DTYPES = (torch.bfloat16, torch.float16)
 BLOCK = 64  # keys of a block
 _LEAST_ROWS = 16  # of a matrix product: query heads are filled up to so many
 _PROGRAMS = 4  # to a multiprocessor
