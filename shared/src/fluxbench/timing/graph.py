@@ -19,8 +19,8 @@ class GraphRefused(RuntimeError):
 class CapturedCalls:
     """Calls that were captured once, with the inputs that they then had; a replay reads what these tensors hold now.
 
-    Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), and where
-    a replay returns something else than a call.
+    Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
+    replay returns something else than a call, and where a call has no memory beside the graph's own.
     """
 
     def __init__(self, call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any]) -> None:
@@ -37,7 +37,10 @@ class CapturedCalls:
         except Exception as error:
             line = str(error).strip().splitlines() or [""]
             raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
-        self._check(call, inputs[-1])
+        try:
+            self._check(call, inputs[-1])
+        except torch.OutOfMemoryError as error:
+            raise GraphRefused("a call has too little memory beside that of its graph") from error
 
     def __call__(self, _inputs: Sequence[Any]) -> Mapping[str, object]:
         """Replay the calls, and return what the last of them returns, in memory that the next replay overwrites."""

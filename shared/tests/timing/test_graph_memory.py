@@ -1,0 +1,54 @@
+"""A graph keeps the memory of its calls, which a call that the host launches may lack."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from fluxbench.timing.graph import CapturedCalls, GraphRefused
+
+
+class Graph:
+    """Makes the calls again in place of a replay."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def replay(self) -> None:
+        for call in self.calls:
+            call()
+
+
+@pytest.fixture(autouse=True)
+def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    for name in ("stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize(
+    ("lacking", "reason"),
+    [
+        (1, "OutOfMemoryError: no memory"),  # at the first call on the stream
+        (2, "OutOfMemoryError: no memory"),  # captured
+        (3, "a call has too little memory beside that of its graph"),  # beside the graph
+    ],
+)
+def test_a_call_without_memory_beside_its_graph_is_timed_without_one(lacking: int, reason: str) -> None:
+    calls = 0
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls == lacking:
+            raise torch.OutOfMemoryError("no memory")
+        return {"out": x * 2}
+
+    with pytest.raises(GraphRefused, match=f"^{reason}$"):
+        CapturedCalls(call, [torch.ones(2)])
