@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +133,15 @@ def test_without_nvcc_flashinfer_says_what_to_install(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     with pytest.raises(ImportError, match="compiles its kernels by nvcc, and there is none; install the CUDA toolkit"):
         variants.find("flashinfer").attention(AttentionCall.of(SHAPE))
+
+
+def test_flashinfer_finds_ninja_beside_its_interpreter(installed: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    variants.find("flashinfer").attention(AttentionCall.of(SHAPE))
+    assert os.environ["PATH"] == "/nowhere"
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "ninja" else f"/bin/{name}")
+    variants.find("flashinfer").attention(AttentionCall.of(SHAPE))
+    assert os.environ["PATH"] == f"{Path(sys.executable).parent}:/nowhere"
 
 
 @pytest.mark.parametrize("name", ONLY_DECODE)

@@ -23,6 +23,7 @@ def variables(folder: Path, depends: Mapping[str, str]) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": "inductor",
         "TRITON_CACHE_DIR": "triton",
         "FLASH_ATTENTION_CUTE_DSL_CACHE_DIR": f"flash-attn-4-{key}",
+        "FLASHINFER_WORKSPACE_BASE": "flashinfer",  # where ninja tells what is old
     }
     folders = {variable: str((folder / name).absolute()) for variable, name in names.items()}
     return {**folders, "FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED": "1"}

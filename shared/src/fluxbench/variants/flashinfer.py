@@ -8,6 +8,7 @@ own index that holds them (`flashinfer-jit-cache`) is installed. Runs on compute
 import importlib.util
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ def load(call: AttentionCall) -> Attention:
 
     if not (_has_nvcc() or importlib.util.find_spec("flashinfer_jit_cache")):
         raise ImportError("FlashInfer compiles its kernels by nvcc, and there is none; install the CUDA toolkit")
+    if not shutil.which("ninja"):  # of its own dependency, which lies beside this interpreter
+        os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
     page_size = call.page_size or (call.seq_len_k if call.seq_len_k % _PAGE else _PAGE)
     pages = -(-call.seq_len_k // page_size)
     planned: dict[str, Any] = {}
