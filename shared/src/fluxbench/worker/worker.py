@@ -205,9 +205,8 @@ class Worker:
     def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Take a trial; where its memory does not last, again without its largest workload."""
         self.emit("trial", variant=trial.name)
-        is_memory_out = False
         asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
-        taken: dict[str, Any] = {}
+        is_memory_out, taken = False, dict[str, Any]()
         trial.stopwatch.discard()
         gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
@@ -215,9 +214,10 @@ class Worker:
             if burst:
                 taken["burst"] = trial.burst()
             full = [name for name in trial.calls if self.request.is_full(name)]
-            if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
+            own = burst and trial.name in self.request.variants  # of another's cell the rest would enter no record
+            if own and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = (trial.at(full[:1]) if self.request.effort.long else trial).repeat()
-            if burst and not self.request.process:
+            if own and not self.request.process:
                 rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
                 full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
