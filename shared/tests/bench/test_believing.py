@@ -98,6 +98,8 @@ def test_two_processes_that_agree_decide_or_the_only_one(rule: str) -> None:
         # So short that what lies between two events, or other programs on a CPU, are what is seen.
         ({"burst_ms": (0.09,) * 4, "block_ms": (0.05,) * 6}, True, "PASSED"),
         ({"burst_ms": (0.11,) * 4, "block_ms": (0.05,) * 6}, True, "ERROR"),
+        ({"burst_ms": (0.09,) * 4, "block_ms": None, "repeated": 0.9}, True, "PASSED"),
+        ({"burst_ms": (0.11,) * 4, "block_ms": None, "repeated": 0.9}, True, "ERROR"),
         ({"burst_ms": (4.9,) * 4, "block_ms": (0.1,) * 6}, False, "PASSED"),
         ({"burst_ms": (5.1,) * 4, "block_ms": (0.1,) * 6}, False, "ERROR"),
         ({"burst_ms": (5.0, 20.0, 60.0, 90.0), "block_ms": (2.0,) * 6}, False, "PASSED"),  # by the shortest of a CPU

@@ -223,6 +223,9 @@ def test_side_by_side_a_call_that_is_shorter_on_what_it_knows_is_reported(clock:
     one = trial({"small": prepared()}, Bound(keeps), stopwatch=LikeAGPU())
     one.burst()
     assert one.repeat() == {"small": pytest.approx(share)}
+    launched = trial({"small": prepared()}, Bound(keeps, captured=False), stopwatch=LikeAGPU())
+    launched.burst()
+    assert launched.repeat() == {}  # the time is that of the host, which has launched it when the call has ended
     one.check()
     assert one.wrong == {}  # whether it is believed is decided where all processes are known
 

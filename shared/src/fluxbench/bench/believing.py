@@ -22,7 +22,7 @@ _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, si
 # least of 246 published on the H200 is 0.990. Two events (up to 2.9 us) and a code that is not in the instruction cache
 # are in the burst time alone: of 0.1 ms a few percent. So what is under 0.8 has left out at least a tenth of its work.
 _SUSTAINED_FROM = 0.8
-_GPU_FROM_MS = 0.1
+_GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter than the other, too
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
@@ -57,7 +57,7 @@ _Found = Doubt | bool | None
 
 def _repeated(each: ProcessSeries, workload: str) -> _Found:
     share = each.trial.timed.repeated_over_new.get(workload)
-    if share is None:
+    if share is None or median(each.burst.samples_ms) < _GPU_FROM_MS:
         return None
     said = f"skips work on inputs that it has seen: a call on repeated inputs takes {share:.0%} of one on new inputs"
     return share < _REPEATED_FROM and Doubt(said, Flag(kind=FlagKind.SKIPS_WORK, regime=BURST, value=share))

@@ -180,8 +180,8 @@ class Trial:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
         wanted = self.replays
         if wanted is None:
-            slow = (self._launch_ms[name] > _REPLAYED_FROM * 1e3 * self._call_s[name] for name in self._launch_ms)
-            wanted = any(slow) and all(each.can_be_captured for each in self.calls.values())
+            slow = any(map(self._is_launching, self._launch_ms))
+            wanted = slow and all(each.can_be_captured for each in self.calls.values())
         if not wanted:
             return None, None
         try:
@@ -243,15 +243,16 @@ class Trial:
             self._changed[workload] = changed
 
     def repeat(self) -> dict[str, float]:
-        """Return, by workload, a call on repeated inputs over one on new ones, side by side; nothing on a CPU."""
+        """Return, by workload, a call on repeated inputs over one on new ones; none of a CPU or of mere launching."""
         if self.stopwatch.on_cpu:
             return {}
+        fresh = lambda name: fresh_inputs(self.workloads[name].workload, self.stopwatch.device)  # noqa: E731
+        calls = {name: each for name, each in self.calls.items() if each.captured or not self._is_launching(name)}
+        launch_s = sum(self._launch_ms[name] for name in calls) / 1e3
+        return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 
-        def fresh(workload: str) -> Tensors:
-            return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
-
-        launch_s = sum(self._launch_ms.values()) / 1e3
-        return repeated_over_new(self.stopwatch, self.calls, self._contents, fresh, launch_s, self.rng)
+    def _is_launching(self, workload: str) -> bool:
+        return self._launch_ms[workload] > _REPLAYED_FROM * 1e3 * self._call_s[workload]
 
     def cupti(self) -> dict[str, KernelTimes]:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
