@@ -144,6 +144,8 @@ def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_cap
     [step] = sets.named(["decode-model-small-512"])
     inner = operations.find(step.operation).bind(variants.find("torch_flash"), step.shape)
     one = trial({step: paced(clock, 0.03, inner, launch_s=0.05)})
+    stopwatch = one.stopwatch
+    assert isinstance(stopwatch, LikeAGPU)
     launched = trial({SHORT: dataclasses.replace(paced(clock, 1e-5, bound(SHORT)), captured=False)})
     with torch.no_grad():
         taken = one.burst()
@@ -153,6 +155,7 @@ def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_cap
     assert (one.wrong, taken["calls"]) == ({}, {step.name: 2})
     assert taken["samples_ms"] == {step.name: pytest.approx([30.0] * 3)}
     assert taken["launched_ms"] == {step.name: pytest.approx(50.0)}
+    assert max(stopwatch.spins) == pytest.approx(0.05 + 4 * 0.03)  # a call as it is launched, and two rows of two
 
 
 def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(

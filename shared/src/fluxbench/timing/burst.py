@@ -145,9 +145,11 @@ def _launch_s(
     """Return how long the host takes to launch a round."""
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
-    seconds = []
+    seconds, first = [], next(iter(calls))
     for _ in range(2):  # the first one may have to wake the host up
         began = time.perf_counter()
+        if first in rows:  # its call that is not timed is launched kernel by kernel, and may take longer than all rows
+            calls[first](contents[first[1]].inputs)
         for key in calls:
             given = contents.get(key[1])
             launch, prepared = _next(key, calls, rows, given.put(given.present) if given else {})
