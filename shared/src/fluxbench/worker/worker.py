@@ -154,8 +154,7 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable: list[str] = []
         if reference_calls:
-            in_burst = own or not sustained or bool(self.request.burst_alone)
-            usable = self._take(trial(reference, reference_calls), burst=in_burst, sustained=sustained)
+            usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
             left = [workload for workload in to_check if (name, workload) not in self.request.done]
@@ -214,9 +213,10 @@ class Worker:
             if burst:
                 taken["burst"] = trial.burst()
             full = [name for name in trial.calls if self.request.is_full(name)]
-            if burst and self.request.process < REPEATED_IN and not self.plan.row_s:
+            recorded = burst and trial.name in self.request.variants  # a reference may be here for the others alone
+            if recorded and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = (trial.at(full[:1]) if self.request.effort.long else trial).repeat()
-            if burst and not self.request.process:
+            if recorded and not self.request.process:
                 rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
                 full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
