@@ -257,13 +257,15 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        workload = self.workloads[next(iter(self.calls))].workload
-        operation = operations.find(workload.operation)
-        parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
+        asked = {name: self.workloads[name].workload for name in self.calls}
+        calls = {name: operations.find(one.operation).attention(one.shape) for name, one in asked.items()}
+        first = next(iter(asked))
+        parts = functools.partial(part_of, self.variant, calls[first], operations.find(asked[first].operation).parts)
         fewer = [times for from_s, times in _PROFILED_OF_LONG if sum(self._call_s.values()) >= from_s]
         repeats = min([PROFILED_CALLS, *fewer])
         inputs = {name: self._contents[name].inputs for name in self.calls}
-        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats)
+        apart = [name for name, call in calls.items() if call.retain_graph or self.calls[name].others]
+        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats, apart)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
