@@ -158,7 +158,7 @@ def test_calls_are_profiled_together_but_one_at_a_time_where_preparation_takes_m
 
     monkeypatch.setattr(profiler, "kernel_times", profiled)
     plain = Bound(lambda given: given["name"])
-    retained = Bound(lambda graph: graph.name, lambda inputs: Graph(inputs["name"]))  # type: ignore[arg-type]
+    retained = Bound(lambda graph: graph.name, lambda inputs: Graph(inputs["name"]))
     bounds = {"a": plain, "b": retained, "c": plain, "d": retained}
     inputs: Any = {name: {"name": name} for name in bounds}
     found: Any = profiler.times_of_bound(bounds, inputs, lambda: None, part_of, 2, ["b", "d"])
