@@ -123,11 +123,10 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        Where burst samples alone are taken of some workload, all in `processes`: they need as many of each.
         Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
         reference too, if it is measured here: it has a block in every process anyway.
         """
-        if process < (self.processes if self.burst_alone else LEAST):
+        if process < LEAST:
             return list(self.variants)
         known: dict[str, list[Width]] = {name: [] for name in self.variants}
         for operation in dict.fromkeys(one.operation for one in self.workloads):

@@ -31,8 +31,7 @@ from fluxbench.stats.intervals import Estimate, mean_ratios, means, medians, quo
 def timings_of(cell: Cell, operations: Mapping[str, str]) -> dict[str, dict[str, dict[str, Timing]]]:
     """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
 
-    `operations` are those of the workloads. A workload that fewer processes measured than another of the variant and
-    its operation has none.
+    `operations` are those of the workloads. A workload that one process alone measured of several has none.
     """
     found: dict[str, dict[str, dict[str, Timing]]] = {variant: {} for variant in cell}
     for part in series.by_operation(cell, operations):
@@ -101,9 +100,9 @@ def is_slow(ratios: Iterable[float]) -> bool:
 
 
 def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[ProcessSeries]]:
-    """Return the workloads that as many processes measured as any of the variant."""
+    """Return the workloads that enough processes measured: two, or the one that there is."""
     most = max(map(len, taken.values()), default=0)
-    return {name: its for name, its in taken.items() if len(its) == most > 0}
+    return {name: its for name, its in taken.items() if len(its) >= min(LEAST, most) > 0}
 
 
 _Sides = Sequence[tuple[Series, Sequence[float]]]  # by process: a series, and the reference's ranked samples beside it
