@@ -76,10 +76,13 @@ class Batch:
         At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
         becomes TIMEOUT.
         """
+        last = max(self.processes, self.most)
         with Sampler(self.device, readings=collected.readings):
-            for process in range(max(self.processes, self.most)):
-                if process >= self.processes and self._left(collected, process):
+            for process in range(last):
+                if process >= self.processes and not pool.waits and self._left(collected, process):
                     pool.add()
+                if self.processes <= process + 1 < last and self._left(collected, process + 1):
+                    pool.add()  # it imports while this one measures
                 while left := self._left(collected, process):
                     worker = pool.next()
                     before = len(self._done(collected, process))
