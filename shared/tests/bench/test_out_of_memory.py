@@ -57,6 +57,8 @@ def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
     collected = played(tmp_path, lacking("True", "workload == 'tiny' and variant != 'a'"))
     lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "bc"}
     assert outcomes(collected) == ALL_PASSED | lost
+    alone = [each for each in requests(tmp_path) if each.effort.held_bytes == ALONE]
+    assert [each.variants for each in alone] == [("b", "c")]  # in one process
 
 
 def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
+from fluxbench.operations import whole_of
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
@@ -48,25 +50,28 @@ class Batch:
         Other workloads of a process take memory, and so does what an allocator cannot use of it.
         """
         self._measure(collected, pool, deadline)
-        for name, workloads in self._out_of_memory(collected).items():
+        for workloads, names in self._out_of_memory(collected).items():
             if time.monotonic() >= deadline + collected.waited_s:
                 return
-            for each in workloads:
+            for name, each in itertools.product(names, workloads):
                 del collected.failed[name, each.name]
             alone = dataclasses.replace(self.effort, held_bytes=ALONE)
             again = dataclasses.replace(
-                self, variants=(name,), workloads=workloads, most=self.processes, probe=False, effort=alone
+                self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, effort=alone
             )
             again._measure(collected, pool, deadline)
 
-    def _out_of_memory(self, collected: Collected) -> dict[str, tuple[Workload, ...]]:
-        """Return the workloads at which there was too little memory, by variant."""
-        found: dict[str, tuple[Workload, ...]] = {}
+    def _out_of_memory(self, collected: Collected) -> dict[tuple[Workload, ...], list[str]]:
+        """Return the variants for which there was too little memory, by the workloads at which there was.
+
+        Those that lacked it at the same ones are measured again together: inputs and references did not fit for any.
+        """
+        found: dict[tuple[Workload, ...], list[str]] = {}
         for name in self.variants:
             failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
             lost = tuple(each for each, why in failed if why and why.status is Status.OUT_OF_MEMORY)
             if lost:
-                found[name] = lost
+                found.setdefault(lost, []).append(name)
         return found
 
     def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
@@ -181,10 +186,13 @@ class Batch:
             return
         done = self._done(collected, request.process)
         for name in request.variants if exit_.variant is None else (exit_.variant,):
-            parts = [[one.name for one in part] for part in request.held_together]
+            parts = request.held_together
             if exit_.variant:  # it died at the workloads that it then held
-                parts = [part for part in parts if any((name, one) not in done for one in part)][:1] or parts
-            for workload in [exit_.workload] if exit_.workload else [one for part in parts for one in part]:
+                parts = [part for part in parts if any((name, one.name) not in done for one in part)][:1] or parts
+            held = [one for part in parts for one in part if (name, one.name) not in collected.failed]
+            if exit_.variant and exit_.status is Status.CRASHED:
+                held = _parts_of_others(held) or held
+            for workload in [exit_.workload] if exit_.workload else [one.name for one in held]:
                 if exit_.variant or (name, workload) not in done:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
@@ -195,3 +203,9 @@ class Batch:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def _parts_of_others(some: Sequence[Workload]) -> list[Workload]:
+    """Return the workloads of operations that are part of another one here, which is tried again without them."""
+    wholes = {one.operation for one in some}
+    return [one for one in some if one.operation != (whole := whole_of(one.operation)) and whole in wholes]
