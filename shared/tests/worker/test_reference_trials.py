@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from clocks import LikeAGPU, small_cache, small_control
 from fakes import tokens
-from workers import QUICK, given, honest, trials
+from workers import QUICK, checks, given, honest, trials
 
 from fluxbench.bench.events import Timed
 from fluxbench.worker import trial, worker
@@ -61,3 +61,14 @@ def test_for_its_own_record_all_is_taken_of_it(
     assert reference.burst is not None
     assert reference.block is not None
     assert (len(reference.cupti), len(reference.repeated_over_new)) == (profiled, repeated)
+
+
+@pytest.mark.parametrize(("variants", "looked_at"), [(("made_up",), False), (("made_up", "torch_math"), True)])
+def test_kernels_of_a_reference_are_looked_at_for_its_own_record_alone(
+    monkeypatch: pytest.MonkeyPatch, variants: tuple[str, ...], looked_at: bool
+) -> None:
+    found = checks(given(monkeypatch, honest, **ASKED, variants=variants))
+    assert (found["torch_math"].thorough, bool(found["torch_math"].kernels)) == (looked_at, looked_at)
+    assert (found["made_up"].thorough, bool(found["made_up"].kernels)) == (True, True)
+    for one in found.values():  # right on all kinds, or it is no reference
+        assert list(one.errors["dq"].rel_l2_by_inputs) == ["normal", "flux", "peaked"]

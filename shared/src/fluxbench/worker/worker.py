@@ -268,10 +268,10 @@ class Worker:
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
+            thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
             found = check(
-                formed, workload, self.device, prepared.cases,
-                self.request.is_thorough and self.request.is_full(workload.name),
-                self.use.waited_s, ragged not in self.ragged, self.request.is_thorough,
+                formed, workload, self.device, prepared.cases, thorough and self.request.is_full(workload.name),
+                self.use.waited_s, ragged not in self.ragged, thorough,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
@@ -279,7 +279,6 @@ class Worker:
             if isinstance(found, Checked):
                 self.ragged.add(ragged)
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
-                thorough = self.request.is_thorough
                 self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
