@@ -27,16 +27,19 @@ class DeviceUse:
         self._emit("phase", name=name, at=time.monotonic() if at is None else at)
 
     @contextlib.contextmanager
-    def step(self, name: str, *, short: bool, compiles: bool = False, keeps: bool = False) -> Iterator[None]:
+    def step(
+        self, name: str, *, short: bool, compiles: bool = False, keeps: bool = False, patient: bool = False
+    ) -> Iterator[None]:
         """Hold the device for a step; its work is done when others may use it.
 
-        `short`: before the long steps of others, and together with their short ones. `compiles`: others may use it
-        while a compiler is at work. `keeps`: it has the device alone, and goes on to have it until this process ends.
+        `short`: before the long steps of others, and together with their short ones. `patient`: after those that wait.
+        `compiles`: others may use it while a compiler is at work. `keeps`: it has the device alone, and goes on to have
+        it until this process ends.
         """
         self._step = name
         if self._lock.is_held:
             self.phase(name)
-        with self._lock.held(short=short, alone=keeps):
+        with self._lock.held(short=short, alone=keeps, patient=patient):
             if keeps:
                 self._lock.keep()
             with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
