@@ -21,6 +21,6 @@ def probe(
         if device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
             continue
         if formed.form == EAGER and name in right:
-            with use.step("probing", short=True, compiles=True, patient=True):
+            with use.step("probing", short=True, compiles=True):
                 found = capabilities.probe(formed.variant, device, lambda _: emit("probing"))
             emit("probed", variant=name, found=found)

@@ -69,14 +69,14 @@ class Worker:
 
     def __init__(self, request: Request, events: TextIO, changed: Mapping[str, str] | None = None) -> None:
         """`changed`: by variant, what it changed of the process when it was loaded early."""
-        self.request, self.events = request, events
+        self.request = request
+        self.events = events
         self.device = torch.device(request.device)
         self.plan = Plan.on(self.device, grid=request.effort.grid, long=request.effort.long)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
         self.use = DeviceUse(request, self.device, self.emit)
-        self.goes_on = False  # it has had a trial since its last check
         self.versions: dict[str, str] = {}
         self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
 
@@ -138,7 +138,7 @@ class Worker:
                 self._fail(name, workload.name, wrong)
 
         keeps = self.device.type == "cuda" and any(map(fills_memory, part))
-        with self.use.step("preparing", short=True, keeps=keeps, patient=True):
+        with self.use.step("preparing", short=True, keeps=keeps):
             workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         reference, reference_calls = self._reference(workloads)
 
@@ -197,7 +197,6 @@ class Worker:
 
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts."""
-        self.goes_on = True
         with self.use.step("measuring", short=False):
             return self._take_now(trial, burst=burst, sustained=sustained)
 
@@ -258,8 +257,7 @@ class Worker:
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self.emit("begin", variant=name, workload=prepared.workload.name)
-        with self.use.step("checking", short=True, compiles=True, patient=self.goes_on):
-            self.goes_on = False
+        with self.use.step("checking", short=True, compiles=True):
             return self._check_now(name, prepared)
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
