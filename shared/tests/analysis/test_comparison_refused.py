@@ -20,11 +20,11 @@ from sides import (
 )
 
 from fluxbench.analysis.comparison.compare import compare
-from fluxbench.analysis.comparison.model import Happened, Note, NoteKind, Row
+from fluxbench.analysis.comparison.model import Happened, Measured, Note, NoteKind, Row
 from fluxbench.operations import sets
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, SUSTAINED, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.significance import Verdict
 
 BEFORE = side("before", 1)
@@ -80,6 +80,34 @@ def test_another_shape_or_regime_is_refused(edit: object, why: str, sides: tuple
     incomparable = {row.note.incomparable for row in found.rows if row.note}
     assert {one.why for one in incomparable if one} == {why}
     assert sides is None or {(one.before, one.now) for one in incomparable if one} == {sides}
+
+
+def graphs(regime: str, variant: str = "flex") -> Measured:
+    """Return a side of which one variant was timed as CUDA graphs in a regime."""
+    flag = Flag(kind=FlagKind.REPLAYED, regime=regime, value=0.7)
+    return edited(side("after", 17), lambda r: changed(r, flags=(flag,)) if r.variant == variant else r)
+
+
+def test_graphs_are_not_compared_with_calls_that_the_host_launches() -> None:
+    for before, after, said in (
+        (BEFORE, graphs(BURST), "calls were timed as the host launches them, and now as CUDA graphs"),
+        (graphs(BURST), BEFORE, "calls were timed as CUDA graphs, and now as the host launches them"),
+    ):
+        for row in compare(before, after).rows:
+            assert (row.change is None) == (row.variant == "flex")
+            assert row.note is None or str(row.note.incomparable) == said
+    assert notes(compare(graphs(BURST), edited(graphs(BURST), lambda r: changed(r, measured_at="later"))).rows) == {
+        None
+    }
+
+
+def test_of_graphs_in_the_sustained_regime_burst_times_alone_are_compared() -> None:
+    for row in compare(BEFORE, graphs(SUSTAINED)).rows:
+        assert (row.change is None, row.note) == (False, None)
+        assert (row.sustained is None) == (row.sustained_note is not None) == (row.variant == "flex")
+    assert all(row.sustained for row in compare(BEFORE, graphs(SUSTAINED), across_graphs=True).rows)
+    both = compare(graphs(SUSTAINED), edited(graphs(SUSTAINED), lambda r: changed(r, measured_at="later")))
+    assert all(row.sustained and not row.sustained_note for row in both.rows)
 
 
 def test_a_cell_that_was_not_measured_again_is_not_compared_with_itself() -> None:

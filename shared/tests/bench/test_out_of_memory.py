@@ -59,13 +59,16 @@ def test_inputs_that_were_alone_in_memory_are_not_tried_again(tmp_path: Path, ef
     collected = played(tmp_path, of_inputs, effort=effort)
     lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "abc"}
     assert outcomes(collected) == ALL_PASSED | lost
-    assert len([each for each in requests(tmp_path) if len(each.variants) == 1]) == 3 * times
+    asked = [(each.variants, each.process) for each in requests(tmp_path) if each.workloads[0].name == "tiny"]
+    assert asked == [(("a", "b", "c"), 0)] * (1 + times)
 
 
 def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
     collected = played(tmp_path, lacking("True", "workload == 'tiny' and variant != 'a'"))
     lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "bc"}
     assert outcomes(collected) == ALL_PASSED | lost
+    alone = [each for each in requests(tmp_path) if each.effort.held_bytes == ALONE]
+    assert [each.variants for each in alone] == [("b", "c")]  # in one process
 
 
 def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def mean_ms(name):
 """
     collected = played(tmp_path, scenario, most=5, burst_alone=("tinier",))
     counts = {name: [len(collected.taken(name, workload)) for workload in ("tiny", "tinier")] for name in ("b", "c")}
-    assert counts == {"b": [5, 3], "c": [3, 3]}
+    assert counts == {"b": [5, 3], "c": [2, 2]}  # two, as where all is sustained
     asked = {request.process: [one.name for one in request.workloads] for request in requests(tmp_path)}
     assert asked == {process: ["tiny", "tinier"] if process < 3 else ["tiny"] for process in range(5)}
 
@@ -130,6 +130,24 @@ def test_the_workers_of_a_gpu_wait_together_and_measure_one_by_one(tmp_path: Pat
         f"{what} {process}" for process in range(3) for what in ("ready", "done")
     ]
     assert len(list(tmp_path.glob("waits-*"))) == 3  # no other was started
+
+
+def test_a_further_worker_imports_while_the_one_before_it_measures(tmp_path: Path) -> None:
+    scenario = """
+def mean_ms(name):
+    return [1.0, 1.0, 1.0, 1.0][process] * ([1.0, 1.03, 1.0, 1.0][process] if name == "b" else 1.0)
+
+def before(step, variant=None, workload=None):
+    if step == "done" and process in (2, 3):
+        while len([name for name in os.listdir() if name.startswith("waits-")]) < min(process + 2, MOST):
+            time.sleep(0.01)
+"""
+    for most, folder in ((4, tmp_path / "four"), (3, tmp_path / "three")):
+        folder.mkdir()
+        whole = scenario.replace("MOST", str(most))
+        collected = played(folder, whole, device=GPU, worker=beginning(NOTES_ITSELF), deadline_s=30.0, most=most)
+        assert {len(collected.taken(name, "tiny")) for name in "bc"} == {most, 3}
+        assert (started(folder), collected.workers, len(list(folder.glob("waits-*")))) == (most, most, most)
 
 
 @pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"], ids=["dies", "hangs"])

@@ -17,7 +17,7 @@ from fake_workers import (
     status_of,
     when,
 )
-from fakes import TINY
+from fakes import TINY, tokens
 
 from fluxbench.bench import pool, processes
 from fluxbench.records.status import Status
@@ -92,6 +92,22 @@ def test_a_crash_costs_what_the_worker_was_at(
         assert (asked.process, asked.variants, asked.skip) == (1, ("c",), (("c", "tinier"),))
     if "again" in condition:  # the next one takes the place of a reference that crashed
         assert {trial.timed.reference for trial in collected.trials if trial.timed.process == 1} == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("at", "lost", "workers"),
+    [("backward", ["b at backward"], 4), ("training", ["b at training", "b at backward"], 5)],
+)
+def test_a_crash_in_the_backward_pass_costs_no_record_of_both_passes(
+    tmp_path: Path, at: str, lost: list[str], workers: int
+) -> None:
+    both = tokens("training", 96, "attention_training"), tokens("backward", 96, "attention_backward")
+    crashes = f"step == 'time' and variant == 'b' and ['b', {at!r}] not in request['skip']"
+    collected = played(tmp_path, when(crashes, "os.abort()"), shapes=both, burst_alone=("backward",))
+    found = outcomes(collected)
+    assert {pair for pair, outcome in found.items() if outcome == "CRASHED"} == set(lost)
+    assert {outcome for pair, outcome in found.items() if pair not in lost} == {"3"}
+    assert started(tmp_path) == workers
 
 
 def test_a_worker_that_always_dies_after_the_reference_is_given_up(tmp_path: Path) -> None:

@@ -97,6 +97,49 @@ def test_each_operation_of_a_cell_has_processes_of_its_own() -> None:
     assert regimes(made[1])[1].ci95_ms == pytest.approx((2.0, 2.0))  # without the spread of the other operation
 
 
+def test_a_process_that_lost_its_reference_at_a_workload_costs_it_no_record_while_three_are_left() -> None:
+    def trials(without: int) -> list[dict[str, Any]]:
+        """Return five processes, the first of which have no reference at one of the workloads."""
+        return [
+            timed(variant, process, began=PROCESS_S * process + 10 * index, workloads=at, block_ms=(1 + gap,) * 10)
+            for process, gap in enumerate((0.0, 0.02, 0.01, 0.03, 0.0))
+            for at in [("tiny",) if process < without else ("tiny", "tinier")]
+            for index, variant in enumerate((REFERENCE, "torch_math"))
+        ]
+
+    whole, some = (record(seen(trials(without)), workload=TINIER) for without in (0, 2))
+    assert (some.status, [timing.processes for timing in regimes(some)]) == (Status.PASSED, [3, 3])
+    wide, narrow = (timing.ci95_ms[1] - timing.ci95_ms[0] for timing in (regimes(some)[1], regimes(whole)[1]))
+    assert wide > narrow > 0
+    assert timings.widths(seen(trials(2)), ["tiny", "tinier"])["torch_math"].keys() == {"tiny", "tinier"}
+    for without in (3, 4):
+        lost = record(seen(trials(without)), workload=TINIER)
+        why = f"timed in {5 - without} of 3 processes; the reference variant failed in the others"
+        assert (lost.status, lost.reason) == (Status.ERROR, why)
+        assert record(seen(trials(without))).status is Status.PASSED
+
+
+def test_of_what_is_far_slower_in_both_passes_two_processes_are_enough_for_the_backward_pass_too() -> None:
+    both = tokens("training", 96, "attention_training"), tokens("backward", 96, "attention_backward")
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+
+    def statuses(slower: float) -> list[Status]:
+        trials = []
+        for process in range(2):
+            for index, (variant, ms) in enumerate(((REFERENCE, 1.0), ("torch_math", slower))):
+                began = PROCESS_S * process + 10 * index
+                one = timed(variant, process, began=began, workloads=("training", "backward"), block_ms=(ms,) * 6)
+                del one["block"]["samples_ms"]["backward"], one["block"]["calls"]["backward"]
+                trials.append(one)
+        of = seen(trials)
+        for each in both:
+            of.add(parsed(checked("torch_math", each.name)))
+        return [made.status for made in recording.of_cell(of, ["torch_math"], both, context)]
+
+    assert statuses(2.0) == [Status.PASSED] * 2
+    assert statuses(1.2) == [Status.ERROR] * 2
+
+
 def test_how_well_sustained_means_are_known_can_be_asked_while_a_cell_is_measured() -> None:
     of = seen([t for p in range(2) for t in of_process(p, block_ms=(1.35 + 0.05 * p,) * 10)])
     first = timings.widths(of, ["tiny"])

@@ -18,7 +18,7 @@ from pathlib import Path
 from fluxbench.core.device_lock import DeviceLock
 folder, order, kind, name = sys.argv[1:]
 lock = DeviceLock(Path(folder), int(order), lambda holds: print(name, "holds" if holds else "waits", flush=True))
-with lock.held(short=kind != "long", alone=kind == "alone"):
+with lock.held(short=kind != "long", alone=kind == "alone", patient=kind == "patient"):
     sys.stdin.readline()
     print(name, "done", flush=True)
 """
@@ -98,6 +98,8 @@ def test_short_steps_share_the_device_and_a_long_one_waits_for_all(start: Start)
         ((2, "long"), (1, "long")),
         ((0, "short"), (1, "alone")),
         ((2, "alone"), (1, "alone")),
+        ((0, "patient"), (1, "long")),
+        ((0, "patient"), (1, "alone")),
     ],
 )
 def test_a_short_step_and_then_an_earlier_cell_go_first(
@@ -111,6 +113,32 @@ def test_a_short_step_and_then_an_earlier_cell_go_first(
     assert first.says() == "holds"
     first.let_go()
     assert last.says() == "holds"
+
+
+def test_patient_steps_share_the_device_and_a_long_one_that_comes_later_waits_for_them(start: Start) -> None:
+    measures = start(9, "long")
+    assert measures.says() == "holds"
+    patient, other, next_one = start(0, "patient"), start(1, "patient"), start(2, "long")
+    assert {each.says() for each in (patient, other, next_one)} == {"waits"}
+    measures.let_go()
+    assert next_one.says() == "holds"
+    next_one.let_go()
+    assert patient.says() == other.says() == "holds"
+    last = start(0, "long")
+    assert last.says() == "waits"
+    patient.let_go()
+    other.let_go()
+    assert last.says() == "holds"
+
+
+def test_a_dead_long_step_keeps_no_patient_one_out(start: Start) -> None:
+    holder = start(0, "short")
+    assert holder.says() == "holds"
+    waiter = start(0, "long")
+    assert waiter.says() == "waits"
+    waiter.process.send_signal(signal.SIGKILL)
+    waiter.process.wait()
+    assert start(5, "patient").says() == "holds"
 
 
 def test_a_killed_holder_and_a_killed_waiter_keep_nobody_out(start: Start) -> None:

@@ -28,7 +28,8 @@ from tabled import rows_of as cells_of
 from fluxbench.analysis.comparison.compare import compare
 from fluxbench.analysis.comparison.model import Comparison, Measured
 from fluxbench.records.files import ControlTimes
-from fluxbench.records.schema import BURST
+from fluxbench.records.schema import BURST, SUSTAINED, Flag
+from fluxbench.records.status import FlagKind
 from fluxbench.report.blocks import Heading, Row
 from fluxbench.report.comparison import blocks, table, to_json
 from fluxbench.report.comparison_words import control_note, differences, percent_text, ratio_text, summary
@@ -119,6 +120,16 @@ def test_a_change_of_status_is_said_and_counted() -> None:
     assert "Status changed: flex CRASHED before, now PASSED (6 rows)." in said(back)
     never = compare(after, edited(after, lambda r: changed(r, measured_at="later")))
     assert "Status changed" not in said(never)
+
+
+def test_rows_of_which_one_side_replayed_graphs_are_named_with_the_sides() -> None:
+    flag = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.7)
+    found = compare(BEFORE, edited(side("b", 2), lambda r: changed(r, flags=(flag,) * (r.variant == "flex"))))
+    why = "calls were timed as the host launches them, and now as CUDA graphs"
+    assert f"sustained times not compared: {why}: flex." in words(blocks(found))
+    rows = [row for row in json.loads(to_json(found))["rows"] if row["variant"] == "flex"]
+    assert {(row["note"], row["sustained"], row["sustained_note"]) for row in rows} == {(None, None, why)}
+    assert all(row["change"] for row in rows)
 
 
 def test_what_is_not_compared_is_said_with_the_rows() -> None:

@@ -138,35 +138,33 @@ def test_what_was_compiled_since_is_a_difference() -> None:
     assert CompileCounters(5, 3) - CompileCounters(2, 1) == CompileCounters(3, 2)
 
 
-@pytest.mark.parametrize("is_prepared", [True, False])
-def test_of_calls_that_are_prepared_one_preparation_is_in_memory_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, is_prepared: bool
+def test_calls_are_profiled_together_but_one_at_a_time_where_preparation_takes_memory(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     alive: set[str] = set()
-    most: list[int] = []
+    seen: list[tuple[list[str], set[str]]] = []
 
     class Graph:
         def __init__(self, name: str) -> None:
             self.name = name
             alive.add(name)
-            most.append(len(alive))
 
         def __del__(self) -> None:
             alive.discard(self.name)
 
     def profiled(calls: dict[str, Any], clear: Any, part_of: Any, repeats: int) -> Any:
+        seen.append((list(calls), set(alive)))
         return {name: (float(repeats), call(), {}) for name, call in calls.items()}
 
     monkeypatch.setattr(profiler, "kernel_times", profiled)
-    prepare: Any = (lambda inputs: Graph(inputs["name"])) if is_prepared else None
-    call: Any = lambda given: getattr(given, "name", "plain")  # noqa: E731
-    bounds = {name: Bound(call, prepare) for name in "abc"}
-    inputs: Any = {name: {"name": name} for name in "abc"}
-    found: Any = profiler.times_of_bound(bounds, inputs, lambda: None, part_of, 2)
-    assert {name: each[:2] for name, each in found.items()} == {
-        name: (2.0, name if is_prepared else "plain") for name in "abc"
-    }
-    assert (max(most, default=0), alive) == (int(is_prepared), set())
+    plain = Bound(lambda given: given["name"])
+    retained = Bound(lambda graph: graph.name, lambda inputs: Graph(inputs["name"]))
+    bounds = {"a": plain, "b": retained, "c": plain, "d": retained}
+    inputs: Any = {name: {"name": name} for name in bounds}
+    found: Any = profiler.times_of_bound(bounds, inputs, lambda: None, part_of, 2, ["b", "d"])
+    assert {name: each[:2] for name, each in found.items()} == {name: (2.0, name) for name in bounds}
+    assert seen == [(["a", "c"], set()), (["b"], {"b"}), (["d"], {"d"})]
+    assert alive == set()
 
 
 def test_waiting_is_what_communication_takes_beyond_that_of_the_rank_that_waits_least() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,32 @@ def test_the_device_is_given_back_while_cute_dsl_compiles(cute: CuteCompiler) ->
     with lock.held(short=True):  # nothing is left of it
         cute(lambda: 8)
     assert (cute.seen, phases) == ([False, False, True], [True, False, True, False])
+
+
+def test_the_device_is_given_back_while_a_triton_function_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, seen = DeviceLock(tmp_path, 0), list[tuple[object, bool]]()
+
+    class JITFunction:
+        def _do_compile(self, key: object) -> object:
+            seen.append((key, lock.is_held))
+            return key
+
+    module = type(sys)("triton.runtime.jit")
+    vars(module)["JITFunction"] = JITFunction
+    monkeypatch.setitem(sys.modules, "triton.runtime.jit", module)
+    with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
+        assert JITFunction()._do_compile("bf16") == "bf16"
+        assert lock.is_held
+    with lock.held(short=True):
+        JITFunction()._do_compile("fp16")
+    assert seen == [("bf16", False), ("fp16", True)]
+
+
+def test_a_triton_function_of_the_installed_version_is_compiled_by_the_method_that_is_wrapped() -> None:
+    jit = pytest.importorskip("triton.runtime.jit")
+    assert isinstance(vars(jit.JITFunction)["_do_compile"], types.FunctionType)
 
 
 def test_cute_dsl_leaves_the_device_as_torch_has_it(cute: CuteCompiler, benchmarker: Any) -> None:

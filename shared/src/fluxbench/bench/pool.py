@@ -52,9 +52,14 @@ class Pool:
         """Start one more."""
         self._workers.append(self._start(self._stack))
 
+    @property
+    def waits(self) -> bool:
+        """Whether one is left that has had no request."""
+        return bool(self._workers)
+
     def next(self) -> subprocess.Popen[str] | None:
-        """Return one that has had no request, or None."""
-        return self._workers.pop() if self._workers else None
+        """Return the first one that has had no request, or None."""
+        return self._workers.pop(0) if self._workers else None
 
     def close(self) -> None:
         """End them all, those too that have had a request."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
+from fluxbench.operations import whole_of
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
@@ -50,25 +52,29 @@ class Batch:
         in memory are not tried again.
         """
         self._measure(collected, pool, deadline)
-        for name, workloads in self._out_of_memory(collected).items():
+        for workloads, names in self._out_of_memory(collected).items():
             if time.monotonic() >= deadline + collected.waited_s:
                 return
-            for each in workloads:
+            for name, each in itertools.product(names, workloads):
                 del collected.failed[name, each.name]
             alone = dataclasses.replace(self.effort, held_bytes=ALONE)
             again = dataclasses.replace(
-                self, variants=(name,), workloads=workloads, most=self.processes, probe=False, effort=alone
+                self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, effort=alone
             )
             again._measure(collected, pool, deadline)
 
-    def _out_of_memory(self, collected: Collected) -> dict[str, tuple[Workload, ...]]:
-        """Return the workloads at which there was too little memory, and may be enough alone, by variant."""
-        found: dict[str, tuple[Workload, ...]] = {}
+    def _out_of_memory(self, collected: Collected) -> dict[tuple[Workload, ...], list[str]]:
+        """Return the variants for which there was too little memory, and may be enough alone, by where there was.
+
+        Those that lacked it at the same workloads are measured again together: inputs and references did not fit for
+        any of them.
+        """
+        found: dict[tuple[Workload, ...], list[str]] = {}
         for name in self.variants:
             failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
             lost = tuple(each for each, why in failed if why and self._may_fit_alone(why))
             if lost:
-                found[name] = lost
+                found.setdefault(lost, []).append(name)
         return found
 
     def _may_fit_alone(self, why: Failed) -> bool:
@@ -81,10 +87,13 @@ class Batch:
         At `deadline` (monotonic seconds), and as much later as workers waited for the device, what is not measured
         becomes TIMEOUT.
         """
+        last = max(self.processes, self.most)
         with Sampler(self.device, readings=collected.readings):
-            for process in range(max(self.processes, self.most)):
-                if process >= self.processes and self._left(collected, process):
+            for process in range(last):
+                if process >= self.processes and not pool.waits and self._left(collected, process):
                     pool.add()
+                if self.processes <= process + 1 < last and self._left(collected, process + 1):
+                    pool.add()  # it imports while this one measures
                 while left := self._left(collected, process):
                     worker = pool.next()
                     before = len(self._done(collected, process))
@@ -128,11 +137,10 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        Where burst samples alone are taken of some workload, all in `processes`: they need as many of each.
         Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
         reference too, if it is measured here: it has a block in every process anyway.
         """
-        if process < (self.processes if self.burst_alone else LEAST):
+        if process < LEAST:
             return list(self.variants)
         known: dict[str, list[Width]] = {name: [] for name in self.variants}
         for operation in dict.fromkeys(one.operation for one in self.workloads):
@@ -184,10 +192,13 @@ class Batch:
             return
         done = self._done(collected, request.process)
         for name in request.variants if exit_.variant is None else (exit_.variant,):
-            parts = [[one.name for one in part] for part in request.held_together]
+            parts = request.held_together
             if exit_.variant:  # it died at the workloads that it then held
-                parts = [part for part in parts if any((name, one) not in done for one in part)][:1] or parts
-            for workload in [exit_.workload] if exit_.workload else [one for part in parts for one in part]:
+                parts = [part for part in parts if any((name, one.name) not in done for one in part)][:1] or parts
+            held = [one for part in parts for one in part if (name, one.name) not in collected.failed]
+            if exit_.variant and exit_.status is Status.CRASHED:
+                held = _parts_of_others(held) or held
+            for workload in [exit_.workload] if exit_.workload else [one.name for one in held]:
                 if exit_.variant or (name, workload) not in done:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
@@ -198,3 +209,9 @@ class Batch:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def _parts_of_others(some: Sequence[Workload]) -> list[Workload]:
+    """Return the workloads of operations that are part of another one here, which is tried again without them."""
+    wholes = {one.operation for one in some}
+    return [one for one in some if one.operation != (whole := whole_of(one.operation)) and whole in wholes]

@@ -15,6 +15,7 @@ from fluxbench.bench.state import with_state
 from fluxbench.bench.timings import LEAST, is_slow, timings_of
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
+from fluxbench.operations import whole_of
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Fingerprint
@@ -41,39 +42,33 @@ def of_cell(
 ) -> Iterator[Record]:
     """Yield the record of each variant at each workload.
 
-    PASSED needs possible times, and samples of every process that measured the variant at any workload of the same
-    operation: of three at least, of two where it is far slower than the reference.
+    PASSED needs possible times, and samples of three processes: of two where the variant is far slower than the
+    reference at all workloads of the operation, and of those that share its processes. More of them may have measured
+    other workloads: a process in which a reference fails at one costs no row.
     """
     cell = series.of_cell(collected)
-    operations = {workload.name: workload.operation for workload in workloads}
-    timings = timings_of(cell, operations)
+    timings = timings_of(cell, {workload.name: workload.operation for workload in workloads})
+    wholes = {workload.name: whole_of(workload.operation) for workload in workloads}
     for variant in names:
-        taken = cell.get(variant, {})
+        taken, found_of = cell.get(variant, {}), timings.get(variant, {})
         needed = {
-            operation: _needed(
-                {name: its for name, its in taken.items() if operations.get(name) == operation},
-                timings.get(variant, {}),
-                context,
-            )
-            for operation in set(operations.values())
+            whole: _needed([found_of.get(name, {}) for name in wholes if wholes[name] == whole], context)
+            for whole in set(wholes.values())
         }
         for workload in workloads:
             its = taken.get(workload.name, [])
-            found = timings[variant].get(workload.name, {}) if its else {}
-            failure = _failure(collected, variant, workload, its, found, context, needed[workload.operation])
+            found = found_of.get(workload.name, {}) if its else {}
+            failure = _failure(collected, variant, workload, its, found, context, needed[wholes[workload.name]])
             record = _record(collected, variant, workload, its, {} if failure else found, failure, context)
             if context.early:
                 record = msgspec.structs.replace(record, flags=(*record.flags, Flag(kind=FlagKind.EARLY)))
             yield record
 
 
-def _needed(
-    taken: Mapping[str, Sequence[ProcessSeries]], timings: Mapping[str, Mapping[str, Timing]], context: Context
-) -> int:
-    """Return how many processes must have measured a variant at each workload of an operation, of which `taken` are."""
-    sustained = [timings[name][SUSTAINED].ratio for name in taken if SUSTAINED in timings.get(name, {})]
-    least = min(LEAST, context.processes) if is_slow(sustained) else context.processes
-    return max([least, *map(len, taken.values())])
+def _needed(timings: Iterable[Mapping[str, Timing]], context: Context) -> int:
+    """Return how many processes must have measured a variant at each of the workloads of which these are timings."""
+    sustained = [its[SUSTAINED].ratio for its in timings if SUSTAINED in its]
+    return min(LEAST, context.processes) if is_slow(sustained) else context.processes
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def timings_of(cell: Cell, operations: Mapping[str, str]) -> dict[str, dict[str,
     """Return the timings of a cell by variant, workload and regime, each from the samples that the records hold.
 
     `operations` are those of the workloads. A workload that fewer processes measured than another of the variant and
-    its operation has none.
+    its operation has none, unless three did.
     """
     found: dict[str, dict[str, dict[str, Timing]]] = {variant: {} for variant in cell}
     for part in series.by_operation(cell, operations):
@@ -56,6 +56,7 @@ def _of_operation(cell: Cell) -> dict[str, dict[str, dict[str, Timing]]]:
 
 
 LEAST = 2  # processes that measure every variant
+_ENOUGH = 3  # of which a workload has times where more measured others of the variant
 _SLOW = 1.5  # over the reference's time
 
 
@@ -101,9 +102,9 @@ def is_slow(ratios: Iterable[float]) -> bool:
 
 
 def _whole(taken: Mapping[str, Sequence[ProcessSeries]]) -> dict[str, Sequence[ProcessSeries]]:
-    """Return the workloads that as many processes measured as any of the variant."""
+    """Return the workloads that as many processes measured as any of the variant, or enough of them."""
     most = max(map(len, taken.values()), default=0)
-    return {name: its for name, its in taken.items() if len(its) == most > 0}
+    return {name: its for name, its in taken.items() if len(its) >= min(_ENOUGH, most) > 0}
 
 
 _Sides = Sequence[tuple[Series, Sequence[float]]]  # by process: a series, and the reference's ranked samples beside it

@@ -2,7 +2,9 @@
 
 So several cells can prepare at once while one measures. A short step (a check) goes before a long one (a trial) and
 shares the device with other short ones, whose host work takes most of their time; a long one has it alone. Among equals
-the worker of the earlier cell goes first. The lock is a file lock: the system releases it when its holder dies.
+the worker of the earlier cell goes first. A short step with which a cell goes on after a long one is patient: it goes
+after those of others that wait, so that several cells then check together. The lock is a file lock: the system releases
+it when its holder dies.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TextIO
 
 ORDER = "FLUXBENCH_ORDER"  # names the place of the running cell among those of its build, from 0
 DRAWS = -1  # the order of a build that draws between two steps of its cell: before all others
-_FIRST, _SHARED, _LONG = range(3)  # who goes before whom
+_FIRST, _SHARED, _LONG, _PATIENT = range(4)  # who goes before whom
 _POLL_S = 0.004
 _SAY_EVERY_S = 10.0
 
@@ -66,22 +68,23 @@ class DeviceLock:
         return self._folder is None or (self._file is not None and self._is_alone)
 
     @contextlib.contextmanager
-    def held(self, *, short: bool, alone: bool = False) -> Iterator[None]:
+    def held(self, *, short: bool, alone: bool = False, patient: bool = False) -> Iterator[None]:
         """Hold the device for a step, see `acquire`; nothing happens where it is held already. Raises `OSError`."""
         if self.is_held:
             yield
             return
-        self.acquire(short=short, alone=alone)
+        self.acquire(short=short, alone=alone, patient=patient)
         try:
             yield
         finally:
             self.release()
 
-    def acquire(self, *, short: bool, alone: bool = False) -> None:
+    def acquire(self, *, short: bool, alone: bool = False, patient: bool = False) -> None:
         """Wait for the device. Raises `OSError` where the folder cannot be written.
 
-        A long step has it alone, and a short one that must be `alone`, which goes before all others. Held for a step
-        that shares it, it is released first where this one must not; its work must be finished then.
+        A long step has it alone, and a short one that must be `alone`, which goes before all others. One that shares it
+        and is `patient` goes after all others that wait. Held for a step that shares it, it is released first where
+        this one must not; its work must be finished then.
         """
         alone = alone or not short
         if self._folder is None or (self._file and self._is_alone >= alone):
@@ -89,9 +92,9 @@ class DeviceLock:
         self.release()
         began = time.monotonic()
         self._folder.mkdir(parents=True, exist_ok=True)
-        rank = _LONG if not short else _FIRST if alone else _SHARED
+        rank = _LONG if not short else _FIRST if alone else _PATIENT if patient else _SHARED
         waiting = self._folder / f"waiting-{rank}-{self._order:06}-{os.getpid()}"
-        before = waiting.name.rpartition("-")[0] if alone else f"waiting-{_SHARED}"
+        before = waiting.name.rpartition("-")[0] if alone else f"waiting-{rank}"
         new = waiting.with_name(f".{waiting.name}")
         with new.open("w") as marker:
             _locked(marker)

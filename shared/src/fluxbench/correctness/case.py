@@ -47,7 +47,7 @@ class Case:
     operation: Operation
     shape: Shape
     inputs: Tensors
-    expected: Tensors  # by output, float64; of the tokens at `positions` alone where there are such
+    expected: Tensors  # by output, float64 or as `stored`; of the tokens at `positions` alone where there are such
     dtype: torch.dtype  # of the inputs and the outputs
     yardsticks: dict[str, dict[str, Worst]] = field(default_factory=dict)  # by class and output, once they are needed
     positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
@@ -60,7 +60,7 @@ class Case:
         case = cls(operation, workload.shape, inputs, expected, dtype)
         if not expected or case.yardstick(EXACT).keys() != expected.keys():
             raise ValueError(f"operation {operation.name!r} must have a reference with the same outputs in each dtype")
-        return case
+        return case.expecting(stored(operation, dtype, expected))
 
     @classmethod
     def make(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case:
@@ -157,6 +157,17 @@ class Case:
         """Return by how much more a head may err than one of many rows; 1 of an output without heads."""
         expected = self.expected[output]
         return math.sqrt(1 + (_LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
+
+
+def stored(operation: Operation, dtype: torch.dtype, expected: Tensors) -> Tensors:
+    """Return a whole float64 reference as a process stores it: in float32 where outputs of 16 bits are differentiated.
+
+    Kernels round these 2**13 times as coarsely or more. References are most of what a process that checks gradients
+    holds on a device: in float64 23 GiB of `notebooks/backward.md`.
+    """
+    if not operation.differentiates or dtype.itemsize > 2:
+        return expected
+    return {name: x.float() for name, x in expected.items()}
 
 
 def some_tokens(tokens: int, count: int, device: torch.device, *, ends: bool = False) -> torch.Tensor:

@@ -18,7 +18,7 @@ from functools import cached_property
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case, some_tokens
+from fluxbench.correctness.case import Case, some_tokens, stored
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
@@ -40,7 +40,7 @@ class Content:
     inputs: Tensors
     positions: Tensors  # by output, [count], int64, ascending
     rows: Tensors  # by output, [batch, count, ...], float64
-    expected: Tensors | None  # the whole outputs, float64, where they are known
+    expected: Tensors | None  # the whole outputs, float64 or as `stored`, where they are known
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
@@ -53,12 +53,13 @@ class Content:
             rows = operation.reference_rows(shape, inputs, positions, torch.float64)
         if rows is not None:
             return cls(inputs, positions, rows, None)
-        return cls.of(inputs, positions, operation.reference(shape, inputs, torch.float64))
+        expected = operation.reference(shape, inputs, torch.float64)
+        return replace(cls.of(inputs, positions, expected), expected=stored(operation, case.dtype, expected))
 
     @classmethod
     def of(cls, inputs: Tensors, positions: Tensors, expected: Tensors) -> Content:
         """Return a content whose whole outputs are known."""
-        rows = {name: x.index_select(1, positions[name]) for name, x in expected.items()}
+        rows = {name: x.index_select(1, positions[name]).double() for name, x in expected.items()}
         return cls(inputs, positions, rows, expected)
 
     def varied(self, operation: KnowsSymmetries, shape: Shape) -> Content:
@@ -66,7 +67,7 @@ class Content:
         assert self.expected is not None
         positions = {name: some_tokens(x.shape[1], POSITIONS, x.device) for name, x in self.expected.items()}
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, unforeseen())
-        return Content(inputs, positions, rows, None)
+        return Content(inputs, positions, {name: x.double() for name, x in rows.items()}, None)
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs."""

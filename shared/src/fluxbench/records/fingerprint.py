@@ -150,7 +150,7 @@ def another_device(before: Fingerprint, now: Fingerprint) -> tuple[str, str] | N
 
 @dataclass(frozen=True)
 class Incomparable:
-    """Why two times must not be compared: "device", "method", "shape" or "regime", and both sides of it."""
+    """Why two times must not be compared: "device", "method", "shape", "regime" or "calls", and both sides of it."""
 
     why: str
     before: str
@@ -163,6 +163,7 @@ class Incomparable:
             "method": "they were not measured in the same way: method version {} and {}",
             "shape": "the workload has another shape",
             "regime": "the regime was {} and is {}",
+            "calls": "calls were timed {}, and now {}",
         }[self.why].format(self.before, self.now)
 
 

@@ -83,7 +83,8 @@ def _row(row: Row, *, normalized: bool, sustained: bool) -> TableRow:
 
 def _row_json(row: Row) -> dict[str, Any]:
     fields = dataclasses.asdict(row)
-    return {**fields, "note": note_text(row.note) if row.note else None}
+    sustained_note = str(row.sustained_note) if row.sustained_note else None
+    return {**fields, "note": note_text(row.note) if row.note else None, "sustained_note": sustained_note}
 
 
 def _legend(*, normalized: bool, sustained: bool) -> str:
@@ -104,6 +105,9 @@ def _not_compared(comparison: Comparison) -> Iterator[str]:
     for row in comparison.rows:
         if row.note:
             notes.setdefault(note_text(row.note), {}).setdefault(label(comparison, row), []).append(row.workload)
+        elif row.sustained_note:
+            note = f"sustained times not compared: {row.sustained_note}"
+            notes.setdefault(note, {}).setdefault(label(comparison, row), []).append(row.workload)
     for note, by_variant in notes.items():
         variants = [
             who

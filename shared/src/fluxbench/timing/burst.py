@@ -27,9 +27,8 @@ Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a cal
 
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
-_MAX_REPEATED, _MIN_REPEATED = 5, 3  # rounds in which a call is repeated on the same contents
-_REPEAT_S = 0.5  # after which no further one of these rounds is begun, beyond the fewest
-_LONG_REPEAT_S = 2.0  # after which none is begun at all: calls are so long that one round says enough
+_MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
+_REPEAT_S = 0.5  # after which no further one of these rounds is begun: calls are so long that few say enough
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 
 
@@ -172,15 +171,15 @@ def repeated_over_new(
 ) -> dict[str, float]:
     """Return, by workload, the time of the last of 2 to 6 calls on the same contents over that of the first.
 
-    The median of five rounds, of three where they take long and of one where that lasts seconds; how often contents
-    repeat is random in each. The cache is cleared before each of these calls, and a warm one on other contents that is
-    not timed precedes them. So nothing but what a kernel kept of the earlier calls can make the last one shorter.
-    `fresh` gives contents that no kernel has seen. `launch_s` is the time that the host takes for one call of each.
+    The median of five rounds, of fewer where they take long; how often contents repeat is random in each. The cache is
+    cleared before each of these calls, and a warm one on other contents that is not timed precedes them. So nothing but
+    what a kernel kept of the earlier calls can make the last one shorter. `fresh` gives contents that no kernel has
+    seen. `launch_s` is the time that the host takes for one call of each.
     """
     quotients: dict[str, list[float]] = {name: [] for name in calls}
     began = time.monotonic()
     for done in range(_MAX_REPEATED):
-        if done and time.monotonic() - began > (_REPEAT_S if done >= _MIN_REPEATED else _LONG_REPEAT_S):
+        if done and time.monotonic() - began > _REPEAT_S:
             break
         repeats = rng.randint(*REPEATS)
         for name, bound in calls.items():

@@ -7,7 +7,7 @@ import functools
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,12 +122,12 @@ def times_of_bound(
     clear_cache: Callable[[], None],
     part_of: PartOf,
     repeats: int,
+    apart: Collection[str] = (),
 ) -> dict[str, KernelTimes]:
-    """Return the `kernel_times` of calls. Where they are prepared, as by a forward pass, one at a time is."""
-    names = list(bounds)
-    is_prepared = any(bound.prepare for bound in bounds.values())
+    """Return the `kernel_times` of calls. Those `apart` are profiled one at a time, since preparation takes memory."""
+    together = [name for name in bounds if name not in apart]
     found: dict[str, KernelTimes] = {}
-    for some in [[name] for name in names] if is_prepared else [names]:
+    for some in [*([together] if together else []), *([name] for name in bounds if name in apart)]:
         calls = {name: functools.partial(bounds[name].call, bounds[name].prepared(inputs[name])) for name in some}
         others = bounds[some[0]].others
         with others(next(iter(inputs[some[0]].values())).device) if others else contextlib.nullcontext() as of_others:

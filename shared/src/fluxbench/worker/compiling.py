@@ -19,14 +19,17 @@ _IDLE_S = 0.2  # between two measurements of max-autotune, after which the devic
 
 @contextlib.contextmanager
 def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None]) -> Iterator[None]:
-    """Let other workers use the device whenever torch or CuTe DSL compiles in this context, which holds it else.
+    """Let other workers use the device while torch, CuTe DSL or Triton compiles in this context, which holds it else.
 
     `compiles` is called with True when a compilation begins, and with False when it has ended and the device is held
     again. What a compilation times on the device (max-autotune) has it alone. A compiler whose hooks are others, or
     that has not been imported yet, keeps the device.
     """
     tuning = _Tuning(lock)
-    with _while_torch_compiles(tuning, compiles), _while_cute_compiles(tuning, compiles):
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_while_torch_compiles(tuning, compiles))
+        for owner, method in _compilers():
+            stack.enter_context(_while_method_compiles(owner, method, tuning, compiles))
         yield
 
 
@@ -64,14 +67,24 @@ def _while_torch_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> 
             delattr(benchmarker, name)
 
 
+def _compilers() -> Iterator[tuple[type, str]]:
+    """Yield the methods by which libraries compile their own kernels, where these can be wrapped.
+
+    That of `cutlass.cute.compile`, an object with options that FlashAttention-4 calls at its first calls; and what a
+    Triton function calls for arguments of new types.
+    """
+    cute = type(getattr(sys.modules.get("cutlass.cute"), "compile", None))
+    triton = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
+    for owner, method in ((cute, "__call__"), (triton, "_do_compile")):
+        if isinstance(owner, type) and isinstance(vars(owner).get(method), types.FunctionType):
+            yield owner, method
+
+
 @contextlib.contextmanager
-def _while_cute_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> Iterator[None]:
-    """Wrap `cutlass.cute.compile`, an object with options that libraries call: FlashAttention-4 at its first calls."""
-    compiler: Any = type(getattr(sys.modules.get("cutlass.cute"), "compile", None))
-    call = vars(compiler).get("__call__")
-    if not isinstance(call, types.FunctionType):
-        yield
-        return
+def _while_method_compiles(
+    owner: type, method: str, tuning: _Tuning, compiles: Callable[[bool], None]
+) -> Iterator[None]:
+    call = vars(owner)[method]
 
     @functools.wraps(call)
     def gives_back(*args: Any, **kwargs: Any) -> Any:
@@ -85,11 +98,11 @@ def _while_cute_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> I
             tuning.hold()
             compiles(False)
 
-    compiler.__call__ = gives_back
+    setattr(owner, method, gives_back)
     try:
         yield
     finally:
-        compiler.__call__ = call
+        setattr(owner, method, call)
 
 
 class _Tuning:

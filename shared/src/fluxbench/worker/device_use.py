@@ -21,6 +21,7 @@ class DeviceUse:
         self._device, self._emit = device, emit
         self._lock = DeviceLock(Path(request.lock) if request.lock else None, request.order, self._changed)
         self._step = "preparing"
+        self._goes_on = True  # it has had its turn
 
     def phase(self, name: str, at: float | None = None) -> None:
         """Write what this process does from now on, or from another moment (monotonic seconds)."""
@@ -30,13 +31,15 @@ class DeviceUse:
     def step(self, name: str, *, short: bool, compiles: bool = False, keeps: bool = False) -> Iterator[None]:
         """Hold the device for a step; its work is done when others may use it.
 
-        `short`: before the long steps of others, and together with their short ones. `compiles`: others may use it
-        while a compiler is at work. `keeps`: it has the device alone, and goes on to have it until this process ends.
+        `short`: before the long steps of others, and together with their short ones; the first of the process, and the
+        first after a long one, goes after those that wait. `compiles`: others may use it while a compiler is at work.
+        `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
         self._step = name
+        patient, self._goes_on = self._goes_on, not short
         if self._lock.is_held:
             self.phase(name)
-        with self._lock.held(short=short, alone=keeps):
+        with self._lock.held(short=short, alone=keeps, patient=patient):
             if keeps:
                 self._lock.keep()
             with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():

@@ -222,12 +222,8 @@ class Trial:
         call_s = dict(self._call_s)
         if self.name != self.reference:
             bounds = {workload: self.reference_calls[workload] for workload in self.calls}
-            beside = {
-                workload: Rotation(
-                    bound, self._contents[workload].apart, self.workloads[workload].case, _DRAWN, self.rng
-                )
-                for workload, bound in bounds.items()
-            }
+            known = {name: (self._contents[name].apart, self.workloads[name].case) for name in bounds}
+            beside = {name: Rotation(bound, *known[name], _DRAWN, self.rng) for name, bound in bounds.items()}
             sides.append(Side(calls={name: bound.call for name, bound in bounds.items()}, given=beside))
             call_s = {name: max(seconds, self._reference_s.get(name, 0.0)) for name, seconds in call_s.items()}
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
@@ -246,7 +242,10 @@ class Trial:
         """Return, by workload, a call on repeated inputs over one on new ones; none of a CPU or of mere launching."""
         if self.stopwatch.on_cpu:
             return {}
-        fresh = lambda name: fresh_inputs(self.workloads[name].workload, self.stopwatch.device)  # noqa: E731
+
+        def fresh(workload: str) -> Tensors:
+            return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
+
         calls = {name: each for name, each in self.calls.items() if each.captured or not self._is_launching(name)}
         launch_s = sum(self._launch_ms[name] for name in calls) / 1e3
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
@@ -258,13 +257,15 @@ class Trial:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
-        workload = self.workloads[next(iter(self.calls))].workload
-        operation = operations.find(workload.operation)
-        parts = functools.partial(part_of, self.variant, operation.attention(workload.shape), operation.parts)
-        fewer = [times for from_s, times in _PROFILED_OF_LONG if sum(self._call_s.values()) >= from_s]
-        repeats = min([PROFILED_CALLS, *fewer])
-        inputs = {name: self._contents[name].inputs for name in self.calls}
-        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats)
+        asked = {name: self.workloads[name].workload for name in self.calls}
+        calls = {name: operations.find(one.operation).attention(one.shape) for name, one in asked.items()}
+        first = next(iter(calls))
+        parts = functools.partial(part_of, self.variant, calls[first], operations.find(asked[first].operation).parts)
+        call_s = sum(self._call_s.values())
+        repeats = min([PROFILED_CALLS, *(times for from_s, times in _PROFILED_OF_LONG if call_s >= from_s)])
+        inputs = {name: self._contents[name].inputs for name in calls}
+        apart = [name for name, call in calls.items() if call.retain_graph or self.calls[name].others]
+        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats, apart)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""

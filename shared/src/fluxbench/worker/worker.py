@@ -155,8 +155,7 @@ class Worker:
         sustained = self.request.sustained and (own or not stopwatch.on_cpu)
         usable: list[str] = []
         if reference_calls:
-            in_burst = own or not sustained or bool(self.request.burst_alone)
-            usable = self._take(trial(reference, reference_calls), burst=in_burst, sustained=sustained)
+            usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
             left = [workload for workload in to_check if (name, workload) not in self.request.done]
@@ -214,10 +213,10 @@ class Worker:
             if burst:
                 taken["burst"] = trial.burst()
             full = [name for name in trial.calls if self.request.is_full(name)]
-            own = burst and trial.name in self.request.variants  # of another's cell the rest would enter no record
-            if own and self.request.process < REPEATED_IN and not self.plan.row_s:
+            recorded = burst and trial.name in self.request.variants  # a reference may be here for the others alone
+            if recorded and self.request.process < REPEATED_IN and not self.plan.row_s:
                 taken["repeated_over_new"] = (trial.at(full[:1]) if self.request.effort.long else trial).repeat()
-            if own and not self.request.process:
+            if recorded and not self.request.process:
                 rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
                 full = [name for name in full if name not in rows]
                 taken["cupti"] = trial.at(full).cupti() if full else {}
@@ -269,10 +268,10 @@ class Worker:
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
+            thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
             found = check(
-                formed, workload, self.device, prepared.cases,
-                self.request.is_thorough and self.request.is_full(workload.name),
-                self.use.waited_s, ragged not in self.ragged, self.request.is_thorough,
+                formed, workload, self.device, prepared.cases, thorough and self.request.is_full(workload.name),
+                self.use.waited_s, ragged not in self.ragged, thorough,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
@@ -280,7 +279,6 @@ class Worker:
             if isinstance(found, Checked):
                 self.ragged.add(ragged)
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
-                thorough = self.request.is_thorough
                 self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)

@@ -102,7 +102,7 @@ def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row
 def a_a(trials: Trials) -> list[Comparison]:
     """Compare each run with each later one, with no change between them."""
     sides = [as_measured(trials, number) for number in range(len(trials.runs))]
-    return [compare(*pair) for pair in itertools.combinations(sides, 2)]
+    return [compare(*pair, across_graphs=True) for pair in itertools.combinations(sides, 2)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ def detected(trials: Trials, percent: float, regime: str = BURST) -> Detected:
             row
             for before, after in itertools.product(numbers, slowed)
             if before != after
-            for row in compare(plain_sides[before], slowed[after]).rows
+            for row in compare(plain_sides[before], slowed[after], across_graphs=True).rows
             if row.variant == plain
         ]
     cases = {(base, row.workload) for base, rows in by_base.items() for row in rows}

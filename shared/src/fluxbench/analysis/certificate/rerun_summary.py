@@ -119,7 +119,7 @@ def _compared(runs: Mapping[str, Sequence[StoredRun]]) -> list[Comparison]:
     """Compare each run of the notebook with each newer one."""
     count = max(map(len, runs.values()), default=0)
     sides = [_side(runs, index) for index in reversed(range(count))]
-    return [compare(*pair) for pair in itertools.combinations(sides, 2)]
+    return [compare(*pair, across_graphs=True) for pair in itertools.combinations(sides, 2)]
 
 
 def _side(runs: Mapping[str, Sequence[StoredRun]], index: int) -> Measured:

@@ -95,12 +95,12 @@ def _conditions(of: Trials) -> dict[str, object]:
 
 def _within(session: Trials) -> Iterator[Comparison]:
     for number in range(0, len(session.runs) - 1, 2):
-        yield compare(as_measured(session, number), as_measured(session, number + 1))
+        yield compare(as_measured(session, number), as_measured(session, number + 1), across_graphs=True)
 
 
 def _between(before: Trials, after: Trials) -> Iterator[Comparison]:
     for number in range(min(len(before.runs), len(after.runs))):
-        yield compare(as_measured(before, number), as_measured(after, number))
+        yield compare(as_measured(before, number), as_measured(after, number), across_graphs=True)
 
 
 def _tables(comparisons: Iterable[Comparison], regime: str) -> Tables:

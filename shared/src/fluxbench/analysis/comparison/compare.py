@@ -15,10 +15,10 @@ from fluxbench.analysis.comparison.between import between_runs
 from fluxbench.analysis.comparison.control import control_pairs, device_effect, first_timing, normalized
 from fluxbench.analysis.comparison.levels import levels, levels_of_means
 from fluxbench.analysis.comparison.model import CellKey, Comparison, Measured, Mixture, NoControl, Row, RowKey
-from fluxbench.analysis.comparison.notes import note_of
+from fluxbench.analysis.comparison.notes import calls_of, note_of
 from fluxbench.analysis.comparison.page import Sides, changes
 from fluxbench.records import fingerprint
-from fluxbench.records.schema import Record, Timing
+from fluxbench.records.schema import SUSTAINED, Record, Timing
 from fluxbench.records.status import Status
 
 SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
@@ -26,8 +26,12 @@ SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what r
 _Records = Mapping[RowKey, Record]
 
 
-def compare(before: Measured, after: Measured) -> Comparison:
-    """Return how each time changed between two sides."""
+def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -> Comparison:
+    """Return how each time changed between two sides.
+
+    `across_graphs`: sustained times too of which one side alone is of CUDA graphs, as for the certificate, which counts
+    how far all that runs of one kernel decide by themselves moves its times.
+    """
     old, new = _by_key(before), _by_key(after)
     old_cells, new_cells = _by_cell(before), _by_cell(after)
     both = [cell for cell in new_cells if cell in old_cells]
@@ -41,7 +45,10 @@ def compare(before: Measured, after: Measured) -> Comparison:
     beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
     alone, _, _ = changes(times, between)
-    sustained, _, _ = changes(_sustained(compared), between, least=SUSTAINED_LEAST, apart=True)
+    graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}
+    calls = {key: one for key, one in graphs.items() if one}
+    loaded = _sustained({key: pair for key, pair in compared.items() if key not in calls})
+    sustained, _, _ = changes(loaded, between, least=SUSTAINED_LEAST, apart=True)
     rows = [
         Row(
             notebook=key[0],
@@ -56,6 +63,7 @@ def compare(before: Measured, after: Measured) -> Comparison:
             normalized=judged[key] if key in beside else None,
             sustained=sustained.get(key),
             note=note,
+            sustained_note=calls.get(key),
         )
         for key, note in notes.items()
     ]

@@ -67,6 +67,7 @@ class Row:
     normalized: Change | None  # the same over the change of the control kernel in the same cell
     sustained: Change | None  # of the sustained time, where `change` is of the burst time
     note: Note | None
+    sustained_note: Incomparable | None = None  # why there is no `sustained` where there is a `change`
 
     @property
     def cell_key(self) -> CellKey:

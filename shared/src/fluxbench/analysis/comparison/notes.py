@@ -5,6 +5,7 @@ from __future__ import annotations
 from fluxbench.analysis.comparison.model import Note, NoteKind
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import BURST, SUSTAINED, Record
+from fluxbench.records.status import FlagKind
 
 
 def note_of(old: Record | None, new: Record | None, refused: Incomparable | None) -> Note | None:
@@ -22,7 +23,7 @@ def _of_both(old: Record, new: Record, refused: Incomparable | None) -> Note | N
     if old.status is not new.status or not (old.timings and new.timings):
         kind = NoteKind.NOT_PASSED if old.status is new.status else NoteKind.STATUS_CHANGED
         return Note(kind, old.status, new.status, " ".join((new.reason or "").split()).rstrip("."))
-    if incomparable := refused or _shape(old, new) or _regime(old, new):
+    if incomparable := refused or _shape(old, new) or _regime(old, new) or _calls(old, new):
         return Note(NoteKind.INCOMPARABLE, incomparable=incomparable)
     return None
 
@@ -40,3 +41,19 @@ def _regime(old: Record, new: Record) -> Incomparable | None:
         if was != now:
             return Incomparable("regime", was, now)
     return None
+
+
+def _calls(old: Record, new: Record) -> Incomparable | None:
+    return calls_of(old, new, BURST if BURST in old.timings else SUSTAINED)
+
+
+def calls_of(old: Record, new: Record, regime: str) -> Incomparable | None:
+    """Return that one side timed CUDA graphs in a regime, and the other calls as the host launches them, or None.
+
+    Which of the two sustained calls are is decided by how long launching takes in the first process of a run.
+    """
+    graphs = [
+        any(flag.kind is FlagKind.REPLAYED and flag.regime == regime for flag in record.flags) for record in (old, new)
+    ]
+    was, now = ("as CUDA graphs" if graph else "as the host launches them" for graph in graphs)
+    return None if was == now else Incomparable("calls", was, now)

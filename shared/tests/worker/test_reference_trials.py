@@ -1,0 +1,74 @@
+"""What a process takes of its reference on a GPU: all for its own record, blocks alone for the others'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clocks import LikeAGPU, small_cache, small_control
+from fakes import tokens
+from workers import QUICK, checks, given, honest, trials
+
+from fluxbench.bench.events import Timed
+from fluxbench.worker import trial, worker
+
+BOTH = tokens("training", 33, "attention_training"), tokens("backward", 33, "attention_backward")
+ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",), "plan": QUICK}
+
+
+@pytest.fixture(autouse=True)
+def _on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let a worker on a CPU take the road of a GPU; kernels take a millisecond by the profiler."""
+    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
+    small_cache(monkeypatch)
+    small_control(monkeypatch)
+    monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
+    times = lambda bounds, *_: dict.fromkeys(bounds, (1.0, 1.0, {"attention": 1.0}))  # noqa: E731
+    monkeypatch.setattr(trial, "times_of_bound", times)
+
+
+def seen(monkeypatch: pytest.MonkeyPatch, **request: Any) -> dict[str, Timed]:
+    """Return the trials of a process by variant."""
+    return {one.variant: one for one in trials(given(monkeypatch, honest, **ASKED, **request))}
+
+
+def test_a_reference_without_a_record_has_a_block_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = seen(monkeypatch, variants=("made_up",))
+    reference, own = found["torch_math"], found["made_up"]
+    assert reference.workloads == own.workloads == ("training", "backward")
+    assert (reference.burst, reference.cupti, reference.repeated_over_new) == (None, {}, {})
+    assert reference.block is not None
+    assert own.burst is not None
+    assert own.block is not None
+    assert reference.block.samples_ms.keys() == own.block.samples_ms.keys() == {"training"}
+    assert own.burst.reference_ms.keys() == own.cupti.keys() == own.repeated_over_new.keys() == {"training", "backward"}
+
+
+def test_where_nothing_is_sustained_it_is_judged_in_burst_rounds_and_neither_repeated_nor_profiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reference = seen(monkeypatch, variants=("made_up",), sustained=False)["torch_math"]
+    assert reference.burst is not None
+    assert (reference.block, reference.cupti, reference.repeated_over_new) == (None, {}, {})
+
+
+@pytest.mark.parametrize(("process", "profiled", "repeated"), [(0, 2, 2), (1, 0, 2), (2, 0, 0)])
+def test_for_its_own_record_all_is_taken_of_it(
+    monkeypatch: pytest.MonkeyPatch, process: int, profiled: int, repeated: int
+) -> None:
+    reference = seen(monkeypatch, process=process)["torch_math"]
+    assert reference.burst is not None
+    assert reference.block is not None
+    assert (len(reference.cupti), len(reference.repeated_over_new)) == (profiled, repeated)
+
+
+@pytest.mark.parametrize(("variants", "looked_at"), [(("made_up",), False), (("made_up", "torch_math"), True)])
+def test_kernels_of_a_reference_are_looked_at_for_its_own_record_alone(
+    monkeypatch: pytest.MonkeyPatch, variants: tuple[str, ...], looked_at: bool
+) -> None:
+    found = checks(given(monkeypatch, honest, **ASKED, variants=variants))
+    assert (found["torch_math"].thorough, bool(found["torch_math"].kernels)) == (looked_at, looked_at)
+    assert (found["made_up"].thorough, bool(found["made_up"].kernels)) == (True, True)
+    for one in found.values():  # right on all kinds, or it is no reference
+        assert list(one.errors["dq"].rel_l2_by_inputs) == ["normal", "flux", "peaked"]
