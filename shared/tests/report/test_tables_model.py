@@ -128,6 +128,7 @@ def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_a
 # Names of kernels: torch 2.11's on an H200, from records of the published pages; Inductor's from its naming rule.
 KERNELS = {
     "nvjet_tst_128x256_64x4_2x1_v_bz_coopA_bias_TNT": "products",
+    "nvjet_sm90_tst_192x192_64x3_2x1_v_bz_coopB_bias_TNT": "products",  # as the cuBLAS of CUDA 13 names them
     "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_s161616gemm_bf16_16x16_128x2_tn_align8>": "products",
     "void at::native::vectorized_elementwise_kernel<4, at::native::BinaryFunctor<float, float, float, "
     "at::native::binary_internal::MulFunctor<float> > >": "rotary",
@@ -148,3 +149,14 @@ def test_each_kernel_of_a_step_has_its_part(kernel: str, part: str) -> None:
     asked = operation.attention(STEP.shape)
     for name in ("torch_native", "torch_cudnn"):
         assert part_of(variants.find(name).variant, asked, operation.parts, kernel) == part
+
+
+@pytest.mark.parametrize("name", ["nvjet_{}_128x256_64x4_2x1_v_bz_TNT", "nvjet_sm90_{}_128x256_64x4_2x1_v_bz_TNT"])
+def test_products_of_16_bits_are_those_of_a_layers_projections_and_float32_ones_of_its_unfused_attention(
+    name: str,
+) -> None:
+    layer = operations.find("layer")
+    shape = next(each.shape for each in sets.by_name().values() if each.operation == "layer")
+    unfused = variants.find("torch_math").variant
+    found = [part_of(unfused, layer.attention(shape), layer.parts, name.format(types)) for types in ("tst", "sss")]
+    assert found == ["projections", "attention"]
