@@ -83,7 +83,7 @@ class ModelStep:
             out = math_attention.forward(call, {"q": q, "k": k, "v": v}, torch.float64 if wide else dtype, precision)
             return out.to(q.dtype)
 
-        dispatch.use_registered(model, attend, as_operator=False)
+        dispatch.use_registered(model, attend)
         if not wide:
             return {"out": build.run(model, inputs, build.settings(of))}
         build.widen(model)
