@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def workload(operation: str, shape: Shape, name: str = "step") -> Workload:
     return operations.workload(operation, name, shape, group="step", x=1, x_unit="GPUs")
 
 
-def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together() -> None:
+def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluxbench.operations.models.ranks import Ranks
 
     said: list[str] = []
@@ -52,6 +53,19 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together() -
                 None,
                 True,
             )  # of weights that are the same bits in both
+
+            replies: list[dict[str, Any]] = []
+            take = ranks._replies.get
+
+            def taken(timeout: float) -> dict[str, Any]:
+                replies.append(take(timeout=timeout))
+                return replies[-1]
+
+            monkeypatch.setattr(ranks._replies, "get", taken)
+            with ranks.profiled() as found:
+                assert replies == [{"profiles": True}]  # before a call, which would wait for it
+                ulysses(sent)
+            assert found == [0.0]  # of NCCL's kernels
 
             with pytest.raises(NotImplementedError) as raised:  # on both, which then go on
                 ring(sent)

@@ -118,9 +118,14 @@ class Ranks:
 
     @contextlib.contextmanager
     def profiled(self) -> Iterator[list[float]]:
-        """Profile the other ranks meanwhile; what is yielded is then filled, see `protocol.Bound.others`."""
+        """Profile the other ranks meanwhile; what is yielded is then filled, see `protocol.Bound.others`.
+
+        A profiler takes up to seconds to begin: all have begun before the first call, which would wait for them.
+        """
         found: list[float] = []
         self._tell(do="profile")
+        for _ in self._processes:
+            self._replies.get(timeout=_GRACE_S)
         yield found
         self._tell(do="profiled")
         found += [self._replies.get(timeout=_GRACE_S)["communicated_ms"] for _ in self._processes]
