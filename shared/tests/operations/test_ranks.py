@@ -94,6 +94,21 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together(mon
             torch.distributed.destroy_process_group()
 
 
+def test_a_rank_that_cannot_meet_the_others_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluxbench.operations.models import ranks
+
+    said: list[str] = []
+    start = ranks._start
+    monkeypatch.setattr(ranks, "_start", lambda rank, count, device, _: start(rank, count, device, "none://"))
+    monkeypatch.setattr(ranks, "meet", lambda *_: None)
+    monkeypatch.setattr(ranks.Ranks, "_begin_together", lambda _: None)
+    ranks.Ranks(2, CPU, said.append)
+    until = time.monotonic() + 120  # it imports torch first
+    while not said and time.monotonic() < until:
+        time.sleep(0.02)
+    assert "rank 1 of 2 failed, so the others were ended: it ended with exit code 1: No rendezvous handler" in said[0]
+
+
 @pytest.mark.parametrize(
     ("shape", "sentence"),
     [

@@ -6,7 +6,8 @@
     {"do": "profile"}                                             reply once the profiler has begun
     {"do": "profiled"}                                            reply with what communication took a call, in ms
 
-A reply is a line too: {"failed": sentence} where a step could not be made or called, and the process goes on.
+A reply is a line too: {"failed": sentence} where a step could not be made or called, and the process goes on. It ends
+where it cannot meet the others.
 `operations/models/ranks.py` starts it.
 """
 
@@ -128,9 +129,13 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, int(rank))
     if kind != "cpu":
         torch.cuda.set_device(device)
-    ranks.meet(int(rank), int(count), device, meeting)
     with torch.inference_mode(), ranks.threads(device, int(count)):
-        this = Rank(int(rank), int(count), device, replies)
+        try:
+            ranks.meet(int(rank), int(count), device, meeting)
+            this = Rank(int(rank), int(count), device, replies)
+        except Exception as error:
+            print(json.dumps({"failed": first_sentence(error)}), file=replies, flush=True)
+            raise
         for line in sys.stdin:
             this.take(json.loads(line))
     os._exit(0)  # the others may be gone, for whom NCCL would wait

@@ -175,7 +175,8 @@ class Ranks:
             timer.start()
         code = process.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._end(rank, f"it ended with {how}")
+        said = f": {self._failed[rank]}" if rank in self._failed else ""
+        self._end(rank, f"it ended with {how}{said}")
 
     def _end_if_alone(self, rank: int) -> None:
         if reason := self._failed.get(rank):  # this process has not failed with it
