@@ -23,8 +23,8 @@ PARTS: Mapping[str, str] = {
     r"|^aten::(mm|addmm|bmm|linear)$|mkldnn::_linear",
     "rotary": r"(MulFunctor|CUDAFunctor_add)<float>|neg_kernel|triton_.*(stack|neg|unbind)|^aten::neg$",
     "norms": r"(?i)layer_?norm|rms_?norm|triton_.*(norm|rsqrt|var_mean)|^aten::(rsqrt|mean|pow)$",
-    "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray|triton_poi_fused_(cat|clone)[_\d]*$"
-    r"|^aten::(cat|stack)$",
+    "copies": r"(?i)^(?!triton_).*(memcpy|copy|clone|transpose|permute|contiguous|CatArray)|^aten::(cat|stack)$"
+    r"|^triton_poi_fused(_+(cat|clone|copy|to_copy|permute|transpose|view|unsqueeze|split|slice|select|expand))+[_\d]*$",
     "rest": r".",  # activations, modulation and sums, what multiplies one vector for all tokens
 }
 
