@@ -94,6 +94,20 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together(mon
             torch.distributed.destroy_process_group()
 
 
+def test_a_failure_is_waited_for_by_itself_and_not_by_the_time_of_an_earlier_one() -> None:
+    from fluxbench.operations.models.ranks import Ranks
+
+    ended: list[str] = []
+    ranks: Any = Ranks.__new__(Ranks)
+    ranks._end = lambda rank, reason: ended.append(reason)
+    first, later = (" ".join(["it", "fails"]) for _ in range(2))  # of two steps, in the same words
+    ranks._failed = {1: later}
+    ranks._end_if_alone(1, first)
+    assert ended == []
+    ranks._end_if_alone(1, later)
+    assert ended == [later]
+
+
 def test_a_rank_that_cannot_meet_the_others_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluxbench.operations.models import ranks
 

@@ -170,7 +170,7 @@ class Ranks:
                 self._replies.put(reply)
                 continue
             self._failed[rank] = reply["failed"]
-            timer = threading.Timer(_GRACE_S, self._end_if_alone, (rank,))
+            timer = threading.Timer(_GRACE_S, self._end_if_alone, (rank, reply["failed"]))
             timer.daemon = True
             timer.start()
         code = process.wait()
@@ -178,8 +178,8 @@ class Ranks:
         said = f": {self._failed[rank]}" if rank in self._failed else ""
         self._end(rank, f"it ended with {how}{said}")
 
-    def _end_if_alone(self, rank: int) -> None:
-        if reason := self._failed.get(rank):  # this process has not failed with it
+    def _end_if_alone(self, rank: int, reason: str) -> None:
+        if self._failed.get(rank) is reason:  # this process has not failed with it, and it is no later one
             self._end(rank, reason)
 
     def _end(self, rank: int, reason: str) -> None:
