@@ -170,6 +170,15 @@ def test_a_worker_that_is_heard_of_in_time_may_take_as_long_as_it_needs(
     assert outcomes(played(tmp_path, slow)) == ALL_PASSED
 
 
+def test_a_worker_that_compiles_may_be_silent_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
+    compiles = "emit('phase', name='compiling', at=0.0); time.sleep(1.5); emit('phase', name='checking', at=0.0)"
+    assert outcomes(played(tmp_path, when("(process, variant) == (0, 'b')", compiles))) == ALL_PASSED
+    monkeypatch.setattr(pool, "COMPILING_LIMIT_S", 0.5)
+    collected = played(tmp_path, when("(process, variant) == (0, 'b')", compiles))
+    assert {failed.reason.split(";")[0] for failed in collected.failed.values()} == {"silent for 0 s"}
+
+
 @pytest.mark.parametrize("then", ["time.sleep(600)", "pass"])
 def test_the_children_of_a_worker_are_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
     monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)

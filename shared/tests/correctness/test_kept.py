@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -90,6 +91,26 @@ def test_where_nothing_can_be_kept_the_measurement_goes_on(
     Kept(folder, note=lambda name, _: told.append(name)).save("a", VALUES)
     assert (Kept(folder).load("a"), told) == (None, [])
     assert not folder.is_dir() or list(folder.iterdir()) == []
+
+
+def test_who_needs_what_another_process_computes_waits_for_it(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def compute() -> None:
+        with Kept(tmp_path).computing("a"):
+            begun.set()
+            time.sleep(0.2)
+            saved(tmp_path)
+
+    other = threading.Thread(target=compute)
+    other.start()
+    begun.wait()
+    with Kept(tmp_path).computing("a"):
+        assert Kept(tmp_path).load("a") is not None
+    other.join()
+    (tmp_path / "a file").touch()
+    with Kept(tmp_path / "a file").computing("a"):  # where nothing can be kept nobody waits
+        pass
 
 
 def test_what_a_killed_process_left_half_written_is_removed_and_never_read(tmp_path: Path) -> None:

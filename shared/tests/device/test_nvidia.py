@@ -107,7 +107,17 @@ def test_a_lost_gpu_does_not_shift_the_indices_of_the_others(monkeypatch: pytest
     nvml(None, gpu(limit_mw=500_000), gpu())
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     device = detect()
-    assert (device.power_limit_w, device.count, device.note) == (500.0, 2, None)
+    assert (device.power_limit_w, device.count, device.note) == (500.0, 1, None)
+
+
+@pytest.mark.parametrize(("setting", "count"), [(None, 4), ("0,1", 2), ("3, 2,1", 3), ("GPU-aa", 1)])
+def test_gpus_that_cuda_does_not_show_are_not_counted(
+    monkeypatch: pytest.MonkeyPatch, nvml: Install, setting: str | None, count: int
+) -> None:
+    nvml(*(gpu(uuid=f"GPU-aa{index}") for index in range(4)))
+    if setting is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", setting)
+    assert detect().count == count
 
 
 def test_gpus_of_several_models_are_noted_for_their_order(monkeypatch: pytest.MonkeyPatch, nvml: Install) -> None:

@@ -192,6 +192,22 @@ def test_compiled_blocks_are_those_of_diffusers_and_hold_a_registered_kernel_as_
     assert compiled.names == ["FluxTransformerBlock", "FluxSingleTransformerBlock"]
 
 
+def test_an_operator_is_named_after_its_kernel_whatever_was_registered_before() -> None:
+    from fluxbench.operations.model_shape import ModelShape
+    from fluxbench.operations.models import build, dispatch
+
+    names = []
+    for references in (0, 2):  # which a process computes or loads
+        for _ in range(references):
+            STEP.reference(FLUX1, case_of("flux1").inputs, torch.bfloat16)
+        dispatch.use(
+            build.instance(ModelShape.of(FLUX1), CPU), registered(right, COMPILE_BLOCKS), STEP.attention(FLUX1)
+        )
+        names.append(dispatch._operators["mine_blocks"] - 1)
+    assert names[1] == names[0] + 1
+    assert all(hasattr(torch.ops.fluxbench, f"mine_blocks_{number}") for number in names)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [("flash_attn_2", "flash-attn>="), ("sage_int8_fp16_triton", "sageattention>="), ("xformers", "xformers>=")],

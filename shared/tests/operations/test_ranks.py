@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ def workload(operation: str, shape: Shape, name: str = "step") -> Workload:
     return operations.workload(operation, name, shape, group="step", x=1, x_unit="GPUs")
 
 
-def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together() -> None:
+def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluxbench.operations.models.ranks import Ranks
 
     said: list[str] = []
@@ -52,6 +53,19 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together() -
                 None,
                 True,
             )  # of weights that are the same bits in both
+
+            replies: list[dict[str, Any]] = []
+            take = ranks._replies.get
+
+            def taken(timeout: float) -> dict[str, Any]:
+                replies.append(take(timeout=timeout))
+                return replies[-1]
+
+            monkeypatch.setattr(ranks._replies, "get", taken)
+            with ranks.profiled() as found:
+                assert replies == [{"profiles": True}]  # before a call, which would wait for it
+                ulysses(sent)
+            assert found == [0.0]  # of NCCL's kernels
 
             with pytest.raises(NotImplementedError) as raised:  # on both, which then go on
                 ring(sent)
@@ -78,6 +92,35 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together() -
         finally:
             ranks.close()
             torch.distributed.destroy_process_group()
+
+
+def test_a_failure_is_waited_for_by_itself_and_not_by_the_time_of_an_earlier_one() -> None:
+    from fluxbench.operations.models.ranks import Ranks
+
+    ended: list[str] = []
+    ranks: Any = Ranks.__new__(Ranks)
+    ranks._end = lambda rank, reason: ended.append(reason)
+    first, later = (" ".join(["it", "fails"]) for _ in range(2))  # of two steps, in the same words
+    ranks._failed = {1: later}
+    ranks._end_if_alone(1, first)
+    assert ended == []
+    ranks._end_if_alone(1, later)
+    assert ended == [later]
+
+
+def test_a_rank_that_cannot_meet_the_others_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluxbench.operations.models import ranks
+
+    said: list[str] = []
+    start = ranks._start
+    monkeypatch.setattr(ranks, "_start", lambda rank, count, device, _: start(rank, count, device, "none://"))
+    monkeypatch.setattr(ranks, "meet", lambda *_: None)
+    monkeypatch.setattr(ranks.Ranks, "_begin_together", lambda _: None)
+    ranks.Ranks(2, CPU, said.append)
+    until = time.monotonic() + 120  # it imports torch first
+    while not said and time.monotonic() < until:
+        time.sleep(0.02)
+    assert "rank 1 of 2 failed, so the others were ended: it ended with exit code 1: No rendezvous handler" in said[0]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from sites import HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, se
 
 from fluxbench.cli import main
 from fluxbench.core.files import write_gzip
+from fluxbench.operations import sets
 from fluxbench.records.schema import SUSTAINED
 from fluxbench.site.draw import draw
 
@@ -94,6 +95,18 @@ def test_a_card_holds_the_verdict_and_what_was_measured_with_what(tmp_path: Path
     ):
         assert words in index.text
     assert [tag for tag, _ in index.tags].count("article") == 2
+
+
+def test_a_card_says_of_shared_steps_how_much_faster_they_are_and_not_which_kernel(tmp_path: Path) -> None:
+    found = {way: sets.by_name()[f"flux1-1024px-{way}-of-2"] for way in ("alone", "ulysses")}
+    times = (
+        record("torch_cudnn", found["alone"], 180.0, ci=0.001),
+        record("torch_cudnn", found["ulysses"], 100.0, ci=0.001),
+    )
+    write(tmp_path, "h200-x2", *times)
+    index, _ = drawn(tmp_path)
+    assert "on 2: Ulysses with cuDNN (SDPA) takes 100 ms, 1.80" in index.text
+    assert "exact kernel" not in index.text
 
 
 def test_the_comparison_holds_every_record_without_samples(tmp_path: Path) -> None:

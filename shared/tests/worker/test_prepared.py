@@ -10,12 +10,16 @@ import pytest
 import torch
 from clocks import small_cache, small_control
 from fakes import tokens
+from models import FLUX1
 from workers import QUICK, events_of, given, honest, trials
 from wrong.backwards import BACKWARDS
 
 from fluxbench.bench.events import Failed
 from fluxbench.correctness.case import Case
+from fluxbench.correctness.kept import Kept
 from fluxbench.operations import math_attention
+from fluxbench.operations.model_sets import shared
+from fluxbench.operations.model_step import ModelStep
 from fluxbench.operations.workload import Workload
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, prepare
@@ -104,3 +108,27 @@ def test_a_wrong_backward_pass_is_refused_at_both(monkeypatch: pytest.MonkeyPatc
     refused = {event.workload: event.status for event in seen if isinstance(event, Failed)}
     assert refused == dict.fromkeys(("training", "backward"), "INCORRECT")
     assert [trial.variant for trial in trials(seen)] == ["torch_math"]
+
+
+def test_a_step_alone_and_shared_has_one_case_and_the_same_contents(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("diffusers")
+    computed: list[torch.dtype] = []
+    reference = ModelStep.reference
+
+    def counted(self: ModelStep, shape: Any, inputs: Any, dtype: torch.dtype, *more: Any) -> Any:
+        computed.append(dtype)
+        return reference(self, shape, inputs, dtype, *more)
+
+    monkeypatch.setattr(ModelStep, "reference", counted)
+    kept = Kept(tmp_path / "kept")
+    with torch.inference_mode():
+        some = [
+            PreparedWorkload.make(each, torch.device("cpu"), 0, cases=kept, contents=kept)
+            for each in shared(2, "tiny", FLUX1)
+        ]
+    assert computed == [torch.float64, torch.bfloat16, torch.float64, torch.float64]  # of the case, and two contents
+    first, *others = some
+    for name, x in first.contents.pool[0].inputs.items():
+        assert all(torch.equal(x, other.contents.pool[0].inputs[name]) for other in others)

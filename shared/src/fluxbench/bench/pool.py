@@ -24,8 +24,8 @@ from fluxbench.records.schema import RecordError
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Request
 
-# A worker that is silent for this long hangs: the longest silent step is the compilation of one variant.
-SILENCE_LIMIT_S = 150.0
+# A worker that is silent for this long hangs; the second while it says that it compiles: a whole model takes minutes.
+SILENCE_LIMIT_S, COMPILING_LIMIT_S = 150.0, 450.0
 WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured environment is started with
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
@@ -147,12 +147,14 @@ class _Position:
         self.workload: str | None = None
         self.doing = ""
         self.wrote = False
-        self.probing = False
+        self.probing = self.compiling = False
 
     def update(self, event: events.Event) -> None:
         """Take in an event."""
         self.wrote = True
         match event:
+            case events.Phase():
+                self.compiling = event.name == "compiling"
             case events.Begin():
                 self.variant, self.workload = event.variant, event.workload
                 self.doing = "" if event.variant else "while inputs were made, "
@@ -181,9 +183,10 @@ def _collect(worker: subprocess.Popen[str], file: TextIO, collected: Collected, 
             now = time.monotonic()
             if event is None:
                 is_late = now >= deadline + collected.waited_s
-                if not is_late and now - latest < SILENCE_LIMIT_S:
+                limit_s = COMPILING_LIMIT_S if position.compiling else SILENCE_LIMIT_S
+                if not is_late and now - latest < limit_s:
                     continue
-                late = "the cell's time was up" if is_late else f"silent for {SILENCE_LIMIT_S:.0f} s"
+                late = "the cell's time was up" if is_late else f"silent for {limit_s:.0f} s"
                 return position.exit(Status.TIMEOUT, f"{late}; the process was killed")
             latest = now
             collected.add(event)

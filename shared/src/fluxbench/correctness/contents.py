@@ -19,7 +19,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case, some_tokens, stored
-from fluxbench.correctness.kept import Kept
+from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
 from fluxbench.operations.workload import Shape, Workload
@@ -211,8 +211,11 @@ def changed_inputs(inputs: Tensors, content: Content) -> str | None:
 
 
 def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:
-    """Return a content with its whole outputs: that which is kept, or a new one, which then is."""
-    name = f"content-{workload.name}-{number}"
+    """Return a content with its whole outputs: that which is kept, or a new one, which then is.
+
+    Workloads of one case have the same ones: a step on one GPU and on several.
+    """
+    name = f"content-{name_of_case(workload, 'timed', number)}" if kept else ""
     found = kept.load(name) if kept else None
     content = Content(*found) if found else Content.make(workload, case, device, whole=True)
     if kept and not found:

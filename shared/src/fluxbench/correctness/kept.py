@@ -9,13 +9,14 @@ whole.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import hashlib
 import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from fluxbench.operations.workload import Workload
 
 MOST_BYTES = 3 << 30  # of all files of a folder; the ones that were used least recently go first
 _SPARE = 4  # times as much as a file must be free on the disk
-_SUFFIX = ".pt"
+_SUFFIX, _LOCK = ".pt", ".lock"
 _DIGEST_BYTES = 64
 _PACKAGE = Path(operations.__file__).parents[1]
 _SOURCES = ("operations/**/*.py", "correctness/case.py", "correctness/deviation.py")
@@ -56,6 +57,16 @@ class Kept:
             return None if content is None else torch.load(io.BytesIO(content), weights_only=True)
         except Exception:  # noqa: BLE001 - whatever the file of another torch makes it raise: it is computed again
             return None
+
+    @contextlib.contextmanager
+    def computing(self, name: str) -> Iterator[None]:
+        """Wait until no other process computes a content: there is no need to then, if it was kept."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(OSError):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context((self._folder / f"{name}{_LOCK}").open("w"))
+                fcntl.flock(file, fcntl.LOCK_EX)  # the system releases it when its holder dies
+            yield
 
     def vouch(self, name: str) -> None:
         """Note the digest of a content that a later process will load, where there is one."""

@@ -23,7 +23,7 @@ class Device:
     mig: bool | None = None
     compute_mode: str | None = None
     card: str | None = None  # which one of its model: a hash of the driver's identifier
-    count: int = 1  # how many such devices the machine has
+    count: int = 1  # how many such devices CUDA shows
     cores: int | None = None  # CPU: logical cores that this process may use
     instruction_sets: tuple[str, ...] = ()  # CPU: the ones that matter for matrix work
     cpu: str | None = None  # the host's CPU model

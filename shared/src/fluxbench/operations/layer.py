@@ -24,7 +24,8 @@ _OF_WEIGHTS = 0  # the seed of all weights: contents of one shape share them
 # unfused attention are in float32.
 PARTS: Mapping[str, str] = {
     "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray|^aten::(cat|stack)|constant_pad",
-    "projections": r"(?i)nvjet_(?!s)|bf16|f16|16816|hgemm|splitK|triton_tem_fused.*mm|^aten::(mm|addmm|linear)$",
+    "projections": r"(?i)nvjet_(sm\d+_)?(?!s)|bf16|f16|16816|hgemm|splitK|triton_tem_fused.*mm"
+    r"|^aten::(mm|addmm|linear)$",
     "elementwise": r"(?i)elementwise|reduce_kernel|layer_?norm|rms_?norm|triton_(poi|red|per)_|^aten::(mul|add|sub)_?$",
     "other": r"Memset|FillFunctor",
 }

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 # By names of kernels on a GPU, and of torch's operators on a CPU. FLUX.1 rotates in float32 and does nothing else in
 # it. A compiler's kernel is named after all that it fused; the first part that fits counts.
 PARTS: Mapping[str, str] = {
-    "products": r"(?i)nvjet_(?!s)|gemm|gemv|16816|splitK|triton_tem_fused.*mm|implicit_conv"
+    "products": r"(?i)nvjet_(sm\d+_)?(?!s)|gemm|gemv|16816|splitK|triton_tem_fused.*mm|implicit_conv"
     r"|^aten::(mm|addmm|bmm|linear)$|mkldnn::_linear",
     "rotary": r"(MulFunctor|CUDAFunctor_add)<float>|neg_kernel|triton_.*(stack|neg|unbind)|^aten::neg$",
     "norms": r"(?i)layer_?norm|rms_?norm|triton_.*(norm|rsqrt|var_mean)|^aten::(rsqrt|mean|pow)$",
-    "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray|triton_poi_fused_(cat|clone)[_\d]*$"
-    r"|^aten::(cat|stack)$",
+    "copies": r"(?i)^(?!triton_).*(memcpy|copy|clone|transpose|permute|contiguous|CatArray)|^aten::(cat|stack)$"
+    r"|^triton_poi_fused(_+(cat|clone|copy|to_copy|permute|transpose|view|unsqueeze|split|slice|select|expand))+[_\d]*$",
     "rest": r".",  # activations, modulation and sums, what multiplies one vector for all tokens
 }
 
@@ -83,7 +83,7 @@ class ModelStep:
             out = math_attention.forward(call, {"q": q, "k": k, "v": v}, torch.float64 if wide else dtype, precision)
             return out.to(q.dtype)
 
-        dispatch.use_registered(model, attend, as_operator=False)
+        dispatch.use_registered(model, attend)
         if not wide:
             return {"out": build.run(model, inputs, build.settings(of))}
         build.widen(model)

@@ -10,12 +10,15 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from fluxbench.analysis import shared
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import ranking_regime
+from fluxbench.analysis.verification.origin import device_of
 from fluxbench.notebook.publish import OF_NO_DEVICE
 from fluxbench.records.schema import Record
 from fluxbench.report import verdict as words
 from fluxbench.report.figures.verdict import chart
+from fluxbench.report.tables import parallel
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import page
 from fluxbench.site.uses import Recommended, recommended
@@ -113,7 +116,8 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
     shapes = []
-    for group in notebook.groups[:_SHAPES]:
+    of_kernels = [group for group in notebook.groups if group.operation != shared.OPERATION]
+    for group in of_kernels[:_SHAPES]:
         verdict = analysis.of(group)
         drawn = chart(verdict, f"{target.name}/{notebook.name}/{group.name}") if verdict.is_compared else ""
         caption = words.caption(verdict, device_name(group.records)) if drawn else ""
@@ -121,10 +125,17 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
     return Verdicts(
         name=notebook.name,
         page=notebook.page,
-        own="" if shapes else notebook.verdict,
+        own="" if shapes else _own(notebook),
         shapes=shapes,
         more_shapes=len(notebook.groups) - len(shapes),
     )
+
+
+def _own(notebook: Notebook) -> str:
+    """Return what a card says of a notebook that compares no kernels: by its records, or by its summary."""
+    if any(record.workload.operation == shared.OPERATION for record in notebook.records):
+        return parallel.lead(shared.shared_records(notebook.records), device_of(notebook.records[0]))
+    return notebook.verdict
 
 
 def _versions(records: Iterable[Record], package: str) -> str:

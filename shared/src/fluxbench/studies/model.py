@@ -26,3 +26,4 @@ LIBRARIES = replace(
 )
 WHOLE = replace(STUDY, sets=_AT_1024)  # compiled whole, which takes minutes at each size
 UNFUSED = replace(STUDY, sets=_AT_1024)  # of which a step with all scores takes seconds at 2048 px
+NOT_FOUND = replace(STUDY, sets=_AT_1024)  # by diffusers: a row that says why, for which references take long elsewhere

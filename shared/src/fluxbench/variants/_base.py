@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
 _USUAL_ATTENTION = r"(?i)softmax|flash|fmha|sdpa"  # what kernels of attention are named, where a variant names none
+# Inductor also names what it fuses after the operator that takes the result: a rotary embedding after the attention.
+_FUSED, _TAKEN_BY = r"triton_(poi|red|per)_", r"(_scaled_dot_product_[a-z_]*?|flex_)attention"
 
 
 class Support(enum.Enum):
@@ -236,6 +238,8 @@ def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], ker
     `parts` are an operation's. A call with gradients may run the forward kernels too. Where the variant names no
     attention kernels, all that has no part is the attention.
     """
+    if re.match(_FUSED, kernel):
+        kernel = re.sub(_TAKEN_BY, "", kernel)
     pattern = variant.pattern(call)
     both = (pattern, variant.kernel_pattern) if call.backward else (pattern,)
     attention = [each for each in both if each] or [_USUAL_ATTENTION]  # not joined: each has flags of its own

@@ -161,10 +161,13 @@ def _is_long(workload: Workload, whole_up_to: int | None) -> bool:
 
 def _case(workload: Workload, kind: str, seed: int, device: torch.device, kept: Kept | None) -> Case:
     """Return seeded inputs with their reference: what is kept, or new ones, which then are."""
-    name = name_of_case(workload, kind, seed) if kept else ""
-    if kept and (found := kept.load(name)):
-        return Case.from_content(found, workload)
-    case = Case.make(workload, kind, seed, device)
-    if kept:
-        kept.save(name, case.content)
-    return case
+    if kept is None:
+        return Case.make(workload, kind, seed, device)
+    name = name_of_case(workload, kind, seed)
+    if (found := kept.load(name)) is None:
+        with kept.computing(name):  # another cell may need it at the same time
+            if (found := kept.load(name)) is None:
+                case = Case.make(workload, kind, seed, device)
+                kept.save(name, case.content)
+                return case
+    return Case.from_content(found, workload)

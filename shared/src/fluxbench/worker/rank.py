@@ -3,9 +3,11 @@
     {"do": "inputs", "name": ..., "like": {...}}                  take the inputs that rank 0 sends, under a name
     {"do": "make", "number": ..., "kernel": ..., "shape": ...}    make a step of a variant's
     {"do": "step", "number": ..., "name": ...}                    take part in one call of it
-    {"do": "profile"}, {"do": "profiled"}                         reply with what communication took a call, in ms
+    {"do": "profile"}                                             reply once the profiler has begun
+    {"do": "profiled"}                                            reply with what communication took a call, in ms
 
-A reply is a line too: {"failed": sentence} where a step could not be made or called, and the process goes on.
+A reply is a line too: {"failed": sentence} where a step could not be made or called, and the process goes on. It ends
+where it cannot meet the others.
 `operations/models/ranks.py` starts it.
 """
 
@@ -84,15 +86,17 @@ class Rank:
 
     def profile(self) -> None:
         """Begin to profile."""
-        torch.cuda.synchronize()
+        self._wait()
         self._calls = 0
-        self._profiler = profile(activities=[ProfilerActivity.CUDA])
+        on_cpu = self._device.type == "cpu"
+        self._profiler = profile(activities=[ProfilerActivity.CPU if on_cpu else ProfilerActivity.CUDA])
         self._profiler.start()
+        self._reply(profiles=True)
 
     def profiled(self) -> None:
         """Reply with what communication took a call since."""
         assert self._profiler is not None
-        torch.cuda.synchronize()
+        self._wait()
         self._profiler.stop()
         pattern = SharedStep.parts[COMMUNICATION]
         spent_us = sum(
@@ -102,6 +106,11 @@ class Rank:
         )
         self._profiler = None
         self._reply(communicated_ms=spent_us / 1e3 / max(1, self._calls))
+
+    def _wait(self) -> None:
+        """Wait for the device."""
+        if self._device.type != "cpu":
+            torch.cuda.synchronize(self._device)
 
     def _empty(self, size: list[int], dtype: str) -> torch.Tensor:
         return torch.empty(size, dtype=getattr(torch, dtype), device=self._device)
@@ -120,9 +129,13 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
     device = torch.device("cpu") if kind == "cpu" else torch.device(kind, int(rank))
     if kind != "cpu":
         torch.cuda.set_device(device)
-    ranks.meet(int(rank), int(count), device, meeting)
     with torch.inference_mode(), ranks.threads(device, int(count)):
-        this = Rank(int(rank), int(count), device, replies)
+        try:
+            ranks.meet(int(rank), int(count), device, meeting)
+            this = Rank(int(rank), int(count), device, replies)
+        except Exception as error:
+            print(json.dumps({"failed": first_sentence(error)}), file=replies, flush=True)
+            raise
         for line in sys.stdin:
             this.take(json.loads(line))
     os._exit(0)  # the others may be gone, for whom NCCL would wait

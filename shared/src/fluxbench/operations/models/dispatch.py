@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from collections import Counter
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from fluxbench.operations.protocol import Attention, Kernel
 from fluxbench.operations.shapes import AttentionCall
 
 _numbers = itertools.count()
+_operators: Counter[str] = Counter()  # made in this process, by the name of their kernel
 
 
 def use(model: Any, kernel: Kernel, call: AttentionCall) -> None:
@@ -20,7 +23,8 @@ def use(model: Any, kernel: Kernel, call: AttentionCall) -> None:
     Raises `ImportError` where diffusers does not find the library of its backend, with the sentence that diffusers has.
     """
     if not kernel.diffusers or (kernel.compiles and not kernel.compiles_model):
-        use_registered(model, kernel.eager(call), as_operator=kernel.compiles_model)
+        name = getattr(kernel, "name", "attention")
+        use_registered(model, kernel.eager(call), as_operator=name if kernel.compiles_model else None)
         return
     try:
         model.set_attention_backend(kernel.diffusers)
@@ -28,15 +32,16 @@ def use(model: Any, kernel: Kernel, call: AttentionCall) -> None:
         raise ImportError(f"diffusers refuses its backend: {error}; install what it names") from error
 
 
-def use_registered(model: Any, attention: Attention, *, as_operator: bool) -> None:
+def use_registered(model: Any, attention: Attention, *, as_operator: str | None = None) -> None:
     """Register an attention with diffusers' dispatch under a name of its own, and make the model call it.
 
-    `as_operator`: as an operator of torch, which torch.compile calls and does not look into.
+    `as_operator`: as an operator of torch, which torch.compile calls and does not look into, named after this kernel.
+    The compiler's caches know a graph by the names of its operators: they are the same in each process of a cell.
     """
     from diffusers.models import attention_dispatch as diffusers
 
     number = next(_numbers)
-    called = _operator(attention, number) if as_operator else attention
+    called = _operator(attention, as_operator) if as_operator else attention
 
     def forward(_: Any, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any, **__: Any) -> torch.Tensor:
         if rest[-1]:  # of diffusers' arguments of such a function: whether to return the scores' logarithms too
@@ -72,9 +77,11 @@ def _new_member(names: Any, value: str) -> Any:
     return member
 
 
-def _operator(attention: Attention, number: int) -> Attention:
+def _operator(attention: Attention, kernel: str) -> Attention:
+    name, number = re.sub(r"\W", "_", kernel), _operators[kernel]
+    _operators[kernel] += 1
     operator: Any = torch.library.custom_op(
-        f"fluxbench::attention_{number}", attention, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v) -> Tensor"
+        f"fluxbench::{name}_{number}", attention, mutates_args=(), schema="(Tensor q, Tensor k, Tensor v) -> Tensor"
     )
     operator.register_fake(lambda q, k, v: q.new_empty(*q.shape[:-1], v.shape[-1]))
     called: Attention = operator

@@ -118,9 +118,14 @@ class Ranks:
 
     @contextlib.contextmanager
     def profiled(self) -> Iterator[list[float]]:
-        """Profile the other ranks meanwhile; what is yielded is then filled, see `protocol.Bound.others`."""
+        """Profile the other ranks meanwhile; what is yielded is then filled, see `protocol.Bound.others`.
+
+        A profiler takes up to seconds to begin: all have begun before the first call, which would wait for them.
+        """
         found: list[float] = []
         self._tell(do="profile")
+        for _ in self._processes:
+            self._replies.get(timeout=_GRACE_S)
         yield found
         self._tell(do="profiled")
         found += [self._replies.get(timeout=_GRACE_S)["communicated_ms"] for _ in self._processes]
@@ -165,15 +170,16 @@ class Ranks:
                 self._replies.put(reply)
                 continue
             self._failed[rank] = reply["failed"]
-            timer = threading.Timer(_GRACE_S, self._end_if_alone, (rank,))
+            timer = threading.Timer(_GRACE_S, self._end_if_alone, (rank, reply["failed"]))
             timer.daemon = True
             timer.start()
         code = process.wait()
         how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        self._end(rank, f"it ended with {how}")
+        said = f": {self._failed[rank]}" if rank in self._failed else ""
+        self._end(rank, f"it ended with {how}{said}")
 
-    def _end_if_alone(self, rank: int) -> None:
-        if reason := self._failed.get(rank):  # this process has not failed with it
+    def _end_if_alone(self, rank: int, reason: str) -> None:
+        if self._failed.get(rank) is reason:  # this process has not failed with it, and it is no later one
             self._end(rank, reason)
 
     def _end(self, rank: int, reason: str) -> None:

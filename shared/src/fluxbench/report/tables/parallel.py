@@ -8,6 +8,7 @@ from itertools import groupby
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
 from fluxbench.core.formatting import number, percent, plus_minus
+from fluxbench.device.model import Device
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
@@ -37,7 +38,7 @@ def blocks(results: Results) -> list[Block]:
         ]
     found = shared_records(records)
     table = [_table(found)] if found else []
-    return [Paragraph(_lead(found, results)), *table, *not_passed(records)]
+    return [Paragraph(lead(found, results.device)), *table, *not_passed(records)]
 
 
 def rows(results: Results) -> Rows:
@@ -52,12 +53,13 @@ def rows(results: Results) -> Rows:
     return csv
 
 
-def _lead(found: Sequence[SharedRecord], results: Results) -> str:
-    is_cpu = results.device.kind == "cpu"
+def lead(found: Sequence[SharedRecord], device: Device) -> str:
+    """Return how much faster a step is on all GPUs of a host by the fastest way, in a sentence."""
+    is_cpu = device.kind == "cpu"
     what = "process" if is_cpu else "GPU"
     shared = [each for each in found if each.speedup]
     if not shared:
-        have = f"This host has {results.device.count} {what}{'s' * (results.device.count > 1)}"
+        have = f"This host has {device.count} {what}{'s' * (device.count > 1)}"
         return "No step was shared: a reason stands with each row." if is_cpu else f"{have}: no step was shared."
     most = max(each.gpus for each in shared)
     first = [each for each in shared if each.model == shared[0].model and each.gpus == most]
