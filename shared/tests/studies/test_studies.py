@@ -39,7 +39,7 @@ def test_the_studies_of_this_package() -> None:
     assert names(certificate, GPU) == [f"flux1-1024px-t{text}" for text in (128, 384, 512)]
     backward = studies.find("backward")
     assert {each.rpartition("-")[2] for each in (*names(backward), *names(backward, GPU))} == {"training", "backward"}
-    assert [len(names(backward, device)) for device in (CPU, GPU)] == [4, 14]
+    assert [len(names(backward, device)) for device in (CPU, GPU)] == [4, 20]
     assert flux.measures == certificate.measures == ("burst", "sustained")
     assert flux.references == certificate.references == ("torch_flash", "torch_efficient", "torch_math")
 
