@@ -170,3 +170,17 @@ def test_products_of_16_bits_are_those_of_a_layers_projections_and_float32_ones_
     unfused = variants.find("torch_math").variant
     found = [part_of(unfused, layer.attention(shape), layer.parts, name.format(types)) for types in ("tst", "sss")]
     assert found == ["projections", "attention"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "part"),
+    [
+        ("triton_poi_fused_clone_permute_view_2", "copies"),
+        ("void at::native::(anonymous namespace)::CatArrayBatchedCopy_alignedK_contig<c10::BFloat16, 2>", "copies"),
+        ("triton_poi_fused__to_copy_add_cat_mul_neg_slice_1", "elementwise"),  # rotates
+    ],
+)
+def test_a_compiled_kernel_of_a_layer_is_a_copy_where_it_does_nothing_else(kernel: str, part: str) -> None:
+    layer = operations.find("layer")
+    shape = next(each.shape for each in sets.by_name().values() if each.operation == "layer")
+    assert part_of(variants.find("torch_cudnn").variant, layer.attention(shape), layer.parts, kernel) == part

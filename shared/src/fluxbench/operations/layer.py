@@ -6,6 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fluxbench.operations.kernel_names import COPIES
 from fluxbench.operations.layer_shape import LayerShape
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
@@ -23,7 +24,7 @@ _OF_WEIGHTS = 0  # the seed of all weights: contents of one shape share them
 # By names of kernels on a GPU, and of torch's operators on a CPU. Projections are products of 16-bit operands; those of
 # unfused attention are in float32.
 PARTS: Mapping[str, str] = {
-    "copies": r"(?i)memcpy|copy|clone|transpose|permute|contiguous|CatArray|^aten::(cat|stack)|constant_pad",
+    "copies": COPIES,
     "projections": r"(?i)nvjet_(sm\d+_)?(?!s)|bf16|f16|16816|hgemm|splitK|triton_tem_fused.*mm"
     r"|^aten::(mm|addmm|linear)$",
     "elementwise": r"(?i)elementwise|reduce_kernel|layer_?norm|rms_?norm|triton_(poi|red|per)_|^aten::(mul|add|sub)_?$",

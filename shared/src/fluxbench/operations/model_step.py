@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from fluxbench.operations.kernel_names import COPIES
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
@@ -17,14 +18,13 @@ if TYPE_CHECKING:
     import torch
 
 # By names of kernels on a GPU, and of torch's operators on a CPU. FLUX.1 rotates in float32 and does nothing else in
-# it. A compiler's kernel is named after all that it fused; the first part that fits counts.
+# it. The first part that fits counts.
 PARTS: Mapping[str, str] = {
     "products": r"(?i)nvjet_(sm\d+_)?(?!s)|gemm|gemv|16816|splitK|triton_tem_fused.*mm|implicit_conv"
     r"|^aten::(mm|addmm|bmm|linear)$|mkldnn::_linear",
     "rotary": r"(MulFunctor|CUDAFunctor_add)<float>|neg_kernel|triton_.*(stack|neg|unbind)|^aten::neg$",
     "norms": r"(?i)layer_?norm|rms_?norm|triton_.*(norm|rsqrt|var_mean)|^aten::(rsqrt|mean|pow)$",
-    "copies": r"(?i)^(?!triton_).*(memcpy|copy|clone|transpose|permute|contiguous|CatArray)|^aten::(cat|stack)$"
-    r"|^triton_poi_fused(_+(cat|clone|copy|to_copy|permute|transpose|view|unsqueeze|split|slice|select|expand))+[_\d]*$",
+    "copies": COPIES,
     "rest": r".",  # activations, modulation and sums, what multiplies one vector for all tokens
 }
 
