@@ -66,6 +66,11 @@ class Request:
         """Whether this process checks all that is ever checked."""
         return self.process == self.thorough_in
 
+    @property
+    def measures_memory(self) -> bool:
+        """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each."""
+        return self.is_thorough and not self.effort.grid
+
     def sustains(self, workload: str) -> bool:
         """Whether sustained times of a workload are taken."""
         return self.sustained and workload not in self.burst_alone
