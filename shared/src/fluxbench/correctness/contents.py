@@ -130,7 +130,8 @@ class Contents:
             others = [first.varied(operation, workload.shape) for _ in range(count - 1)]
             return cls([first, *others], rotation, slots)
         if by_rows is None:
-            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
+            is_long = case.positions is not None or workload.cost.flops > _FEW_FROM_FLOPS
+            count = _FEW if on_cpu or is_long else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())
             others = []
             if kept and not on_cpu:
