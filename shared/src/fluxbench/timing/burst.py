@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +67,7 @@ def burst(
     plan: Plan,
     keep: Keep,
     rows: Mapping[Key, Row] | None = None,
+    cheap: Collection[str] = (),
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
 
@@ -75,9 +76,10 @@ def burst(
     before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
     place, whose mean is the sample; `keep` gets the last one's output. A rest is at least `min_rest_s`, and on
     a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
-    of one before the first; rows need none, as they take less to launch than to run. Calls that are never captured
-    begin on an idle device, as do all beside them: a queue holds a part of such a call's launches alone, and the host
-    would be ahead by as much as the call before left it.
+    of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
+    they take less to launch than to run. Calls that are never captured begin on an idle device, as do all beside them:
+    a queue holds a part of such a call's launches alone, and the host would be ahead by as much as the call before left
+    it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
@@ -85,7 +87,10 @@ def burst(
     idle = not all(bound.captured for bound in calls.values())
     first = next(iter(calls))  # untimed, it is launched kernel by kernel, and may take longer to launch than all rows
     ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
-    launch_s = 0.0 if stopwatch.on_cpu or idle else _launch_s(stopwatch, ahead, contents)
+    tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
+    launch_s = 0.0
+    if tried and not (stopwatch.on_cpu or idle):
+        launch_s = min(_MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
     rest = plan.first_rest_s
     schedule = list(calls)
     for index in range(rounds):
@@ -143,9 +148,9 @@ def _next(
 
 
 def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents]) -> float:
-    """Return how long the host takes to launch a round, up to what fills the driver's queue.
+    """Return how long the host takes to launch some calls.
 
-    Then it waits for the device, and so its time would be the device's.
+    Beyond what fills the driver's queue it waits for the device, and its time is the device's.
     """
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
@@ -163,7 +168,7 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mappin
         if seconds[-1] > _LONG_ROUND_S:
             break
     stopwatch.between_ms()
-    return min(*seconds, _MOST_LAUNCH_S)
+    return min(seconds)
 
 
 def repeated_over_new(

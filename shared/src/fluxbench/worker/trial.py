@@ -35,7 +35,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
-from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.rows import Rows, warm_s
 
 _NO_WORKLOAD = ""  # that of the control kernel
@@ -112,7 +112,9 @@ class Trial:
         rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
         both = (self.name, self.calls), (self.reference, self.reference_calls)
         self._rows = rows = Rows(*both, self.workloads, self.stopwatch, self.plan, self.rng)
-        taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep, rows.by_key)
+        cheap = cheapest(self.workloads[name].workload for name in self.calls)
+        given = self._contents, self.rng, self.plan, self._keep, rows.by_key, cheap
+        taken = burst(self.stopwatch, calls, rounds, *given)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
