@@ -27,7 +27,7 @@ STUDY = Study(
     references=("torch_native", "torch_math"),
     measures=("burst",),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(fully=_FULLY),
+    effort=Effort(plans=True, fully=_FULLY),
     at_once=_AT_ONCE,
     tables=("crossovers", "exponents", "memory", "lengths_published"),
 )
@@ -37,7 +37,7 @@ PLAIN = Study(
     references=("torch_math",),
     measures=("burst",),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(fully=_FULLY),
+    effort=Effort(plans=True, fully=_FULLY),
     at_once=_AT_ONCE,
 )
 MODELS = Study(
@@ -45,6 +45,6 @@ MODELS = Study(
     sets={"cpu": ("lengths-models-small",), "any": ("lengths-models",)},
     references=("torch_native", "torch_math"),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(fully=_FULLY),
+    effort=Effort(plans=True, fully=_FULLY),
     at_once=_AT_ONCE,
 )

@@ -112,13 +112,12 @@ class Trial:
         rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
         both = (self.name, self.calls), (self.reference, self.reference_calls)
         self._rows = rows = Rows(*both, self.workloads, self.stopwatch, self.plan, self.rng)
-        cheap = cheapest(self.workloads[name].workload for name in self.calls)
-        given = self._contents, self.rng, self.plan, self._keep, rows.by_key, cheap
-        taken = burst(self.stopwatch, calls, rounds, *given)
+        own = {workload: (self.name, workload) for workload in self.calls}
+        given = self._contents, self.rng, self.plan, self._keep, rows.by_key
+        taken = burst(self.stopwatch, calls, rounds, *given, cheapest(self.workloads[name].workload for name in own))
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
-        own = {workload: (self.name, workload) for workload in self.calls}
         for workload, row in rows.launch(self.stopwatch, self.calls).items():
             self._take_in(workload, row.given)
         self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms

@@ -49,6 +49,7 @@ from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
+from fluxbench.worker import plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, first_sentence, is_fatal, unusable, wrong_of
@@ -257,13 +258,13 @@ class Worker:
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self.emit("begin", variant=name, workload=prepared.workload.name)
+        plans.make(name, prepared.workload, self.device, wanted=self.request.effort.plans)
         with self.use.step("checking", short=True, compiles=True):
             return self._check_now(name, prepared)
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         workload, state = prepared.workload, ProcessState(self.device)
-        first = None
-        formed = variants.find(name)
+        first, formed = None, variants.find(name)
         if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
