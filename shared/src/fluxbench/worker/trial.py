@@ -103,7 +103,6 @@ class Trial:
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
-        # The first key is also called untimed in each round: the reference's.
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
         calls |= {(self.name, workload): bound for workload, bound in self.calls.items()}
         if self.control:
