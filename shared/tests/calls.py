@@ -53,10 +53,12 @@ def workload(operation: str = "attention", **changes: Any) -> Workload:
     return operations.workload(operation, "small", whole, group="small", x=whole["seq_len_k"], x_unit="tokens")
 
 
-def wrong(variant: Variant, operation: str = "attention", device: str = "cpu", **changes: Any) -> str | None:
-    """Return why an operation by a variant is wrong, or None, on the kinds of inputs that count."""
+def wrong(
+    variant: Variant, operation: str = "attention", device: str = "cpu", kinds: int | None = None, **changes: Any
+) -> str | None:
+    """Return why an operation by a variant is wrong, or None, on the kinds of inputs that count: the first `kinds`."""
     found = operations.find(operation)
-    for kind in variant.gated_kinds(found.input_kinds):
+    for kind in variant.gated_kinds(found.input_kinds)[:kinds]:
         case = _case(operation, kind, device, tuple(changes.items()))
         bound = found.bind(FormedVariant(variant, EAGER), shape(**changes))
         outputs = bound({name: x.clone() for name, x in case.inputs.items()})

@@ -231,7 +231,7 @@ def on_hopper(test: Any) -> Any:
 def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
     dim: int, dtype: str, tokens: int, causal: bool
 ) -> None:
-    asked = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
+    asked: dict[str, Any] = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
     assert wrong(variants.find("gluon_flash").variant, "attention_training", device="cuda", **asked) is None
 
 

@@ -11,7 +11,7 @@ from notebooks import Machine
 
 from fluxbench.device.model import Device
 from fluxbench.notebook.document import load
-from fluxbench.notebook.estimates import Times, at_once, limit_s
+from fluxbench.notebook.estimates import Times, at_once, limit_s, weight
 from fluxbench.notebook.store import Store
 from fluxbench.notebook.width import Width
 
@@ -62,11 +62,21 @@ def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) 
     assert limit_s(document, Store(document), settings) == 900 + 3 * 400 + 3 * 60
 
 
-def test_models_share_a_gpu_two_at_once_and_attention_four(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_share_a_gpu_two_at_once_attention_four_and_what_fills_its_memory_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("fluxbench.core.cores.available", lambda: 16)
     gpu = Device(kind="cuda", name="made up")
     widths = {}
-    for name in ("model", "flux"):
+    for name in ("model", "flux", "scaling"):
         notebook = load(REPOSITORY / "notebooks" / f"{name}.md")
         widths[name] = Width.on(gpu, at_once(notebook.cells, notebook)).measuring
-    assert widths == {"model": 2, "flux": 4}
+    assert widths == {"model": 2, "flux": 4, "scaling": 1}
+
+
+def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Machine) -> None:
+    gpu = Device(kind="cuda", name="NVIDIA H200", compute_capability=(9, 0))
+    notebook = load(REPOSITORY / "notebooks" / "sdpa.md")
+    weights = {code.id: weight(code, notebook, gpu, machine.settings) for code in notebook.cells}
+    measured = {name: weights[name] for name in ("sdpa", "flex", "flash_attn_2", "flash_attn_4", "grid")}
+    assert measured == {"sdpa": 7 + 1, "flex": 2, "flash_attn_2": 1, "flash_attn_4": 2, "grid": 0}

@@ -75,6 +75,15 @@ def test_each_kind_of_artifact_has_its_place(machine: Machine, reports: Path, ar
         assert gzip.decompress((page.with_suffix("") / place).read_bytes()) == b"text"
 
 
+def test_many_records_are_published_compressed(machine: Machine, reports: Path) -> None:
+    machine.write(f"id=a outputs=a.jsonl: open('a.jsonl', 'w').write('x' * {1 << 20})")
+    page = publish(machine.build(), reports, "made-up")
+    assert set(links(page)) == {"made_up/cells/a.py", "made_up/records/a.jsonl.gz"}
+    [path] = (page.with_suffix("") / "records").iterdir()
+    assert gzip.decompress(path.read_bytes()) == b"x" * (1 << 20)
+    assert files.of_cell(path.parent, "a") == path
+
+
 def test_two_cells_that_leave_records_of_one_name_are_refused(machine: Machine, reports: Path) -> None:
     machine.write(*(f"id={name} outputs=data.json: open('data.json', 'w').write('{name}')" for name in "ab"))
     with pytest.raises(SetupError, match=r"two cells must not leave records of the same name, got 'data.json'"):

@@ -24,6 +24,7 @@ SDPA = {
     "torch_flash": "flash_sdp_enabled",
     "torch_cudnn": "cudnn_sdp_enabled",
     "torch_efficient": "mem_efficient_sdp_enabled",
+    "torch_efficient_tf32": "mem_efficient_sdp_enabled",
     "torch_math": "math_sdp_enabled",
 }
 EAGER = [each.name for each in variants.REGISTRY if not (each.deterministic_of or each.only_decodes)]

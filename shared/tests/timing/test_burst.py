@@ -166,6 +166,17 @@ def test_on_a_gpu_the_spin_lasts_for_the_shorter_of_two_untimed_rounds(clock: Cl
     assert stopwatch.spins == [0.0, *[pytest.approx(0.05)] * 3]
 
 
+def test_on_a_gpu_the_spin_is_no_longer_than_launches_that_fill_the_queue(clock: Clock) -> None:
+    stopwatch, seen = LikeAGPU(), []  # type: tuple[LikeAGPU, list[Any]]
+    calls = {("a", "small"): Bound(clock.call(0.7, seen))}  # the host waits for the device's calls
+    burst(stopwatch, calls, 3, contents(), random.Random(0), PLAN, ignored)
+    assert stopwatch.spins == [0.0, *[pytest.approx(0.1)] * 3]
+    assert len(seen) == 1 + 2 * 3  # one before the rounds, and an untimed one in each
+    calls = {("a", name): clock.bound(0.01) for name in ("small", "large")}
+    burst(stopwatch, calls, 1, contents(), random.Random(0), PLAN, ignored, cheap=["small"])
+    assert stopwatch.spins[-1] == pytest.approx(0.02)  # of both, by one
+
+
 def test_on_a_gpu_a_rest_is_a_quarter_of_the_round_before_it(clock: Clock) -> None:
     for call_s, rest_s in ((0.1, 0.05), (0.4, 0.2), (4.0, 1.0), (1e-6, PLAN.min_rest_s)):
         clock.slept.clear()

@@ -18,6 +18,11 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
 
+    def capture_begin(self) -> None:
+        """Capture nothing."""
+
+    capture_end = capture_begin
+
     def replay(self) -> None:
         for call in self.calls:
             call()
@@ -28,8 +33,8 @@ def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    for name in ("stream", "graph"):
-        monkeypatch.setattr(torch.cuda, name, lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 1 << 30))
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_kernel_of_a_call_is_attention_beside_the_parts_of_any_operation(opera
 def test_what_a_variant_declares_is_of_one_piece(variant: Variant) -> None:
     declared, quantized = variant.capabilities, variant.precision_class == "quantized"
     others = dict.fromkeys(("te_unfused", "torch_eager"), "rounded")
-    others |= dict.fromkeys(("triton_flash_tf32", "torch_math_tf32"), "tf32")
+    others |= dict.fromkeys(("triton_flash_tf32", "torch_math_tf32", "torch_efficient_tf32"), "tf32")
     assert variant.precision_class == others.get(variant.name, "quantized" if quantized else "exact")
     assert variant.precision_class != "tf32" or declared.dtypes == ("float32",)
     assert variant.name not in ALL or quantized == (variant.name in QUANTIZED)

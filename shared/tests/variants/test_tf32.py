@@ -72,6 +72,14 @@ def test_it_is_judged_as_tf32_and_takes_float32_alone() -> None:
     assert all(torch.equal(own[name], plain[name]) for name in own)  # a CPU has no TF32
 
 
+def test_torchs_efficient_kernel_of_float32_is_judged_as_tf32_under_a_name_of_its_own() -> None:
+    own, plain = (variants.find(name).variant for name in ("torch_efficient_tf32", "torch_efficient"))
+    assert (own.precision_class, plain.precision_class) == ("tf32", "exact")
+    call = AttentionCall(seq_len_q=8, seq_len_k=8, heads=1, kv_heads=1, head_dim_qk=16, head_dim_v=16, dtype="float32")
+    assert own.supports(GPU, call) is None
+    assert own.kernel_pattern == plain.kernel_pattern
+
+
 def test_float32_on_a_library_that_has_none_is_unsupported_and_the_other_rows_are_not() -> None:
     study = studies.find("scaling")
     settings = Settings(root=REPOSITORY, cache=REPOSITORY)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fluxbench.records.status import Status
-from fluxbench.worker.failures import classify, first_sentence, unusable
+from fluxbench.worker.failures import classify, first_sentence, is_fatal, unusable
 
 SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
 
@@ -33,6 +33,7 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
             Status.OUT_OF_MEMORY,
             "CUBLAS_STATUS_ALLOC_FAILED",
         ),
+        (RuntimeError("CUDA error: out of memory\nmore"), Status.OUT_OF_MEMORY, r"^CUDA error: out of memory$"),
         (RuntimeError("CUDA error: no kernel image is available for"), Status.UNSUPPORTED, r"has no kernels for"),
         (
             RuntimeError("CUDA error: the provided PTX was compiled with an unsupported toolchain.\nmore"),
@@ -72,6 +73,11 @@ def test_what_an_exception_becomes(error: Exception, status: Status, reason: str
     named, sentence = classify(error)
     assert named is status
     assert re.search(reason, sentence), sentence
+
+
+def test_an_error_of_cuda_is_fatal_unless_memory_is_out() -> None:
+    words = ("CUDA error: an illegal memory access", "CUDA error: out of memory", "out of range")
+    assert [is_fatal(RuntimeError(each)) for each in words] == [True, False, False]
 
 
 def test_a_sentence_is_one_line_and_a_gpu_is_usable_where_a_kernel_runs_on_it(monkeypatch: pytest.MonkeyPatch) -> None:

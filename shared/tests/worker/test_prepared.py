@@ -22,7 +22,7 @@ from fluxbench.operations.model_sets import shared
 from fluxbench.operations.model_step import ModelStep
 from fluxbench.operations.workload import Workload
 from fluxbench.worker.failures import Wrong
-from fluxbench.worker.prepared import PreparedWorkload, prepare
+from fluxbench.worker.prepared import PreparedWorkload, cheapest, prepare
 from fluxbench.worker.request import Request
 
 BOTH = tokens("training", 40, "attention_training"), tokens("backward", 40, "attention_backward")
@@ -132,3 +132,9 @@ def test_a_step_alone_and_shared_has_one_case_and_the_same_contents(
     first, *others = some
     for name, x in first.contents.pool[0].inputs.items():
         assert all(torch.equal(x, other.contents.pool[0].inputs[name]) for other in others)
+
+
+def test_the_cheapest_workloads_have_few_operations_together_and_are_one_at_least() -> None:
+    short, long, longest = (tokens(f"of-{length}", length, heads=24) for length in (4096, 16_384, 65_536))
+    assert cheapest([longest, short, long]) == ["of-4096", "of-16384"]
+    assert cheapest([longest]) == ["of-65536"]

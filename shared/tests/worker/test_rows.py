@@ -155,7 +155,7 @@ def test_a_model_s_step_is_replayed_twice_however_long_and_one_that_is_never_cap
     assert (one.wrong, taken["calls"]) == ({}, {step.name: 2})
     assert taken["samples_ms"] == {step.name: pytest.approx([30.0] * 3)}
     assert taken["launched_ms"] == {step.name: pytest.approx(50.0)}
-    assert max(stopwatch.spins) == pytest.approx(0.05 + 4 * 0.03)  # a call as it is launched, and two rows of two
+    assert max(stopwatch.spins) == pytest.approx(0.05)  # a call as it is launched; rows take less to launch than to run
 
 
 def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(

@@ -39,7 +39,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import SCHEMA, Record
 from fluxbench.records.status import Status
 from fluxbench.timing import energy
-from fluxbench.worker.request import inputs_of
+from fluxbench.worker.request import Request, inputs_of
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
@@ -224,7 +224,9 @@ def _run(
                 with_variables = dataclasses.replace(
                     environment, variables={**environment.variables, **dict(variables), **caches}
                 )
-                pool = stack.enter_context(contextlib.closing(Pool(folder, with_variables, device, names, least)))
+                planned = Request(device=device.worker_kind, workloads=together, variants=(), references=references)
+                pool = Pool(folder, with_variables, device, names, least, planned if study.effort.plans else None)
+                stack.enter_context(contextlib.closing(pool))
                 batch = Batch(
                     folder=folder,
                     environment=with_variables,

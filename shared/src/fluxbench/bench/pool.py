@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import json
 import os
@@ -27,6 +28,7 @@ from fluxbench.worker.request import Request
 # A worker that is silent for this long hangs; the second while it says that it compiles: a whole model takes minutes.
 SILENCE_LIMIT_S, COMPILING_LIMIT_S = 150.0, 450.0
 WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured environment is started with
+_PLANNED = "planned.json"  # not of the files `request-N.json`
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
 COMPILING = 2  # cells that compile several variants, at once
@@ -40,17 +42,29 @@ class Pool:
     """
 
     def __init__(
-        self, folder: Path, environment: Environment, device: Device, names: Sequence[str], processes: int
+        self,
+        folder: Path,
+        environment: Environment,
+        device: Device,
+        names: Sequence[str],
+        processes: int,
+        planned: Request | None = None,
     ) -> None:
+        """`planned`: what plans are made for while a worker waits, see `worker.plans`."""
         count = 0 if device.worker_kind == "cpu" else processes
-        self._start = functools.partial(_start, folder, environment, names)
+        more: tuple[str, ...] = ()
+        if planned and count:
+            asked = dataclasses.replace(planned, variants=tuple(names))
+            (folder / _PLANNED).write_text(asked.to_json(), encoding="utf-8")
+            more = (str(folder / _PLANNED),)
+        self._start = functools.partial(_start, folder, environment, names, more=more)
         with contextlib.ExitStack() as stack:
-            self._workers = [self._start(stack) for _ in range(count)]
+            self._workers = [self._start(stack=stack) for _ in range(count)]
             self._stack = stack.pop_all()
 
     def add(self) -> None:
         """Start one more."""
-        self._workers.append(self._start(self._stack))
+        self._workers.append(self._start(stack=self._stack))
 
     @property
     def waits(self) -> bool:
@@ -93,7 +107,7 @@ def run_worker(
     events_path.touch()
     with contextlib.ExitStack() as stack:
         if worker is None or worker.poll() is not None:
-            worker = _start(folder, environment, (), stack)
+            worker = _start(folder, environment, (), stack=stack)
         stack.callback(_end, worker)
         assert worker.stdin
         with contextlib.suppress(BrokenPipeError):  # it is gone already, and what it printed says why
@@ -105,7 +119,12 @@ def run_worker(
 
 
 def _start(
-    folder: Path, environment: Environment, names: Sequence[str], stack: contextlib.ExitStack
+    folder: Path,
+    environment: Environment,
+    names: Sequence[str],
+    *,
+    stack: contextlib.ExitStack,
+    more: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """Start a worker that imports what the named variants need and waits; the stack ends it.
 
@@ -125,7 +144,7 @@ def _start(
     }
     with tempfile.NamedTemporaryFile("w", dir=folder, prefix="log-", suffix=".txt", delete=False) as log:
         worker = subprocess.Popen(
-            [environment.python, *WORKER, "-", ",".join(names)],
+            [environment.python, *WORKER, "-", ",".join(names), *more],
             env=variables,
             cwd=folder,
             stdin=subprocess.PIPE,

@@ -140,6 +140,8 @@ class Batch:
         Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
         reference too, if it is measured here: it has a block in every process anyway.
         """
+        if not self.sustained:
+            return list(self.variants) if process < self.processes else []
         if process < LEAST:
             return list(self.variants)
         known: dict[str, list[Width]] = {name: [] for name in self.variants}

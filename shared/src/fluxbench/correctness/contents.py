@@ -29,6 +29,7 @@ _VARIED_POOL = 8  # contents that follow from one whole reference
 _WHOLE_POOL = 4  # contents of an operation that knows neither single rows nor symmetries
 _FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long that references would take most of the time
 _CPU_POOL = 6
+_SMALL_BYTES = 16 << 20  # of a tensor, whose differences from another may be held for a moment
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 _REFERENCE_BYTES = 16 << 30  # that the references of a workload's contents read together, of more than two contents
 
@@ -91,10 +92,10 @@ class Contents:
         common = {name for name, x in first.items() if all(content.inputs[name] is x for content in pool[1:])}
         self._common = {name: first[name] if held.is_held(first[name]) else first[name].clone() for name in common}
         self.inputs, *self.slots = (
-            {name: self._common[name] if name in common else x.clone() for name, x in first.items()}
+            {name: self._common[name] if name in common else torch.empty_like(x) for name, x in first.items()}
             for _ in range(1 + slots)
         )
-        self.present = pool[0]  # in `inputs`
+        self.put(pool[0])
         self._whole = [content for content in pool if content.expected is not None]
 
     @classmethod
@@ -121,15 +122,16 @@ class Contents:
         memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]
         fitting = 2 * _CPU_POOL if on_cpu else int(memory / _bytes(first, case))
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3)) if sustained else 0
-        if slots and operation.attention(workload.shape).retain_graph:  # each keeps what its forward pass saved
-            slots = rotation + 1
+        if slots and (operation.attention(workload.shape).retain_graph or most <= _FEW):
+            slots = rotation + 1  # each keeps what its forward pass saved, or would hold what another holds
         by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
         if by_rows is None and first.expected is not None and isinstance(operation, KnowsSymmetries):
             count = max(2, min(most, _CPU_POOL if on_cpu else _VARIED_POOL, fitting - slots))
             others = [first.varied(operation, workload.shape) for _ in range(count - 1)]
             return cls([first, *others], rotation, slots)
         if by_rows is None:
-            count = _FEW if on_cpu or workload.cost.flops > _FEW_FROM_FLOPS else min(most, _WHOLE_POOL)
+            is_long = case.positions is not None or workload.cost.flops > _FEW_FROM_FLOPS
+            count = _FEW if on_cpu or is_long else min(most, _WHOLE_POOL)
             of_outputs = sum(x.nbytes for x in case.expected.values())
             others = []
             if kept and not on_cpu:
@@ -156,11 +158,34 @@ class Contents:
     def put(self, content: Content, into: Tensors | None = None) -> Tensors:
         """Copy a content into `inputs`, or into a slot, in the order of the stream; return that."""
         if into is None:
-            into, self.present = self.inputs, content
+            into, self.present = self.inputs, content  # by what is in `inputs`
         for name, x in into.items():
             if name not in self._common:
                 x.copy_(content.inputs[name])
         return into
+
+    def fill(self, held: Sequence[Content]) -> None:
+        """Copy a content into each slot, in the order of the stream: all at once, as short calls have many slots."""
+        pairs = [
+            (x, content.inputs[name])
+            for slot, content in zip(self.slots, held, strict=True)
+            for name, x in slot.items()
+            if name not in self._common
+        ]
+        if pairs:
+            torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
+
+    def changed(self, held: Sequence[Content]) -> str | None:
+        """Return which inputs a kernel changed in slots that hold these contents, or None."""
+        changed = []
+        for name in self.inputs:
+            pairs = {
+                (id(slot[name]), id(content.inputs[name])): (slot[name], content.inputs[name])
+                for slot, content in zip(self.slots, held, strict=True)
+            }
+            if _differ(list(pairs.values())):
+                changed.append(name)
+        return _changes(changed)
 
     def draw(self, count: int, rng: random.Random) -> list[Content]:
         """Return contents in random order, no two in succession the same; with whole outputs one at least, if any has.
@@ -206,8 +231,22 @@ def unforeseen() -> random.Random:
 
 def changed_inputs(inputs: Tensors, content: Content) -> str | None:
     """Return which inputs a kernel changed that was given a content, or None."""
-    changed = [name for name, x in inputs.items() if not x.equal(content.inputs[name])]
-    return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+    return _changes([name for name, x in inputs.items() if not x.equal(content.inputs[name])])
+
+
+def _changes(names: Sequence[str]) -> str | None:
+    return f"the kernel changes its inputs: {', '.join(names)}" if names else None
+
+
+def _differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    """Return whether any two tensors differ; of small ones the device is waited for once, not for each."""
+    small = [(one, other) for one, other in pairs if one.is_floating_point() and one.nbytes <= _SMALL_BYTES]
+    if small:
+        ones, others = map(list, zip(*small, strict=True))
+        differences = torch._foreach_norm(torch._foreach_sub(ones, others), math.inf)
+        if not bool((torch.stack(differences) == 0).all()):  # nor where they are not numbers
+            return True
+    return any(not one.equal(other) for one, other in pairs if not one.is_floating_point() or one.nbytes > _SMALL_BYTES)
 
 
 def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:

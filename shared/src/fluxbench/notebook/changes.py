@@ -11,6 +11,7 @@ from fluxbench.analysis.comparison.model import Comparison, Measured
 from fluxbench.core.formatting import utc
 from fluxbench.notebook.build import Built
 from fluxbench.notebook.revisions import read_cells
+from fluxbench.records import files
 
 
 def of_rerun(built: Built, reports: Path) -> Comparison | None:
@@ -23,10 +24,10 @@ def of_rerun(built: Built, reports: Path) -> Comparison | None:
     new = {cell_id: folder for cell_id in run if (folder := _new(built, cell_id))}
     old = {cell_id: result.folder for cell_id in new if (result := built.before[cell_id])}
     published = reports / built.target.name / document.path.stem / "records"
-    before = _measured(old.get(cell_id, published) / f"{cell_id}.jsonl" for cell_id in new)
+    before = _measured(files.of_cell(old.get(cell_id, published), cell_id) for cell_id in new)
     if before.records and not old:
         before = dataclasses.replace(before, name=f"{before.name}, as published")
-    after = _measured(folder / f"{cell_id}.jsonl" for cell_id, folder in new.items())
+    after = _measured(files.of_cell(folder, cell_id) for cell_id, folder in new.items())
     return compare(before, after) if after.records else None
 
 

@@ -27,7 +27,10 @@ _TELLING = 0.1  # the share of a cell's steps from which on its time tells of ot
 
 
 def weight(code: CodeCell, document: Document, device: Device, settings: Settings) -> int:
-    """Return what a cell's time is about proportional to: how many variants it will time; 0 for one that shows."""
+    """Return what a cell's time is about proportional to; 0 for one that shows.
+
+    That is how many variants it will time, each that compiles its kernels as two.
+    """
     if not document.is_measuring(code):
         return 0
     this = cell.parse(code.code, code.id)
@@ -37,7 +40,8 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
     try:
         workloads = studies.find(this.study).workloads_on(device, settings)
         names = [name for name in measured_variants(this) if settings.all or not target.excluded(name)]
-        return sum(not unsupported(name, device, workloads) for name in names)
+        timed = [variants.find(name) for name in names if not unsupported(name, device, workloads)]
+        return len(timed) + sum(each.compiles or each.variant.jit for each in timed)
     except (SetupError, ValueError):  # an unknown name, which the cell will refuse
         return 0
 

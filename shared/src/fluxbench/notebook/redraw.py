@@ -139,7 +139,8 @@ def _measured_at(there: Results) -> str:
 def _copy(output: str, records: Path, folder: Path) -> str | None:
     """Copy a declared output from a page's records, and return under which name; None where it is not there."""
     older = (output.removesuffix(now) + before for now, before in _OLDER if output.endswith(now))
-    for name in (output, *older):
+    compressed = [f"{output}.gz"] if output.endswith(".jsonl") else []
+    for name in (output, *compressed, *older):
         path = records / name
         if path.is_file():
             kept_as = output if name.endswith(f"{output}.gz") else name
@@ -151,9 +152,9 @@ def _copy(output: str, records: Path, folder: Path) -> str | None:
 def _check_same(records: Path, built: Built) -> None:
     """Raise `SetupError` where the published records would not be those that are published again."""
     places = page_folder.places(built.document, built.cells)
-    new = {place: key for key, place in places.items() if place.startswith("records/")}
+    new = {place.removesuffix(".gz"): key for key, place in places.items() if place.startswith("records/")}
     for path in sorted(records.iterdir()):
-        cell_id, name = new.get(f"records/{path.name}", ("", ""))
+        cell_id, name = new.get(f"records/{path.name}".removesuffix(".gz"), ("", ""))
         result = built.cells[cell_id].result if cell_id else None
         if result is None:
             raise SetupError(f"each file of {records} must be of a cell of {built.document.path.name}, got {path.name}")

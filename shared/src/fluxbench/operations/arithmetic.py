@@ -1,13 +1,14 @@
 """How unfused attention of each precision class rounds: the operands of its matrix products, and what lies between.
 
-Products are of matrices, or of as many matrices on both sides.
+Products are of matrices, or of as many matrices on both sides. Those that are added up in turn take a launch for each
+step, or on a GPU for which Triton compiles one in all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fluxbench.operations.precision import EXACT, ROUNDED, TF32
 
@@ -66,6 +67,8 @@ def _truncated(x: torch.Tensor) -> torch.Tensor:
 def _summed_in_float16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     import torch
 
+    if (found := _by_kernel(a, b, at_once=_SUMMED_AT_ONCE, half=True)) is not None:
+        return found
     total = _zeros(a, b, torch.float16)
     for start in range(0, a.shape[-1], _SUMMED_AT_ONCE):
         part = slice(start, start + _SUMMED_AT_ONCE)
@@ -74,10 +77,24 @@ def _summed_in_float16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _summed_in_turn(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    if (found := _by_kernel(a, b)) is not None:
+        return found
     total = _zeros(a, b, a.dtype)
     for column, row in zip(a.unsqueeze(-1).unbind(-2), b.unsqueeze(-3).unbind(-2), strict=True):
         total.addcmul_(column, row)
     return total
+
+
+def _by_kernel(a: torch.Tensor, b: torch.Tensor, **how: Any) -> torch.Tensor | None:
+    """Return `in_turn.product`; None on a CPU, and where there is no Triton or it finds no compiler."""
+    if not a.is_cuda:
+        return None
+    try:
+        from fluxbench.operations import in_turn
+
+        return in_turn.product(a, b, **how)
+    except (ImportError, RuntimeError):
+        return None
 
 
 def _zeros(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -18,7 +18,7 @@ def forward(call: AttentionCall, inputs: Tensors, positions: torch.Tensor) -> to
     """Return softmax(q k^T / sqrt(head_dim)) v of some queries to all keys, in float64.
 
     `positions`: `[count]`, int64, queries of every batch entry and head. Returned: `[batch, count, heads, head_dim_v]`.
-    One batch entry and some heads of k and v at a time, so that little memory is needed.
+    Some heads of k and v of a batch entry at a time, so that little memory is needed; all of several that are short.
     """
     import torch
 
@@ -30,16 +30,20 @@ def forward(call: AttentionCall, inputs: Tensors, positions: torch.Tensor) -> to
         last_key = positions + call.seq_len_k - call.seq_len_q
         hidden = torch.arange(call.seq_len_k, device=q.device) > last_key[:, None, None]  # [count, 1, seq_len_k]
     group = call.heads // call.kv_heads
-    step = max(1, _KEYS_BYTES // (call.seq_len_k * max(call.head_dim_qk, call.head_dim_v) * 8))
-    for batch in range(call.batch):
-        for start in range(0, call.kv_heads, step):
-            stop = min(start + step, call.kv_heads)
-            keys = k[batch, :, start:stop].double().permute(1, 2, 0)  # [kv_heads, head_dim_qk, seq_len_k]
-            values = v[batch, :, start:stop].double().transpose(0, 1)  # [kv_heads, seq_len_k, head_dim_v]
-            queries = rows[batch, :, start * group : stop * group].unflatten(1, (-1, group)).transpose(0, 1)
-            scores = (queries.flatten(1, 2) @ keys).unflatten(1, (-1, group))  # [kv_heads, count, group, seq_len_k]
+    together = max(1, _KEYS_BYTES // (call.seq_len_k * max(call.head_dim_qk, call.head_dim_v) * 8))  # heads of k and v
+    entries, heads = max(1, together // call.kv_heads), min(together, call.kv_heads)
+    for batch in range(0, call.batch, entries):
+        some = slice(batch, batch + entries)
+        for start in range(0, call.kv_heads, heads):
+            of_kv, of_q = slice(start, start + heads), slice(start * group, (start + heads) * group)
+            keys = k[some, :, of_kv].double().permute(0, 2, 3, 1)  # [batch, kv_heads, head_dim_qk, seq_len_k]
+            values = v[some, :, of_kv].double().transpose(1, 2)  # [batch, kv_heads, seq_len_k, head_dim_v]
+            queries = rows[some, :, of_q].unflatten(2, (-1, group)).transpose(1, 2)
+            scores = (queries.flatten(2, 3) @ keys).unflatten(
+                2, (-1, group)
+            )  # [batch, kv_heads, count, group, seq_len_k]
             if hidden is not None:
                 scores = scores.masked_fill(hidden, float("-inf"))
-            found = (torch.softmax(scores, dim=-1).flatten(1, 2) @ values).unflatten(1, (-1, group))
-            out[batch, :, start * group : stop * group] = found.transpose(0, 1).flatten(1, 2)
+            found = (torch.softmax(scores, dim=-1).flatten(2, 3) @ values).unflatten(2, (-1, group))
+            out[some, :, of_q] = found.transpose(1, 2).flatten(2, 3)
     return out

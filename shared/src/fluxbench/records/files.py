@@ -33,6 +33,11 @@ def paths(folder: Path) -> list[Path]:
     return sorted(path for suffix in SUFFIXES for path in folder.glob(f"*{suffix}"))
 
 
+def of_cell(folder: Path, cell: str) -> Path:
+    """Return the file of a cell's records in a folder, compressed or not; the latter where there is none."""
+    return next((path for path in paths(folder) if cell_of(path) == cell), folder / f"{cell}{SUFFIXES[0]}")
+
+
 def cell_of(path: Path) -> str:
     """Return the cell whose records a file holds."""
     return path.name.partition(".")[0]

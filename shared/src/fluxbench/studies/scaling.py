@@ -8,11 +8,15 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import Effort
 
 _WHOLE_UP_TO = 2**27  # scores: those of 11,585 tokens to themselves in one head
-# One length of each curve is checked on all kinds of inputs and profiled; on a CPU a shorter one.
+_AT_ONCE = (
+    1  # cells: at the longest lengths one of unfused attention needs nearly all memory, and takes none for others
+)
+# One length of each curve is checked on all kinds of inputs and profiled, of the models two; on a CPU a shorter one.
 _FULLY = tuple(
     each.name
     for name, tokens in (("lengths-causal", 1024), ("lengths-plain", 1024), ("lengths-causal-small", 128),
-                         ("lengths-plain-small", 128))
+                         ("lengths-plain-small", 128), ("lengths-models-small", 128), ("lengths-models", 1024),
+                         ("lengths-models", 4608), ("lengths-models", 1560), ("lengths-models", 7800))
     for each in scaling_sets.sets()[name]
     if each.x == tokens
 )  # fmt: skip
@@ -23,7 +27,8 @@ STUDY = Study(
     references=("torch_native", "torch_math"),
     measures=("burst",),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(fully=_FULLY),
+    effort=Effort(plans=True, fully=_FULLY),
+    at_once=_AT_ONCE,
     tables=("crossovers", "exponents", "memory", "lengths_published"),
 )
 PLAIN = Study(
@@ -32,11 +37,14 @@ PLAIN = Study(
     references=("torch_math",),
     measures=("burst",),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(fully=_FULLY),
+    effort=Effort(plans=True, fully=_FULLY),
+    at_once=_AT_ONCE,
 )
 MODELS = Study(
     name="scaling",
     sets={"cpu": ("lengths-models-small",), "any": ("lengths-models",)},
     references=("torch_native", "torch_math"),
     whole_up_to=_WHOLE_UP_TO,
+    effort=Effort(plans=True, fully=_FULLY),
+    at_once=_AT_ONCE,
 )

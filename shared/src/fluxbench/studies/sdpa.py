@@ -14,9 +14,9 @@ _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen
 STUDY = Study(
     name="sdpa",
     sets={"cpu": _SMALL, "any": tuple(grid_sets.sets())},
-    references=("torch_native", "torch_math"),
+    references=("torch_flash", "torch_math"),  # the first makes no plans in the cells of other libraries
     measures=("burst",),
-    effort=Effort(grid=True, held_bytes=2_000_000_000, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
+    effort=Effort(grid=True, plans=True, held_bytes=2_000_000_000, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
     tables=("grid", "grid_published", "grid_correctness"),
     figures=("speedup",),
 )

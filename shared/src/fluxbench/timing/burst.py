@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 0.5  # after which no further one of these rounds is begun: calls are so long that few say enough
+_MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
+_LONG_ROUND_S = 0.5  # a round that the host waits so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 
 
@@ -65,6 +67,7 @@ def burst(
     plan: Plan,
     keep: Keep,
     rows: Mapping[Key, Row] | None = None,
+    cheap: Collection[str] = (),
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
 
@@ -73,17 +76,23 @@ def burst(
     before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
     place, whose mean is the sample; `keep` gets the last one's output. A rest is at least `min_rest_s`, and on
     a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
-    of one before the first. Calls that are never captured begin on an idle device, as do all beside them: a queue holds
-    a part of such a call's launches alone, and the host would be ahead by as much as the call before left it.
+    of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
+    they take less to launch than to run. Calls that are never captured begin on an idle device, as do all beside them:
+    a queue holds a part of such a call's launches alone, and the host would be ahead by as much as the call before left
+    it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
     drawn = {key: contents[key[1]].draw(rounds, rng) if key in single else [] for key in calls}
     idle = not all(bound.captured for bound in calls.values())
-    launch_s = 0.0 if stopwatch.on_cpu or idle else _launch_s(stopwatch, calls, contents, rows)
+    first = next(iter(calls))  # untimed, it is launched kernel by kernel, and may take longer to launch than all rows
+    ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
+    tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
+    launch_s = 0.0
+    if tried and not (stopwatch.on_cpu or idle):
+        launch_s = min(_MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
     rest = plan.first_rest_s
     schedule = list(calls)
-    first = schedule[0]
     for index in range(rounds):
         rng.shuffle(schedule)
         stopwatch.wait()
@@ -91,7 +100,7 @@ def burst(
         time.sleep(rest)
         taken.resting_ms.append(others_ms() - before_ms)
         began = time.monotonic()
-        stopwatch.spin(launch_s, len(schedule) + 1)
+        stopwatch.spin(launch_s, len(ahead) + 1)
         if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
             stopwatch.clear_cache()
             calls[first](contents[first[1]].inputs)
@@ -138,25 +147,26 @@ def _next(
     return calls[key].call, calls[key].prepared(inputs)
 
 
-def _launch_s(
-    stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents], rows: Mapping[Key, Row]
-) -> float:
-    """Return how long the host takes to launch a round."""
+def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents]) -> float:
+    """Return how long the host takes to launch some calls.
+
+    Beyond what fills the driver's queue it waits for the device, and its time is the device's.
+    """
     stopwatch.wait()
     stopwatch.spin(0.0, 2 * len(calls))
-    seconds, first = [], next(iter(calls))
+    seconds = []
     for _ in range(2):  # the first one may have to wake the host up
         began = time.perf_counter()
-        if first in rows:  # its call that is not timed is launched kernel by kernel, and may take longer than all rows
-            calls[first](contents[first[1]].inputs)
-        for key in calls:
+        for key, bound in calls.items():
             given = contents.get(key[1])
-            launch, prepared = _next(key, calls, rows, given.put(given.present) if given else {})
+            prepared = bound.prepared(given.put(given.present) if given else {})
             stopwatch.clear_cache()
             stopwatch.record()
-            launch(prepared)
+            bound.call(prepared)
             stopwatch.record()
         seconds.append(time.perf_counter() - began)
+        if seconds[-1] > _LONG_ROUND_S:
+            break
     stopwatch.between_ms()
     return min(seconds)
 

@@ -10,6 +10,9 @@ import torch
 _AGREE_WITHIN = (
     0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
 )
+# Where less than this share of a GPU is free, what torch keeps for later is given back before a capture, which
+# cannot use it. Not before each one, as `torch.cuda.graph` does: many short ones would mostly wait for the driver.
+_SPARE = 0.25
 
 
 class GraphRefused(RuntimeError):
@@ -28,12 +31,18 @@ class CapturedCalls:
             self._graph = torch.cuda.CUDAGraph()
             stream = torch.cuda.Stream()
             torch.cuda.synchronize()
-            with torch.cuda.stream(stream):  # what a library prepares at its first call on a stream
-                call(inputs[-1])
-            torch.cuda.synchronize()
-            with torch.cuda.graph(self._graph, stream=stream):
-                for each in inputs:
-                    self._outputs = call(each)
+            with torch.cuda.stream(stream):
+                call(inputs[-1])  # what a library prepares at its first call on a stream
+                torch.cuda.synchronize()
+                free, total = torch.cuda.mem_get_info()
+                if free < _SPARE * total:
+                    torch.cuda.empty_cache()
+                self._graph.capture_begin()
+                try:
+                    for each in inputs:
+                        self._outputs = call(each)
+                finally:
+                    self._graph.capture_end()
         except Exception as error:
             line = str(error).strip().splitlines() or [""]
             raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error

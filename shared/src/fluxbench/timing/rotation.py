@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Contents, changed_inputs
+from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.timing.burst import REPEATS, copies
@@ -36,10 +36,8 @@ class Rotation:
             list(itertools.islice(_order(len(contents.slots), contents.rotation, rng), calls))
         )
         self._held = contents.draw(len(contents.slots), rng)
-        self._prepared: list[Any] = [
-            bound.prepared(contents.put(content, slot))
-            for content, slot in zip(self._held, contents.slots, strict=True)
-        ]
+        contents.fill(self._held)
+        self._prepared: list[Any] = [bound.prepared(slot) for slot in contents.slots]
         self._last = 0
         self._turns, self._whole_turn = 0, whole
         self.sampled: list[Sampled] = []
@@ -66,8 +64,7 @@ class Rotation:
 
     def changed(self) -> str | None:
         """Return why a kernel is wrong that changed what it got, or None."""
-        found = (changed_inputs(slot, held) for slot, held in zip(self._contents.slots, self._held, strict=True))
-        return next((changed for changed in found if changed), None)
+        return self._contents.changed(self._held)
 
 
 def _order(slots: int, rotation: int, rng: random.Random) -> Iterator[int]:

@@ -80,6 +80,7 @@ class Variant:
     quantization_pattern: str | None = None  # of the kernels that quantize its inputs
     compiles: bool = False  # calls torch.compile in its eager form too
     jit: bool = False  # compiles its kernels at their first call, without torch.compile
+    plans: bool = False  # makes a plan of each shape at its first call, for half a second on the host (cuDNN by torch)
     fullgraph: bool = True  # its compiled forms must be one graph
     holds_scores: bool = False  # all scores of a call at once: unfused attention
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports

@@ -1,10 +1,11 @@
 """FlexAttention (torch.nn.attention.flex_attention), without a score modification.
 
 `flex` compiles flex_attention itself and is called from eager code, as its documentation prescribes; the compiled forms
-compile the whole call. `flex_dynamic` is compiled once for all lengths, batches and heads of a head_dim
-(`dynamic=True`), and declared for GPUs alone. `flex_eager` leaves the compilation out and so runs no fused kernel at
-all: what one gets by forgetting it. Exact. The causal mask is a block mask, made once, as documented, and one query has
-such a mask too. Runs on compute capability 8.0 or newer and, where a C++ compiler is installed, on a CPU.
+compile the whole call. `flex_dynamic` is compiled once for all batches and lengths of a head_dim and a number of heads
+(`dynamic=True`; FlexAttention itself keeps these two), once more for lengths under 128, and declared for GPUs alone.
+`flex_eager` leaves the compilation out and so runs no fused kernel at all: what one gets by forgetting it. Exact. The
+causal mask is a block mask, made once, as documented, and one query has such a mask too. Runs on compute capability 8.0
+or newer and, where a C++ compiler is installed, on a CPU.
 """
 
 import dataclasses

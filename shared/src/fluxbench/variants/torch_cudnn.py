@@ -20,6 +20,7 @@ VARIANT = _base.Variant(
         backward=_base.YES,
     ),
     forms=forms.EVERY_FORM,
+    plans=True,
     kernel_pattern=r"cudnn",
     backward_kernel_pattern=r"cudnn",
 )

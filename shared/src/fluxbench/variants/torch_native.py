@@ -21,4 +21,5 @@ VARIANT = _base.Variant(
         separate_head_dims=True,
     ),
     forms=forms.COMPILED,
+    plans=True,  # where it chooses cuDNN
 )

@@ -1,6 +1,7 @@
 """Start a worker: `PYTHONPATH=shared/src python -m fluxbench.worker request.json events.jsonl`.
 
-With `-` and names of variants, separated by commas, in place of the paths: see `load_early` and `standby`.
+With `-` and names of variants, separated by commas, in place of the paths: see `load_early` and `standby`. A third
+argument is the path of a request whose plans are made meanwhile, see `plans`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import importlib
 import json
 import os
+import select
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from fluxbench import variants
 from fluxbench.operations.shapes import AttentionCall
+from fluxbench.worker import plans
 from fluxbench.worker.parent import exit_with
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -24,14 +27,17 @@ from fluxbench.worker.worker import Worker
 _ANY_CALL = AttentionCall(seq_len_q=1, seq_len_k=1, heads=1, kv_heads=1, head_dim_qk=64, head_dim_v=64)
 
 
-def main(request_path: str, events_path: str) -> int:
+def main(request_path: str, events_path: str, planned: str = "") -> int:
     """Carry out the request of one file and append events to the other."""
     exit_with(os.getppid())
     changed: dict[str, str] = {}
     began = imported = time.monotonic()
     if request_path == "-":
-        changed = load_early(events_path.split(",") if events_path else ())
+        names = events_path.split(",") if events_path else []
+        changed = load_early(names)
         imported = time.monotonic()
+        if planned:
+            plans.make_early(Path(planned), lambda: bool(select.select([sys.stdin], [], [], 0)[0]))
         request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events:

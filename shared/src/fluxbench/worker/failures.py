@@ -21,6 +21,9 @@ _DRIVER_TOO_OLD = re.compile(
 _LEFT_OUT = re.compile(r"This flash attention build does not support")  # FlashAttention-3, of what was not built in
 
 
+_OUT_OF_MEMORY = "CUDA error: out of memory"  # where CUDA itself asks for memory: for events, graphs, kernels
+
+
 class Wrong(NamedTuple):
     """What disqualifies a variant at a workload."""
 
@@ -42,7 +45,7 @@ def classify(error: Exception) -> tuple[Status, str]:
     text = str(error)
     if shortage := shortage_of(error):
         return Status.OUT_OF_MEMORY, str(shortage)
-    if isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in text:
+    if isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in text or _OUT_OF_MEMORY in text:
         return Status.OUT_OF_MEMORY, sentence
     if isinstance(error, ImportError) and ";" in sentence:  # it says what to do
         return Status.UNAVAILABLE, sentence
@@ -66,6 +69,11 @@ def classify(error: Exception) -> tuple[Status, str]:
     if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
         return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
     return Status.ERROR, f"{type(error).__name__}: {sentence}"
+
+
+def is_fatal(error: Exception) -> bool:
+    """Whether a process can do nothing on its GPU any more."""
+    return "CUDA error" in str(error) and _OUT_OF_MEMORY not in str(error)
 
 
 def unusable(device: torch.device) -> tuple[Status, str] | None:

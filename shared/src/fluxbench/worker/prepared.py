@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -22,6 +23,7 @@ from fluxbench.worker.request import Request, inputs_of
 
 SEEDS_PER_PROCESS = 100
 _LEAST_SHARES = 10  # into which the memory for contents is divided: a workload alone needs the rest of it for its calls
+_FEW_FLOPS = 10**13  # 20 ms of an H200 in 16 bits
 
 
 class PreparedWorkload:
@@ -131,6 +133,14 @@ def prepare(
         release()
     torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
     return {workload.name: workloads[workload.name] for workload in some if workload.name in workloads}
+
+
+def cheapest(workloads: Iterable[Workload]) -> list[str]:
+    """Return the names of those with the fewest operations, of which all together are few; of one at least."""
+    by_cost = sorted(workloads, key=lambda one: one.cost.min_flops)
+    total = itertools.accumulate(one.cost.min_flops for one in by_cost)
+    few = [one.name for one, so_far in zip(by_cost, total, strict=True) if so_far <= _FEW_FLOPS]
+    return few or [one.name for one in by_cost[:1]]
 
 
 def fills_memory(workload: Workload) -> bool:

@@ -18,6 +18,7 @@ from fluxbench.operations import find, workload
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.workload import Shape, Workload
 from fluxbench.variants.forms import FormedVariant
+from fluxbench.worker.failures import is_fatal
 
 TOKENS = 333  # no multiple of 2; 13 more than whole blocks of 64
 WHOLE = 320  # for a library that takes whole blocks alone
@@ -59,7 +60,7 @@ def check_ragged(formed: FormedVariant, of: Workload, device: torch.device) -> s
         try:
             outputs = operation.bind(formed, shape)(inputs)  # bound anew: it may keep the strides it was built for
         except Exception as error:  # a library says in words of its own that it takes no such views
-            if make is _contiguous or "CUDA error" in str(error):
+            if make is _contiguous or is_fatal(error):
                 raise
             continue
         wrong = judge(outputs, case, variant.quantized_budget_rel_l2, variant.precision_class)[1]

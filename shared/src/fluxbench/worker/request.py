@@ -21,6 +21,7 @@ class Effort:
         False  # calls of many kernels: a burst sample is a row of them as a CUDA graph, however long they are
     )
     long: bool = False  # calls of up to a second on a GPU: two processes, one burst round, and cases kept as on a CPU
+    plans: bool = False  # so many shapes that plans of a library are made before a process's turn, see `worker.plans`
     held_bytes: int | None = None  # read and written by calls at the workloads that a process holds at once; None: all
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
 
@@ -65,6 +66,11 @@ class Request:
     def is_thorough(self) -> bool:
         """Whether this process checks all that is ever checked."""
         return self.process == self.thorough_in
+
+    @property
+    def measures_memory(self) -> bool:
+        """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each."""
+        return self.is_thorough and not self.effort.grid
 
     def sustains(self, workload: str) -> bool:
         """Whether sustained times of a workload are taken."""

@@ -17,7 +17,8 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker.prepared import PreparedWorkload
 
 _BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
-_NEARLY = 1.1  # times as many calls as it has, up to which a row needs no more
+_NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
+_SOME = 4  # calls in succession that tell how many a row needs
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
 
@@ -78,15 +79,24 @@ class Rows:
         }
 
 
-def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch) -> float:
-    """Return how long a warm call takes, on contents that no other call gets."""
+def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, some_below_s: float = 0.0) -> float:
+    """Return how long a warm call takes, on contents that no other call gets.
+
+    Of one that takes less than `some_below_s`, the mean of a few in succession, which share what two events add.
+    """
     inputs = bound.prepared(fresh_inputs(prepared.workload, stopwatch.device))
-    stopwatch.wait()
-    stopwatch.spin(0.0, 5)
-    stopwatch.record()
-    bound.call(inputs)
-    stopwatch.record()
-    return stopwatch.between_ms()[0] / 1e3
+
+    def mean_s(calls: int) -> float:
+        stopwatch.wait()
+        stopwatch.spin(0.0, 4 + calls)
+        stopwatch.record()
+        for _ in range(calls):
+            bound.call(inputs)
+        stopwatch.record()
+        return stopwatch.between_ms()[0] / 1e3 / calls
+
+    once_s = mean_s(1)
+    return mean_s(_SOME) if once_s < some_below_s else once_s
 
 
 def _row(
@@ -94,12 +104,12 @@ def _row(
 ) -> Row | str | None:
     """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own.
 
-    Calls that are never captured are samples by themselves. How many calls a row needs is known from a first one: of a
-    call alone the host may take longer to launch it.
+    Calls that are never captured are samples by themselves. How many calls a row needs is known from a first one: the
+    host may take longer to launch calls than the device to run them.
     """
     if not bound.captured:
         return None
-    count = calls_in_a_row(warm_s(bound, prepared, stopwatch), plan)
+    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan.row_s), plan)
     if not count:
         return None
     workload = prepared.workload

@@ -35,7 +35,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
-from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.rows import Rows, warm_s
 
 _NO_WORKLOAD = ""  # that of the control kernel
@@ -103,7 +103,6 @@ class Trial:
 
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
-        # The first key is also called untimed in each round: the reference's.
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
         calls |= {(self.name, workload): bound for workload, bound in self.calls.items()}
         if self.control:
@@ -112,11 +111,12 @@ class Trial:
         rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
         both = (self.name, self.calls), (self.reference, self.reference_calls)
         self._rows = rows = Rows(*both, self.workloads, self.stopwatch, self.plan, self.rng)
-        taken = burst(self.stopwatch, calls, rounds, self._contents, self.rng, self.plan, self._keep, rows.by_key)
+        own = {workload: (self.name, workload) for workload in self.calls}
+        given = self._contents, self.rng, self.plan, self._keep, rows.by_key
+        taken = burst(self.stopwatch, calls, rounds, *given, cheapest(self.workloads[name].workload for name in own))
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
-        own = {workload: (self.name, workload) for workload in self.calls}
         for workload, row in rows.launch(self.stopwatch, self.calls).items():
             self._take_in(workload, row.given)
         self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms

@@ -49,9 +49,10 @@ from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch, slept_s
+from fluxbench.worker import plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import Wrong, first_sentence, unusable, wrong_of
+from fluxbench.worker.failures import Wrong, first_sentence, is_fatal, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
 from fluxbench.worker.probing import probe
@@ -149,12 +150,12 @@ class Worker:
                 stopwatch, self.plan, unforeseen(), self.request.replays.get(name),
             )  # fmt: skip
 
-        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well. On a CPU the
-        # others' processor time is compared with its, and it is sustained in the others' rounds.
-        own = reference in self.request.variants
-        sustained = self.request.sustained and (own or not stopwatch.on_cpu)
-        usable: list[str] = []
-        if reference_calls:
+        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well, of a grid
+        # all. On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
+        own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
+        sustained = self.request.sustained and (own or not on_cpu)
+        usable = list(reference_calls)
+        if usable and (own or on_cpu or not self.request.effort.grid):
             usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
@@ -164,8 +165,8 @@ class Worker:
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
-            if variants.find(name).compiles:  # else this may take seconds, where a library has loaded dynamo
-                torch.compiler.reset()
+            if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
+                torch.compiler.reset()  # takes seconds where a library has loaded dynamo
 
     def _kept(self, folder: str | None) -> Kept | None:
         """Return what is kept in a folder, where references take seconds: on a CPU, and of long calls."""
@@ -215,7 +216,7 @@ class Worker:
             full = [name for name in trial.calls if self.request.is_full(name)]
             recorded = burst and trial.name in self.request.variants  # a reference may be here for the others alone
             if recorded and self.request.process < REPEATED_IN and not self.plan.row_s:
-                taken["repeated_over_new"] = (trial.at(full[:1]) if self.request.effort.long else trial).repeat()
+                taken["repeated_over_new"] = trial.at(full[:1] if self.request.effort.long else full).repeat()
             if recorded and not self.request.process:
                 rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
                 full = [name for name in full if name not in rows]
@@ -230,7 +231,7 @@ class Worker:
             again.check()
             trial.wrong |= again.wrong
         except Exception as error:
-            if "CUDA error" in str(error):  # the context is gone, and all others with it
+            if is_fatal(error):
                 raise
             traceback.print_exc()
             wrong = wrong_of(error, "while it was timed: ")
@@ -257,13 +258,13 @@ class Worker:
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self.emit("begin", variant=name, workload=prepared.workload.name)
+        plans.make(name, prepared.workload, self.device, wanted=self.request.effort.plans)
         with self.use.step("checking", short=True, compiles=True):
             return self._check_now(name, prepared)
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         workload, state = prepared.workload, ProcessState(self.device)
-        first = None
-        formed = variants.find(name)
+        first, formed = None, variants.find(name)
         if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
@@ -271,7 +272,7 @@ class Worker:
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
             found = check(
                 formed, workload, self.device, prepared.cases, thorough and self.request.is_full(workload.name),
-                self.use.waited_s, ragged not in self.ragged, thorough,
+                self.use.waited_s, ragged not in self.ragged, thorough and self.request.measures_memory,
             )  # fmt: skip
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))

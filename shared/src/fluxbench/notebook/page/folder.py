@@ -24,6 +24,7 @@ from fluxbench.report import results
 
 _GATHERED = results.OUTPUTS  # copies of what measuring cells left
 _COMPRESSED = ("trials.json",)  # it holds every sample
+_LARGE_BYTES = 1 << 20  # of records, from which on they are compressed: a grid of 5,940 rows has 120 MB
 
 Places = Mapping[tuple[str, str], str]  # of a cell's artifact, relative to the folder
 
@@ -38,7 +39,8 @@ def places(document: Document, cells: Mapping[str, Freshness]) -> dict[tuple[str
     for code in document.cells:
         result = cells[code.id].result
         for name in result.run.artifacts if result else ():
-            if place := _place(code.id, name):
+            if result and (place := _place(code.id, name)):
+                place = _compressed(result.folder / name, place)
                 place = place if place not in taken else f"artifacts/{code.id}/{name}"
                 taken.add(place)
                 found[code.id, name] = place
@@ -47,7 +49,9 @@ def places(document: Document, cells: Mapping[str, Freshness]) -> dict[tuple[str
 
 def doubles(found: Places) -> Iterator[tuple[str, str]]:
     """Yield the cell and the name of each artifact that lies elsewhere because another cell's has its place."""
-    yield from (key for key, place in found.items() if place != _place(*key))
+    yield from (
+        key for key, place in found.items() if place.removesuffix(".gz") != str(_place(*key)).removesuffix(".gz")
+    )
 
 
 def links(notebook: str, found: Places) -> Links:
@@ -72,10 +76,16 @@ def fill(folder: Path, document: Document, cells: Mapping[str, Freshness], found
                 continue
             source, copy = result.folder / name, folder / place
             copy.parent.mkdir(parents=True, exist_ok=True)
-            if name in _COMPRESSED:
+            if place.endswith(".gz") and not name.endswith(".gz"):
                 write_gzip(copy, source.read_bytes())
             else:
                 shutil.copy2(source, copy)
+
+
+def _compressed(path: Path, place: str) -> str:
+    """Return the place of a file, with another suffix where it holds so many records that they are compressed."""
+    is_large = place.endswith(".jsonl") and path.is_file() and path.stat().st_size >= _LARGE_BYTES
+    return f"{place}.gz" if is_large else place
 
 
 def _place(cell_id: str, name: str) -> str | None:

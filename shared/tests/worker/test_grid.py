@@ -1,0 +1,49 @@
+"""A worker that measures many workloads on a GPU: what it leaves out of most of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clocks import LikeAGPU, small_cache, small_control
+from fakes import TINIER, TINY
+from workers import given, honest, timed, trials
+
+from fluxbench.bench.events import Event
+from fluxbench.worker import worker
+from fluxbench.worker.request import Effort
+
+
+@pytest.fixture(autouse=True)
+def _like_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small_cache(monkeypatch)
+    small_control(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
+
+
+def in_burst(monkeypatch: pytest.MonkeyPatch, effort: Effort, variants: tuple[str, ...]) -> list[Event]:
+    """Return the events of a second process, which profiles nothing."""
+    asked: dict[str, Any] = {"workloads": (TINIER, TINY), "process": 1, "sustained": False, "variants": variants}
+    return given(monkeypatch, honest, effort=effort, **asked)
+
+
+def test_calls_are_repeated_on_the_same_contents_at_the_workloads_that_are_checked_in_full(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_some, of_all = (
+        trials(in_burst(monkeypatch, effort, ("made_up", "torch_math")))
+        for effort in (Effort(fully=("tiny",)), Effort())
+    )
+    assert [sorted(one.repeated_over_new) for one in of_some] == [["tiny"]] * 2
+    assert [sorted(one.repeated_over_new) for one in of_all] == [["tinier", "tiny"]] * 2
+
+
+def test_a_grids_reference_has_a_trial_of_its_own_in_the_cell_that_measures_it_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grid, both = Effort(grid=True, fully=("tiny",)), ("made_up", "torch_math")
+    assert timed(in_burst(monkeypatch, grid, both)) == set(both)
+    assert timed(in_burst(monkeypatch, grid, both[:1])) == {"made_up"}
+    assert timed(in_burst(monkeypatch, Effort(), both[:1])) == set(both)

@@ -1,0 +1,70 @@
+"""Plans of a library are made before a process's turn, of the smallest workloads first, until it is asked."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fakes import tokens
+from workers import honest, register, variant
+
+from fluxbench import operations
+from fluxbench.operations.protocol import Attention
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.worker import plans
+from fluxbench.worker.request import Request
+
+WORKLOADS = (tokens("long", 24), tokens("short", 8), tokens("both", 16, "attention_training"))
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
+    """Give a variant that makes plans and notes the length of a call and whether it has a gradient; on the CPU."""
+    seen: list[tuple[int, bool]] = []
+
+    def load(call: AttentionCall) -> Attention:
+        attend = honest(call)
+
+        def noted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            seen.append((q.shape[1], q.requires_grad))
+            if call.seq_len_q == 24:
+                raise RuntimeError("no plan")
+            return attend(q, k, v)
+
+        return noted
+
+    register(monkeypatch, variant("planning", load, plans=True))
+    register(monkeypatch, variant("plain", load))
+    for name in ("attention", "attention_training"):
+        made: Any = type(operations.find(name))
+        on_cpu = lambda self, shape, kind, seed, device, real=made.inputs: real(self, shape, kind, seed, "cpu")  # noqa: E731
+        monkeypatch.setattr(made, "inputs", on_cpu)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(plans, "_made", set())
+    return seen
+
+
+def asked(folder: Path) -> Path:
+    path = folder / "planned.json"
+    request = Request(device="cuda", workloads=WORKLOADS, variants=("plain", "planning"), references=("planning",))
+    path.write_text(request.to_json(), encoding="utf-8")
+    return path
+
+
+def test_each_plan_is_made_once_and_a_refusal_is_left_to_the_check(called: list[Any], tmp_path: Path) -> None:
+    plans.make_early(asked(tmp_path), lambda: False)
+    assert called == [(8, False), (24, False), (16, True)]
+    plans.make("planning", WORKLOADS[1], GPU)
+    assert len(called) == 3
+
+
+def test_none_is_made_once_the_process_is_asked_or_on_a_cpu(called: list[Any], tmp_path: Path) -> None:
+    turns = itertools.chain([False], itertools.repeat(True))
+    plans.make_early(asked(tmp_path), lambda: next(turns))
+    plans.make("planning", WORKLOADS[0], torch.device("cpu"))
+    plans.make("plain", WORKLOADS[0], GPU)
+    assert called == [(8, False)]
