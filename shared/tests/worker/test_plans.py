@@ -11,13 +11,18 @@ import torch
 from fakes import tokens
 from workers import honest, register, variant
 
-from fluxbench import operations
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
+from fluxbench.operations.workload import Workload
 from fluxbench.worker import plans
 from fluxbench.worker.request import Request
 
-WORKLOADS = (tokens("long", 24), tokens("short", 8), tokens("both", 16, "attention_training"))
+WORKLOADS = (
+    tokens("long", 24),
+    tokens("short", 8),
+    tokens("both", 16, "attention_training"),
+    tokens("backward", 16, "attention_backward"),  # whose plan that of both makes
+)
 GPU = torch.device("cuda")
 
 
@@ -39,11 +44,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
 
     register(monkeypatch, variant("planning", load, plans=True))
     register(monkeypatch, variant("plain", load))
-    for name in ("attention", "attention_training"):
-        made: Any = type(operations.find(name))
-        on_cpu = lambda self, shape, kind, seed, device, real=made.inputs: real(self, shape, kind, seed, "cpu")  # noqa: E731
-        monkeypatch.setattr(made, "inputs", on_cpu)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    unfilled = plans._unfilled
+    monkeypatch.setattr(plans, "_unfilled", lambda call, device: unfilled(call, torch.device("cpu")))
+    monkeypatch.setattr(plans, "_capture", lambda call: call())
     monkeypatch.setattr(plans, "_made", set())
     return seen
 
@@ -68,3 +71,25 @@ def test_none_is_made_once_the_process_is_asked_or_on_a_cpu(called: list[Any], t
     plans.make("planning", WORKLOADS[0], torch.device("cpu"))
     plans.make("plain", WORKLOADS[0], GPU)
     assert called == [(8, False)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("workload", [WORKLOADS[0], WORKLOADS[2]], ids=lambda workload: workload.operation)
+def test_a_plan_is_made_without_a_kernel_on_the_device(monkeypatch: pytest.MonkeyPatch, workload: Workload) -> None:
+    calls, ran = [], torch.zeros((), device="cuda")
+
+    def load(call: AttentionCall) -> Attention:
+        def counted(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            out = honest(call)(q, k, v)
+            ran.add_(1)
+            calls.append(out.shape)
+            return out
+
+        return counted
+
+    register(monkeypatch, variant("planning", load, plans=True))
+    plans.make("planning", workload, GPU)
+    torch.cuda.synchronize()
+    assert len(calls) == 1
+    assert float(ran) == 0
+    torch.zeros(8, device="cuda").add_(1).sum().item()  # the process goes on

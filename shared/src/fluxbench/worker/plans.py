@@ -1,7 +1,8 @@
 """Plans that a library makes for each shape at its first call, on the host: half a second each for cuDNN through torch.
 
 They are kept by the process, and no file keeps them for another. So each process of a cell makes its own while it waits
-for its turn, and what is missing then before a check. Neither holds the device: a call of each runs there for a moment.
+for its turn, and what is missing then before a check. Others measure meanwhile: a call is captured for a CUDA graph
+that nobody launches, so that the device runs nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 import torch
 
 from fluxbench import operations, variants
+from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Workload
 from fluxbench.worker.request import Request
 
@@ -21,19 +23,20 @@ _made: set[tuple[str, str]] = set()  # variants and workloads
 
 
 def make(name: str, workload: Workload, device: torch.device, *, wanted: bool = True) -> None:
-    """Call a variant once where that makes a plan that is `wanted`, unless it was called so before.
+    """Capture a call of a variant where that makes a plan that is `wanted`, unless one was captured before.
 
-    What it raises shows at its check.
+    The plan of a backward pass alone is that of both passes together. What a call raises shows at its check.
     """
     formed, pair = variants.find(name), (name, workload.name)
     if not wanted or device.type != "cuda" or formed.compiles or not formed.variant.plans or pair in _made:
         return
     _made.add(pair)
     operation = operations.find(workload.operation)
+    if operation.attention(workload.shape).retain_graph:
+        return
     with contextlib.suppress(Exception):
-        inputs = operation.inputs(workload.shape, operation.input_kinds[0], 0, device)
-        operation.bind(formed, workload.shape)(inputs)
-        torch.cuda.synchronize(device)
+        inputs, bound = _unfilled(operation.attention(workload.shape), device), operation.bind(formed, workload.shape)
+        _capture(lambda: bound(inputs))
 
 
 def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
@@ -50,3 +53,25 @@ def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
                 make(name, workload, torch.device("cuda"))
     if planning:
         torch.cuda.empty_cache()
+
+
+def _unfilled(call: AttentionCall, device: torch.device) -> dict[str, torch.Tensor]:
+    """Return q, k, v and dout of an attention, whose values are whatever the memory holds."""
+    of_q, of_k = (call.batch, call.seq_len_q, call.heads), (call.batch, call.seq_len_k, call.kv_heads)
+    sizes = {
+        "q": (*of_q, call.head_dim_qk),
+        "k": (*of_k, call.head_dim_qk),
+        "v": (*of_k, call.head_dim_v),
+        "dout": (*of_q, call.head_dim_v),
+    }
+    return {name: torch.empty(size, dtype=getattr(torch, call.dtype), device=device) for name, size in sizes.items()}
+
+
+def _capture(call: Callable[[], object]) -> None:
+    graph = torch.cuda.CUDAGraph(keep_graph=True)  # which leaves instantiating out
+    with torch.cuda.stream(torch.cuda.Stream()):
+        graph.capture_begin(capture_error_mode="relaxed")  # a library may allocate at its first call
+        try:
+            call()
+        finally:
+            graph.capture_end()
