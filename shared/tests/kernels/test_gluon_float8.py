@@ -53,6 +53,7 @@ class Case(NamedTuple):
     programs: int = 3
     block_n: int = 64
     promote: bool = True
+    hold: bool = False
     scores: str = "int8"
 
 
@@ -64,6 +65,7 @@ CASES = [
     *(FULL, CAUSAL, SPLIT, FULL._replace(block_n=128, head_dim=128, heads=2)),
     *(each._replace(scores="float8") for each in (FULL, CAUSAL._replace(dtype=torch.float16))),
     *(each._replace(promote=False) for each in (FULL, CAUSAL, SPLIT)),
+    FULL._replace(hold=True),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
     CAUSAL._replace(block_n=128, batch=2, dtype=torch.float16),
     SPLIT._replace(seq_len_q=385, seq_len_k=1000, heads=1, programs=3, dtype=torch.float16),
@@ -96,7 +98,7 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     v *= 10.0 ** (torch.arange(case.seq_len_k) // case.block_n % 4)[:, None, None]
     tiling = gluon_float8.Tiling(
-        block_n=case.block_n, programs=case.programs, promote=case.promote, scores=case.scores, stages=2
+        **{name: getattr(case, name) for name in ("block_n", "programs", "promote", "hold", "scores")}, stages=2
     )
     out = gluon_float8.float8_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
@@ -171,7 +173,13 @@ def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
     head_dim: int, dtype: str, scores: str, constants: dict[str, Any], tmp_path: Path
 ) -> None:
     tiling = gluon_float8.Tiling()
-    of_tiling = {"BLOCK_N": tiling.block_n, "STAGES": tiling.stages, "CONSUMERS": 2, "PROMOTE": tiling.promote}
+    of_tiling = {
+        "BLOCK_N": tiling.block_n,
+        "STAGES": tiling.stages,
+        "CONSUMERS": 2,
+        "PROMOTE": tiling.promote,
+        "HOLD": tiling.hold,
+    }
     done = compiled_float8(head_dim, dtype, scores, {**of_tiling, **constants})
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
     ptx = done.asm["ptx"]
@@ -221,7 +229,9 @@ def test_it_is_within_its_budget_on_the_gpu(dim: int, dtype: str, tokens: int, c
 
 
 @on_hopper
-@pytest.mark.parametrize("changes", [{}, {"causal": True}, {"scores": "float8"}, {"promote": False}, {"block_n": 64}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"causal": True}, {"scores": "float8"}, {"promote": False}, {"block_n": 64, "hold": True}]
+)
 def test_it_errs_by_the_rounding_of_weights_on_the_gpu(changes: dict[str, Any]) -> None:
     causal = bool(changes.pop("causal", False))
     tiling = gluon_float8.Tiling(**changes)

@@ -41,6 +41,7 @@ class Tiling:
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
     promote: bool = True  # add the blocks' products with V in float32, not on the tensor cores
+    hold: bool = False  # wait for a product with V after the exponentials; takes registers
     scores: str = "int8"  # what q and k are rounded to: "int8" or "float8"
 
 
@@ -118,6 +119,7 @@ def float8_forward(
             RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
             PROMOTE=tiling.promote,
+            HOLD=tiling.hold,
             num_warps=4,
         )
     return out

@@ -45,6 +45,7 @@ def _step(
     HIDE: gl.constexpr,
     INT8: gl.constexpr,
     PROMOTE: gl.constexpr,
+    HOLD: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
     P_LAYOUT: gl.constexpr,
@@ -78,6 +79,10 @@ def _step(
     maximum, total, exact, next_rescale = softmax_step(
         scores, q_scales, block_scales, maximum, total, BLOCK_N, INT8, HIDE, PARTS
     )
+    if HOLD:  # the assembler moves the wait before the exponentials; it moves it less far before what depends on them
+        total = gl.inline_asm_elementwise(
+            "bar.warp.sync 0xffffffff; mov.b32 $0, $1;", "=f,f", [total], dtype=gl.float32, is_pure=False, pack=1
+        )
     sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
     if PROMOTE:
@@ -119,6 +124,7 @@ def consume(
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
     PROMOTE: gl.constexpr,
+    HOLD: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
@@ -179,7 +185,7 @@ def consume(
                 weights, out, maximum, total, rescale = _step(
                     q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
                     start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                    BLOCK_N, STAGES, True, INT8, PROMOTE, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    BLOCK_N, STAGES, True, INT8, PROMOTE, HOLD, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
@@ -187,7 +193,7 @@ def consume(
             weights, out, maximum, total, rescale = _step(
                 q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
                 start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                BLOCK_N, STAGES, False, INT8, PROMOTE, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                BLOCK_N, STAGES, False, INT8, PROMOTE, HOLD, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
         mbarrier.arrive(q_empty.index(CONSUMER), count=1)
