@@ -213,6 +213,18 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given:
         gluon_float8.float8_forward(**given)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"block_n": 32}, "block_n must be 64 or 128, got 32"), ({"scores": "int4"}, "scores must be one of .* 'int4'")],
+)
+def test_a_tiling_that_there_is_not_is_refused(
+    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gluon_float8, "unsupported", lambda q: None)
+    with pytest.raises(ValueError, match=message):
+        gluon_float8.float8_forward(**tensors(), tiling=gluon_float8.Tiling(**changes))
+
+
 def on_hopper(test: Any) -> Any:
     reason = "needs a GPU of compute capability 9.0"
     absent = not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0)

@@ -22,6 +22,7 @@ from fluxbench.kernels.flash_tensors import check, walked_strides
 from fluxbench.kernels.gluon_float8_kernel import float8_forward_kernel
 from fluxbench.kernels.gluon_float8_quantize import quantize
 
+BLOCKS_N = (64, 128)
 SCORES = {"int8": torch.int8, "float8": torch.float8_e4m3fn}
 _ROWS = 64  # of a consumer
 _CONSUMERS = 2
@@ -67,9 +68,9 @@ def float8_forward(
     Raises `ValueError` for other inputs and other GPUs.
     """
     check(q, k, v, causal=causal, scale=scale)
-    if reason := unsupported(q):
-        raise ValueError(reason)
     tiling = tiling or Tiling()
+    if reason := unsupported(q) or _impossible(tiling):
+        raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
@@ -133,6 +134,15 @@ def unsupported(q: torch.Tensor) -> str | None:
         return f"head_dim must be 64 or 128, got {q.shape[3]}; use an exact kernel"
     if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
         return f"q must be on a GPU of compute capability 9.0, got {q.device}; use an exact kernel"
+    return None
+
+
+def _impossible(tiling: Tiling) -> str | None:
+    """Return why there is no such tiling, or None."""
+    if tiling.block_n not in BLOCKS_N:
+        return f"block_n must be 64 or 128, got {tiling.block_n}; use the default"
+    if tiling.scores not in SCORES:
+        return f"scores must be one of {', '.join(SCORES)}, got {tiling.scores!r}; use the default"
     return None
 
 
