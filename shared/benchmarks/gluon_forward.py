@@ -123,7 +123,9 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is timed of a shape, with its name."""
     tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
     torch.manual_seed(0)
-    q, k, v = (torch.randn((1, tokens, count, head_dim), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads))
+    q, k, v = (
+        torch.randn((1, tokens, count, head_dim), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads)
+    )
     for name, tiling in TILINGS.items():
         if (tiling.split or not causal) and (tiling.stages == 2 or head_dim == 64):  # else shared memory is too small
             yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)

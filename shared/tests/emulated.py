@@ -33,6 +33,9 @@ class Shared:
     def dtype(self) -> Any:
         return self.data.dtype
 
+    def slice(self, start: int, length: int, dim: int) -> Shared:
+        return Shared(self.data.narrow(dim, start, length))
+
     def permute(self, order: tuple[int, int]) -> Shared:
         return Shared(self.data.permute(order))
 

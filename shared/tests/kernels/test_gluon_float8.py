@@ -53,6 +53,7 @@ class Case(NamedTuple):
     programs: int = 3
     block_n: int = 64
     promote: bool = True
+    halves: bool = False
     hold: bool = False
     scores: str = "int8"
 
@@ -66,6 +67,7 @@ CASES = [
     *(each._replace(scores="float8") for each in (FULL, CAUSAL._replace(dtype=torch.float16))),
     *(each._replace(promote=False) for each in (FULL, CAUSAL, SPLIT)),
     FULL._replace(hold=True),
+    *(each._replace(halves=True, hold=True) for each in (FULL, CAUSAL, SPLIT)),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
     CAUSAL._replace(block_n=128, batch=2, dtype=torch.float16),
     SPLIT._replace(seq_len_q=385, seq_len_k=1000, heads=1, programs=3, dtype=torch.float16),
@@ -98,7 +100,8 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     v *= 10.0 ** (torch.arange(case.seq_len_k) // case.block_n % 4)[:, None, None]
     tiling = gluon_float8.Tiling(
-        **{name: getattr(case, name) for name in ("block_n", "programs", "promote", "hold", "scores")}, stages=2
+        **{name: getattr(case, name) for name in ("block_n", "programs", "promote", "halves", "hold", "scores")},
+        stages=2,
     )
     out = gluon_float8.float8_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
@@ -130,7 +133,7 @@ def test_the_emulated_kernel_errs_by_the_rounding_of_weights(case: Case, monkeyp
         (FULL, "(0, 1, 3, 2, 4)", "(0, 1, 3, 4, 2)"),
         (FULL, "low, $2, $1;", "low, $1, $2;"),
         (FULL, "+ log2_value_scale)", ")"),
-        (FULL, "* inverse_value_scale", ""),
+        (FULL, "* block_scales[2]", ""),
         (FULL, "largest -= _OFFSET", "pass"),
         (FULL, "shift += _OFFSET * scale", "pass"),
         (FULL, f"{PRODUCT_IS_DONE}\n    {GIVE_V_BACK}", f"{GIVE_V_BACK}\n    {PRODUCT_IS_DONE}"),
@@ -179,6 +182,7 @@ def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
         "CONSUMERS": 2,
         "PROMOTE": tiling.promote,
         "HOLD": tiling.hold,
+        "HALVES": tiling.halves,
     }
     done = compiled_float8(head_dim, dtype, scores, {**of_tiling, **constants})
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
@@ -215,7 +219,11 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given:
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"block_n": 32}, "block_n must be 64 or 128, got 32"), ({"scores": "int4"}, "scores must be one of .* 'int4'")],
+    [
+        ({"block_n": 32}, "block_n must be 64 or 128, got 32"),
+        ({"scores": "int4"}, "scores must be one of .* 'int4'"),
+        ({"halves": True, "promote": False}, "halves must come with promote"),
+    ],
 )
 def test_a_tiling_that_there_is_not_is_refused(
     changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
@@ -242,7 +250,11 @@ def test_it_is_within_its_budget_on_the_gpu(dim: int, dtype: str, tokens: int, c
 
 @on_hopper
 @pytest.mark.parametrize(
-    "changes", [{}, {"causal": True}, {"scores": "float8"}, {"promote": False}, {"block_n": 64, "hold": True}]
+    "changes",
+    [
+        *({}, {"causal": True}, {"scores": "float8"}, {"promote": False}),
+        *({"halves": True}, {"halves": True, "causal": True}, {"block_n": 64, "hold": True}),
+    ],
 )
 def test_it_errs_by_the_rounding_of_weights_on_the_gpu(changes: dict[str, Any]) -> None:
     causal = bool(changes.pop("causal", False))

@@ -42,6 +42,7 @@ class Tiling:
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
     promote: bool = True  # add the blocks' products with V in float32, not on the tensor cores
+    halves: bool = False  # those of one half of head_dim after those of the other, for fewer registers; with promote
     hold: bool = False  # wait for a product with V after the exponentials; takes registers
     scores: str = "int8"  # what q and k are rounded to: "int8" or "float8"
 
@@ -120,6 +121,7 @@ def float8_forward(
             RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
             PROMOTE=tiling.promote,
+            HALVES=tiling.halves,
             HOLD=tiling.hold,
             num_warps=4,
         )
@@ -143,6 +145,8 @@ def _impossible(tiling: Tiling) -> str | None:
         return f"block_n must be 64 or 128, got {tiling.block_n}; use the default"
     if tiling.scores not in SCORES:
         return f"scores must be one of {', '.join(SCORES)}, got {tiling.scores!r}; use the default"
+    if tiling.halves and not tiling.promote:
+        return "halves must come with promote, got promote=False; use the default"
     return None
 
 

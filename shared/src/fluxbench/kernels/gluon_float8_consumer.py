@@ -11,11 +11,14 @@ from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 from fluxbench.kernels.gluon_float8_softmax import (
     as_float,
+    exponentials,
+    halves,
+    maximum_step,
     multiply_scores,
     multiply_values,
     packed,
     scales_of,
-    softmax_step,
+    whole,
 )
 
 
@@ -40,22 +43,27 @@ def _step(
     maximum: gl.tensor,
     total: gl.tensor,
     rescale: gl.tensor,
+    HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HIDE: gl.constexpr,
     INT8: gl.constexpr,
     PROMOTE: gl.constexpr,
+    HALVES: gl.constexpr,
     HOLD: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
     P_LAYOUT: gl.constexpr,
-    O_ROWS: gl.constexpr,
+    O_LAYOUT: gl.constexpr,
     PARTS: gl.constexpr,
 ) -> gl.tuple:
     """Multiply the weights of block `step` with its V, while block `step + 1` goes from its scores to its weights.
 
     `scales_pointer` leads to the scales of block `step + 1`. Returns the new weights, out, maximum, total and rescale.
     """
+    O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
+    HALF: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM // 2, 32])
+    HALF_ROWS: gl.constexpr = gl.SliceLayout(1, HALF)
     block_scales = scales_of(scales_pointer)  # here, so that they arrive while products run
     stage_v = step % STAGES
     stage_k = (step + 1) % STAGES
@@ -66,7 +74,12 @@ def _step(
         named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
     scores = multiply_scores(q, k_buffers.index(stage_k), BLOCK_N, INT8, S_LAYOUT)
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
-    sums = multiply_values(weights, v_buffers.index(stage_v), out, BLOCK_N, PROMOTE, P_LAYOUT)
+    v_buffer = v_buffers.index(stage_v)
+    if HALVES:
+        first, last = halves(out, HEAD_DIM, HALF)
+        sums = multiply_values(weights, v_buffer.slice(0, HEAD_DIM // 2, 0), first, BLOCK_N, True, P_LAYOUT)
+    else:
+        sums = multiply_values(weights, v_buffer, out, BLOCK_N, PROMOTE, P_LAYOUT)
     if CONSUMER == 0:
         named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
     else:
@@ -76,16 +89,22 @@ def _step(
     scores = as_float(scores, INT8)
     if HIDE:
         scores = hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
-    maximum, total, exact, next_rescale = softmax_step(
-        scores, q_scales, block_scales, maximum, total, BLOCK_N, INT8, HIDE, PARTS
-    )
+    maximum, scale, shift, next_rescale = maximum_step(scores, q_scales, block_scales, maximum, INT8, HIDE)
+    if HALVES:
+        sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        first = first * gl.convert_layout(rescale, HALF_ROWS)[:, None] + sums
+        sums = multiply_values(weights, v_buffer.slice(HEAD_DIM // 2, HEAD_DIM // 2, 0), last, BLOCK_N, True, P_LAYOUT)
+    exact, total = exponentials(scores, scale, shift, next_rescale, total, block_scales, BLOCK_N, PARTS)
     if HOLD:  # the assembler moves the wait before the exponentials; it moves it less far before what depends on them
         total = gl.inline_asm_elementwise(
             "bar.warp.sync 0xffffffff; mov.b32 $0, $1;", "=f,f", [total], dtype=gl.float32, is_pure=False, pack=1
         )
     sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
-    if PROMOTE:
+    if HALVES:
+        last = last * gl.convert_layout(rescale, HALF_ROWS)[:, None] + sums
+        out = whole(first, last, HEAD_DIM, O_LAYOUT)
+    elif PROMOTE:
         out = out * gl.convert_layout(rescale, O_ROWS)[:, None] + sums
     else:
         out = sums * gl.convert_layout(next_rescale, O_ROWS)[:, None]
@@ -124,6 +143,7 @@ def consume(
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
     PROMOTE: gl.constexpr,
+    HALVES: gl.constexpr,
     HOLD: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
@@ -173,9 +193,8 @@ def consume(
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         total = gl.zeros([ROWS, 4], gl.float32, PARTS)
-        maximum, total, exact, rescale = softmax_step(
-            scores, q_scales, block_scales, maximum, total, BLOCK_N, INT8, CAUSAL, PARTS
-        )
+        maximum, scale, shift, rescale = maximum_step(scores, q_scales, block_scales, maximum, INT8, CAUSAL)
+        exact, total = exponentials(scores, scale, shift, rescale, total, block_scales, BLOCK_N, PARTS)
         weights = packed(exact, BLOCK_N)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
@@ -185,7 +204,8 @@ def consume(
                 weights, out, maximum, total, rescale = _step(
                     q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
                     start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                    BLOCK_N, STAGES, True, INT8, PROMOTE, HOLD, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    HEAD_DIM, BLOCK_N, STAGES, True, INT8, PROMOTE, HALVES, HOLD, CONSUMER,
+                    S_LAYOUT, P_LAYOUT, O_LAYOUT, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
@@ -193,7 +213,8 @@ def consume(
             weights, out, maximum, total, rescale = _step(
                 q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
                 start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                BLOCK_N, STAGES, False, INT8, PROMOTE, HOLD, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                HEAD_DIM, BLOCK_N, STAGES, False, INT8, PROMOTE, HALVES, HOLD, CONSUMER,
+                S_LAYOUT, P_LAYOUT, O_LAYOUT, PARTS,
             )  # fmt: skip
             step += 1
         mbarrier.arrive(q_empty.index(CONSUMER), count=1)

@@ -114,6 +114,7 @@ def float8_forward_kernel(
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
     PROMOTE: gl.constexpr,  # add the products of weights and values of each block in float32
+    HALVES: gl.constexpr,  # with PROMOTE: the product with V of one half of HEAD_DIM after that of the other
     HOLD: gl.constexpr,  # wait for the product with V after the exponentials, as far as the assembler lets
 ) -> None:
     """Write softmax(q @ k.T) @ v, tile by tile, as many as this program has. Scales make q, k and v what they were."""
@@ -147,13 +148,13 @@ def float8_forward_kernel(
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
                 q_buffers, k_buffers, v_buffers, out_buffers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, 0,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HALVES, HOLD, 0,
             )),
             (consume, (
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
                 q_buffers, k_buffers, v_buffers, out_buffers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, 1,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HALVES, HOLD, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,

@@ -85,6 +85,20 @@ def multiply_values(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def halves(out: gl.tensor, HEAD_DIM: gl.constexpr, LAYOUT: gl.constexpr) -> gl.tuple:
+    """Return the first and the last columns of `[ROWS, HEAD_DIM]`. Nothing moves."""
+    first, last = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, HEAD_DIM // 2]), (0, 2, 1)))
+    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def whole(first: gl.tensor, last: gl.tensor, HEAD_DIM: gl.constexpr, LAYOUT: gl.constexpr) -> gl.tensor:
+    """Put together what `halves` took apart."""
+    out = gl.reshape(gl.permute(gl.join(first, last), (0, 2, 1)), [ROWS, HEAD_DIM])
+    return gl.convert_layout(out, LAYOUT, assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def as_float(scores: gl.tensor, INT8: gl.constexpr) -> gl.tensor:
     """Return scores as float32, those of int8 still offset."""
     if INT8:
@@ -99,24 +113,20 @@ def scales_of(scales_pointer: gl.tensor) -> gl.tuple:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def softmax_step(
+def maximum_step(
     scores: gl.tensor,
     q_scales: gl.tensor,
     block_scales: gl.tuple,
     maximum: gl.tensor,
-    total: gl.tensor,
-    BLOCK_N: gl.constexpr,
     INT8: gl.constexpr,
     GUARD: gl.constexpr,
-    PARTS: gl.constexpr,
 ) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]` and sums `[ROWS, 4]`, float32.
+    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]`, float32.
 
-    Returns the new maximum and sums, the unnormalized weights, and the factor that rescales what came before.
-    A weight includes the scale of its block of V, and so does the maximum; the sums do not. GUARD: rows may see no key
-    yet.
+    Returns the new maximum, which includes the scale of its block of V; what scores are multiplied by, and what is then
+    subtracted; and the factor that rescales what came before. GUARD: rows may see no key yet.
     """
-    key_scale, log2_value_scale, inverse_value_scale = block_scales
+    key_scale, log2_value_scale, _ = block_scales
     scale = q_scales * key_scale
     largest = gl.max(scores, 1)
     if INT8:
@@ -128,9 +138,26 @@ def softmax_step(
     shift = subtracted - (log2_value_scale + _LOG2_LARGEST)
     if INT8:
         shift += _OFFSET * scale
+    return maximum_new, scale, shift, gl.exp2(maximum - subtracted)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def exponentials(
+    scores: gl.tensor,
+    scale: gl.tensor,
+    shift: gl.tensor,
+    rescale: gl.tensor,
+    total: gl.tensor,
+    block_scales: gl.tuple,
+    BLOCK_N: gl.constexpr,
+    PARTS: gl.constexpr,
+) -> gl.tuple:
+    """Return the unnormalized weights of a block `[ROWS, BLOCK_N]`, and the sums with theirs, `[ROWS, 4]`, float32.
+
+    A weight includes the scale of its block of V; the sums do not.
+    """
     weights = gl.exp2(scores * scale[:, None] - shift[:, None])
-    rescale = gl.exp2(maximum - subtracted)
     parts_of_sum = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
     total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None]
-    total += gl.convert_layout(parts_of_sum, PARTS) * inverse_value_scale
-    return maximum_new, total, weights, rescale
+    total += gl.convert_layout(parts_of_sum, PARTS) * block_scales[2]
+    return weights, total
