@@ -52,6 +52,7 @@ class Case(NamedTuple):
     dtype: Any = torch.bfloat16
     programs: int = 3
     block_n: int = 64
+    stages: int = 2
     promote: bool = True
     halves: bool = False
     hold: bool = False
@@ -66,6 +67,7 @@ CASES = [
     *(FULL, CAUSAL, SPLIT, FULL._replace(block_n=128, head_dim=128, heads=2)),
     *(each._replace(scores="float8") for each in (FULL, CAUSAL._replace(dtype=torch.float16))),
     *(each._replace(promote=False) for each in (FULL, CAUSAL, SPLIT)),
+    *(SPLIT._replace(stages=stages) for stages in (3, 4)),
     FULL._replace(hold=True),
     *(each._replace(halves=True, hold=True) for each in (FULL, CAUSAL, SPLIT)),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
@@ -99,10 +101,8 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
 
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     v *= 10.0 ** (torch.arange(case.seq_len_k) // case.block_n % 4)[:, None, None]
-    tiling = gluon_float8.Tiling(
-        **{name: getattr(case, name) for name in ("block_n", "programs", "promote", "halves", "hold", "scores")},
-        stages=2,
-    )
+    names = ("block_n", "stages", "programs", "promote", "halves", "hold", "scores")
+    tiling = gluon_float8.Tiling(**{name: getattr(case, name) for name in names})
     out = gluon_float8.float8_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
     exact = plain(*dequantized(q, k, v, block_n=case.block_n, dtype=gluon_float8.SCORES[case.scores]), case.causal)
@@ -169,6 +169,7 @@ def test_zeros_are_numbers_too(causal: bool, monkeypatch: pytest.MonkeyPatch) ->
     [
         (64, "bf16", "i8", {"CAUSAL": False, "RAGGED": True}),
         (128, "bf16", "fp8e4nv", {"CAUSAL": False, "RAGGED": False}),
+        (128, "bf16", "i8", {"CAUSAL": False, "RAGGED": False, "HALVES": True, "HOLD": True}),
         (128, "fp16", "i8", {"CAUSAL": True, "RAGGED": False, "parts_pointer": None, "arrivals_pointer": None}),
     ],
 )
