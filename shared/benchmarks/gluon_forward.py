@@ -123,7 +123,9 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     """Yield what is timed of a shape, with its name."""
     tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
     torch.manual_seed(0)
-    q, k, v = (torch.randn((1, tokens, count, 128), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads))
+    q, k, v = (
+        torch.randn((1, tokens, count, head_dim), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads)
+    )
     for name, tiling in TILINGS.items():
         if (tiling.split or not causal) and (tiling.stages == 2 or head_dim == 64):  # else shared memory is too small
             yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)
@@ -165,7 +167,7 @@ def sustained_ms(call: Callable[[], object], about_ms: float) -> float:
     return float(events[0].elapsed_time(events[1])) / (2 * third)
 
 
-def time_all(skipped: list[str]) -> None:
+def time_all(skipped: list[str], candidates: Callable[[str], Iterator[tuple[str, Callable[[], object]]]]) -> None:
     """Time what is not skipped, and print a line for each: its name before, its times after."""
     print("START loading", flush=True)
     for shape, (tokens, heads, _, head_dim, causal) in SHAPES.items():
@@ -196,10 +198,10 @@ def time_all(skipped: list[str]) -> None:
             )
 
 
-def watch(*arguments: str) -> tuple[list[str], str]:
-    """Run this script as a child until it is silent for too long. Return its lines, and how it ended if not well."""
+def watch(script: str, *arguments: str) -> tuple[list[str], str]:
+    """Run a script as a child until it is silent for too long. Return its lines, and how it ended if not well."""
     child = subprocess.Popen(
-        [sys.executable, __file__, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert child.stdout is not None
     read: queue.Queue[str] = queue.Queue()
@@ -240,7 +242,9 @@ def check_groups() -> None:
         for dtype, head_dim, causal, name in groups
     ]
     with ThreadPoolExecutor(8) as pool:
-        for group, (lines, ended) in zip(arguments, pool.map(lambda group: watch(*group), arguments), strict=True):
+        for group, (lines, ended) in zip(
+            arguments, pool.map(lambda group: watch(__file__, *group), arguments), strict=True
+        ):
             good = sum(line.startswith("ok") for line in lines)
             bad = [line for line in lines if line.startswith("BAD")]
             print(f"{' '.join(group[1:]):<48} {good} ok, {len(bad)} bad {ended}", flush=True)
@@ -250,11 +254,11 @@ def check_groups() -> None:
                 print("    " + " | ".join(line[:200] for line in lines[-3:]))
 
 
-def time_groups() -> None:
+def time_groups(script: str) -> None:
     """Time everything in one child, and in a next one what comes after a candidate at which it ended."""
     skipped: list[str] = []
     for _ in range(6):
-        lines, ended = watch("--time", *skipped)
+        lines, ended = watch(script, "--time", *skipped)
         for line in lines:
             if not line.startswith("START"):
                 print(line)
@@ -278,10 +282,10 @@ def main() -> None:
         check(dtype, int(head_dim), causal == "1", name)
         return
     if arguments.time is not None:
-        time_all(arguments.time)
+        time_all(arguments.time, candidates)
         return
     began = time.monotonic()
-    for part, run in (("check", check_groups), ("time", time_groups)):
+    for part, run in (("check", check_groups), ("time", partial(time_groups, __file__))):
         if arguments.only in (None, part):
             run()
             print(f"-- {part}: {time.monotonic() - began:.0f} s since the start", flush=True)

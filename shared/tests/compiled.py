@@ -47,21 +47,40 @@ def compiled(
 
 def compiled_gluon(head_dim: int, dtype: str, constants: dict[str, Any]) -> Any:
     """Compile the forward kernel in Gluon for compute capability 9.0. Pointers in `constants` are None."""
+    from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
+
+    keys = (constants["BLOCK_N"], head_dim, dtype)
+    sources = {"q": (64, head_dim, dtype), "k": keys, "v": keys, "out": (64, head_dim, dtype)}
+    return _of_gluon(gluon_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
+
+
+def compiled_float8(head_dim: int, dtype: str, scores: str, constants: dict[str, Any]) -> Any:
+    """Compile the float8 kernel for compute capability 9.0. `scores` is the dtype of q and k: "i8" or "fp8e4nv"."""
+    from fluxbench.kernels.gluon_float8_kernel import float8_forward_kernel
+
+    rows = constants["BLOCK_N"]
+    sources = {
+        **{"q": (64, head_dim, scores), "k": (rows, head_dim, scores)},
+        **{"v": (head_dim, rows, "fp8e4nv"), "out": (64, head_dim, dtype)},
+    }
+    return _of_gluon(float8_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
+
+
+def _of_gluon(kernel: Any, sources: dict[str, tuple[int, int, str]], constants: dict[str, Any]) -> Any:
+    """Compile a kernel; `sources` are rows, columns and dtype of the blocks of its descriptors."""
     from triton.experimental.gluon._runtime import GluonASTSource
     from triton.experimental.gluon.language import NVMMASharedLayout
 
-    from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel as kernel
-
-    layout = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)
-    constants = {"HEAD_DIM": head_dim, **constants}
     names = kernel.arg_names
 
     def type_of(name: str) -> str:
         if name in constants:
             return "constexpr"
         if name.endswith("_source"):
-            rows = constants["BLOCK_N"] if name[0] in "kv" else 64
-            return f"tensordesc<{dtype}[1, 1, {rows}, {head_dim}],{layout!r}>"
+            rows, columns, dtype = sources[name.removesuffix("_source")]
+            bits = 16 if dtype in ("bf16", "fp16") else 8
+            layout = NVMMASharedLayout(min(128, columns * bits // 8), bits, rank=4)
+            return f"tensordesc<{dtype}[1, 1, {rows}, {columns}],{layout!r}>"
         if name.endswith("_pointer"):
             return "*i32" if name == "arrivals_pointer" else "*fp32"
         return "fp32" if name.startswith("scale") else "i32"

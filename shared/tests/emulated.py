@@ -29,6 +29,13 @@ class Shared:
             self.cells = [Shared(each) for each in self.data]
         return self.cells[index]
 
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    def slice(self, start: int, length: int, dim: int) -> Shared:
+        return Shared(self.data.narrow(dim, start, length))
+
     def permute(self, order: tuple[int, int]) -> Shared:
         return Shared(self.data.permute(order))
 
@@ -49,10 +56,11 @@ class Cell:
 
 @dataclass
 class Descriptor:
-    """Blocks of rows of one head of `[batch, heads, seq_len, head_dim]`."""
+    """Blocks of rows and columns of one head of `[batch, heads, rows, columns]`."""
 
     tensor: Any
     rows: int
+    columns: int
 
     @property
     def dtype(self) -> Any:
@@ -60,7 +68,7 @@ class Descriptor:
 
     @property
     def block_type(self) -> Any:
-        return SimpleNamespace(nbytes=self.rows * self.tensor.shape[3] * self.tensor.element_size())
+        return SimpleNamespace(nbytes=self.rows * self.columns * self.tensor.element_size())
 
 
 @dataclass
@@ -73,6 +81,9 @@ class Pointer:
     def __add__(self, more: Any) -> Pointer:
         return Pointer(self.memory, self.offset + more)
 
+    def __sub__(self, less: Any) -> Pointer:
+        return Pointer(self.memory, self.offset - less)
+
 
 class Product:
     """A product of matrices in flight."""
@@ -82,7 +93,7 @@ class Product:
 
     def finish(self) -> Any:
         a = self.a.data if isinstance(self.a, Shared) else self.a
-        product = a.float() @ self.b.data.float()
+        product = (a.float() @ self.b.data.float()).to(self.acc.dtype)
         return product + self.acc if self.use_acc else product
 
 
@@ -104,10 +115,10 @@ def _wait_for_products(outstanding: int, deps: tuple[Any, ...]) -> Any:
 
 
 def _load(source: Descriptor, coordinates: list[int], cell: Cell, buffer: Shared) -> None:
-    batch, head, row, _ = coordinates
-    rows = source.tensor[batch, head, row : row + source.rows]
+    batch, head, row, column = coordinates
+    block = source.tensor[batch, head, row : row + source.rows, column : column + source.columns]
     buffer.data.zero_()
-    buffer.data[: len(rows)] = rows
+    buffer.data[: block.shape[0], : block.shape[1]] = block
     cell.barrier.arrive(expected_bytes=-source.block_type.nbytes)
 
 
@@ -131,12 +142,16 @@ def _fence() -> None:
 def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
     if dtype == torch.int64:
         return Shared(None, [Cell() for _ in range(shape[0])])
-    return Shared(torch.full(shape, torch.nan, dtype=dtype))
+    return Shared(torch.full(shape, torch.nan if dtype.is_floating_point else -128, dtype=dtype))
 
 
 def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
     if found := re.search(r"bar\.(sync|arrive) (\d+), (\d+)", asm):
         here.named.run(found[1], found[2], int(found[3]))
+    if pairs := re.findall(r"e4m3x2\.f32 \w+, \$(\d), \$(\d);", asm):
+        order = [int(number) - 1 for pair in pairs for number in pair[::-1]]  # of each pair the second is the lower
+        packed = torch.stack([values[index] for index in order], -1).to(torch.float8_e4m3fn)
+        return packed.view(torch.int32)[..., 0]
     return values[0]
 
 
@@ -149,8 +164,14 @@ def _write(pointers: Pointer, values: Any, mask: Any = True) -> None:
     pointers.memory[pointers.offset[mask]] = values[mask]
 
 
-def _read(pointers: Pointer, cache_modifier: str) -> Any:
-    return pointers.memory[pointers.offset]
+def _read(pointers: Pointer, mask: Any = True, other: float = 0.0, cache_modifier: str = "") -> Any:
+    offset = torch.as_tensor(pointers.offset)
+    mask = torch.as_tensor(mask).expand(offset.shape)
+    return torch.where(mask, pointers.memory[offset.where(mask, 0)], other)
+
+
+def _cast(value: Any, dtype: Any, *, bitcast: bool = False) -> Any:
+    return value.view(dtype) if bitcast else value
 
 
 def _add(pointer: Pointer, value: int, sem: str, scope: str) -> int:
@@ -163,6 +184,9 @@ _LAYOUTS = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "Blocke
 _LANGUAGE = SimpleNamespace(
     constexpr=lambda value: value,
     float32=torch.float32,
+    float8e4nv=torch.float8_e4m3fn,
+    int8=torch.int8,
+    int16=torch.int16,
     int32=torch.int32,
     int64=torch.int64,
     **dict.fromkeys(_LAYOUTS, lambda *arguments: None),
@@ -173,16 +197,20 @@ _LANGUAGE = SimpleNamespace(
     where=_choose,
     minimum=min,
     maximum=lambda a, b: torch.maximum(a, b) if isinstance(a, torch.Tensor) else max(a, b),
-    cast=lambda value, dtype: value,
+    cast=_cast,
     arange=lambda start, end, layout: torch.arange(start, end),
     full=lambda shape, value, dtype, layout: torch.full(shape, value, dtype=dtype),
     zeros=lambda shape, dtype, layout: torch.zeros(shape, dtype=dtype),
+    zeros_like=torch.zeros_like,
     max=lambda values, axis: values.max(axis).values,
     sum=lambda values, axis: values.sum(axis),
     reshape=lambda values, shape: values.reshape(shape),
+    permute=lambda values, order: values.permute(order),
+    split=lambda values: values.unbind(-1),
+    join=lambda a, b: torch.stack((a, b), -1),
     exp2=torch.exp2,
     log2=torch.log2,
-    convert_layout=lambda values, layout: values,
+    convert_layout=lambda values, layout, assert_trivial=False: values,
     store=_write,
     load=_read,
     atomic_add=_add,
@@ -262,5 +290,5 @@ def _of_device(argument: Any) -> Any:
     if hasattr(argument, "block_shape"):
         assert argument.block_shape[:2] == [1, 1]
         offset = argument.base.storage_offset()
-        return Descriptor(argument.base.as_strided(argument.shape, argument.strides, offset), argument.block_shape[2])
+        return Descriptor(argument.base.as_strided(argument.shape, argument.strides, offset), *argument.block_shape[2:])
     return argument

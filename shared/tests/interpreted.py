@@ -66,3 +66,20 @@ def teach_the_interpreter_rounding() -> None:
 
     interpreter.InterpreterBuilder.create_dot = multiply
     interpreter.InterpreterBuilder.create_fp_trunc = cut
+
+
+def teach_the_interpreter_float8() -> None:
+    """Make the interpreter (3.7) round to float8 as a GPU does: by itself it drops a carry into the exponent."""
+    import torch
+    from triton import language as tl
+    from triton.runtime import interpreter
+
+    by_itself = interpreter.InterpreterBuilder.create_fp_to_fp
+
+    def cast(self: Any, x: Any, to: Any, rounding: Any) -> Any:
+        if (x.dtype.scalar, to.scalar) != (tl.float32, tl.float8e4nv):
+            return by_itself(self, x, to, rounding)
+        nearest = torch.from_numpy(x.data).to(torch.float8_e4m3fn).view(torch.uint8)
+        return interpreter.TensorHandle(nearest.numpy(), tl.float8e4nv)
+
+    interpreter.InterpreterBuilder.create_fp_to_fp = cast

@@ -80,22 +80,6 @@ def problems_of_one(x: Any, x8: Any, descale: Any, groups: int) -> list[str]:
     return found
 
 
-def teach_the_interpreter_float8() -> None:
-    """Make the interpreter (3.7) round to float8 as a GPU does: by itself it drops a carry into the exponent."""
-    from triton import language as tl
-    from triton.runtime import interpreter
-
-    by_itself = interpreter.InterpreterBuilder.create_fp_to_fp
-
-    def cast(self: Any, x: Any, to: Any, rounding: Any) -> Any:
-        if (x.dtype.scalar, to.scalar) != (tl.float32, tl.float8e4nv):
-            return by_itself(self, x, to, rounding)
-        nearest = torch.from_numpy(x.data).to(torch.float8_e4m3fn).view(torch.uint8)
-        return interpreter.TensorHandle(nearest.numpy(), tl.float8e4nv)
-
-    interpreter.InterpreterBuilder.create_fp_to_fp = cast
-
-
 @pytest.fixture(scope="module")
 def interpreted() -> dict[str, list[str]]:
     from interpreted import printed
@@ -146,5 +130,7 @@ def test_wrong_input_is_refused_with_the_rule_and_the_value(changed: dict[str, A
 
 
 if __name__ == "__main__":
+    from interpreted import teach_the_interpreter_float8
+
     teach_the_interpreter_float8()
     print(json.dumps({str(case): problems(case) for case in CASES}))

@@ -15,11 +15,12 @@ from fluxbench import operations, variants
 from fluxbench.device.model import Device
 from fluxbench.variants._base import HEAD_DIMS, YES, Variant, part_of
 
-QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "hf_sage"}
+QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "gluon_float8", "hf_sage"}
 BACKWARD = (TORCH | FLEX | FA | TE | DET | OURS | {"flex_flash", "xformers", "cudnn_frontend"}) - {"flash_attn_3_fp8"}
+GLUON = {"gluon_flash", "gluon_float8"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
-NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", "gluon_flash", "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
-FOR_HOPPER_ALONE = {*FA3, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3", "gluon_flash"}
+NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", *GLUON, "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
+FOR_HOPPER_ALONE = {*FA3, *GLUON, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
 
 
@@ -36,7 +37,7 @@ def running(device: Device, **asked: Any) -> set[str]:
         ({"kv_heads": 8}, ALL - {"torch_efficient"}),
         ({"kv_heads": 8, "causal": True}, ALL - {"torch_efficient"}),
         ({"seq_len_q": 1}, ALL),
-        ({"seq_len_q": 512, "causal": True}, FA | FLEX | OURS),
+        ({"seq_len_q": 512, "causal": True}, FA | FLEX | OURS | GLUON),
         ({"backward": True}, BACKWARD),
         ({"backward": True, "causal": True}, BACKWARD),
         ({"backward": True, "kv_heads": 8}, BACKWARD - {"torch_efficient", "torch_efficient_det", "xformers"}),
@@ -48,12 +49,12 @@ def running(device: Device, **asked: Any) -> set[str]:
             FLEX | TRITON | {"torch_efficient_det"} | TORCH - {"torch_flash", "torch_cudnn"},
         ),
         ({"head_dim_v": 64}, {"torch_efficient", "torch_math", "torch_native"}),
-        ({"dim": 32}, ALL - SAGE - {"gluon_flash"}),
+        ({"dim": 32}, ALL - SAGE - GLUON),
         ({"dim": 64}, ALL),
-        ({"dim": 96}, ALL - OURS),
-        ({"dim": 72}, ALL - SAGE - OURS - {"cudnn_frontend_fp8"}),
-        ({"dim": 20}, ALL - SAGE - CUDNN - OURS),
-        ({"dim": 256}, ALL - SAGE - OURS - {"hf_sage"}),
+        ({"dim": 96}, ALL - OURS - GLUON),
+        ({"dim": 72}, ALL - SAGE - OURS - GLUON - {"cudnn_frontend_fp8"}),
+        ({"dim": 20}, ALL - SAGE - CUDNN - OURS - GLUON),
+        ({"dim": 256}, ALL - SAGE - OURS - GLUON - {"hf_sage"}),
         ({"dim": 264}, set()),
     ],
 )
@@ -115,6 +116,7 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
         ("triton_flash", (9, 0), {"dim": 80}, SMALL_HEADS),
         ("gluon_flash", (9, 0), {"dim": 80}, LARGE_HEADS),
         ("gluon_flash", (10, 0), {}, NINE_ALONE),
+        ("gluon_float8", (9, 0), {"dim": 80}, LARGE_HEADS.replace("Gluon", "float8")),
         ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
@@ -154,6 +156,7 @@ FORWARD_KERNELS = {
     "triton_tem_fused_flex_attention_0": {"flex"},
     "flash_forward_kernel": {"triton_flash", "xformers"},
     "gluon_forward_kernel": {"gluon_flash"},
+    "float8_forward_kernel": {"gluon_float8"},
     "_attn_fwd": {"sage_int8_fp16_triton"},
     "void qk_int_sv_f16_attn_kernel<128u": {"sage_int8_fp16_cuda", "hf_sage"},
     "void qk_int8_sv_f8_attn_kernel<64u": {"sage_int8_fp8_sm90", "hf_sage"},
@@ -207,6 +210,7 @@ PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
         ("flash_attn_3_fp8", False, "quantize_per_head_amax_kernel", "quantization"),
         ("flash_attn_3_fp8", False, FA3_FLOAT8, "attention"),
         ("hf_sage", False, "void QuantInt8Kernel<128u", "quantization"),
+        ("gluon_float8", False, "float8_quantize_kernel", "quantization"),
         ("flash_attn_2", False, FA2_KERNEL, "attention"),
         ("flash_attn_2", True, FA2_KERNEL, "attention"),  # in training
         ("flash_attn_2", False, FA2_KERNEL.replace("fwd", "bwd"), "other"),

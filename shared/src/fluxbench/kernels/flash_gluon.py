@@ -125,7 +125,7 @@ def _launch(
     blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, tiling.block_n)
     programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
     tiles = blocks_m * batch * heads
-    share = _share(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
+    share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
     parts = arrivals = None
     if share:
         if tiles < programs:  # all of them are split
@@ -163,7 +163,7 @@ def _launch(
     return out, lse
 
 
-def _share(tiles: int, blocks_n: int, programs: int) -> int:
+def share_of(tiles: int, blocks_n: int, programs: int) -> int:
     """Return how many blocks of keys of the last tiles each program computes, or 0 if splitting them does not pay.
 
     Each part has a start and an end, and is written and read once more; a tile of many parts is read by one program.

@@ -17,11 +17,11 @@ from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 
 # Triton 3.9 has other names.
 _store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-_barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _hide(
+def hide(
     scores: gl.tensor,
     start_m: gl.tensor,
     start_n: gl.tensor,
@@ -69,7 +69,7 @@ def _softmax_step(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _named_barrier(ASM: gl.constexpr) -> None:
+def named_barrier(ASM: gl.constexpr) -> None:
     """Run a barrier instruction once a thread of a warpgroup."""
     thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
     gl.inline_asm_elementwise(ASM, "=r,r", [thread], dtype=gl.int32, is_pure=False, pack=1)
@@ -111,21 +111,21 @@ def _step(
     stage_k = (step + 1) % STAGES
     mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
     if CONSUMER == 0:
-        _named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
+        named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
     else:
-        _named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+        named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
     sums = warpgroup_mma(weights, v_buffers.index(stage_v), out, is_async=True)
     if CONSUMER == 0:
-        _named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
     else:
-        _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
     scores = warpgroup_mma_wait(1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
-        scores = _hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
+        scores = hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
     maximum, total, exact, rescale = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
     out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
@@ -135,7 +135,7 @@ def _step(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _finish(
+def finish(
     out_source: gl.tensor,
     lse_pointer: gl.tensor,
     buffer: gl.tensor,
@@ -204,7 +204,7 @@ def consume(
         [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
     )
     if CONSUMER == 1:
-        _named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
@@ -227,7 +227,7 @@ def consume(
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(stage), count=1)
         if CAUSAL or RAGGED:
-            scores = _hide(
+            scores = hide(
                 scores, start_m, (first + blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
@@ -267,7 +267,7 @@ def consume(
             if count > 1:
                 kept = slot(gl.program_id(0), tile, blocks_n, share) * CONSUMERS + CONSUMER
                 keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
-                _barrier()
+                barrier()
                 arrived = gl.atomic_add(arrivals_pointer + tile * CONSUMERS + CONSUMER, 1, sem="acq_rel", scope="gpu")
                 complete = arrived == count - 1
                 if complete:
@@ -276,12 +276,12 @@ def consume(
                         HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
                     )  # fmt: skip
             if complete:
-                _finish(
+                finish(
                     out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
                     out, maximum, sums_of_rows, S_ROWS, O_ROWS,
                 )  # fmt: skip
         else:
-            _finish(
+            finish(
                 out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
                 out, maximum, sums_of_rows, S_ROWS, O_ROWS,
             )  # fmt: skip

@@ -15,11 +15,11 @@ from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
 if [int(part) for part in re.findall(r"\d+", triton.__version__)[:2]] < [3, 6]:  # whose `warp_specialize` is another
     raise ImportError(f"the forward kernel in Gluon needs Triton 3.6 or newer, got {triton.__version__}")
 
-_load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared  # renamed in Triton 3.9
+load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared  # renamed in Triton 3.9
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _fetch(
+def fetch(
     source: gl.tensor,
     batch: gl.tensor,
     head: gl.tensor,
@@ -32,7 +32,7 @@ def _fetch(
     """Once the buffer is empty, start to copy rows of one head into it. Rows past the sequence arrive as zeros."""
     mbarrier.wait(empty, phase)
     mbarrier.expect(full, source.block_type.nbytes)
-    _load(source, [batch, head, row, 0], full, buffer)
+    load(source, [batch, head, row, 0], full, buffer)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -76,16 +76,16 @@ def _produce(
         phase = ((step // STAGES) & 1) ^ 1  # a wait for the phase before the first passes
         start_n = (first + blocks - 1) * BLOCK_N
         # The buffer of these keys is empty before that of the queries is.
-        _fetch(
+        fetch(
             k_source, batch, kv_head, start_n,
             k_buffers.index(stage), k_full.index(stage), k_empty.index(stage), phase,
         )  # fmt: skip
         for consumer in gl.static_range(CONSUMERS):
-            _fetch(
+            fetch(
                 q_source, batch, head, start_m + consumer * ROWS,
                 q_buffers.index(consumer), q_full.index(consumer), q_empty.index(consumer), (turn & 1) ^ 1,
             )  # fmt: skip
-        _fetch(
+        fetch(
             v_source, batch, kv_head, start_n,
             v_buffers.index(stage), v_full.index(stage), v_empty.index(stage), phase,
         )  # fmt: skip
@@ -94,11 +94,11 @@ def _produce(
             stage = step % STAGES
             phase = ((step // STAGES) & 1) ^ 1
             start_n = (first + blocks - 1 - done) * BLOCK_N
-            _fetch(
+            fetch(
                 k_source, batch, kv_head, start_n,
                 k_buffers.index(stage), k_full.index(stage), k_empty.index(stage), phase,
             )  # fmt: skip
-            _fetch(
+            fetch(
                 v_source, batch, kv_head, start_n,
                 v_buffers.index(stage), v_full.index(stage), v_empty.index(stage), phase,
             )  # fmt: skip

@@ -1,0 +1,164 @@
+"""Check the float8 kernel on this GPU (compute capability 9.0), then time candidate tilings of it beside other kernels.
+
+    PYTHONPATH=shared/src python shared/benchmarks/gluon_float8.py [--only check|time]
+
+Both run in child processes, as in `gluon_forward.py`, whose kinds of times these are: a call, quantization included. A
+check compares with float64, on normal and on Flux-like inputs that lie in longer tensors of NaN; the budget is that of
+the variant. The other kernels are the quantized variants that are installed, and the exact kernel in Gluon.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from gluon_forward import SHAPES, math_attention, relative_l2, time_all, time_groups, watch
+
+from fluxbench import variants
+from fluxbench.kernels.gluon_float8 import SCORES, Tiling, float8_forward
+from fluxbench.kernels.gluon_float8_quantize import quantize
+from fluxbench.operations import qkv
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants import gluon_float8
+
+TILINGS = {
+    "default": Tiling(),
+    "not split": Tiling(split=False),
+    "3 stages": Tiling(stages=3),
+    "2 stages": Tiling(stages=2),
+    "blocks of 64, hold": Tiling(block_n=64, stages=6, hold=True),
+    "blocks of 64": Tiling(block_n=64, stages=6),
+    "hold": Tiling(hold=True),
+    "halves, hold": Tiling(halves=True, hold=True),
+    "halves": Tiling(halves=True),
+    "no promotion": Tiling(promote=False),
+    "no promotion, hold": Tiling(promote=False, hold=True),
+    "float8 scores": Tiling(scores="float8"),
+}
+ELSEWHERE = ("default", "halves, hold", "blocks of 64, hold", "hold")  # timed of all shapes
+OTHERS = ("flash_attn_3_fp8", "cudnn_frontend_fp8", "sage_int8_fp16_triton", "sage_int8_fp8_sm90", "gluon_flash")
+# tokens of q and of k, batch, heads, kv_heads
+CASES = [
+    *((n, n, 1, 4, 2) for n in (1, 33, 123, 1024, 4415, 4608)),
+    *((n, m, 3, 6, 2) for n, m in ((65, 200), (1, 130), (257, 385), (700, 701))),
+]
+DTYPES = ("bfloat16", "float16")
+BUDGET = gluon_float8.VARIANT.quantized_budget_rel_l2 or 0.0
+BUDGET_OF_LESS = 0.06  # with float8 scores, or without promotion
+
+
+def of(case: tuple[int, ...], dtype: str, head_dim: int, causal: bool = False) -> AttentionCall:
+    """Return a case as the call of a variant."""
+    seq_len_q, seq_len_k, batch, heads, kv_heads = case
+    return AttentionCall(
+        batch=batch,
+        seq_len_q=seq_len_q,
+        seq_len_k=seq_len_k,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim_qk=head_dim,
+        head_dim_v=head_dim,
+        dtype=dtype,
+        causal=causal,
+    )
+
+
+def inputs(case: tuple[int, ...], kind: str, dtype: str, head_dim: int) -> list[torch.Tensor]:
+    """Return q, k and v of a kind; what lies beside them in memory is NaN."""
+    made = qkv.make(of(case, dtype, head_dim), kind, torch.Generator("cuda").manual_seed(0))
+
+    def spread(x: Any) -> torch.Tensor:
+        wide: torch.Tensor = x.new_full((len(x), x.shape[1] + 9, x.shape[2] + 1, head_dim), torch.nan)
+        wide[:, : x.shape[1], : x.shape[2]] = x
+        return wide[:, : x.shape[1], : x.shape[2]]
+
+    return [spread(made[name]) for name in "qkv"]
+
+
+def check(dtype: str, head_dim: int, causal: bool, tiling_name: str) -> None:
+    """Check the cases of one group, and print a line for each."""
+    print("loaded", flush=True)
+    tiling = TILINGS[tiling_name]
+    of_long = {"normal": 0.0, "flux": 0.0}
+    for case, kind in product(CASES, of_long):
+        q, k, v = inputs(case, kind, dtype, head_dim)
+        out = float8_forward(q, k, v, causal=causal, tiling=tiling)
+        torch.cuda.synchronize()
+        again = float8_forward(q, k, v, causal=causal, tiling=tiling)
+        torch.cuda.synchronize()
+        error = relative_l2(out, math_attention(q.double(), k.double(), v.double(), causal)[0])
+        same = torch.equal(out, again)
+        if case[1] == 4608:
+            of_long[kind] = error
+        full = tiling.promote and tiling.scores == "int8"
+        good = error <= (BUDGET if full else BUDGET_OF_LESS) and same
+        print(f"{'ok ' if good else 'BAD'} {case} {kind}: {error:.4f} {'same' if same else 'OTHER'} bits", flush=True)
+    print(f"at 4608 tokens: {of_long}", flush=True)
+
+
+def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Yield what is timed of a shape, with its name."""
+    tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
+    call = of((tokens, tokens, 1, heads, kv_heads), "bfloat16", head_dim, causal)
+    made = qkv.make(call, "normal", torch.Generator("cuda").manual_seed(0))
+    for name, tiling in TILINGS.items():
+        if shape == next(iter(SHAPES)) or name in ELSEWHERE:
+            yield name, partial(float8_forward, **made, causal=causal, tiling=tiling)
+    for scores, dtype in SCORES.items():
+        yield f"quantization to {scores}", partial(quantize, **made, scale=1.0, block_n=128, dtype=dtype)
+    for name in OTHERS:
+        try:
+            yield name, partial(variants.find(name).variant.load(call), **made)
+        except ImportError as error:
+            print(f"{shape:<14} {name:<27} not here: {str(error).splitlines()[0][:100]}", flush=True)
+
+
+def check_groups() -> None:
+    """Check every group, several at a time, and print a line for each, and each line that is not good."""
+    groups = [
+        *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(DTYPES, (64, 128), (0, 1))),
+        *(("bfloat16", 128, causal, name) for name, causal in product(TILINGS, (0, 1)) if name != "default"),
+    ]
+    arguments = [("--check", *map(str, group)) for group in groups]
+    with ThreadPoolExecutor(8) as pool:
+        for group, (lines, ended) in zip(
+            arguments, pool.map(lambda each: watch(__file__, *each), arguments), strict=True
+        ):
+            good, bad = (sum(line.startswith(start) for line in lines) for start in ("ok", "BAD"))
+            print(f"{' '.join(group[1:]):<48} {good} ok, {bad} bad {ended}", flush=True)
+            for line in lines:
+                if line.startswith(("BAD", "at 4608")):
+                    print("    " + line)
+            if ended:
+                print("    " + " | ".join(line[:200] for line in lines[-3:]))
+
+
+def main() -> None:
+    """Run both parts, or what a child is to do."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--only", choices=("check", "time"))
+    parser.add_argument("--check", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--time", nargs="*", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.check:
+        dtype, head_dim, causal, name = arguments.check
+        check(dtype, int(head_dim), causal == "1", name)
+        return
+    if arguments.time is not None:
+        time_all(arguments.time, candidates)
+        return
+    began = time.monotonic()
+    for part, run in (("check", check_groups), ("time", partial(time_groups, __file__))):
+        if arguments.only in (None, part):
+            run()
+            print(f"-- {part}: {time.monotonic() - began:.0f} s since the start", flush=True)
+
+
+if __name__ == "__main__":
+    main()
