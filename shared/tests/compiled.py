@@ -55,15 +55,15 @@ def compiled_gluon(head_dim: int, dtype: str, constants: dict[str, Any]) -> Any:
 
 
 def compiled_float8(head_dim: int, dtype: str, scores: str, constants: dict[str, Any]) -> Any:
-    """Compile the float8 kernel for compute capability 9.0. `scores` is the dtype of q and k: "i8" or "fp8e4nv"."""
-    from fluxbench.kernels.gluon_float8_kernel import float8_forward_kernel
+    """Compile the 8-bit kernel for compute capability 9.0. `scores` is the dtype of q and k: "i8" or "fp8e4nv"."""
+    from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
 
     rows = constants["BLOCK_N"]
     sources = {
         **{"q": (64, head_dim, scores), "k": (rows, head_dim, scores)},
         **{"v": (head_dim, rows, "fp8e4nv"), "out": (64, head_dim, dtype)},
     }
-    return _of_gluon(float8_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
+    return _of_gluon(quantized_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
 
 
 def _of_gluon(kernel: Any, sources: dict[str, tuple[int, int, str]], constants: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_
 DET.add("cudnn_frontend_det")
 TRITON = {"triton_flash", "triton_flash_tf32"}
 OURS = {"triton_flash", "gluon_flash"}
-ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | OURS | {"gluon_float8", "xformers", "hf_sage"}
+ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | OURS | {"gluon_int8_fp8", "xformers", "hf_sage"}
 
 
 def named(name: str) -> Variant:

@@ -1,4 +1,4 @@
-"""What the float8 kernel reads of q, k and v, in torch: the same as `gluon_float8_quantize.quantize`, step by step."""
+"""What the 8-bit kernel reads of q, k and v, in torch: the same as `gluon_int8_fp8_quantize.quantize`, step by step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from fluxbench.kernels.gluon_float8_quantize import Quantized
+from fluxbench.kernels.gluon_int8_fp8_quantize import Quantized
 
 SAMPLES = 64
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}

@@ -18,7 +18,7 @@ from usages import used, with_fa3
 
 from fluxbench import kernels as own_kernels
 from fluxbench import variants
-from fluxbench.kernels import gluon_float8, hub
+from fluxbench.kernels import gluon_int8_fp8, hub
 
 SDPA = {
     "torch_flash": "flash_sdp_enabled",
@@ -98,11 +98,11 @@ def install(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(own_kernels, "attention", bound)
         repository = {Path("build/fluxbench-attention"): own_kernels}
         monkeypatch.setattr(kernels, "get_local_kernel", lambda repo_path: repository[repo_path])
-    elif name == "gluon_float8":
-        one_call = inspect.signature(gluon_float8.float8_forward)
+    elif name == "gluon_int8_fp8":
+        one_call = inspect.signature(gluon_int8_fp8.quantized_forward)
         monkeypatch.setattr(
-            gluon_float8,
-            "float8_forward",
+            gluon_int8_fp8,
+            "quantized_forward",
             lambda *args, **options: libraries.attention(*one_call.bind(*args, **options).arguments.values()),
         )
     elif name.startswith("hf_"):
@@ -229,7 +229,7 @@ def test_variables_of_transformer_engine_are_those_that_were_measured(
         ("torch_fa4", "activate_flash_attention_impl", "activate_flash_attention"),
         ("triton_flash", "import kernels", "import kernel"),
         ("gluon_flash", "forward=", "kernel="),
-        ("gluon_float8", "float8_forward(q, k, v)", "float8_forward(q, k)"),
+        ("gluon_int8_fp8", "quantized_forward(q, k, v)", "quantized_forward(q, k)"),
         ("triton_flash_tf32", "tf32=True", "tf32=False"),
         ("hf_local_flash", "build/fluxbench-attention", "build/attention"),
         ("sage_int8_fp8_sm90", "cuda_sm90", "cuda_sm100"),

@@ -15,9 +15,9 @@ from fluxbench import operations, variants
 from fluxbench.device.model import Device
 from fluxbench.variants._base import HEAD_DIMS, YES, Variant, part_of
 
-QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "gluon_float8", "hf_sage"}
+QUANTIZED = {*SAGE, "flash_attn_3_fp8", "cudnn_frontend_fp8", "gluon_int8_fp8", "hf_sage"}
 BACKWARD = (TORCH | FLEX | FA | TE | DET | OURS | {"flex_flash", "xformers", "cudnn_frontend"}) - {"flash_attn_3_fp8"}
-GLUON = {"gluon_flash", "gluon_float8"}
+GLUON = {"gluon_flash", "gluon_int8_fp8"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
 NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", *GLUON, "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
 FOR_HOPPER_ALONE = {*FA3, *GLUON, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3"}
@@ -116,7 +116,7 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
         ("triton_flash", (9, 0), {"dim": 80}, SMALL_HEADS),
         ("gluon_flash", (9, 0), {"dim": 80}, LARGE_HEADS),
         ("gluon_flash", (10, 0), {}, NINE_ALONE),
-        ("gluon_float8", (9, 0), {"dim": 80}, LARGE_HEADS.replace("Gluon", "float8")),
+        ("gluon_int8_fp8", (9, 0), {"dim": 80}, LARGE_HEADS.replace("Gluon", "8-bit")),
         ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
@@ -156,7 +156,7 @@ FORWARD_KERNELS = {
     "triton_tem_fused_flex_attention_0": {"flex"},
     "flash_forward_kernel": {"triton_flash", "xformers"},
     "gluon_forward_kernel": {"gluon_flash"},
-    "float8_forward_kernel": {"gluon_float8"},
+    "quantized_forward_kernel": {"gluon_int8_fp8"},
     "_attn_fwd": {"sage_int8_fp16_triton"},
     "void qk_int_sv_f16_attn_kernel<128u": {"sage_int8_fp16_cuda", "hf_sage"},
     "void qk_int8_sv_f8_attn_kernel<64u": {"sage_int8_fp8_sm90", "hf_sage"},
@@ -210,7 +210,7 @@ PARTS = {"copies": r"(?i)memcpy|copy", "other": r"Memset|FillFunctor"}
         ("flash_attn_3_fp8", False, "quantize_per_head_amax_kernel", "quantization"),
         ("flash_attn_3_fp8", False, FA3_FLOAT8, "attention"),
         ("hf_sage", False, "void QuantInt8Kernel<128u", "quantization"),
-        ("gluon_float8", False, "float8_quantize_kernel", "quantization"),
+        ("gluon_int8_fp8", False, "quantize_qkv_kernel", "quantization"),
         ("flash_attn_2", False, FA2_KERNEL, "attention"),
         ("flash_attn_2", True, FA2_KERNEL, "attention"),  # in training
         ("flash_attn_2", False, FA2_KERNEL.replace("fwd", "bwd"), "other"),

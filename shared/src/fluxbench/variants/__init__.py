@@ -19,7 +19,7 @@ _ORDER = (
         "flex_flash",
         "triton_flash",
         "gluon_flash",
-        "gluon_float8",
+        "gluon_int8_fp8",
         "triton_decode",
     ),
     *("sageattention", "transformer_engine", "xformers", "cudnn_frontend", "hf_kernels", "hf_local", "flashinfer"),

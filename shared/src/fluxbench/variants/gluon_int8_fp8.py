@@ -1,4 +1,4 @@
-"""Our own forward attention in 8 bits, in Gluon (`fluxbench.kernels.gluon_float8`), of fluxbench's own version.
+"""Our own forward attention in 8 bits, in Gluon (`fluxbench.kernels.gluon_int8_fp8`), of fluxbench's own version.
 
 Quantized, within the call, in one launch. k loses the mean of 64 of its rows; q goes to int8 with one scale a row, k to
 int8 and v to float8 e4m3 with one scale for each 128 rows of a head. Scores are sums of int8 products, exact, and the
@@ -22,19 +22,19 @@ def refuses(device: Device, call: AttentionCall) -> str | None:
     """Return why it cannot run although its capabilities do not exclude it, or None."""
     if call.head_dim_qk in HEAD_DIMS:
         return None
-    return f"fluxbench's float8 kernel takes head_dim 64 and 128, got {call.head_dim_qk}"
+    return f"fluxbench's 8-bit kernel takes head_dim 64 and 128, got {call.head_dim_qk}"
 
 
 def load(call: AttentionCall) -> Attention:
     """Return quantization and the kernel, which take [batch, seq_len, heads, head_dim]."""
-    from fluxbench.kernels.gluon_float8 import float8_forward
+    from fluxbench.kernels.gluon_int8_fp8 import quantized_forward
 
-    return partial(float8_forward, causal=call.causal)
+    return partial(quantized_forward, causal=call.causal)
 
 
 VARIANT = _base.Variant(
-    name="gluon_float8",
-    label="Gluon float8 (fluxbench)",
+    name="gluon_int8_fp8",
+    label="Gluon int8/float8 (fluxbench)",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),
@@ -52,8 +52,8 @@ VARIANT = _base.Variant(
     # tokens and head_dim 128: 0.037 to 0.038 on normal inputs (0.026 of it from v, 0.024 from the weights, 0.012 from q
     # and k, in squares) and 0.003 on flux ones. The rest is for heads that differ from the mean.
     quantized_budget_rel_l2=0.05,
-    kernel_pattern=r"^float8_forward_kernel$",
-    quantization_pattern=r"^float8_quantize_kernel$",
+    kernel_pattern=r"^quantized_forward_kernel$",
+    quantization_pattern=r"^quantize_qkv_kernel$",
     jit=True,
     packages=("torch", "triton"),
 )

@@ -1,4 +1,4 @@
-"""Quantization of q, k and v for the float8 kernel, in one launch in Triton.
+"""Quantization of q, k and v for the 8-bit kernel, in one launch in Triton.
 
 - q: int8 or float8, one scale a row.
 - k: the same, one scale a block of rows, after subtracting a row that estimates the mean of a head's keys. That adds
@@ -28,7 +28,7 @@ _LEAST_AMAX = 2.0**-50
 
 
 class Quantized(NamedTuple):
-    """q, k and v as the float8 kernel reads them."""
+    """q, k and v as the 8-bit kernel reads them."""
 
     q: torch.Tensor  # [batch, seq_len_q, heads, head_dim], int8 or float8_e4m3fn
     k: torch.Tensor  # [batch, seq_len_k, kv_heads, head_dim], of the same dtype
@@ -74,7 +74,7 @@ def _store_rows(
 @triton.jit(  # type: ignore[untyped-decorator]
     do_not_specialize=["seq_len_q", "seq_len_k", "heads", "kv_heads", "blocks"]
 )
-def float8_quantize_kernel(
+def quantize_qkv_kernel(
     q_pointer: tl.tensor,  # [batch, seq_len_q, heads, HEAD_DIM], bfloat16 or float16, contiguous in HEAD_DIM
     k_pointer: tl.tensor,  # [batch, seq_len_k, kv_heads, HEAD_DIM], likewise
     v_pointer: tl.tensor,  # like k
@@ -150,7 +150,7 @@ def float8_quantize_kernel(
 def quantize(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, block_n: int, dtype: torch.dtype
 ) -> Quantized:
-    """Return what the float8 kernel reads.
+    """Return what the 8-bit kernel reads.
 
     q:       [batch, seq_len_q, heads, head_dim], bfloat16 or float16, contiguous in head_dim; other strides are free
     k, v:    [batch, seq_len_k, kv_heads, head_dim], of the same dtype
@@ -170,7 +170,7 @@ def quantize(
     )
     # Neighbours read neighbouring heads of the same tokens, which lie side by side.
     grid = (heads + 2 * kv_heads, max(triton.cdiv(seq_len_q, block_n), blocks), batch)
-    float8_quantize_kernel[grid](
+    quantize_qkv_kernel[grid](
         q,
         k,
         v,

@@ -1,4 +1,4 @@
-"""The launch that quantizes for the float8 kernel: in Triton's interpreter, compiled, and on a GPU."""
+"""The launch that quantizes for the 8-bit kernel: in Triton's interpreter, compiled, and on a GPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ triton = pytest.importorskip("triton")
 
 from quantized import quantized  # noqa: E402
 
-from fluxbench.kernels import gluon_float8_quantize as kernel  # noqa: E402
+from fluxbench.kernels import gluon_int8_fp8_quantize as kernel  # noqa: E402
 
 # batch, seq_len_q, seq_len_k, heads, kv_heads, head_dim, block_n, dtype
 CASES = [

@@ -1,7 +1,7 @@
-"""The float8 kernel: emulated on the CPU, compiled for compute capability 9.0, and refused inputs.
+"""The 8-bit kernel: emulated on the CPU, compiled for compute capability 9.0, and refused inputs.
 
 The emulation (`emulated.py`) runs the sources of the kernel on what `quantized` makes of q, k and v in torch, as does
-the launch of `test_gluon_float8_quantize.py`. Copies of the sources that are wrong must be found.
+the launch of `test_gluon_int8_fp8_quantize.py`. Copies of the sources that are wrong must be found.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from partitions import Stuck  # noqa: E402
 from quantized import dequantized, quantized  # noqa: E402
 
 from fluxbench import variants  # noqa: E402
-from fluxbench.kernels import gluon_float8  # noqa: E402
+from fluxbench.kernels import gluon_int8_fp8  # noqa: E402
 
 MODULES = (
     *("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_consumer", "flash_gluon_kernel"),
-    *("gluon_float8_softmax", "gluon_float8_consumer", "gluon_float8_kernel"),
+    *("gluon_int8_fp8_softmax", "gluon_int8_fp8_consumer", "gluon_int8_fp8_kernel"),
 )
-SOURCES = Path(gluon_float8.__file__).parent
+SOURCES = Path(gluon_int8_fp8.__file__).parent
 ROUNDED_WEIGHTS = 0.03  # a float8 weight errs by 2.6% of itself in the root of the mean square
 
 
@@ -78,11 +78,11 @@ CASES = [
 
 def emulate(monkeypatch: pytest.MonkeyPatch, *change: str) -> None:
     """Let the kernel run on the CPU. What is allocated is NaN."""
-    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change).float8_forward_kernel
-    monkeypatch.setattr(gluon_float8, "float8_forward_kernel", Launched(kernel))
-    monkeypatch.setattr(gluon_float8, "unsupported", lambda q: None)
+    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change).quantized_forward_kernel
+    monkeypatch.setattr(gluon_int8_fp8, "quantized_forward_kernel", Launched(kernel))
+    monkeypatch.setattr(gluon_int8_fp8, "unsupported", lambda q: None)
     monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
-    monkeypatch.setattr(gluon_float8, "quantize", quantized)
+    monkeypatch.setattr(gluon_int8_fp8, "quantize", quantized)
 
 
 def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
@@ -102,10 +102,10 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     v *= 10.0 ** (torch.arange(case.seq_len_k) // case.block_n % 4)[:, None, None]
     names = ("block_n", "stages", "programs", "promote", "halves", "hold", "scores")
-    tiling = gluon_float8.Tiling(**{name: getattr(case, name) for name in names})
-    out = gluon_float8.float8_forward(q, k, v, causal=case.causal, tiling=tiling)
+    tiling = gluon_int8_fp8.Tiling(**{name: getattr(case, name) for name in names})
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
-    exact = plain(*dequantized(q, k, v, block_n=case.block_n, dtype=gluon_float8.SCORES[case.scores]), case.causal)
+    exact = plain(*dequantized(q, k, v, block_n=case.block_n, dtype=gluon_int8_fp8.SCORES[case.scores]), case.causal)
     return float((out.double() - exact).norm() / exact.norm())
 
 
@@ -158,7 +158,7 @@ def test_zeros_are_numbers_too(causal: bool, monkeypatch: pytest.MonkeyPatch) ->
     emulate(monkeypatch)
     q, k, v = (torch.zeros(1, 300, 1, 64).half() for _ in "qkv")
     v[:, 64:128] = 1  # in one block of five; all scores are 0
-    out = gluon_float8.float8_forward(q, k, v, causal=causal, tiling=gluon_float8.Tiling(block_n=64, programs=3))
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=gluon_int8_fp8.Tiling(block_n=64, programs=3))
     seen = torch.arange(1, 301) if causal else torch.full((300,), 300)
     ones = (seen - 64).clamp(0, 64)
     assert torch.allclose(out[0, :, 0], (ones / seen)[:, None].half().expand(-1, 64), rtol=1e-3)
@@ -176,7 +176,7 @@ def test_zeros_are_numbers_too(causal: bool, monkeypatch: pytest.MonkeyPatch) ->
 def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
     head_dim: int, dtype: str, scores: str, constants: dict[str, Any], tmp_path: Path
 ) -> None:
-    tiling = gluon_float8.Tiling()
+    tiling = gluon_int8_fp8.Tiling()
     of_tiling = {
         "BLOCK_N": tiling.block_n,
         "STAGES": tiling.stages,
@@ -215,7 +215,7 @@ def tensors(**changes: Any) -> dict[str, Any]:
 )
 def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        gluon_float8.float8_forward(**given)
+        gluon_int8_fp8.quantized_forward(**given)
 
 
 @pytest.mark.parametrize(
@@ -229,9 +229,9 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given:
 def test_a_tiling_that_there_is_not_is_refused(
     changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gluon_float8, "unsupported", lambda q: None)
+    monkeypatch.setattr(gluon_int8_fp8, "unsupported", lambda q: None)
     with pytest.raises(ValueError, match=message):
-        gluon_float8.float8_forward(**tensors(), tiling=gluon_float8.Tiling(**changes))
+        gluon_int8_fp8.quantized_forward(**tensors(), tiling=gluon_int8_fp8.Tiling(**changes))
 
 
 def on_hopper(test: Any) -> Any:
@@ -246,7 +246,7 @@ def on_hopper(test: Any) -> Any:
 @pytest.mark.parametrize(("dim", "dtype"), [(64, "float16"), (64, "bfloat16"), (128, "float16"), (128, "bfloat16")])
 def test_it_is_within_its_budget_on_the_gpu(dim: int, dtype: str, tokens: int, causal: bool) -> None:
     asked: dict[str, Any] = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
-    assert wrong(variants.find("gluon_float8").variant, device="cuda", **asked) is None
+    assert wrong(variants.find("gluon_int8_fp8").variant, device="cuda", **asked) is None
 
 
 @on_hopper
@@ -259,11 +259,11 @@ def test_it_is_within_its_budget_on_the_gpu(dim: int, dtype: str, tokens: int, c
 )
 def test_it_errs_by_the_rounding_of_weights_on_the_gpu(changes: dict[str, Any]) -> None:
     causal = bool(changes.pop("causal", False))
-    tiling = gluon_float8.Tiling(**changes)
+    tiling = gluon_int8_fp8.Tiling(**changes)
     wide = (torch.randn(2, 1100, 10, 128, device="cuda").bfloat16() for _ in "qkv")
     q, k, v = (x[:, :1000, 1 : count + 1] for x, count in zip(wide, (8, 2, 2), strict=True))
-    out = gluon_float8.float8_forward(q, k, v, causal=causal, tiling=tiling)
-    exact = plain(*dequantized(q, k, v, block_n=tiling.block_n, dtype=gluon_float8.SCORES[tiling.scores]), causal)
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=tiling)
+    exact = plain(*dequantized(q, k, v, block_n=tiling.block_n, dtype=gluon_int8_fp8.SCORES[tiling.scores]), causal)
     assert float((out.double() - exact).norm() / exact.norm()) < ROUNDED_WEIGHTS
 
 
@@ -271,8 +271,8 @@ def test_it_errs_by_the_rounding_of_weights_on_the_gpu(changes: dict[str, Any]) 
 @pytest.mark.parametrize("causal", [False, True])
 def test_it_has_the_same_bits_each_time(causal: bool) -> None:
     q, k, v = (torch.randn(1, 4415, 8, 128, device="cuda").bfloat16() for _ in "qkv")
-    first, repetitions = gluon_float8.float8_forward(q, k, v, causal=causal), range(1000)
-    assert all(torch.equal(gluon_float8.float8_forward(q, k, v, causal=causal), first) for _ in repetitions)
+    first, repetitions = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal), range(1000)
+    assert all(torch.equal(gluon_int8_fp8.quantized_forward(q, k, v, causal=causal), first) for _ in repetitions)
 
 
 @on_hopper
@@ -281,5 +281,5 @@ def test_more_than_two_to_the_31_elements_reach_the_last_head() -> None:
     k = torch.randn(1, 64, 40, 128, dtype=torch.bfloat16, device="cuda")
     q[:, -5:] = torch.randn(1, 5, 40, 128, dtype=torch.bfloat16, device="cuda")
     exact = plain(q[:, -5:], k, k, causal=False)
-    out = gluon_float8.float8_forward(q, k, k)[:, -5:]
+    out = gluon_int8_fp8.quantized_forward(q, k, k)[:, -5:]
     assert float((out.double() - exact).norm() / exact.norm()) < 0.06

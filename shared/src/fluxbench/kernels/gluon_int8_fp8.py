@@ -1,6 +1,6 @@
 """Forward flash attention of quantized q, k and v, in Gluon, for NVIDIA GPUs of compute capability 9.0.
 
-A launch in Triton quantizes (`gluon_float8_quantize.py`); then the design is that of the exact kernel in Gluon
+A launch in Triton quantizes (`gluon_int8_fp8_quantize.py`); then the design is that of the exact kernel in Gluon
 (`flash_gluon.py`). Scores are products of int8 by default: rounding q and k to float8 would be most of the error. Their
 sums are exact. The weights and v are float8 (e4m3). Tensor cores of Hopper keep about 14 bits of sums of float8, so the
 sum of each block of keys is added to those before in float32, in the instruction that rescales these.
@@ -19,8 +19,8 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from fluxbench.kernels.flash_gluon import COMPUTE_CAPABILITY, DTYPES, HEAD_DIMS, share_of
 from fluxbench.kernels.flash_tensors import check, walked_strides
-from fluxbench.kernels.gluon_float8_kernel import float8_forward_kernel
-from fluxbench.kernels.gluon_float8_quantize import quantize
+from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
+from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 
 BLOCKS_N = (64, 128)
 SCORES = {"int8": torch.int8, "float8": torch.float8_e4m3fn}
@@ -47,7 +47,7 @@ class Tiling:
     scores: str = "int8"  # what q and k are rounded to: "int8" or "float8"
 
 
-def float8_forward(
+def quantized_forward(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
@@ -95,7 +95,7 @@ def float8_forward(
             block_n=tiling.block_n,
             dtype=SCORES[tiling.scores],
         )
-        float8_forward_kernel[(programs,)](
+        quantized_forward_kernel[(programs,)](
             _descriptor(quantized.q, _ROWS),
             _descriptor(quantized.k, tiling.block_n),
             TensorDescriptor(

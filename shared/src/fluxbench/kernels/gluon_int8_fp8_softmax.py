@@ -1,4 +1,4 @@
-"""Products and softmax of the float8 kernel: what happens to the scores of one block of keys."""
+"""Products and softmax of the 8-bit kernel: what happens to the scores of one block of keys."""
 
 from __future__ import annotations
 

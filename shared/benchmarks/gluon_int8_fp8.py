@@ -1,6 +1,6 @@
 """Check the float8 kernel on this GPU (compute capability 9.0), then time candidate tilings of it beside other kernels.
 
-    PYTHONPATH=shared/src python shared/benchmarks/gluon_float8.py [--only check|time]
+    PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time]
 
 Both run in child processes, as in `gluon_forward.py`, whose kinds of times these are: a call, quantization included. A
 check compares with float64, on normal and on Flux-like inputs that lie in longer tensors of NaN; the budget is that of
@@ -21,11 +21,11 @@ import torch
 from gluon_forward import SHAPES, math_attention, relative_l2, time_all, time_groups, watch
 
 from fluxbench import variants
-from fluxbench.kernels.gluon_float8 import SCORES, Tiling, float8_forward
-from fluxbench.kernels.gluon_float8_quantize import quantize
+from fluxbench.kernels.gluon_int8_fp8 import SCORES, Tiling, quantized_forward
+from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.operations import qkv
 from fluxbench.operations.shapes import AttentionCall
-from fluxbench.variants import gluon_float8
+from fluxbench.variants import gluon_int8_fp8
 
 TILINGS = {
     "default": Tiling(),
@@ -49,7 +49,7 @@ CASES = [
     *((n, m, 3, 6, 2) for n, m in ((65, 200), (1, 130), (257, 385), (700, 701))),
 ]
 DTYPES = ("bfloat16", "float16")
-BUDGET = gluon_float8.VARIANT.quantized_budget_rel_l2 or 0.0
+BUDGET = gluon_int8_fp8.VARIANT.quantized_budget_rel_l2 or 0.0
 BUDGET_OF_LESS = 0.06  # with float8 scores, or without promotion
 
 
@@ -88,9 +88,9 @@ def check(dtype: str, head_dim: int, causal: bool, tiling_name: str) -> None:
     of_long = {"normal": 0.0, "flux": 0.0}
     for case, kind in product(CASES, of_long):
         q, k, v = inputs(case, kind, dtype, head_dim)
-        out = float8_forward(q, k, v, causal=causal, tiling=tiling)
+        out = quantized_forward(q, k, v, causal=causal, tiling=tiling)
         torch.cuda.synchronize()
-        again = float8_forward(q, k, v, causal=causal, tiling=tiling)
+        again = quantized_forward(q, k, v, causal=causal, tiling=tiling)
         torch.cuda.synchronize()
         error = relative_l2(out, math_attention(q.double(), k.double(), v.double(), causal)[0])
         same = torch.equal(out, again)
@@ -109,7 +109,7 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     made = qkv.make(call, "normal", torch.Generator("cuda").manual_seed(0))
     for name, tiling in TILINGS.items():
         if shape == next(iter(SHAPES)) or name in ELSEWHERE:
-            yield name, partial(float8_forward, **made, causal=causal, tiling=tiling)
+            yield name, partial(quantized_forward, **made, causal=causal, tiling=tiling)
     for scores, dtype in SCORES.items():
         yield f"quantization to {scores}", partial(quantize, **made, scale=1.0, block_n=128, dtype=dtype)
     for name in OTHERS:

@@ -1,4 +1,4 @@
-"""The float8 kernel of the forward pass on compute capability 9.0; `gluon_float8.py` says what it computes, and how."""
+"""The 8-bit kernel of the forward pass on compute capability 9.0; `gluon_int8_fp8.py` says what it computes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from fluxbench.kernels.flash_gluon_kernel import fetch, load
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
-from fluxbench.kernels.gluon_float8_consumer import consume
+from fluxbench.kernels.gluon_int8_fp8_consumer import consume
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -88,7 +88,7 @@ def _produce(
 @gluon.jit(  # type: ignore[untyped-decorator]
     do_not_specialize=["seq_len_q", "seq_len_k", "blocks_m", "pairs", "heads", "group", "share"]
 )
-def float8_forward_kernel(
+def quantized_forward_kernel(
     # Descriptors of [batch, heads, seq_len, head_dim], in blocks of ROWS or BLOCK_N rows of one head; q and k of int8
     # or float8_e4m3fn. v is float8_e4m3fn, [batch, kv_heads, head_dim, seq_len], in blocks of BLOCK_N columns, and has
     # the keys in the order that `packed` asks for.

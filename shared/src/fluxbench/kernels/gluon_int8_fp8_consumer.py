@@ -1,4 +1,4 @@
-"""What a warpgroup of the float8 kernel does: scores, softmax and the product with V of 64 query rows of a tile."""
+"""What a warpgroup of the 8-bit kernel does: scores, softmax and the product with V of 64 query rows of a tile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from fluxbench.kernels.flash_gluon_consumer import barrier, finish, hide, named_barrier
 from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
-from fluxbench.kernels.gluon_float8_softmax import (
+from fluxbench.kernels.gluon_int8_fp8_softmax import (
     as_float,
     exponentials,
     halves,
