@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import triton
@@ -45,13 +49,15 @@ def compiled(
     return triton.compile(source, target=target, options={"num_warps": warps, "num_stages": stages})
 
 
-def compiled_gluon(head_dim: int, dtype: str, constants: dict[str, Any]) -> Any:
-    """Compile the forward kernel in Gluon for compute capability 9.0. Pointers in `constants` are None."""
-    from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
+def compiled_gluon(
+    kernel: Any, head_dim: int, dtype: str, constants: dict[str, Any], blocks: Mapping[str, tuple[int, ...]]
+) -> Any:
+    """Compile a flash kernel in Gluon for compute capability 9.0. What is None in `constants` is not given.
 
-    keys = (constants["BLOCK_N"], head_dim, dtype)
-    sources = {"q": (64, head_dim, dtype), "k": keys, "v": keys, "out": (64, head_dim, dtype)}
-    return _of_gluon(gluon_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
+    `blocks` are of each descriptor: of `[batch, heads, seq_len, head_dim]` the rows, of a matrix of float32 the shape.
+    """
+    sources = {name: (*each, "fp32") if each[1:] else (each[0], head_dim, dtype) for name, each in blocks.items()}
+    return _of_gluon(kernel, sources, {"HEAD_DIM": head_dim, **constants}, dtype)
 
 
 def compiled_float8(head_dim: int, dtype: str, scores: str, constants: dict[str, Any]) -> Any:
@@ -63,10 +69,10 @@ def compiled_float8(head_dim: int, dtype: str, scores: str, constants: dict[str,
         **{"q": (64, head_dim, scores), "k": (rows, head_dim, scores)},
         **{"v": (head_dim, rows, "fp8e4nv"), "out": (64, head_dim, dtype)},
     }
-    return _of_gluon(quantized_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants})
+    return _of_gluon(quantized_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants}, dtype)
 
 
-def _of_gluon(kernel: Any, sources: dict[str, tuple[int, int, str]], constants: dict[str, Any]) -> Any:
+def _of_gluon(kernel: Any, sources: Mapping[str, tuple[Any, ...]], constants: dict[str, Any], dtype: str) -> Any:
     """Compile a kernel; `sources` are rows, columns and dtype of the blocks of its descriptors."""
     from triton.experimental.gluon._runtime import GluonASTSource
     from triton.experimental.gluon.language import NVMMASharedLayout
@@ -77,10 +83,14 @@ def _of_gluon(kernel: Any, sources: dict[str, tuple[int, int, str]], constants: 
         if name in constants:
             return "constexpr"
         if name.endswith("_source"):
-            rows, columns, dtype = sources[name.removesuffix("_source")]
-            bits = 16 if dtype in ("bf16", "fp16") else 8
-            layout = NVMMASharedLayout(min(128, columns * bits // 8), bits, rank=4)
-            return f"tensordesc<{dtype}[1, 1, {rows}, {columns}],{layout!r}>"
+            rows, columns, of_source = sources[name.removesuffix("_source")]
+            bits = {"bf16": 16, "fp16": 16, "fp32": 32}.get(of_source, 8)
+            swizzled = 0 if rows == 1 else min(128, columns * bits // 8)  # a single line is as it is in memory
+            rank, ones = (2, "") if of_source == "fp32" else (4, "1, 1, ")
+            layout = NVMMASharedLayout(swizzle_byte_width=swizzled, element_bitwidth=bits, rank=rank)
+            return f"tensordesc<{of_source}[{ones}{rows}, {columns}],{layout!r}>"
+        if name in ("out_pointer", "dout_pointer", "dq_pointer"):
+            return f"*{dtype}"
         if name.endswith("_pointer"):
             return "*i32" if name == "arrivals_pointer" else "*fp32"
         return "fp32" if name.startswith("scale") else "i32"
@@ -94,3 +104,26 @@ def _of_gluon(kernel: Any, sources: dict[str, tuple[int, int, str]], constants: 
     )
     target = triton.backends.compiler.GPUTarget("cuda", 90, 32)
     return triton.compile(source, target=target, options={"num_warps": 4})
+
+
+def assembled(done: Any, folder: Path) -> tuple[str, list[list[str]]]:
+    """Return what the assembler says of a compiled kernel, and its innermost loops: lists of machine instructions."""
+    tools = triton.knobs.nvidia
+    (folder / "kernel.ptx").write_text(done.asm["ptx"], encoding="utf-8")
+    assemble = [tools.ptxas.path, "-v", "--gpu-name=sm_90a", folder / "kernel.ptx", "-o", folder / "kernel.cubin"]
+    disassemble = [tools.cuobjdump.path, "-sass", folder / "kernel.cubin"]
+    says, listed = (
+        subprocess.run(command, capture_output=True, text=True, check=True) for command in (assemble, disassemble)
+    )
+    found = re.findall(r"/\*([0-9a-f]{4,})\*/ +([^;]+);", listed.stdout)
+    code = {int(address, 16): instruction for address, instruction in found}
+    jumps = [
+        (int(to[1], 16), address) for address, each in code.items() if (to := re.search(r"BRA 0x([0-9a-f]+)", each))
+    ]
+    loops = [(first, last) for first, last in jumps if first < last]
+    inner = [
+        (first, last)
+        for first, last in loops
+        if not any((first, last) != (a, b) and first <= a and b <= last for a, b in loops)
+    ]
+    return says.stderr, [[each for at, each in code.items() if first <= at <= last] for first, last in inner]

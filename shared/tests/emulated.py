@@ -9,80 +9,13 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
+from emulated_memory import Cell, Descriptor, Pointer, Shared
 from partitions import Barrier, begin, here, specialize
-
-
-class Shared:
-    """A view of shared memory; `fenced` says whether the copy engine sees what was stored."""
-
-    def __init__(self, data: Any, cells: list[Any] | None = None) -> None:
-        self.data, self.cells, self.fenced = data, cells, True
-
-    def index(self, index: int) -> Any:
-        if self.cells is None:
-            self.cells = [Shared(each) for each in self.data]
-        return self.cells[index]
-
-    @property
-    def dtype(self) -> Any:
-        return self.data.dtype
-
-    def slice(self, start: int, length: int, dim: int) -> Shared:
-        return Shared(self.data.narrow(dim, start, length))
-
-    def permute(self, order: tuple[int, int]) -> Shared:
-        return Shared(self.data.permute(order))
-
-    def load(self, layout: Any) -> Any:
-        return self.data.clone()
-
-    def store(self, values: Any) -> None:
-        self.data.copy_(values)
-        self.fenced = False
-        here.stored.append(self)
-
-
-class Cell:
-    """Where an mbarrier lies."""
-
-    barrier: Barrier
-
-
-@dataclass
-class Descriptor:
-    """Blocks of rows and columns of one head of `[batch, heads, rows, columns]`."""
-
-    tensor: Any
-    rows: int
-    columns: int
-
-    @property
-    def dtype(self) -> Any:
-        return self.tensor.dtype
-
-    @property
-    def block_type(self) -> Any:
-        return SimpleNamespace(nbytes=self.rows * self.columns * self.tensor.element_size())
-
-
-@dataclass
-class Pointer:
-    """Elements of flat memory."""
-
-    memory: Any
-    offset: Any = 0
-
-    def __add__(self, more: Any) -> Pointer:
-        return Pointer(self.memory, self.offset + more)
-
-    def __sub__(self, less: Any) -> Pointer:
-        return Pointer(self.memory, self.offset - less)
 
 
 class Product:
@@ -100,6 +33,7 @@ class Product:
 def _multiply(a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Product:
     assert is_async
     assert not isinstance(acc, Product)
+    assert not any(operand.unfenced for operand in (a, b) if isinstance(operand, Shared))
     product = Product(a, b, acc, use_acc)
     here.products.append(product)
     return product
@@ -115,18 +49,24 @@ def _wait_for_products(outstanding: int, deps: tuple[Any, ...]) -> Any:
 
 
 def _load(source: Descriptor, coordinates: list[int], cell: Cell, buffer: Shared) -> None:
-    batch, head, row, column = coordinates
-    block = source.tensor[batch, head, row : row + source.rows, column : column + source.columns]
-    buffer.data.zero_()
-    buffer.data[: block.shape[0], : block.shape[1]] = block
+    block = source.block(coordinates)
+    whole = buffer.data.view(source.rows, source.columns)
+    whole.zero_()
+    whole[: block.shape[0], : block.shape[1]] = block
     cell.barrier.arrive(expected_bytes=-source.block_type.nbytes)
 
 
 def _store(target: Descriptor, coordinates: list[int], buffer: Shared) -> None:
-    assert buffer.fenced
-    batch, head, row, _ = coordinates
-    rows = target.tensor[batch, head, row : row + target.rows]
+    assert not buffer.unfenced
+    rows = target.block(coordinates)
     here.copies.append(lambda: rows.copy_(buffer.data[: len(rows)]))
+
+
+def _add_block(target: Descriptor, coordinates: list[int], buffer: Shared) -> None:
+    assert not buffer.unfenced
+    rows = target.block(coordinates)
+    assert len(rows) == target.rows
+    here.copies.append(lambda: rows.add_(buffer.data))
 
 
 def _wait_for_stores(pendings: int) -> None:
@@ -136,7 +76,7 @@ def _wait_for_stores(pendings: int) -> None:
 
 def _fence() -> None:
     while here.stored:
-        here.stored.pop().fenced = True
+        here.stored.pop().unfenced.pop()
 
 
 def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
@@ -174,10 +114,17 @@ def _cast(value: Any, dtype: Any, *, bitcast: bool = False) -> Any:
     return value.view(dtype) if bitcast else value
 
 
-def _add(pointer: Pointer, value: int, sem: str, scope: str) -> int:
-    before = int(pointer.memory[pointer.offset])
-    pointer.memory[pointer.offset] += value
-    return before
+def _add(pointer: Pointer, value: Any, sem: str, scope: str) -> Any:
+    before = pointer.memory[pointer.offset].clone()
+    pointer.memory[pointer.offset] = before + value
+    return before if isinstance(value, torch.Tensor) else int(before)
+
+
+class _SharedLayout:
+    def __init__(self, **arguments: int) -> None: ...
+
+    @staticmethod
+    def get_default_for(shape: list[int], dtype: Any) -> None: ...
 
 
 _LAYOUTS = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "BlockedLayout", "DistributedLinearLayout")
@@ -190,7 +137,7 @@ _LANGUAGE = SimpleNamespace(
     int32=torch.int32,
     int64=torch.int64,
     **dict.fromkeys(_LAYOUTS, lambda *arguments: None),
-    NVMMASharedLayout=SimpleNamespace(get_default_for=lambda *arguments: None),
+    NVMMASharedLayout=_SharedLayout,
     static_range=range,
     program_id=lambda axis: here.program,
     num_programs=lambda axis: here.programs,
@@ -224,7 +171,7 @@ _HOPPER = SimpleNamespace(
     fence_async_shared=_fence,
     warpgroup_mma=_multiply,
     warpgroup_mma_wait=_wait_for_products,
-    tma=SimpleNamespace(async_load=_load, async_store=_store, store_wait=_wait_for_stores),
+    tma=SimpleNamespace(async_load=_load, async_store=_store, async_atomic_add=_add_block, store_wait=_wait_for_stores),
     mbarrier=SimpleNamespace(
         MBarrierLayout=lambda: None,
         init=lambda cell, count: setattr(cell, "barrier", Barrier(count)),
@@ -235,8 +182,12 @@ _HOPPER = SimpleNamespace(
 )
 
 
-def load(folder: Path, package: str, names: tuple[str, ...], written: str = "", instead: str = "") -> ModuleType:
-    """Return the last of these modules of a package, in which Gluon is the one here and a text of them another."""
+def load(
+    folder: Path, package: str, names: tuple[str, ...], written: str = "", instead: str = ""
+) -> dict[str, ModuleType]:
+    """Return these modules of a package, by name, in which Gluon is the one here and a text of them another."""
+    texts = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in names}
+    assert any(written in text for text in texts.values()), written
     above, gluon = "triton.experimental", SimpleNamespace(jit=_undecorated, language=_LANGUAGE)
     fakes: dict[str, Any] = {
         above: SimpleNamespace(gluon=gluon),
@@ -247,8 +198,6 @@ def load(folder: Path, package: str, names: tuple[str, ...], written: str = "", 
     }
     before = {key: sys.modules.get(key) for key in fakes}
     sys.modules.update(fakes)
-    texts = {name: (folder / f"{name}.py").read_text(encoding="utf-8") for name in names}
-    assert any(written in text for text in texts.values())
     try:
         for name, text in texts.items():
             changed = text.replace(written, instead) if written else text
@@ -259,8 +208,7 @@ def load(folder: Path, package: str, names: tuple[str, ...], written: str = "", 
                 del sys.modules[key]
             else:
                 sys.modules[key] = known
-    module: ModuleType = fakes[f"{package}.{names[-1]}"]
-    return module
+    return {name: fakes[f"{package}.{name}"] for name in names}
 
 
 def _undecorated(function: Any = None, **options: Any) -> Any:
@@ -270,8 +218,8 @@ def _undecorated(function: Any = None, **options: Any) -> Any:
 class Launched:
     """A kernel that is launched as a compiled one is, on the CPU; its programs run one after another."""
 
-    def __init__(self, kernel: Callable[..., None], *, backwards: bool = False) -> None:
-        self.kernel, self.backwards = kernel, backwards
+    def __init__(self, kernel: Callable[..., None], *, backwards: bool = False, greedy: bool = False) -> None:
+        self.kernel, self.backwards, self.greedy = kernel, backwards, greedy
 
     def __getitem__(self, grid: tuple[int]) -> Callable[..., None]:
         order = range(grid[0])[::-1] if self.backwards else range(grid[0])
@@ -280,15 +228,18 @@ class Launched:
     def _launch(self, order: Sequence[int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
         given = [_of_device(each) for each in arguments]
         for program in order:
-            begin(program, len(order))
+            begin(program, len(order), greedy=self.greedy)
             self.kernel(*given, **constants)
 
 
 def _of_device(argument: Any) -> Any:
     if isinstance(argument, torch.Tensor):
-        return Pointer(argument.view(-1))
+        offset = argument.storage_offset()
+        elements = argument.untyped_storage().nbytes() // argument.element_size() - offset
+        return Pointer(argument.as_strided((elements,), (1,), offset))
     if hasattr(argument, "block_shape"):
-        assert argument.block_shape[:2] == [1, 1]
+        *ones, rows, columns = argument.block_shape
+        assert set(ones) <= {1}
         offset = argument.base.storage_offset()
-        return Descriptor(argument.base.as_strided(argument.shape, argument.strides, offset), *argument.block_shape[2:])
+        return Descriptor(argument.base.as_strided(argument.shape, argument.strides, offset), rows, columns)
     return argument

@@ -1,6 +1,7 @@
 """The partitions of a warp-specialized kernel, in threads of which one runs at a time, and its barriers.
 
-The last partitions run as far ahead of the first as barriers let them. Where all wait, each raises `Stuck`.
+The last partitions run as far ahead of the first as barriers let them, or each as long as it can. Where all wait, each
+raises `Stuck`.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ class Stuck(RuntimeError):
 
 
 class Schedule:
-    """Which partition of a program runs: of those that may go on, the last."""
+    """Which partition of a program runs: of those that may go on, the last, or the same one as long as it can."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, *, greedy: bool) -> None:
         self.queue = list(range(partitions))[::-1]
+        self.greedy = greedy
         self.may_go_on: dict[int, Callable[[], bool]] = dict.fromkeys(self.queue, lambda: True)
         self.current: int | None = 0
         self.changed = threading.Condition()
@@ -33,6 +35,8 @@ class Schedule:
     def pause(self, until: Callable[[], bool] = lambda: True) -> None:
         """Let the others run, and go on when a condition holds."""
         me = here.partition
+        if self.greedy and until():
+            return
         with self.changed:
             self.may_go_on[me] = until
             self._pass_on()
@@ -94,7 +98,7 @@ class NamedBarriers:
 
 def specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:
     """Run the partitions of this program to their ends. Raises what the first that failed raised."""
-    schedule, named, failures = Schedule(len(partitions)), NamedBarriers(), list[BaseException]()
+    schedule, named, failures = Schedule(len(partitions), greedy=here.greedy), NamedBarriers(), list[BaseException]()
     program, programs = here.program, here.programs
 
     def run(index: int) -> None:
@@ -121,7 +125,7 @@ def specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], wa
         raise failures[0]
 
 
-def begin(program: int, programs: int) -> None:
+def begin(program: int, programs: int, *, greedy: bool = False) -> None:
     """Let this thread be of a program, with nothing in flight."""
-    here.program, here.programs = program, programs
+    here.program, here.programs, here.greedy = program, programs, greedy
     here.products, here.copies, here.stored = [], [], []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,12 +16,13 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from calls import wrong  # noqa: E402
-from compiled import SHARED_MEMORY_KIB, compiled_gluon  # noqa: E402
+from compiled import SHARED_MEMORY_KIB, assembled, compiled_gluon  # noqa: E402
 from emulated import Launched, load  # noqa: E402
 from partitions import Stuck  # noqa: E402
 
 from fluxbench import variants  # noqa: E402
 from fluxbench.kernels import flash_gluon  # noqa: E402
+from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel  # noqa: E402
 
 MODULES = ("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_consumer", "flash_gluon_kernel")
 SOURCES = Path(flash_gluon.__file__).parent
@@ -63,7 +63,7 @@ CASES = [
 
 def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, backwards: bool = False) -> tuple[Any, Any, Any]:
     """Return q, k and v, what the emulated kernel makes of them, and what is exact; memory beside q, k, v is NaN."""
-    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change).gluon_forward_kernel
+    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change)["flash_gluon_kernel"].gluon_forward_kernel
     monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(kernel, backwards=backwards))
     monkeypatch.setattr(flash_gluon, "unsupported", lambda q, k, v: None)
     monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
@@ -162,19 +162,13 @@ OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2}
 def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
     head_dim: int, dtype: str, constants: dict[str, Any], tmp_path: Path
 ) -> None:
-    done = compiled_gluon(head_dim, dtype, {**OF_TILING, **constants})
+    blocks = {"q": (64,), "k": (TILING.block_n,), "v": (TILING.block_n,), "out": (64,)}
+    done = compiled_gluon(gluon_forward_kernel, head_dim, dtype, {**OF_TILING, **constants}, blocks)
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
     ptx = done.asm["ptx"]
     steps = 4 * 2 if constants["CAUSAL"] else 3 * 2  # before, in and after the loops of two consumers
     assert ptx.count("wgmma.commit_group") == steps + (2 * 2 if constants["CAUSAL"] else 2)
-    (tmp_path / "kernel.ptx").write_text(ptx)
-    assembler = triton.knobs.nvidia.ptxas.path
-    says = subprocess.run(
-        [assembler, "-v", "--gpu-name=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stderr
+    says, _ = assembled(done, tmp_path)
     assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", says)
     assert "serialized" not in says  # as it says where products cannot be in flight
     assert {"setmaxnreg.inc.sync.aligned.u32 \t240", "setmaxnreg.dec.sync.aligned.u32 \t24"} <= set(

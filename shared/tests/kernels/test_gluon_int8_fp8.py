@@ -78,7 +78,7 @@ CASES = [
 
 def emulate(monkeypatch: pytest.MonkeyPatch, *change: str) -> None:
     """Let the kernel run on the CPU. What is allocated is NaN."""
-    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change).quantized_forward_kernel
+    kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change)["gluon_int8_fp8_kernel"].quantized_forward_kernel
     monkeypatch.setattr(gluon_int8_fp8, "quantized_forward_kernel", Launched(kernel))
     monkeypatch.setattr(gluon_int8_fp8, "unsupported", lambda q: None)
     monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
