@@ -134,13 +134,15 @@ def checked_operator() -> dict[str, str]:
     """Return what torch's own check of an operator says: schema, fake, autograd."""
     checks = ("test_schema", "test_autograd_registration", "test_faketensor")
     operator = torch.ops.fluxbench_kernels.flash_attention.default
-    return dict(torch.library.opcheck(operator, (*leaves(), True, None, False, True, None), test_utils=checks))
+    return dict(
+        torch.library.opcheck(operator, (*leaves(), True, None, False, True, None, None, False), test_utils=checks)
+    )
 
 
-def refused(forward: str) -> str:
-    """Return why a kernel of the forward pass does not take tensors of the CPU."""
+def refused(**kernels: Any) -> str:
+    """Return why a kernel does not take tensors of the CPU."""
     with pytest.raises(ValueError) as refusal:  # noqa: PT011  (the test reads the message)
-        attention(*leaves(), forward=forward)
+        gradients(partial(attention, **kernels), *leaves())
     return str(refusal.value)
 
 
@@ -153,7 +155,7 @@ def interpret() -> None:
     as_exact = replace(triton_flash.TF32, precision_class="exact")
     found: dict[str, Any] = {"right": reasons, "tf32 as exact": wrong(as_exact, dtype="float32", tokens=33, heads=2)}
     found |= {"copies": of_copies(), "local": wrong(hf_local.VARIANT, **FULL), "scaled": scaled()}
-    found["refused"] = [refused(forward) for forward in ("gluon", "cuda")]
+    found["refused"] = [refused(**{which: name}) for which in ("forward", "backward") for name in ("gluon", "cuda")]
     print(json.dumps(found | {"graph": compiled_in_one_graph(), "operator": checked_operator()}))
 
 
@@ -195,6 +197,8 @@ def test_a_kernel_that_is_asked_for_runs_or_is_refused(interpreted: dict[str, An
     assert interpreted["refused"] == [
         "head_dim must be 64 or 128, got 16; use the Triton kernel",
         "forward must be 'gluon', 'triton' or None, got 'cuda'",
+        "head_dim must be 64 or 128, got 16; use the Triton kernel",
+        "backward must be 'gluon', 'triton' or None, got 'cuda'",
     ]
 
 

@@ -1,6 +1,7 @@
 """Flash attention with a gradient: the forward and the backward kernels as operators of torch.
 
-The forward kernel is the one in Gluon where it runs, else the one in Triton; the backward kernels are in Triton.
+The forward kernel is the one in Gluon where it runs, else the one in Triton. The backward kernels are in Triton, and
+where they are asked for in Gluon.
 
 As operators they are opaque to torch.compile, which so takes a call into one graph, and autograd knows their gradient.
 Their namespace is this package's name, so that a copy of it in another package has operators of its own.
@@ -18,11 +19,13 @@ from fluxbench.kernels.flash_tensors import check, lse_dtype
 
 try:
     from fluxbench.kernels.flash_gluon import gluon_forward, gluon_forward_with_lse, unsupported
+    from fluxbench.kernels.flash_gluon_backward import gluon_backward
 except ImportError as error:  # a Triton without what it needs
     _WITHOUT_GLUON: ImportError | None = error
 else:
     _WITHOUT_GLUON = None
 
+_GLUON_BY_DEFAULT = {"forward": True, "backward": False}  # where it runs; the backward kernel was not on a GPU yet
 _NAMESPACE = __name__.rpartition(".")[0].replace(".", "_")
 
 
@@ -35,6 +38,8 @@ def attention(
     scale: float | None = None,
     tf32: bool = False,
     forward: str | None = None,
+    backward: str | None = None,
+    deterministic: bool = False,
 ) -> torch.Tensor:
     """Return softmax(q @ k.T * scale) @ v, head by head, with its gradient where an input requires one.
 
@@ -46,13 +51,15 @@ def attention(
     tf32:   round what enters a product of float32 to TF32; torch's own setting decides nothing here
     forward: "gluon" or "triton", the kernel of the forward pass. By default Gluon's where it runs: on compute
             capability 9.0, in 16 bits, of head_dim 64 and 128, with addresses and strides of multiples of 16 bytes
+    backward: "gluon" or "triton", the kernels of the backward pass; Triton's by default
+    deterministic: gradients have the same bits each time. Triton's always do; without it, dq of Gluon's does not
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
-    It is one operator to torch.compile. Gradients have the same bits each time. Raises `ValueError` for other inputs,
-    empty ones among them, and `ImportError` for Gluon's kernel in a Triton that does not have what it needs.
+    It is one operator to torch.compile. Raises `ValueError` for other inputs, empty ones among them, and `ImportError`
+    for a kernel in Gluon in a Triton that does not have what it needs.
     """
     differentiable = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    out: torch.Tensor = _attention(q, k, v, causal, scale, tf32, differentiable, forward)[0]
+    out: torch.Tensor = _attention(q, k, v, causal, scale, tf32, differentiable, forward, backward, deterministic)[0]
     return out
 
 
@@ -66,9 +73,13 @@ def _attention(
     tf32: bool,
     differentiable: bool,
     forward: str | None,
+    backward: str | None,
+    deterministic: bool,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     check(q, k, v, causal=causal, scale=scale)
-    if _is_gluon(q, k, v, forward):
+    if differentiable and _is_gluon("backward", backward, q, k, v) and (reason := unsupported(q, k, v)):
+        raise ValueError(reason)  # before anything is computed
+    if _is_gluon("forward", forward, q, k, v):
         if differentiable:
             return gluon_forward_with_lse(q, k, v, causal=causal, scale=scale)
         out = gluon_forward(q, k, v, causal=causal, scale=scale)
@@ -79,18 +90,28 @@ def _attention(
     return out, q.new_empty(0, dtype=lse_dtype(q.dtype))
 
 
-def _is_gluon(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, forward: str | None) -> bool:
-    """Say whether the forward kernel is the one in Gluon; by default it is where it takes the tensors."""
-    if forward not in (None, "gluon", "triton"):
-        raise ValueError(f"forward must be 'gluon', 'triton' or None, got {forward!r}")
-    if forward == "gluon" and _WITHOUT_GLUON:
+def _is_gluon(which: str, asked: str | None, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> bool:
+    """Say whether the kernel of a pass is the one in Gluon; by default it may be where it takes the tensors."""
+    if asked not in (None, "gluon", "triton"):
+        raise ValueError(f"{which} must be 'gluon', 'triton' or None, got {asked!r}")
+    if asked == "gluon" and _WITHOUT_GLUON:
         raise _WITHOUT_GLUON
-    return forward == "gluon" or (forward is None and not _WITHOUT_GLUON and unsupported(q, k, v) is None)
+    by_default = asked is None and _GLUON_BY_DEFAULT[which] and not _WITHOUT_GLUON
+    return asked == "gluon" or (by_default and unsupported(q, k, v) is None)
 
 
 @_attention.register_fake  # type: ignore[untyped-decorator]
 def _(
-    q: Any, k: Any, v: Any, causal: bool, scale: float | None, tf32: bool, differentiable: bool, forward: str | None
+    q: Any,
+    k: Any,
+    v: Any,
+    causal: bool,
+    scale: float | None,
+    tf32: bool,
+    differentiable: bool,
+    forward: str | None,
+    backward: str | None,
+    deterministic: bool,
 ) -> tuple[Any, Any]:
     of_lse = (q.shape[0], q.shape[2], q.shape[1]) if differentiable else (0,)
     return q.new_empty(q.shape), q.new_empty(of_lse, dtype=lse_dtype(q.dtype))
@@ -109,8 +130,14 @@ def _gradients(
     tf32: bool,
     of_q: bool,
     of_kv: bool,
+    backward: str | None,
+    deterministic: bool,
 ) -> list[torch.Tensor]:
-    gradients = flash_backward(dout, q, k, v, out, lse, causal=causal, scale=scale, tf32=tf32, of_q=of_q, of_kv=of_kv)
+    asked: dict[str, Any] = {"causal": causal, "scale": scale, "of_q": of_q, "of_kv": of_kv}
+    if _is_gluon("backward", backward, q, k, v):
+        gradients = gluon_backward(dout, q, k, v, out, lse, deterministic=deterministic, **asked)
+    else:
+        gradients = flash_backward(dout, q, k, v, out, lse, tf32=tf32, **asked)
     return [gradient for gradient in gradients if gradient is not None]
 
 
@@ -127,22 +154,24 @@ def _(
     tf32: bool,
     of_q: bool,
     of_kv: bool,
+    backward: str | None,
+    deterministic: bool,
 ) -> list[torch.Tensor]:
     return [x.new_empty(x.shape) for x, wanted in ((q, of_q), (k, of_kv), (v, of_kv)) if wanted]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    *tensors, ctx.causal, ctx.scale, ctx.tf32, _, _ = inputs
+    *tensors, ctx.causal, ctx.scale, ctx.tf32, _, _, ctx.backward, ctx.deterministic = inputs
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx: Any, dout: torch.Tensor, _: object) -> tuple[torch.Tensor | None, ...]:
     of_q, of_k, of_v = ctx.needs_input_grad[:3]
-    asked = (ctx.causal, ctx.scale, ctx.tf32, of_q, of_k or of_v)
+    asked = (ctx.causal, ctx.scale, ctx.tf32, of_q, of_k or of_v, ctx.backward, ctx.deterministic)
     gradients = iter(_gradients(dout, *ctx.saved_tensors, *asked))
     dq = next(gradients) if of_q else None
     dk, dv = gradients if of_k or of_v else (None, None)
-    return dq, dk if of_k else None, dv if of_v else None, None, None, None, None, None
+    return dq, dk if of_k else None, dv if of_v else None, *[None] * 7
 
 
 _attention.register_autograd(_backward, setup_context=_keep)

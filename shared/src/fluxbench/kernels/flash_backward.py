@@ -184,7 +184,7 @@ def flash_backward(
     Raises `ValueError` for other inputs.
     """
     check(q, k, v, causal=causal, scale=scale)
-    _check_gradient(dout, q, out, lse)
+    check_gradient(dout, q, out, lse)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     precision = input_precision(tf32)
@@ -251,7 +251,7 @@ def flash_backward(
     return dq, dk, dv
 
 
-def _check_gradient(dout: torch.Tensor, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor) -> None:
+def check_gradient(dout: torch.Tensor, q: torch.Tensor, out: torch.Tensor, lse: torch.Tensor) -> None:
     """Raise `ValueError` where what the forward pass left, or the gradient of its output, is not of the shape of q."""
     of_lse = (q.shape[0], q.shape[2], q.shape[1])
     for name, tensor, shape, dtype in (

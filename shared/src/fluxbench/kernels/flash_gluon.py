@@ -137,10 +137,10 @@ def _launch(
         programs = min(programs, tiles)
     with torch.cuda.device_of(q):
         gluon_forward_kernel[(programs,)](
-            _descriptor(q, _ROWS),
-            _descriptor(k, tiling.block_n),
-            _descriptor(v, tiling.block_n),
-            _descriptor(out, _ROWS),
+            describe(q, _ROWS),
+            describe(k, tiling.block_n),
+            describe(v, tiling.block_n),
+            describe(out, _ROWS),
             lse,
             parts,
             arrivals,
@@ -172,7 +172,7 @@ def share_of(tiles: int, blocks_n: int, programs: int) -> int:
     return share if tiles and share + _COST_OF_PARTS <= blocks_n else 0
 
 
-def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
+def describe(tensor: torch.Tensor, rows: int) -> Any:
     """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of rows of a head.
 
     So the TMA unit knows where a sequence ends: past it a load is zeros, and a store writes nothing.

@@ -1,0 +1,233 @@
+"""What a warpgroup of the backward kernel in Gluon does: the products of 64 keys, and half of those of dq."""
+
+from __future__ import annotations
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    tma,
+    warpgroup_mma,
+    warpgroup_mma_wait,
+)
+
+from fluxbench.kernels.flash_gluon_backward_sums import add
+from fluxbench.kernels.flash_gluon_tiles import ROWS
+
+# Triton 3.9 has another name.
+_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _meet() -> None:
+    """Wait until both warpgroups are here."""
+    thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
+    gl.inline_asm_elementwise(
+        "bar.sync 9, 256; mov.b32 $0, $1;", "=r,r", [thread], dtype=gl.int32, is_pure=False, pack=1
+    )
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _step(
+    sums_source: gl.tensor,
+    sums_pointer: gl.tensor,
+    sums_buffers: gl.tensor,
+    k_buffer: gl.tensor,
+    v_buffer: gl.tensor,
+    q_buffers: gl.tensor,
+    dout_buffers: gl.tensor,
+    lse_buffers: gl.tensor,
+    delta_buffers: gl.tensor,
+    ds_buffers: gl.tensor,
+    q_full: gl.tensor,
+    q_empty: gl.tensor,
+    dout_full: gl.tensor,
+    dout_empty: gl.tensor,
+    step: gl.tensor,
+    chunk: gl.tensor,
+    start_m: gl.tensor,
+    start_n: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    dk: gl.tensor,
+    dv: gl.tensor,
+    scale_log2: gl.tensor,
+    HEAD_DIM: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    HIDE: gl.constexpr,
+    DV_FIRST: gl.constexpr,
+    DK_FIRST: gl.constexpr,
+    CONSUMER: gl.constexpr,
+) -> gl.tuple:
+    """Add what BLOCK_M queries give to dk and dv, and what these keys give to dq. Returns the new dk and dv.
+
+    Scores are transposed: keys by queries. The product with q starts at -lse / scale_log2 instead of zero, and the
+    product with dout at -delta, so that neither takes registers or instructions of its own later.
+    """
+    dtype: gl.constexpr = k_buffer.dtype
+    S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
+    K_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    A_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, K_LAYOUT, 2)
+    COLUMNS: gl.constexpr = HEAD_DIM * BLOCK_M // 128
+    Q_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    OF_QUERIES: gl.constexpr = gl.SliceLayout(0, S_LAYOUT)
+    WITH_DQ: gl.constexpr = sums_source is not None or sums_pointer is not None
+    k = k_buffer.slice(CONSUMER * ROWS, ROWS, 0)
+    v = v_buffer.slice(CONSUMER * ROWS, ROWS, 0)
+    stage = step % STAGES
+    phase = (step // STAGES) & 1
+    q = q_buffers.index(stage)
+    dout = dout_buffers.index(stage)
+
+    mbarrier.wait(q_full.index(stage), phase)
+    nothing = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
+    starts = nothing + lse_buffers.index(stage).load(OF_QUERIES)[None, :]
+    if HIDE:
+        key = start_n + CONSUMER * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S_LAYOUT))
+        if CAUSAL:
+            query = start_m + (seq_len_k - seq_len_q) + gl.arange(0, BLOCK_M, layout=OF_QUERIES)
+            starts = gl.where(key[:, None] <= query[None, :], starts, -float("inf"))
+        else:
+            starts = gl.where((key < seq_len_k)[:, None], starts, -float("inf"))
+    scores = warpgroup_mma(k, q.permute((1, 0)), starts, is_async=True)
+    mbarrier.wait(dout_full.index(stage), phase)
+    starts = nothing + delta_buffers.index(stage).load(OF_QUERIES)[None, :]
+    products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
+    weights = gl.exp2(scores * scale_log2)
+    if DV_FIRST:
+        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
+        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
+        dp = warpgroup_mma_wait(1, deps=(products,))
+        exact_ds = weights * dp
+    else:
+        dp = warpgroup_mma_wait(0, deps=(products,))
+        exact_ds = weights * dp
+        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
+        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
+    rounded = exact_ds.to(dtype)
+    ds = gl.convert_layout(rounded, A_LAYOUT)
+    if WITH_DQ:
+        ds_buffer = ds_buffers.index(step % 2)
+        ds_buffer.slice(CONSUMER * ROWS, ROWS, 0).store(rounded)
+        fence_async_shared()
+        if DK_FIRST:
+            dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
+        _meet()  # all keys' dS is there; nobody reads the other buffer any more
+        no_dq = gl.zeros([ROWS, COLUMNS], gl.float32, Q_LAYOUT)
+        if BLOCK_M == ROWS:
+            rows = ds_buffer.permute((1, 0))
+            columns = k_buffer.slice(CONSUMER * COLUMNS, COLUMNS, 1)
+            dq = warpgroup_mma(rows, columns, no_dq, use_acc=False, is_async=True)
+        else:
+            rows = ds_buffer.slice(CONSUMER * ROWS, ROWS, 1).permute((1, 0))
+            dq = warpgroup_mma(rows, k_buffer, no_dq, use_acc=False, is_async=True)
+        if DK_FIRST:
+            dv, dk, p, ds = warpgroup_mma_wait(1, deps=(dv_ahead, dk_ahead, p, ds))
+            mbarrier.arrive(dout_empty.index(stage), count=1)
+            mbarrier.arrive(q_empty.index(stage), count=1)
+            dq = warpgroup_mma_wait(0, deps=(dq,))
+            add(sums_source, sums_pointer, sums_buffers.index(CONSUMER), chunk + CONSUMER, dq, COLUMNS)
+        else:
+            dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
+            dv, dq, p = warpgroup_mma_wait(1, deps=(dv_ahead, dq, p))
+            mbarrier.arrive(dout_empty.index(stage), count=1)
+            add(sums_source, sums_pointer, sums_buffers.index(CONSUMER), chunk + CONSUMER, dq, COLUMNS)
+            dk, ds = warpgroup_mma_wait(0, deps=(dk_ahead, ds))
+            mbarrier.arrive(q_empty.index(stage), count=1)
+    else:
+        dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
+        dv, p = warpgroup_mma_wait(1, deps=(dv_ahead, p))
+        mbarrier.arrive(dout_empty.index(stage), count=1)
+        dk, ds = warpgroup_mma_wait(0, deps=(dk_ahead, ds))
+        mbarrier.arrive(q_empty.index(stage), count=1)
+    return dk, dv
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def consume(
+    sums_source: gl.tensor,
+    sums_pointer: gl.tensor,
+    dk_source: gl.tensor,
+    dv_source: gl.tensor,
+    sums_buffers: gl.tensor,
+    k_buffer: gl.tensor,
+    v_buffer: gl.tensor,
+    q_buffers: gl.tensor,
+    dout_buffers: gl.tensor,
+    lse_buffers: gl.tensor,
+    delta_buffers: gl.tensor,
+    ds_buffers: gl.tensor,
+    k_full: gl.tensor,
+    v_full: gl.tensor,
+    q_full: gl.tensor,
+    q_empty: gl.tensor,
+    dout_full: gl.tensor,
+    dout_empty: gl.tensor,
+    start_n: gl.tensor,
+    first: gl.tensor,
+    kv_pair: gl.tensor,
+    kv_heads: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    blocks_m: gl.tensor,
+    group: gl.tensor,
+    scale: gl.tensor,
+    scale_log2: gl.tensor,
+    HEAD_DIM: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    STAGES: gl.constexpr,
+    RAGGED: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    DV_FIRST: gl.constexpr,
+    DK_FIRST: gl.constexpr,
+    CONSUMER: gl.constexpr,
+) -> None:
+    """Compute dk and dv of the ROWS keys of this warpgroup, and add to the sums of dq."""
+    dtype: gl.constexpr = dk_source.dtype
+    K_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
+    dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, K_LAYOUT)
+    dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, K_LAYOUT)
+    open_from = first  # the first block of queries to which no key here is hidden
+    if CAUSAL:
+        last_key = start_n + 2 * ROWS - 1 - (seq_len_k - seq_len_q)
+        open_from = gl.minimum(gl.maximum(gl.cdiv(last_key, BLOCK_M), first), blocks_m)
+    elif RAGGED:
+        open_from = gl.where(start_n + 2 * ROWS > seq_len_k, blocks_m, first)
+
+    mbarrier.wait(k_full.index(0), 0)
+    mbarrier.wait(v_full.index(0), 0)
+    step = 0
+    for member in range(group):
+        pair = kv_pair * group + member
+        if CAUSAL or RAGGED:
+            for block in range(first, open_from):
+                dk, dv = _step(
+                    sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
+                    delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
+                    (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
+                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, DK_FIRST, CONSUMER,
+                )  # fmt: skip
+                step += 1
+        for block in range(open_from, blocks_m):
+            dk, dv = _step(
+                sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
+                delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
+                (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
+                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, DV_FIRST, DK_FIRST, CONSUMER,
+            )  # fmt: skip
+            step += 1
+
+    _meet()  # nobody reads k any more
+    k = k_buffer.slice(CONSUMER * ROWS, ROWS, 0)
+    v = v_buffer.slice(CONSUMER * ROWS, ROWS, 0)
+    k.store((dk * scale).to(dtype))
+    v.store(dv.to(dtype))
+    fence_async_shared()
+    coordinates = [kv_pair // kv_heads, kv_pair % kv_heads, start_n + CONSUMER * ROWS, 0]
+    _store(dk_source, coordinates, k)
+    _store(dv_source, coordinates, v)
+    tma.store_wait(0)
