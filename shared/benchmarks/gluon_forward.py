@@ -2,36 +2,27 @@
 
     PYTHONPATH=shared/src python shared/benchmarks/gluon_forward.py [--only check|time]
 
-Both run in child processes, since a wrong barrier hangs: a child that prints nothing for 20 s is killed and reported.
-A check compares with float64, by the budget of the tests: twice the error of unfused attention in the same dtype, plus
-one rounding. Its inputs lie in longer tensors of NaN. Times are milliseconds of a call and TFLOP/s: burst, the median
-of 10 calls of a rested GPU, and sustained, the mean of the last 0.2 s of 0.3 s without a pause.
+Both run in child processes (`watched.py`). A check compares with float64, by the budget of the tests: twice the error
+of unfused attention in the same dtype, plus one rounding. Its inputs lie in longer tensors of NaN.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import queue
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import pairwise, product
-from statistics import median
+from itertools import product
 from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from watched import check_all, time_groups, time_shape
 
 from fluxbench.kernels.flash_gluon import Tiling, gluon_forward, gluon_forward_with_lse
 
-SILENCE_S = 20
-START_S = 60  # for the first line of a child: importing torch, and compiling
 TILINGS = {
     "default": Tiling(),
     "not split": Tiling(split=False),
@@ -139,97 +130,17 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
         yield name, sdpa
 
 
-def burst_ms(call: Callable[[], object]) -> float:
-    """Return the median time of 10 calls after a rest."""
-    call()
-    torch.cuda.synchronize()
-    time.sleep(0.2)
-    torch.cuda._sleep(4_000_000)  # so that no call waits for the host
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(11)]
-    for event in events[:-1]:
-        event.record()
-        call()
-    events[-1].record()
-    torch.cuda.synchronize()
-    return median(float(a.elapsed_time(b)) for a, b in pairwise(events))
-
-
-def sustained_ms(call: Callable[[], object], about_ms: float) -> float:
-    """Return the mean time of the last two thirds of the calls of 0.3 s."""
-    third = math.ceil(100 / about_ms)
-    events = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-    for index in range(3 * third):
-        if index == third:
-            events[0].record()
-        call()
-    events[1].record()
-    torch.cuda.synchronize()
-    return float(events[0].elapsed_time(events[1])) / (2 * third)
-
-
 def time_all(skipped: list[str], candidates: Callable[[str], Iterator[tuple[str, Callable[[], object]]]]) -> None:
     """Time what is not skipped, and print a line for each: its name before, its times after."""
     print("START loading", flush=True)
     for shape, (tokens, heads, _, head_dim, causal) in SHAPES.items():
         flops = 4 * tokens**2 * head_dim * heads / (2 if causal else 1)
-        for name, call in candidates(shape):
-            label = f"{shape:<14} {name}"
-            if label in skipped:
-                continue
-            print(f"START {label}", flush=True)
-            try:
-                began = time.perf_counter()
-                call()
-                torch.cuda.synchronize()
-                first_s = time.perf_counter() - began
-                began = time.perf_counter()
-                for _ in range(10):
-                    call()
-                host_us = (time.perf_counter() - began) * 1e5
-                burst = burst_ms(call)
-                sustained = sustained_ms(call, burst)
-            except (RuntimeError, ValueError) as error:
-                print(f"{label:<42} failed: {str(error).strip().splitlines()[-1][:120]}", flush=True)
-                continue
-            print(
-                f"{label:<42} burst {burst:7.3f} ms {flops / burst / 1e9:6.1f}   sustained {sustained:7.3f} ms "
-                f"{flops / sustained / 1e9:6.1f}   (first call {first_s:.1f} s, host {host_us:.0f} us)",
-                flush=True,
-            )
+        time_shape(shape, flops, candidates(shape), skipped)
 
 
-def watch(script: str, *arguments: str) -> tuple[list[str], str]:
-    """Run a script as a child until it is silent for too long. Return its lines, and how it ended if not well."""
-    child = subprocess.Popen(
-        [sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    assert child.stdout is not None
-    read: queue.Queue[str] = queue.Queue()
-
-    def pump(lines: Any) -> None:
-        for line in lines:
-            read.put(line.rstrip())
-
-    reader = threading.Thread(target=pump, args=(child.stdout,), daemon=True)
-    reader.start()
-    lines: list[str] = []
-    heard = time.monotonic()
-    while reader.is_alive() or not read.empty():
-        try:
-            lines.append(read.get(timeout=0.2))
-            heard = time.monotonic()
-        except queue.Empty:
-            limit_s = SILENCE_S if lines else START_S
-            if time.monotonic() - heard > limit_s:
-                child.kill()
-                child.wait()
-                return lines, f"killed after {limit_s} s of silence"
-    return lines, "" if child.wait() == 0 else f"exit status {child.returncode}"
-
-
-def check_groups() -> None:
-    """Check every group, several at a time, and print a line for each, and each line that is not good."""
-    groups = [
+def groups() -> list[tuple[str, ...]]:
+    """Return what is checked: dtype, head_dim, whether causal, and the tiling."""
+    found = [
         *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(ROUNDING, (64, 128), (0, 1))),
         *(
             (torch.bfloat16, 128 if tiling.stages == 2 else 64, causal, name)
@@ -237,37 +148,7 @@ def check_groups() -> None:
             if name != "default"
         ),
     ]
-    arguments = [
-        ("--check", str(dtype).removeprefix("torch."), str(head_dim), str(causal), name)
-        for dtype, head_dim, causal, name in groups
-    ]
-    with ThreadPoolExecutor(8) as pool:
-        for group, (lines, ended) in zip(
-            arguments, pool.map(lambda group: watch(__file__, *group), arguments), strict=True
-        ):
-            good = sum(line.startswith("ok") for line in lines)
-            bad = [line for line in lines if line.startswith("BAD")]
-            print(f"{' '.join(group[1:]):<48} {good} ok, {len(bad)} bad {ended}", flush=True)
-            for line in bad:
-                print("    " + line)
-            if ended:
-                print("    " + " | ".join(line[:200] for line in lines[-3:]))
-
-
-def time_groups(script: str) -> None:
-    """Time everything in one child, and in a next one what comes after a candidate at which it ended."""
-    skipped: list[str] = []
-    for _ in range(6):
-        lines, ended = watch(script, "--time", *skipped)
-        for line in lines:
-            if not line.startswith("START"):
-                print(line)
-        started = [line.removeprefix("START ") for line in lines if line.startswith("START")]
-        if not ended or not started:
-            print(ended)
-            return
-        print(f"{started[-1]:<42} {ended}: {lines[-1][:160]}", flush=True)
-        skipped += started
+    return [(str(dtype).removeprefix("torch."), *map(str, rest)) for dtype, *rest in found]
 
 
 def main() -> None:
@@ -285,7 +166,10 @@ def main() -> None:
         time_all(arguments.time, candidates)
         return
     began = time.monotonic()
-    for part, run in (("check", check_groups), ("time", partial(time_groups, __file__))):
+    for part, run in (
+        ("check", partial(check_all, __file__, groups())),
+        ("time", partial(time_groups, __file__)),
+    ):
         if arguments.only in (None, part):
             run()
             print(f"-- {part}: {time.monotonic() - began:.0f} s since the start", flush=True)

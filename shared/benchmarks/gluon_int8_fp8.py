@@ -2,7 +2,7 @@
 
     PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time]
 
-Both run in child processes, as in `gluon_forward.py`, whose kinds of times these are: a call, quantization included. A
+Both run in child processes (`watched.py`), whose kinds of times these are: a call, quantization included. A
 check compares with float64, on normal and on Flux-like inputs that lie in longer tensors of NaN; the budget is that of
 the variant. The other kernels are the quantized variants that are installed, and the exact kernel in Gluon.
 """
@@ -18,7 +18,8 @@ from itertools import product
 from typing import Any
 
 import torch
-from gluon_forward import SHAPES, math_attention, relative_l2, time_all, time_groups, watch
+from gluon_forward import SHAPES, math_attention, relative_l2, time_all
+from watched import time_groups, watch
 
 from fluxbench import variants
 from fluxbench.kernels.gluon_int8_fp8 import SCORES, Tiling, quantized_forward
