@@ -41,6 +41,7 @@ TILINGS = {
         "both first": Tiling(dv_first=True, dk_first=True),
         "1 at once": Tiling(at_once=1),
         "4 at once": Tiling(at_once=4),
+        "not split": Tiling(split=False),
     },
     64: {
         "default": DEFAULTS[64],
@@ -49,8 +50,10 @@ TILINGS = {
         "64": Tiling(),
         "64, atomic": Tiling(tma_adds=False),
         "64, 4 stages": Tiling(stages=4),
+        "not split": Tiling(block_m=128, split=False),
     },
 }
+OF_A_MASK, OF_NONE = ("1 at once", "4 at once"), ("not split",)  # what changes nothing otherwise
 # tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
     "4608": (4608, 24, 24, 128, False),
@@ -125,7 +128,7 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     out, lse = gluon_forward_with_lse(q, k, v, causal=causal)
     given = (dout, q, k, v, out, lse)
     for name, tiling in TILINGS[head_dim].items():
-        if tiling.at_once is None or causal:
+        if name not in (OF_NONE if causal else OF_A_MASK):
             yield name, partial(gluon_backward, *given, causal=causal, tiling=tiling)
     yield "without dq", partial(gluon_backward, *given, causal=causal, of_q=False)
     yield "deterministic", partial(gluon_backward, *given, causal=causal, deterministic=True)

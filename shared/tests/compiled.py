@@ -89,7 +89,7 @@ def _of_gluon(kernel: Any, sources: Mapping[str, tuple[Any, ...]], constants: di
             rank, ones = (2, "") if of_source == "fp32" else (4, "1, 1, ")
             layout = NVMMASharedLayout(swizzle_byte_width=swizzled, element_bitwidth=bits, rank=rank)
             return f"tensordesc<{of_source}[{ones}{rows}, {columns}],{layout!r}>"
-        if name in ("out_pointer", "dout_pointer", "dq_pointer"):
+        if name in ("out_pointer", "dout_pointer", "dq_pointer", "dk_pointer", "dv_pointer"):
             return f"*{dtype}"
         if name.endswith("_pointer"):
             return "*i32" if name == "arrivals_pointer" else "*fp32"

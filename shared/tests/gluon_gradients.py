@@ -27,21 +27,25 @@ class Case(NamedTuple):
     tiling: Tiling = Tiling()
     backwards: bool = False
     greedy: bool = False
+    programs: int = 1  # at once; of one, no tile is split
     low: bool = False  # all scores are far below zero
 
 
 FULL = Case(130, 200, batch=2, heads=4, kv_heads=2)
 CAUSAL = Case(300, 330, causal=True, batch=2, heads=4, kv_heads=2, tiling=Tiling(at_once=3))
+SPLIT = FULL._replace(seq_len_q=700, programs=6)  # 8 tiles, of which 2 are split into 3 parts
 GREEDY, LOW = FULL._replace(greedy=True), FULL._replace(low=True)
 WIDE = FULL._replace(tiling=Tiling(block_m=128))
 CASES = [
     *(Case(n, n, causal=causal, dtype=torch.float16) for n in (2, 33, 123) for causal in (False, True)),
-    *(FULL, CAUSAL, WIDE, GREEDY, LOW, CAUSAL._replace(tiling=WIDE.tiling, greedy=True)),
+    *(FULL, CAUSAL, WIDE, GREEDY, LOW, SPLIT, CAUSAL._replace(tiling=WIDE.tiling, greedy=True)),
     *(FULL._replace(tiling=Tiling(dv_first=first, dk_first=not first), head_dim=128) for first in (False, True)),
     *(case._replace(tiling=Tiling(tma_adds=False), backwards=True) for case in (FULL, CAUSAL)),
     *(case._replace(head_dim=128, greedy=True, scale=0.3) for case in (FULL, CAUSAL)),
     *(case._replace(tiling=Tiling(stages=3, at_once=3), heads=6, kv_heads=3) for case in (FULL, CAUSAL)),
     CAUSAL._replace(seq_len_q=1, seq_len_k=500),
+    SPLIT._replace(tiling=Tiling(block_m=128, tma_adds=False), programs=7, seq_len_k=300, greedy=True),
+    SPLIT._replace(head_dim=128, programs=33, heads=2, kv_heads=2),
     Case(200, 1, dtype=torch.float16),
 ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gluon_gradients import (  # noqa: E402
     GREEDY,
     LOW,
     ROUNDING,
+    SPLIT,
     WIDE,
     Case,
     of_autograd,
@@ -37,6 +39,7 @@ from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward  # noq
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel  # noqa: E402
 from fluxbench.kernels.flash_gluon_backward_sums import (  # noqa: E402
     gluon_backward_dq_kernel,
+    gluon_backward_parts_kernel,
     gluon_backward_rows_kernel,
 )
 
@@ -62,7 +65,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, of_q: bool = 
     *exact, out, lse = of_autograd(case, q.double(), k.double(), v.double(), dout.double())
     got = gluon_backward(
         dout, q, k, v, out.to(case.dtype).contiguous(), lse.float().contiguous(),
-        causal=case.causal, scale=case.scale, tiling=case.tiling, of_q=of_q,
+        causal=case.causal, scale=case.scale, tiling=replace(case.tiling, programs=case.programs), of_q=of_q,
     )  # fmt: skip
     return got, exact, of_autograd(case, q, k, v, dout)[:3]
 
@@ -98,7 +101,7 @@ def test_emulated_gradients_are_within_twice_the_error_of_math_attention(
         (FULL, "head = kv_head * group + member", "head = kv_head * group"),
         (FULL, "pair = kv_pair * group + member\n", "pair = kv_pair * group\n"),
         (LOW, "(key < seq_len_k)", "(key <= seq_len_k)"),
-        (LOW, "gl.where(start_n + 2 * ROWS > seq_len_k, blocks_m, first)", "first"),
+        (LOW, "gl.where(start_n + 2 * ROWS > seq_len_k, end, first)", "first"),
         (FULL, "row + 1, 0]", "row, 0]"),
         (FULL, "-lse / scale_log2", "-lse"),
         (FULL, 'other=float("inf")', "other=-1000.0"),
@@ -119,6 +122,10 @@ def test_emulated_gradients_are_within_twice_the_error_of_math_attention(
         (CAUSAL, "gl.cdiv(last_key, BLOCK_M)", "(last_key // BLOCK_M)"),
         (CAUSAL, "0) // BLOCK_M\n", "0) // BLOCK_M + 1\n"),
         (CAUSAL, "kv_pairs - section * at_once", "at_once"),
+        (SPLIT, "kept % parts * blocks_m // parts", "0"),
+        (SPLIT, "(kept % parts + 1) * blocks_m // parts", "blocks_m"),
+        (SPLIT, "whole + (tile - whole) // parts", "whole"),
+        (SPLIT, "        part += 4 * ROWS * HEAD_DIM", "        pass"),
         (CAUSAL._replace(tiling=Tiling(tma_adds=False)), "gl.cast(chunk, gl.int64)", "gl.cast(chunk // 2, gl.int64)"),
     ],
 )
@@ -126,7 +133,7 @@ def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, mon
     assert not is_right(case, monkeypatch, written, instead)
 
 
-@pytest.mark.parametrize("case", [FULL, CAUSAL], ids=str)
+@pytest.mark.parametrize("case", [FULL, CAUSAL, SPLIT], ids=str)
 def test_the_others_have_the_same_bits_without_dq(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     _, *both = run(case, monkeypatch)[0]
     dq, *alone = run(case._replace(greedy=True), monkeypatch, of_q=False)[0]
@@ -134,13 +141,13 @@ def test_the_others_have_the_same_bits_without_dq(case: Case, monkeypatch: pytes
     assert all(torch.equal(x, y) for x, y in zip(both, alone, strict=True))
 
 
-DESCRIBED, POINTED = ("sums_source",), ("sums_pointer",)
+DESCRIBED, POINTED = ("sums_source", "parts_pointer"), ("sums_pointer",)
 
 
 @pytest.mark.parametrize(
     ("head_dim", "dtype", "tiling", "constants", "without"),
     [
-        (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": False}, POINTED),
+        (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": False}, (*POINTED, "parts_pointer")),
         (128, "fp16", Tiling(tma_adds=False, stages=3), {"CAUSAL": True, "RAGGED": False}, DESCRIBED),
         (128, "bf16", Tiling(dv_first=True), {"CAUSAL": False, "RAGGED": True}, DESCRIBED + POINTED),
         (64, "bf16", Tiling(block_m=128), {"CAUSAL": False, "RAGGED": True}, POINTED),
@@ -160,7 +167,7 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
     done = compiled_gluon(gluon_backward_kernel, head_dim, dtype, constants, blocks)
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
     ptx = done.asm["ptx"]
-    products = 4 if len(without) == 2 else 5
+    products = 4 if {"sums_source", "sums_pointer"} <= set(without) else 5
     loops_each = 2 if constants["CAUSAL"] or constants["RAGGED"] else 1
     assert ptx.count("wgmma.commit_group") == 2 * loops_each * products
     assert ("cp.reduce.async.bulk.tensor" in ptx) == ("sums_source" not in without)
@@ -179,8 +186,13 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
 
 @pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 64), (64, 128)])
 def test_what_is_before_and_after_compiles_without_spills(head_dim: int, block_m: int, tmp_path: Path) -> None:
-    for kernel in (gluon_backward_rows_kernel, gluon_backward_dq_kernel):
-        done = compiled_gluon(kernel, head_dim, "bf16", {"BLOCK_M": block_m}, {})
+    of_blocks = {"BLOCK_M": block_m}
+    for kernel, constants in (
+        (gluon_backward_rows_kernel, of_blocks),
+        (gluon_backward_dq_kernel, of_blocks),
+        (gluon_backward_parts_kernel, {}),
+    ):
+        done = compiled_gluon(kernel, head_dim, "bf16", constants, {})
         assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", assembled(done, tmp_path)[0])
 
 

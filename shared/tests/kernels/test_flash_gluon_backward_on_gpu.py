@@ -32,7 +32,7 @@ OF_GPU = [
 ]  # fmt: skip
 TILINGS = [
     *(Tiling(dv_first=dv, dk_first=dk, tma_adds=tma) for dv, dk, tma in product((False, True), repeat=3)),
-    *(Tiling(stages=3, tma_adds=False), Tiling(at_once=3)),
+    *(Tiling(stages=3, tma_adds=False), Tiling(at_once=3), Tiling(split=False)),
 ]
 
 

@@ -10,6 +10,10 @@ the two warpgroups share it: each of them multiplies half of dq. This is the des
 Many programs give to one row of dq. They add to sums in float32, and a third kernel rounds these. The order of adding
 is not fixed, so that dq differs in its last bits from call to call; dk and dv do not. With `deterministic` the second
 kernel leaves dq out, which takes four products instead of five, and the Triton kernel for dq computes it by three.
+
+Without a mask, tiles of keys after the last round in which every multiprocessor has one are split along the queries.
+Their parts of dk and dv are kept in float32, at most 128 KiB for each of four times the multiprocessors, and a last
+kernel adds them in one order.
 """
 
 from __future__ import annotations
@@ -26,11 +30,19 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from fluxbench.kernels.flash_backward import check_gradient, flash_backward
 from fluxbench.kernels.flash_gluon import describe, unsupported
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel
-from fluxbench.kernels.flash_gluon_backward_sums import gluon_backward_dq_kernel, gluon_backward_rows_kernel
+from fluxbench.kernels.flash_gluon_backward_sums import (
+    gluon_backward_dq_kernel,
+    gluon_backward_parts_kernel,
+    gluon_backward_rows_kernel,
+)
 from fluxbench.kernels.flash_tensors import check, fits_descriptor
 
 _KEYS = 128  # of a program
 _ROWS = 64  # of a warpgroup
+# Estimates, in blocks of queries: what a program takes at its ends, and what adding parts takes.
+_COST_OF_A_PART = 2
+_COST_OF_SPLITTING = 6
+_MOST_PARTS = 4
 _OF_ROWS = NVMMASharedLayout(swizzle_byte_width=0, element_bitwidth=32, rank=2)  # made once: it takes 30 us
 _OF_SUMS = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
 
@@ -44,7 +56,9 @@ class Tiling:
     tma_adds: bool = True  # add to dq by the TMA unit, from shared memory; else by atomic additions, from registers
     dv_first: bool = False  # start the product of dv before dS is computed
     dk_first: bool = False  # start the product of dk before that of dq
-    at_once: int | None = None  # heads of k and v whose programs come by the block of keys; None: 8 if causal, else 1
+    at_once: int = 8  # heads of k and v whose programs come by the block of keys; only if causal
+    split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
+    programs: int | None = None  # at once, which splitting goes by; None: one a multiprocessor
 
 
 TILINGS = {64: Tiling(block_m=128), 128: Tiling()}  # by head_dim; not measured yet
@@ -107,6 +121,14 @@ def gluon_backward(
     if of_q and not deterministic:
         sums = torch.empty((pairs * blocks_m * block_m * head_dim // 32, 32), dtype=torch.float32, device=q.device)
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+    tiles = triton.cdiv(seq_len_k, _KEYS) * batch * kv_heads
+    whole, parts = tiles, 1
+    if tiling.split and not causal:
+        programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+        parts = _parts(tiles % programs, blocks_m, heads // kv_heads, programs)
+        whole = tiles - tiles % programs if parts > 1 else tiles
+    split = tiles - whole
+    kept = torch.empty((split, parts, 2, _KEYS, head_dim), dtype=torch.float32, device=q.device) if split else None
     by_tma = sums is not None and tiling.tma_adds
     with torch.cuda.device_of(q):
         gluon_backward_rows_kernel[(pairs * blocks_m,)](
@@ -123,7 +145,7 @@ def gluon_backward(
             BLOCK_M=block_m,
             num_warps=4,
         )
-        gluon_backward_kernel[(triton.cdiv(seq_len_k, _KEYS) * batch * kv_heads,)](
+        gluon_backward_kernel[(whole + split * parts,)](
             describe(q, block_m),
             describe(k, _KEYS),
             describe(v, _KEYS),
@@ -133,13 +155,16 @@ def gluon_backward(
             _describe_lines(rows, 1, _OF_ROWS),
             _describe_lines(sums, block_m * head_dim // 64, _OF_SUMS) if by_tma else None,
             None if by_tma else sums,
+            kept,
             seq_len_q,
             seq_len_k,
             blocks_m,
             batch * kv_heads,
             kv_heads,
             heads // kv_heads,
-            tiling.at_once or (8 if causal else 1),
+            tiling.at_once if causal else 1,
+            whole,
+            parts,
             scale,
             scale_log2,
             HEAD_DIM=head_dim,
@@ -151,11 +176,29 @@ def gluon_backward(
             DK_FIRST=tiling.dk_first,
             num_warps=4,
         )
+        if kept is not None:
+            gluon_backward_parts_kernel[(2 * split,)](
+                kept, dk, dv, seq_len_k, kv_heads, whole, parts, scale, HEAD_DIM=head_dim, num_warps=4
+            )
         if sums is not None:
             gluon_backward_dq_kernel[(pairs * blocks_m * 2,)](
                 sums, dq, seq_len_q, heads, scale, HEAD_DIM=head_dim, BLOCK_M=block_m, num_warps=4
             )
     return dq, dk, dv
+
+
+def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:
+    """Return into how many parts to split each of the tiles after the last full round; 1 if splitting does not pay.
+
+    The time is counted in blocks of queries, as the rounds of programs that the parts take.
+    """
+    counts = range(1, min(_MOST_PARTS, blocks_m) + 1)
+    times = {
+        count: triton.cdiv(tiles * count, programs) * (triton.cdiv(blocks_m, count) * group + _COST_OF_A_PART)
+        + (_COST_OF_SPLITTING if count > 1 else 0)
+        for count in counts
+    }
+    return min(counts, key=lambda count: times[count])
 
 
 def _describe_lines(tensor: Any, lines: int, layout: Any) -> Any:

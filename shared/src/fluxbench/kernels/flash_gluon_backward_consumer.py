@@ -151,6 +151,7 @@ def _step(
 def consume(
     sums_source: gl.tensor,
     sums_pointer: gl.tensor,
+    parts_pointer: gl.tensor,
     dk_source: gl.tensor,
     dv_source: gl.tensor,
     sums_buffers: gl.tensor,
@@ -169,6 +170,8 @@ def consume(
     dout_empty: gl.tensor,
     start_n: gl.tensor,
     first: gl.tensor,
+    end: gl.tensor,
+    kept: gl.tensor,
     kv_pair: gl.tensor,
     kv_heads: gl.tensor,
     seq_len_q: gl.tensor,
@@ -194,9 +197,9 @@ def consume(
     open_from = first  # the first block of queries to which no key here is hidden
     if CAUSAL:
         last_key = start_n + 2 * ROWS - 1 - (seq_len_k - seq_len_q)
-        open_from = gl.minimum(gl.maximum(gl.cdiv(last_key, BLOCK_M), first), blocks_m)
+        open_from = gl.minimum(gl.maximum(gl.cdiv(last_key, BLOCK_M), first), end)
     elif RAGGED:
-        open_from = gl.where(start_n + 2 * ROWS > seq_len_k, blocks_m, first)
+        open_from = gl.where(start_n + 2 * ROWS > seq_len_k, end, first)
 
     mbarrier.wait(k_full.index(0), 0)
     mbarrier.wait(v_full.index(0), 0)
@@ -212,7 +215,7 @@ def consume(
                     scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, DK_FIRST, CONSUMER,
                 )  # fmt: skip
                 step += 1
-        for block in range(open_from, blocks_m):
+        for block in range(open_from, end):
             dk, dv = _step(
                 sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
@@ -221,6 +224,14 @@ def consume(
             )  # fmt: skip
             step += 1
 
+    if parts_pointer is not None:  # noqa: SIM102  (only this one is known to the compiler)
+        if kept >= 0:
+            row = CONSUMER * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, K_LAYOUT))
+            column = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, K_LAYOUT))
+            of_part = parts_pointer + gl.cast(kept, gl.int64) * (4 * ROWS * HEAD_DIM)
+            pointers = of_part + (row * HEAD_DIM)[:, None] + column[None, :]
+            gl.store(pointers, dk)
+            gl.store(pointers + 2 * ROWS * HEAD_DIM, dv)
     _meet()  # nobody reads k any more
     k = k_buffer.slice(CONSUMER * ROWS, ROWS, 0)
     v = v_buffer.slice(CONSUMER * ROWS, ROWS, 0)
@@ -228,6 +239,7 @@ def consume(
     v.store(dv.to(dtype))
     fence_async_shared()
     coordinates = [kv_pair // kv_heads, kv_pair % kv_heads, start_n + CONSUMER * ROWS, 0]
-    _store(dk_source, coordinates, k)
-    _store(dv_source, coordinates, v)
+    if kept < 0:
+        _store(dk_source, coordinates, k)
+        _store(dv_source, coordinates, v)
     tma.store_wait(0)

@@ -33,6 +33,7 @@ def _produce(
     dout_empty: gl.tensor,
     start_n: gl.tensor,
     first: gl.tensor,
+    end: gl.tensor,
     kv_pair: gl.tensor,
     kv_heads: gl.tensor,
     blocks_m: gl.tensor,
@@ -50,7 +51,7 @@ def _produce(
     step = 0
     for member in range(group):
         head = kv_head * group + member
-        for block in range(first, blocks_m):
+        for block in range(first, end):
             stage = step % STAGES
             phase = ((step // STAGES) & 1) ^ 1  # a wait for the phase before the first passes
             row = ((kv_pair * group + member) * blocks_m + block) * 2
@@ -66,7 +67,17 @@ def _produce(
 
 
 @gluon.jit(  # type: ignore[untyped-decorator]
-    do_not_specialize=["seq_len_q", "seq_len_k", "blocks_m", "kv_pairs", "kv_heads", "group", "at_once"]
+    do_not_specialize=[
+        "seq_len_q",
+        "seq_len_k",
+        "blocks_m",
+        "kv_pairs",
+        "kv_heads",
+        "group",
+        "at_once",
+        "whole",
+        "parts",
+    ]
 )
 def gluon_backward_kernel(
     # Descriptors of [batch, heads, seq_len, head_dim], in blocks of BLOCK_M or 128 rows of one head; all of one dtype.
@@ -79,6 +90,7 @@ def gluon_backward_kernel(
     rows_source: gl.tensor,  # a descriptor of [batch * heads * blocks_m * 2, BLOCK_M], float32: lse, delta in turns
     sums_source: gl.tensor,  # a descriptor of [chunks * BLOCK_M * HEAD_DIM / 64, 32], float32; or None
     sums_pointer: gl.tensor,  # [chunks, BLOCK_M * HEAD_DIM / 2], float32; or None. Without both there is no dq
+    parts_pointer: gl.tensor,  # [programs after the whole ones, 2, 128, HEAD_DIM], float32; or None: no tile is split
     seq_len_q: gl.tensor,
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,  # blocks of BLOCK_M queries of one head
@@ -86,6 +98,8 @@ def gluon_backward_kernel(
     kv_heads: gl.tensor,
     group: gl.tensor,  # query heads to a head of k and v
     at_once: gl.tensor,  # heads of k and v whose programs come by the block of keys
+    whole: gl.tensor,  # tiles of 128 keys that have one program
+    parts: gl.tensor,  # programs of each later tile, which share the queries
     scale: gl.tensor,  # of the scores
     scale_log2: gl.tensor,  # log2(e) times the scale of the scores
     HEAD_DIM: gl.constexpr,
@@ -98,7 +112,8 @@ def gluon_backward_kernel(
 ) -> None:
     """Write dk and dv of 128 keys of one head, and add what they give to dq.
 
-    Of `at_once` heads all first blocks of keys come first: under a causal mask these take longest.
+    Of `at_once` heads all first blocks of keys come first: under a causal mask these take longest. A program of a tile
+    that is split writes its part of dk and dv, unscaled.
     """
     dtype: gl.constexpr = q_source.dtype
     BLOCK_N: gl.constexpr = 2 * ROWS
@@ -132,36 +147,45 @@ def gluon_backward_kernel(
         mbarrier.init(dout_full.index(stage), count=1)
         mbarrier.init(dout_empty.index(stage), count=2)
     fence_async_shared()
+    tile = gl.program_id(0)
+    if parts_pointer is not None:
+        tile = gl.where(tile < whole, tile, whole + (tile - whole) // parts)
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
-    section = gl.program_id(0) // (at_once * blocks_n)
-    index = gl.program_id(0) % (at_once * blocks_n)
+    section = tile // (at_once * blocks_n)
+    index = tile % (at_once * blocks_n)
     width = gl.minimum(at_once, kv_pairs - section * at_once)
     kv_pair = section * at_once + index % width
     start_n = index // width * BLOCK_N
     first = 0
     if CAUSAL:
         first = gl.maximum(start_n - (seq_len_k - seq_len_q), 0) // BLOCK_M
+    end = blocks_m
+    kept = -1  # where the part of this program lies; a whole tile has none
+    if parts_pointer is not None:
+        kept = gl.program_id(0) - whole
+        first = gl.where(kept < 0, 0, kept % parts * blocks_m // parts)
+        end = gl.where(kept < 0, blocks_m, (kept % parts + 1) * blocks_m // parts)
     # The tuples are written out: constants lose their type in a variable.
     gl.warp_specialize(
         [
             (consume, (
-                sums_source, sums_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer, q_buffers,
-                dout_buffers, lse_buffers, delta_buffers, ds_buffers,
-                k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, kv_pair, kv_heads,
+                sums_source, sums_pointer, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
+                q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
+                k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
                 HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, DK_FIRST, 0,
             )),
             (consume, (
-                sums_source, sums_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer, q_buffers,
-                dout_buffers, lse_buffers, delta_buffers, ds_buffers,
-                k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, kv_pair, kv_heads,
+                sums_source, sums_pointer, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
+                q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
+                k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
                 HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, DK_FIRST, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, dout_source, rows_source, k_buffer, v_buffer, q_buffers, dout_buffers,
                 lse_buffers, delta_buffers, k_full, v_full, q_full, q_empty, dout_full, dout_empty,
-                start_n, first, kv_pair, kv_heads, blocks_m, group, BLOCK_M, STAGES,
+                start_n, first, end, kv_pair, kv_heads, blocks_m, group, BLOCK_M, STAGES,
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer

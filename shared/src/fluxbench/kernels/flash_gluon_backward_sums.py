@@ -158,3 +158,39 @@ def gluon_backward_dq_kernel(
     of_dq = dq_pointer + (gl.cast(pair // heads, gl.int64) * seq_len_q * heads + pair % heads) * HEAD_DIM
     pointers = of_dq + (gl.cast(row, gl.int64) * (heads * HEAD_DIM))[:, None] + column[None, :]
     gl.store(pointers, dq, mask=(row < seq_len_q)[:, None])
+
+
+@gluon.jit(do_not_specialize=["seq_len_k", "kv_heads", "whole", "parts"])  # type: ignore[untyped-decorator]
+def gluon_backward_parts_kernel(
+    parts_pointer: gl.tensor,  # [split tiles, parts, 2, 128, head_dim], float32, contiguous
+    dk_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
+    dv_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
+    seq_len_k: gl.tensor,
+    kv_heads: gl.tensor,
+    whole: gl.tensor,  # tiles before the first that is split
+    parts: gl.tensor,
+    scale: gl.tensor,
+    HEAD_DIM: gl.constexpr,
+) -> None:
+    """Write half of the keys of dk and dv of a split tile: the sum of its parts, always in one order."""
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD_DIM, HEAD_DIM // 8], [4, 1], [1, 0])
+    blocks_n = gl.cdiv(seq_len_k, 2 * ROWS)
+    split = gl.program_id(0) // 2
+    start_n = (whole + split) % blocks_n * (2 * ROWS)
+    pair = (whole + split) // blocks_n
+    row = gl.program_id(0) % 2 * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    column = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, LAYOUT))
+    part = parts_pointer + gl.cast(split, gl.int64) * parts * (4 * ROWS * HEAD_DIM)
+    of_part = (row * HEAD_DIM)[:, None] + column[None, :]
+    dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
+    dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
+    for _ in range(parts):
+        dk += gl.load(part + of_part)
+        dv += gl.load(part + 2 * ROWS * HEAD_DIM + of_part)
+        part += 4 * ROWS * HEAD_DIM
+    key = start_n + row
+    of_rows = (gl.cast(pair // kv_heads, gl.int64) * seq_len_k + key) * kv_heads + pair % kv_heads
+    pointers = (of_rows * HEAD_DIM)[:, None] + column[None, :]
+    mask = (key < seq_len_k)[:, None]
+    gl.store(dk_pointer + pointers, (dk * scale).to(dk_pointer.dtype.element_ty), mask=mask)
+    gl.store(dv_pointer + pointers, dv.to(dv_pointer.dtype.element_ty), mask=mask)
