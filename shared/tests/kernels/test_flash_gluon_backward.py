@@ -33,6 +33,7 @@ from gluon_gradients import (  # noqa: E402
     strided,
 )
 from partitions import Stuck  # noqa: E402
+from ptx import Product, products  # noqa: E402
 
 from fluxbench.kernels import flash_gluon_backward  # noqa: E402
 from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward  # noqa: E402
@@ -141,6 +142,14 @@ def test_the_others_have_the_same_bits_without_dq(case: Case, monkeypatch: pytes
     assert all(torch.equal(x, y) for x, y in zip(both, alone, strict=True))
 
 
+def blocks_of(head_dim: int, block_m: int) -> dict[str, tuple[int, ...]]:
+    """Return the block of each descriptor."""
+    return {
+        **dict.fromkeys(("q", "dout"), (block_m,)), **dict.fromkeys("kv", (128,)), **dict.fromkeys(("dk", "dv"), (64,)),
+        "rows": (1, block_m), "sums": (block_m * head_dim // 64, 32),
+    }  # fmt: skip
+
+
 DESCRIBED, POINTED = ("sums_source", "parts_pointer"), ("sums_pointer",)
 
 
@@ -158,10 +167,7 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
     head_dim: int, dtype: str, tiling: Tiling, constants: dict[str, Any], without: tuple[str, ...], tmp_path: Path
 ) -> None:
     block_m = tiling.block_m
-    blocks: dict[str, tuple[int, ...]] = {
-        **dict.fromkeys(("q", "dout"), (block_m,)), **dict.fromkeys("kv", (128,)), **dict.fromkeys(("dk", "dv"), (64,)),
-        "rows": (1, block_m), "sums": (block_m * head_dim // 64, 32),
-    }  # fmt: skip
+    blocks = blocks_of(head_dim, block_m)
     of_tiling = {"BLOCK_M": block_m, "STAGES": tiling.stages, "DV_FIRST": tiling.dv_first, "DK_FIRST": tiling.dk_first}
     constants = {**of_tiling, **constants, **dict.fromkeys(without)}
     done = compiled_gluon(gluon_backward_kernel, head_dim, dtype, constants, blocks)
@@ -177,11 +183,52 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
     assert len(of_products) == 2 * loops_each
     spilled = [sum(each.startswith(("LDL", "STL")) for each in loop) for loop in of_products]
     assert sorted(spilled)[:2] == [0, 0]  # of the loops without a mask
-    assert max(spilled) <= (20 if block_m == 128 else 0)
+    assert max(spilled) <= (12 if block_m == 128 else 0)
     assert ("F32x4" in str(loops)) == (without == DESCRIBED)  # four atomic additions in one
-    assert {"setmaxnreg.inc.sync.aligned.u32 \t240", "setmaxnreg.dec.sync.aligned.u32 \t32"} <= set(
-        re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32 \t\d+", ptx)
+    # The first warpgroup gives back what it does not need, so that both have 240 registers a thread.
+    assert {("inc", "240"), ("dec", "240"), ("dec", "24")} <= set(
+        re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32 \t(\d+)", ptx)
     )
+
+
+@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 64), (64, 128)])
+def test_each_product_reads_the_buffers_that_it_should(head_dim: int, block_m: int) -> None:
+    blocks = blocks_of(head_dim, block_m)
+    constants = {
+        **{"BLOCK_M": block_m, "STAGES": 2, "DV_FIRST": False, "DK_FIRST": False, "CAUSAL": False, "RAGGED": False},
+        **dict.fromkeys((*POINTED, "parts_pointer")),
+    }
+    done = compiled_gluon(gluon_backward_kernel, head_dim, "bf16", constants, blocks)
+    found = products(done.asm["ptx"])
+    line = 128  # bytes of 64 columns, in which a buffer's rows lie
+    row, halves = 16 * line, head_dim // 64
+    # Sixteen columns of an operand are 32 bytes; after four times sixteen the next 64 columns follow all rows.
+    of_keys, of_queries = (
+        [32 * (step % 4) + rows * line * (step // 4) for step in range(4 * halves)] for rows in (128, block_m)
+    )
+    of_consumer: list[list[Product]] = [found[:5], found[5:]]
+    scores, dp, *_ = of_consumer[0]
+    k, q, v, dout, ds = scores.a[0], scores.b[0], dp.a[0], dp.b[0], of_consumer[0][3].a[0]
+    assert None not in (k, q, v, dout, ds)
+
+    def places(start: Any, offsets: list[int]) -> list[int]:
+        return [start + offset for offset in offsets]
+
+    for consumer, of_this in enumerate(of_consumer):
+        mine = 64 * line * consumer  # the keys of a warpgroup
+        half = (0 if block_m == 128 else 128 * line * consumer) if head_dim == 128 else 64 * (block_m == 64) * consumer
+        registers = [None] * (block_m // 16)
+        queries, keys = ([row * step for step in range(count // 16)] for count in (block_m, 128))
+        assert of_this == [
+            Product(places(k, [mine + each for each in of_keys]), places(q, of_queries)),
+            Product(places(v, [mine + each for each in of_keys]), places(dout, of_queries)),
+            Product(registers, places(dout, queries)),
+            Product(
+                places(ds, [(128 * line * consumer if block_m == 128 else 0) + each for each in keys]),
+                places(k, [half + each for each in keys]),
+            ),
+            Product(registers, places(q, queries)),
+        ]
 
 
 @pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 64), (64, 128)])

@@ -189,5 +189,5 @@ def gluon_backward_kernel(
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer
-        [240, 32],  # their registers a thread; the first consumer has what is left, 240
+        [240, 24],  # their registers a thread; the first consumer has what is left, 240
     )  # fmt: skip
