@@ -42,6 +42,7 @@ TILINGS = {
         "1 at once": Tiling(at_once=1),
         "4 at once": Tiling(at_once=4),
         "not split": Tiling(split=False),
+        "3 for dq alone": Tiling(queries_stages=3),
     },
     64: {
         "default": DEFAULTS[64],
@@ -49,6 +50,7 @@ TILINGS = {
         "128, dk first": Tiling(block_m=128, dk_first=True),
         "64": Tiling(),
         "64, atomic": Tiling(tma_adds=False),
+        "64 for dq alone": Tiling(block_m=128, queries_block_n=64),
         "64, 4 stages": Tiling(stages=4),
         "not split": Tiling(block_m=128, split=False),
     },
@@ -85,24 +87,28 @@ def check(dtype_name: str, head_dim: int, causal: bool, tiling_name: str) -> Non
         q, k, v = inputs(case, dtype, head_dim)
         dout = torch.randn(q.shape, device="cuda").to(dtype)
         out, lse = gluon_forward_with_lse(q, k, v, causal=causal)
-        got, again = (gluon_backward(dout, q, k, v, out, lse, causal=causal, tiling=tiling) for _ in range(2))
-        torch.cuda.synchronize()
+        asked: dict[str, Any] = {"causal": causal, "tiling": tiling}
 
         def plain(*leaves: torch.Tensor) -> torch.Tensor:
             return math_attention(*leaves, causal)[0]
 
         exact = gradients_of(plain, dout.double(), q.double(), k.double(), v.double())
         unfused = gradients_of(plain, dout, q, k, v)
-        shares = [
-            relative_l2(x, expected) / (2 * relative_l2(other, expected) + ROUNDING[dtype])
-            for x, expected, other in zip(got, exact, unfused, strict=True)
-        ]
-        same = all(torch.equal(x, y) for x, y in zip(got[1:], again[1:], strict=True))
-        good = same and all(share <= 1 for share in shares)
-        text = ", ".join(f"{name} {share:.2f}" for name, share in zip(("dq", "dk", "dv"), shares, strict=True))
-        print(
-            f"{'ok ' if good else 'BAD'} {case}: of the budget {text}, {'same' if same else 'OTHER'} bits", flush=True
-        )
+        for fixed in (False, True):  # dq's bits
+            got, again = (gluon_backward(dout, q, k, v, out, lse, deterministic=fixed, **asked) for _ in range(2))
+            torch.cuda.synchronize()
+            shares = [
+                relative_l2(x, expected) / (2 * relative_l2(other, expected) + ROUNDING[dtype])
+                for x, expected, other in zip(got, exact, unfused, strict=True)
+            ]
+            same = all(torch.equal(x, y) for x, y in zip(got[not fixed :], again[not fixed :], strict=True))
+            good = same and all(share <= 1 for share in shares)
+            text = ", ".join(f"{name} {share:.2f}" for name, share in zip(("dq", "dk", "dv"), shares, strict=True))
+            print(
+                f"{'ok ' if good else 'BAD'} {case}{', deterministic' if fixed else ''}: of the budget {text}, "
+                f"{'same' if same else 'OTHER'} bits",
+                flush=True,
+            )
 
 
 def groups() -> list[tuple[str, ...]]:
@@ -128,9 +134,12 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     out, lse = gluon_forward_with_lse(q, k, v, causal=causal)
     given = (dout, q, k, v, out, lse)
     for name, tiling in TILINGS[head_dim].items():
-        if name not in (OF_NONE if causal else OF_A_MASK):
+        if name.endswith("for dq alone"):
+            yield name, partial(gluon_backward, *given, causal=causal, tiling=tiling, of_kv=False)
+        elif name not in (OF_NONE if causal else OF_A_MASK):
             yield name, partial(gluon_backward, *given, causal=causal, tiling=tiling)
     yield "without dq", partial(gluon_backward, *given, causal=causal, of_q=False)
+    yield "dq alone", partial(gluon_backward, *given, causal=causal, of_kv=False)
     yield "deterministic", partial(gluon_backward, *given, causal=causal, deterministic=True)
     yield "Triton", partial(flash_backward, *given, causal=causal)
     leaves = tuple(x.detach().requires_grad_() for x in (q, k, v))

@@ -28,12 +28,15 @@ class Case(NamedTuple):
     backwards: bool = False
     greedy: bool = False
     programs: int = 1  # at once; of one, no tile is split
+    deterministic: bool = False
     low: bool = False  # all scores are far below zero
 
 
 FULL = Case(130, 200, batch=2, heads=4, kv_heads=2)
 CAUSAL = Case(300, 330, causal=True, batch=2, heads=4, kv_heads=2, tiling=Tiling(at_once=3))
 SPLIT = FULL._replace(seq_len_q=700, programs=6)  # 8 tiles, of which 2 are split into 3 parts
+ALONE = FULL._replace(seq_len_k=330, deterministic=True)
+ALONE_CAUSAL = CAUSAL._replace(deterministic=True)
 GREEDY, LOW = FULL._replace(greedy=True), FULL._replace(low=True)
 WIDE = FULL._replace(tiling=Tiling(block_m=128))
 CASES = [
@@ -46,6 +49,9 @@ CASES = [
     CAUSAL._replace(seq_len_q=1, seq_len_k=500),
     SPLIT._replace(tiling=Tiling(block_m=128, tma_adds=False), programs=7, seq_len_k=300, greedy=True),
     SPLIT._replace(head_dim=128, programs=33, heads=2, kv_heads=2),
+    *(ALONE, ALONE_CAUSAL, ALONE._replace(head_dim=128, greedy=True, low=True)),
+    ALONE._replace(tiling=Tiling(block_m=128, queries_block_n=128, queries_stages=2), backwards=True),
+    *(ALONE_CAUSAL._replace(seq_len_q=n, tiling=Tiling(queries_block_n=128), scale=0.3) for n in (1, 129)),
     Case(200, 1, dtype=torch.float16),
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The backward kernel in Gluon: emulated on the CPU against float64, compiled for Hopper, and refused inputs.
+"""The backward kernel in Gluon: emulated on the CPU against float64, and refused inputs.
 
 The emulation (`emulated.py`) runs the sources of the kernel. Copies of them that are wrong must be found.
 """
@@ -16,9 +16,10 @@ import pytest
 torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
-from compiled import SHARED_MEMORY_KIB, assembled, compiled_gluon  # noqa: E402
 from emulated import Launched, load  # noqa: E402
 from gluon_gradients import (  # noqa: E402
+    ALONE,
+    ALONE_CAUSAL,
     CASES,
     CAUSAL,
     FULL,
@@ -33,22 +34,16 @@ from gluon_gradients import (  # noqa: E402
     strided,
 )
 from partitions import Stuck  # noqa: E402
-from ptx import Product, products  # noqa: E402
 
 from fluxbench.kernels import flash_gluon_backward  # noqa: E402
 from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward  # noqa: E402
-from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel  # noqa: E402
-from fluxbench.kernels.flash_gluon_backward_sums import (  # noqa: E402
-    gluon_backward_dq_kernel,
-    gluon_backward_parts_kernel,
-    gluon_backward_rows_kernel,
-)
 
-MODULES = tuple(f"flash_gluon_{name}" for name in ("tiles", "backward_sums", "backward_consumer", "backward_kernel"))
+OF_BACKWARD = ("sums", "consumer", "kernel", "queries")
+MODULES = ("flash_gluon_tiles", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
 SOURCES = Path(flash_gluon_backward.__file__).parent
 
 
-def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, of_q: bool = True) -> tuple[Any, Any, Any]:
+def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, **options: bool) -> tuple[Any, Any, Any]:
     """Return the gradients of the emulated kernels, exact ones, and those of unfused attention in the same dtype."""
     order = {"backwards": case.backwards, "greedy": case.greedy}
     for module in load(SOURCES, "fluxbench.kernels", MODULES, *change).values():
@@ -66,7 +61,8 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, of_q: bool = 
     *exact, out, lse = of_autograd(case, q.double(), k.double(), v.double(), dout.double())
     got = gluon_backward(
         dout, q, k, v, out.to(case.dtype).contiguous(), lse.float().contiguous(),
-        causal=case.causal, scale=case.scale, tiling=replace(case.tiling, programs=case.programs), of_q=of_q,
+        causal=case.causal, scale=case.scale, deterministic=case.deterministic,
+        tiling=replace(case.tiling, programs=case.programs), **options,
     )  # fmt: skip
     return got, exact, of_autograd(case, q, k, v, dout)[:3]
 
@@ -123,6 +119,15 @@ def test_emulated_gradients_are_within_twice_the_error_of_math_attention(
         (CAUSAL, "gl.cdiv(last_key, BLOCK_M)", "(last_key // BLOCK_M)"),
         (CAUSAL, "0) // BLOCK_M\n", "0) // BLOCK_M + 1\n"),
         (CAUSAL, "kv_pairs - section * at_once", "at_once"),
+        (ALONE, "before = (step + STAGES - 1) % STAGES", "before = stage"),
+        (ALONE, "warpgroup_mma_wait(2, deps=(scores,))", "warpgroup_mma_wait(3, deps=(scores,))"),
+        (ALONE, "head // group, start_n", "head * 0, start_n"),
+        (ALONE, "row // ROWS_BLOCK", "row * 0"),
+        (ALONE, "(dq * scale)", "dq"),
+        (ALONE, "mbarrier.init(v_empty.index(stage), count=2)", "mbarrier.init(v_empty.index(stage), count=1)"),
+        (ALONE._replace(low=True), "(key < seq_len_k)[None", "(key <= seq_len_k)[None"),
+        (ALONE_CAUSAL, "key[None, :] <= query", "key[None, :] < query"),
+        (ALONE_CAUSAL, "seq_len_q + 1) // BLOCK_N", "seq_len_q + BLOCK_N) // BLOCK_N"),
         (SPLIT, "kept % parts * blocks_m // parts", "0"),
         (SPLIT, "(kept % parts + 1) * blocks_m // parts", "blocks_m"),
         (SPLIT, "whole + (tile - whole) // parts", "whole"),
@@ -142,105 +147,14 @@ def test_the_others_have_the_same_bits_without_dq(case: Case, monkeypatch: pytes
     assert all(torch.equal(x, y) for x, y in zip(both, alone, strict=True))
 
 
-def blocks_of(head_dim: int, block_m: int) -> dict[str, tuple[int, ...]]:
-    """Return the block of each descriptor."""
-    return {
-        **dict.fromkeys(("q", "dout"), (block_m,)), **dict.fromkeys("kv", (128,)), **dict.fromkeys(("dk", "dv"), (64,)),
-        "rows": (1, block_m), "sums": (block_m * head_dim // 64, 32),
-    }  # fmt: skip
-
-
-DESCRIBED, POINTED = ("sums_source", "parts_pointer"), ("sums_pointer",)
-
-
-@pytest.mark.parametrize(
-    ("head_dim", "dtype", "tiling", "constants", "without"),
-    [
-        (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": False}, (*POINTED, "parts_pointer")),
-        (128, "fp16", Tiling(tma_adds=False, stages=3), {"CAUSAL": True, "RAGGED": False}, DESCRIBED),
-        (128, "bf16", Tiling(dv_first=True), {"CAUSAL": False, "RAGGED": True}, DESCRIBED + POINTED),
-        (64, "bf16", Tiling(block_m=128), {"CAUSAL": False, "RAGGED": True}, POINTED),
-        (64, "bf16", Tiling(dk_first=True, stages=4), {"CAUSAL": True, "RAGGED": False}, POINTED),
-    ],
-)
-def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in_flight(
-    head_dim: int, dtype: str, tiling: Tiling, constants: dict[str, Any], without: tuple[str, ...], tmp_path: Path
+@pytest.mark.parametrize("case", [ALONE, ALONE_CAUSAL], ids=str)
+def test_dq_has_the_same_bits_alone_and_whichever_program_runs_first(
+    case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    block_m = tiling.block_m
-    blocks = blocks_of(head_dim, block_m)
-    of_tiling = {"BLOCK_M": block_m, "STAGES": tiling.stages, "DV_FIRST": tiling.dv_first, "DK_FIRST": tiling.dk_first}
-    constants = {**of_tiling, **constants, **dict.fromkeys(without)}
-    done = compiled_gluon(gluon_backward_kernel, head_dim, dtype, constants, blocks)
-    assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
-    ptx = done.asm["ptx"]
-    products = 4 if {"sums_source", "sums_pointer"} <= set(without) else 5
-    loops_each = 2 if constants["CAUSAL"] or constants["RAGGED"] else 1
-    assert ptx.count("wgmma.commit_group") == 2 * loops_each * products
-    assert ("cp.reduce.async.bulk.tensor" in ptx) == ("sums_source" not in without)
-    says, loops = assembled(done, tmp_path)
-    assert "serialized" not in says  # as it says where products cannot be in flight
-    of_products = [loop for loop in loops if any("HGMMA" in each for each in loop)]
-    assert len(of_products) == 2 * loops_each
-    spilled = [sum(each.startswith(("LDL", "STL")) for each in loop) for loop in of_products]
-    assert sorted(spilled)[:2] == [0, 0]  # of the loops without a mask
-    assert max(spilled) <= (12 if block_m == 128 else 0)
-    assert ("F32x4" in str(loops)) == (without == DESCRIBED)  # four atomic additions in one
-    # The first warpgroup gives back what it does not need, so that both have 240 registers a thread.
-    assert {("inc", "240"), ("dec", "240"), ("dec", "24")} <= set(
-        re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32 \t(\d+)", ptx)
-    )
-
-
-@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 64), (64, 128)])
-def test_each_product_reads_the_buffers_that_it_should(head_dim: int, block_m: int) -> None:
-    blocks = blocks_of(head_dim, block_m)
-    constants = {
-        **{"BLOCK_M": block_m, "STAGES": 2, "DV_FIRST": False, "DK_FIRST": False, "CAUSAL": False, "RAGGED": False},
-        **dict.fromkeys((*POINTED, "parts_pointer")),
-    }
-    done = compiled_gluon(gluon_backward_kernel, head_dim, "bf16", constants, blocks)
-    found = products(done.asm["ptx"])
-    line = 128  # bytes of 64 columns, in which a buffer's rows lie
-    row, halves = 16 * line, head_dim // 64
-    # Sixteen columns of an operand are 32 bytes; after four times sixteen the next 64 columns follow all rows.
-    of_keys, of_queries = (
-        [32 * (step % 4) + rows * line * (step // 4) for step in range(4 * halves)] for rows in (128, block_m)
-    )
-    of_consumer: list[list[Product]] = [found[:5], found[5:]]
-    scores, dp, *_ = of_consumer[0]
-    k, q, v, dout, ds = scores.a[0], scores.b[0], dp.a[0], dp.b[0], of_consumer[0][3].a[0]
-    assert None not in (k, q, v, dout, ds)
-
-    def places(start: Any, offsets: list[int]) -> list[int]:
-        return [start + offset for offset in offsets]
-
-    for consumer, of_this in enumerate(of_consumer):
-        mine = 64 * line * consumer  # the keys of a warpgroup
-        half = (0 if block_m == 128 else 128 * line * consumer) if head_dim == 128 else 64 * (block_m == 64) * consumer
-        registers = [None] * (block_m // 16)
-        queries, keys = ([row * step for step in range(count // 16)] for count in (block_m, 128))
-        assert of_this == [
-            Product(places(k, [mine + each for each in of_keys]), places(q, of_queries)),
-            Product(places(v, [mine + each for each in of_keys]), places(dout, of_queries)),
-            Product(registers, places(dout, queries)),
-            Product(
-                places(ds, [(128 * line * consumer if block_m == 128 else 0) + each for each in keys]),
-                places(k, [half + each for each in keys]),
-            ),
-            Product(registers, places(q, queries)),
-        ]
-
-
-@pytest.mark.parametrize(("head_dim", "block_m"), [(128, 64), (64, 64), (64, 128)])
-def test_what_is_before_and_after_compiles_without_spills(head_dim: int, block_m: int, tmp_path: Path) -> None:
-    of_blocks = {"BLOCK_M": block_m}
-    for kernel, constants in (
-        (gluon_backward_rows_kernel, of_blocks),
-        (gluon_backward_dq_kernel, of_blocks),
-        (gluon_backward_parts_kernel, {}),
-    ):
-        done = compiled_gluon(kernel, head_dim, "bf16", constants, {})
-        assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", assembled(done, tmp_path)[0])
+    with_others, *_ = run(case, monkeypatch)[0]
+    dq, *others = run(case._replace(backwards=True, greedy=True), monkeypatch, of_kv=False)[0]
+    assert others == [None, None]
+    assert torch.equal(dq, with_others)
 
 
 ZEROS = torch.zeros(1, 8, 2, 64).bfloat16()

@@ -9,7 +9,8 @@ the two warpgroups share it: each of them multiplies half of dq. This is the des
 
 Many programs give to one row of dq. They add to sums in float32, and a third kernel rounds these. The order of adding
 is not fixed, so that dq differs in its last bits from call to call; dk and dv do not. With `deterministic` the second
-kernel leaves dq out, which takes four products instead of five, and the Triton kernel for dq computes it by three.
+kernel leaves dq out, which takes four products instead of five, and another one, of 128 queries a program, computes dq
+by three.
 
 Without a mask, tiles of keys after the last round in which every multiprocessor has one are split along the queries.
 Their parts of dk and dv are kept in float32, at most 128 KiB for each of four times the multiprocessors, and a last
@@ -27,9 +28,10 @@ import triton
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from fluxbench.kernels.flash_backward import check_gradient, flash_backward
+from fluxbench.kernels.flash_backward import check_gradient
 from fluxbench.kernels.flash_gluon import describe, unsupported
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel
+from fluxbench.kernels.flash_gluon_backward_queries import gluon_backward_queries_kernel
 from fluxbench.kernels.flash_gluon_backward_sums import (
     gluon_backward_dq_kernel,
     gluon_backward_parts_kernel,
@@ -37,7 +39,7 @@ from fluxbench.kernels.flash_gluon_backward_sums import (
 )
 from fluxbench.kernels.flash_tensors import check, fits_descriptor
 
-_KEYS = 128  # of a program
+_OF_PROGRAM = 128  # keys, or of the kernel for dq alone queries
 _ROWS = 64  # of a warpgroup
 # Estimates, in blocks of queries: what a program takes at its ends, and what adding parts takes.
 _COST_OF_A_PART = 2
@@ -59,9 +61,11 @@ class Tiling:
     at_once: int = 8  # heads of k and v whose programs come by the block of keys; only if causal
     split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
     programs: int | None = None  # at once, which splitting goes by; None: one a multiprocessor
+    queries_block_n: int = 64  # of the kernel for dq alone: keys of a block
+    queries_stages: int = 4  # of the kernel for dq alone: buffers of k, and of v
 
 
-TILINGS = {64: Tiling(block_m=128), 128: Tiling()}  # by head_dim; not measured yet
+TILINGS = {64: Tiling(block_m=128, queries_block_n=128), 128: Tiling()}  # by head_dim; not measured yet
 
 
 def gluon_backward(
@@ -86,7 +90,7 @@ def gluon_backward(
     out, lse: what `gluon_forward_with_lse` or `flash_forward_with_lse` returned for q, k, v, `causal` and `scale`
     scale:    of the scores; 1 / sqrt(head_dim) by default
     of_q:     compute dq; else it is None
-    of_kv:    compute dk and dv; else they are None, and the Triton kernel computes dq
+    of_kv:    compute dk and dv; else they are None
     deterministic: the same inputs give the same bits of dq too; by default only of dk and dv
     tiling:   how the work is cut
 
@@ -98,7 +102,6 @@ def gluon_backward(
     if reason := unsupported(q, k, v):
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
-    _, seq_len_k, kv_heads, _ = k.shape
     tiling = tiling or TILINGS[head_dim]
     if tiling.block_m != _ROWS and (tiling.block_m, head_dim) != (2 * _ROWS, 64):
         raise ValueError(
@@ -106,32 +109,17 @@ def gluon_backward(
         )
     if dout.stride(3) != 1 or not fits_descriptor(dout):  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
-    dq = dk = dv = None
-    if of_q and (deterministic or not of_kv):
-        dq = flash_backward(dout, q, k, v, out, lse, causal=causal, scale=scale, of_kv=False)[0]
-    if not of_kv:
-        return dq, dk, dv
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
-    scale_log2 = math.log2(math.e) * scale
     block_m = tiling.block_m
-    blocks_m, pairs = triton.cdiv(seq_len_q, block_m), batch * heads
-    rows = torch.empty((pairs * blocks_m * 2, block_m), dtype=torch.float32, device=q.device)
-    dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) for _ in "kv")
+    lines = batch * heads * triton.cdiv(seq_len_q, block_m)
+    rows = torch.empty((lines * 2, block_m), dtype=torch.float32, device=q.device)
+    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
+    dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) if of_kv else None for _ in "kv")
     sums = None
-    if of_q and not deterministic:
-        sums = torch.empty((pairs * blocks_m * block_m * head_dim // 32, 32), dtype=torch.float32, device=q.device)
-        dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    tiles = triton.cdiv(seq_len_k, _KEYS) * batch * kv_heads
-    whole, parts = tiles, 1
-    if tiling.split and not causal:
-        programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
-        parts = _parts(tiles % programs, blocks_m, heads // kv_heads, programs)
-        whole = tiles - tiles % programs if parts > 1 else tiles
-    split = tiles - whole
-    kept = torch.empty((split, parts, 2, _KEYS, head_dim), dtype=torch.float32, device=q.device) if split else None
-    by_tma = sums is not None and tiling.tma_adds
+    if of_q and of_kv and not deterministic:
+        sums = torch.empty((lines * block_m * head_dim // 32, 32), dtype=torch.float32, device=q.device)
     with torch.cuda.device_of(q):
-        gluon_backward_rows_kernel[(pairs * blocks_m,)](
+        gluon_backward_rows_kernel[(lines,)](
             out,
             dout,
             lse,
@@ -140,51 +128,125 @@ def gluon_backward(
             seq_len_q,
             heads,
             *dout.stride()[:3],
-            scale_log2,
+            math.log2(math.e) * scale,
             HEAD_DIM=head_dim,
             BLOCK_M=block_m,
             num_warps=4,
         )
-        gluon_backward_kernel[(whole + split * parts,)](
-            describe(q, block_m),
-            describe(k, _KEYS),
-            describe(v, _KEYS),
-            describe(dout, block_m),
-            describe(dk, _ROWS),
-            describe(dv, _ROWS),
-            _describe_lines(rows, 1, _OF_ROWS),
-            _describe_lines(sums, block_m * head_dim // 64, _OF_SUMS) if by_tma else None,
-            None if by_tma else sums,
-            kept,
-            seq_len_q,
-            seq_len_k,
-            blocks_m,
-            batch * kv_heads,
-            kv_heads,
-            heads // kv_heads,
-            tiling.at_once if causal else 1,
-            whole,
-            parts,
-            scale,
-            scale_log2,
-            HEAD_DIM=head_dim,
-            BLOCK_M=block_m,
-            STAGES=tiling.stages,
-            RAGGED=seq_len_k % _KEYS != 0 and not causal,
-            CAUSAL=causal,
-            DV_FIRST=tiling.dv_first,
-            DK_FIRST=tiling.dk_first,
-            num_warps=4,
-        )
-        if kept is not None:
-            gluon_backward_parts_kernel[(2 * split,)](
-                kept, dk, dv, seq_len_k, kv_heads, whole, parts, scale, HEAD_DIM=head_dim, num_warps=4
-            )
-        if sums is not None:
-            gluon_backward_dq_kernel[(pairs * blocks_m * 2,)](
+        if dk is not None and dv is not None:
+            _launch_keys(q, k, v, dout, rows, sums, dk, dv, causal, scale, tiling)
+        if dq is not None and sums is None:
+            _launch_queries(q, k, v, dout, rows, dq, causal, scale, tiling)
+        elif dq is not None:
+            gluon_backward_dq_kernel[(lines * 2,)](
                 sums, dq, seq_len_q, heads, scale, HEAD_DIM=head_dim, BLOCK_M=block_m, num_warps=4
             )
     return dq, dk, dv
+
+
+def _launch_keys(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    rows: torch.Tensor,
+    sums: torch.Tensor | None,
+    dk: torch.Tensor,
+    dv: torch.Tensor,
+    causal: bool,
+    scale: float,
+    tiling: Tiling,
+) -> None:
+    """Write dk and dv, and add to the sums of dq if there are any."""
+    batch, seq_len_q, heads, head_dim = q.shape
+    _, seq_len_k, kv_heads, _ = k.shape
+    block_m, group = tiling.block_m, heads // kv_heads
+    blocks_m = triton.cdiv(seq_len_q, block_m)
+    tiles = triton.cdiv(seq_len_k, _OF_PROGRAM) * batch * kv_heads
+    whole, parts = tiles, 1
+    if tiling.split and not causal:
+        programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+        parts = _parts(tiles % programs, blocks_m, group, programs)
+        whole = tiles - tiles % programs if parts > 1 else tiles
+    split = tiles - whole
+    of_part = (2, _OF_PROGRAM, head_dim)
+    kept = torch.empty((split, parts, *of_part), dtype=torch.float32, device=q.device) if split else None
+    by_tma = sums is not None and tiling.tma_adds
+    gluon_backward_kernel[(whole + split * parts,)](
+        describe(q, block_m),
+        describe(k, _OF_PROGRAM),
+        describe(v, _OF_PROGRAM),
+        describe(dout, block_m),
+        describe(dk, _ROWS),
+        describe(dv, _ROWS),
+        _describe_lines(rows, 1, _OF_ROWS),
+        _describe_lines(sums, block_m * head_dim // 64, _OF_SUMS) if by_tma else None,
+        None if by_tma else sums,
+        kept,
+        seq_len_q,
+        seq_len_k,
+        blocks_m,
+        batch * kv_heads,
+        kv_heads,
+        group,
+        tiling.at_once if causal else 1,
+        whole,
+        parts,
+        scale,
+        math.log2(math.e) * scale,
+        HEAD_DIM=head_dim,
+        BLOCK_M=block_m,
+        STAGES=tiling.stages,
+        RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
+        CAUSAL=causal,
+        DV_FIRST=tiling.dv_first,
+        DK_FIRST=tiling.dk_first,
+        num_warps=4,
+    )
+    if kept is not None:
+        gluon_backward_parts_kernel[(2 * split,)](
+            kept, dk, dv, seq_len_k, kv_heads, whole, parts, scale, HEAD_DIM=head_dim, num_warps=4
+        )
+
+
+def _launch_queries(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    dout: torch.Tensor,
+    rows: torch.Tensor,
+    dq: torch.Tensor,
+    causal: bool,
+    scale: float,
+    tiling: Tiling,
+) -> None:
+    """Write dq."""
+    batch, seq_len_q, heads, head_dim = q.shape
+    _, seq_len_k, kv_heads, _ = k.shape
+    block_n = tiling.queries_block_n
+    gluon_backward_queries_kernel[(triton.cdiv(seq_len_q, _OF_PROGRAM) * batch * heads,)](
+        describe(q, _ROWS),
+        describe(k, block_n),
+        describe(v, block_n),
+        describe(dout, _ROWS),
+        describe(dq, _ROWS),
+        rows,
+        seq_len_q,
+        seq_len_k,
+        batch * heads,
+        heads,
+        heads // kv_heads,
+        tiling.at_once * (heads // kv_heads) if causal else 1,
+        scale,
+        math.log2(math.e) * scale,
+        HEAD_DIM=head_dim,
+        ROWS_BLOCK=tiling.block_m,
+        BLOCK_N=block_n,
+        STAGES=tiling.queries_stages,
+        RAGGED=seq_len_k % block_n != 0 and not causal,
+        CAUSAL=causal,
+        num_warps=4,
+    )
 
 
 def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:

@@ -53,6 +53,6 @@ VARIANT = _base.Variant(
     refuses=refuses,
     jit=True,
     kernel_pattern=r"^gluon_forward_kernel$",
-    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_dq)?)_kernel$",
+    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_parts|_dq)?)_kernel$",
     packages=("torch", "triton"),
 )
