@@ -16,6 +16,7 @@ from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 128)
+BACKWARD = "triton"  # "gluon", whose dq has other bits each time, once it was measured on a GPU
 
 
 def refuses(device: Device, call: AttentionCall) -> str | None:
@@ -32,7 +33,7 @@ def load(call: AttentionCall) -> Attention:
     if call.backward:
         from fluxbench.kernels.flash_attention import attention
 
-        return partial(attention, causal=call.causal, forward="gluon")
+        return partial(attention, causal=call.causal, forward="gluon", backward=BACKWARD)
     return partial(gluon_forward, causal=call.causal)
 
 

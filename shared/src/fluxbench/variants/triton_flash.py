@@ -33,7 +33,7 @@ def load(call: AttentionCall, *, tf32: bool = False) -> Attention:
     if call.backward:
         from fluxbench.kernels.flash_attention import attention
 
-        return partial(attention, causal=call.causal, tf32=tf32, forward="triton")
+        return partial(attention, causal=call.causal, tf32=tf32, forward="triton", backward="triton")
     from fluxbench.kernels.flash_forward import flash_forward
 
     return partial(flash_forward, causal=call.causal, tf32=tf32)
