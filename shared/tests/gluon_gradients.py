@@ -37,12 +37,13 @@ CAUSAL = Case(300, 330, causal=True, batch=2, heads=4, kv_heads=2, tiling=Tiling
 SPLIT = FULL._replace(seq_len_q=700, programs=6)  # 8 tiles, of which 2 are split into 3 parts
 ALONE = FULL._replace(seq_len_k=330, deterministic=True)
 ALONE_CAUSAL = CAUSAL._replace(deterministic=True)
+STARTS = FULL._replace(tiling=Tiling(starts=True), low=True)
 GREEDY, LOW = FULL._replace(greedy=True), FULL._replace(low=True)
-WIDE = FULL._replace(tiling=Tiling(block_m=128))
+WIDE = FULL._replace(tiling=Tiling(block_m=128, starts=True))
 CASES = [
     *(Case(n, n, causal=causal, dtype=torch.float16) for n in (2, 33, 123) for causal in (False, True)),
-    *(FULL, CAUSAL, WIDE, GREEDY, LOW, SPLIT, CAUSAL._replace(tiling=WIDE.tiling, greedy=True)),
-    *(FULL._replace(tiling=Tiling(dv_first=first, dk_first=not first), head_dim=128) for first in (False, True)),
+    *(FULL, CAUSAL, WIDE, GREEDY, LOW, STARTS, SPLIT, CAUSAL._replace(tiling=WIDE.tiling, greedy=True)),
+    *(FULL._replace(tiling=Tiling(dv_first=x, dk_first=not x, starts=not x), head_dim=128) for x in (False, True)),
     *(case._replace(tiling=Tiling(tma_adds=False), backwards=True) for case in (FULL, CAUSAL)),
     *(case._replace(head_dim=128, greedy=True, scale=0.3) for case in (FULL, CAUSAL)),
     *(case._replace(tiling=Tiling(stages=3, at_once=3), heads=6, kv_heads=3) for case in (FULL, CAUSAL)),

@@ -56,7 +56,8 @@ class Tiling:
     block_m: int = 64  # queries of a block; 128 only at head_dim 64
     stages: int = 2  # buffers of q, and of dout
     tma_adds: bool = True  # add to dq by the TMA unit, from shared memory; else by atomic additions, from registers
-    dv_first: bool = False  # start the product of dv before dS is computed
+    starts: bool = False  # products start at -lse / scale and -delta; else these are added later
+    dv_first: bool = True  # start the product of dv before dS is computed
     dk_first: bool = False  # start the product of dk before that of dq
     at_once: int = 8  # heads of k and v whose programs come by the block of keys; only if causal
     split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
@@ -65,7 +66,7 @@ class Tiling:
     queries_stages: int = 4  # of the kernel for dq alone: buffers of k, and of v
 
 
-TILINGS = {64: Tiling(block_m=128, queries_block_n=128), 128: Tiling()}  # by head_dim; not measured yet
+TILINGS = {64: Tiling(block_m=128, starts=True, queries_block_n=128), 128: Tiling()}  # by head_dim; not measured yet
 
 
 def gluon_backward(
@@ -199,6 +200,7 @@ def _launch_keys(
         STAGES=tiling.stages,
         RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
         CAUSAL=causal,
+        STARTS=tiling.starts,
         DV_FIRST=tiling.dv_first,
         DK_FIRST=tiling.dk_first,
         num_warps=4,

@@ -29,6 +29,31 @@ def _meet() -> None:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def _hidden(
+    values: gl.tensor,
+    instead: gl.constexpr,
+    start_m: gl.tensor,
+    start_n: gl.tensor,
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    BLOCK_M: gl.constexpr,
+    CAUSAL: gl.constexpr,
+    HIDE: gl.constexpr,
+    CONSUMER: gl.constexpr,
+    LAYOUT: gl.constexpr,
+) -> gl.tensor:
+    """Replace the values of hidden keys: those past the sequence, and of a causal mask those after each query."""
+    if HIDE:
+        key = start_n + CONSUMER * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+        if CAUSAL:
+            query = start_m + (seq_len_k - seq_len_q) + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(0, LAYOUT))
+            values = gl.where(key[:, None] <= query[None, :], values, instead)
+        else:
+            values = gl.where((key < seq_len_k)[:, None], values, instead)
+    return values
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def _step(
     sums_source: gl.tensor,
     sums_pointer: gl.tensor,
@@ -58,14 +83,15 @@ def _step(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     HIDE: gl.constexpr,
+    STARTS: gl.constexpr,
     DV_FIRST: gl.constexpr,
     DK_FIRST: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> gl.tuple:
     """Add what BLOCK_M queries give to dk and dv, and what these keys give to dq. Returns the new dk and dv.
 
-    Scores are transposed: keys by queries. The product with q starts at -lse / scale_log2 instead of zero, and the
-    product with dout at -delta, so that neither takes registers or instructions of its own later.
+    Scores are transposed: keys by queries. With STARTS the product with q starts at -lse / scale_log2 instead of zero,
+    and the product with dout at -delta, so that neither takes registers or instructions of its own later.
     """
     dtype: gl.constexpr = k_buffer.dtype
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
@@ -83,29 +109,46 @@ def _step(
     dout = dout_buffers.index(stage)
 
     mbarrier.wait(q_full.index(stage), phase)
-    nothing = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
-    starts = nothing + lse_buffers.index(stage).load(OF_QUERIES)[None, :]
-    if HIDE:
-        key = start_n + CONSUMER * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, S_LAYOUT))
-        if CAUSAL:
-            query = start_m + (seq_len_k - seq_len_q) + gl.arange(0, BLOCK_M, layout=OF_QUERIES)
-            starts = gl.where(key[:, None] <= query[None, :], starts, -float("inf"))
-        else:
-            starts = gl.where((key < seq_len_k)[:, None], starts, -float("inf"))
-    scores = warpgroup_mma(k, q.permute((1, 0)), starts, is_async=True)
+    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
+    minus_lse = lse_buffers.index(stage).load(OF_QUERIES)
+    if STARTS:
+        starts = _hidden(
+            starts + minus_lse[None, :],
+            -float("inf"),
+            start_m,
+            start_n,
+            seq_len_q,
+            seq_len_k,
+            BLOCK_M,
+            CAUSAL,
+            HIDE,
+            CONSUMER,
+            S_LAYOUT,
+        )
+    scores = warpgroup_mma(k, q.permute((1, 0)), starts, use_acc=STARTS, is_async=True)
     mbarrier.wait(dout_full.index(stage), phase)
-    starts = nothing + delta_buffers.index(stage).load(OF_QUERIES)[None, :]
-    products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
+    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
+    if STARTS:
+        starts += delta_buffers.index(stage).load(OF_QUERIES)[None, :]
+    products = warpgroup_mma(v, dout.permute((1, 0)), starts, use_acc=STARTS, is_async=True)
     scores = warpgroup_mma_wait(1, deps=(scores,))
-    weights = gl.exp2(scores * scale_log2)
+    if STARTS:
+        weights = gl.exp2(scores * scale_log2)
+    else:
+        weights = gl.exp2(scores * scale_log2 + (minus_lse * scale_log2)[None, :])
+        weights = _hidden(
+            weights, 0.0, start_m, start_n, seq_len_q, seq_len_k, BLOCK_M, CAUSAL, HIDE, CONSUMER, S_LAYOUT
+        )
     if DV_FIRST:
         p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
         dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
         dp = warpgroup_mma_wait(1, deps=(products,))
-        exact_ds = weights * dp
     else:
         dp = warpgroup_mma_wait(0, deps=(products,))
-        exact_ds = weights * dp
+    if not STARTS:
+        dp += delta_buffers.index(stage).load(OF_QUERIES)[None, :]
+    exact_ds = weights * dp
+    if not DV_FIRST:
         p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
         dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
     rounded = exact_ds.to(dtype)
@@ -185,6 +228,7 @@ def consume(
     STAGES: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
+    STARTS: gl.constexpr,
     DV_FIRST: gl.constexpr,
     DK_FIRST: gl.constexpr,
     CONSUMER: gl.constexpr,
@@ -212,7 +256,7 @@ def consume(
                     sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                     delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                     (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, DK_FIRST, CONSUMER,
+                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, STARTS, DV_FIRST, DK_FIRST, CONSUMER,
                 )  # fmt: skip
                 step += 1
         for block in range(open_from, end):
@@ -220,7 +264,7 @@ def consume(
                 sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                 (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, DV_FIRST, DK_FIRST, CONSUMER,
+                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, STARTS, DV_FIRST, DK_FIRST, CONSUMER,
             )  # fmt: skip
             step += 1
 

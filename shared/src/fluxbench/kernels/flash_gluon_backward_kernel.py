@@ -107,6 +107,7 @@ def gluon_backward_kernel(
     STAGES: gl.constexpr,  # buffers of q and of dout
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of 128
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
+    STARTS: gl.constexpr,  # sums start at -lse and -delta, which else are added later
     DV_FIRST: gl.constexpr,  # start the product of dv before dS is computed
     DK_FIRST: gl.constexpr,  # start the product of dk before that of dq
 ) -> None:
@@ -173,14 +174,14 @@ def gluon_backward_kernel(
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, DK_FIRST, 0,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, STARTS, DV_FIRST, DK_FIRST, 0,
             )),
             (consume, (
                 sums_source, sums_pointer, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, DK_FIRST, 1,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, STARTS, DV_FIRST, DK_FIRST, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, dout_source, rows_source, k_buffer, v_buffer, q_buffers, dout_buffers,

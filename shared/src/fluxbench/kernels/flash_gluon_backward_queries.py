@@ -90,7 +90,7 @@ def _step(
     S_LAYOUT: gl.constexpr,
     A_LAYOUT: gl.constexpr,
 ) -> gl.tuple:
-    """Multiply dS of the block before with its keys, while this one goes from its scores to dS. Returns dS and dq."""
+    """Multiply dS of the block before with its keys, while this one goes from dP to dS. Returns dS and dq."""
     stage = step % STAGES
     phase = (step // STAGES) & 1
     before = (step + STAGES - 1) % STAGES
@@ -99,11 +99,7 @@ def _step(
     scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
     mbarrier.wait(v_full.index(stage), phase)
     products = warpgroup_mma(dout, v_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
-    if FIRST:
-        scores = warpgroup_mma_wait(1, deps=(scores,))
-    else:
-        dq_ahead = warpgroup_mma(ds, k_buffers.index(before), dq, is_async=True)
-        scores = warpgroup_mma_wait(2, deps=(scores,))
+    scores = warpgroup_mma_wait(1, deps=(scores,))
     weights = gl.exp2(scores * scale_log2 + shift[:, None])
     if HIDE:
         key = start_n + gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, S_LAYOUT))
@@ -116,7 +112,8 @@ def _step(
         dp = warpgroup_mma_wait(0, deps=(products,))
         mbarrier.arrive(v_empty.index(stage), count=1)
         exact = weights * (dp + minus_delta[:, None])
-    else:
+    else:  # started here, this product keeps the assembler from waiting for the one before it too early
+        dq_ahead = warpgroup_mma(ds, k_buffers.index(before), dq, is_async=True)
         dp = warpgroup_mma_wait(1, deps=(products,))
         mbarrier.arrive(v_empty.index(stage), count=1)
         exact = weights * (dp + minus_delta[:, None])
