@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 here = threading.local()  # of a partition's thread: its program, its products and its copies in flight
 
 
@@ -101,6 +103,7 @@ def specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], wa
     schedule, named, failures = Schedule(len(partitions), greedy=here.greedy), NamedBarriers(), list[BaseException]()
     program, programs = here.program, here.programs
 
+    @torch.no_grad()  # type: ignore[untyped-decorator]  # which is of a thread
     def run(index: int) -> None:
         begin(program, programs)
         here.partition, here.schedule, here.named = index, schedule, named

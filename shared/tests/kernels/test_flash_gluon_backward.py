@@ -9,6 +9,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,24 +36,29 @@ from gluon_gradients import (  # noqa: E402
 )
 from partitions import Stuck  # noqa: E402
 
-from fluxbench.kernels import flash_gluon_backward  # noqa: E402
+from fluxbench.kernels import flash_attention, flash_gluon, flash_gluon_backward  # noqa: E402
 from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward  # noqa: E402
 
 OF_BACKWARD = ("sums", "consumer", "kernel", "queries")
 MODULES = ("flash_gluon_tiles", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
+OF_FORWARD = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "consumer", "kernel"))
 DQ_IS_DONE = "dq, ds = warpgroup_mma_wait(0, deps=(dq_ahead, ds))"
 GIVE_K_BACK = "mbarrier.arrive(k_empty.index(before), count=1)"
 SOURCES = Path(flash_gluon_backward.__file__).parent
 
 
-def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, **options: bool) -> tuple[Any, Any, Any]:
-    """Return the gradients of the emulated kernels, exact ones, and those of unfused attention in the same dtype."""
-    order = {"backwards": case.backwards, "greedy": case.greedy}
+def emulate(monkeypatch: pytest.MonkeyPatch, *change: str, **order: bool) -> None:
+    """Put emulated kernels in the place of those of the backward pass."""
     for module in load(SOURCES, "fluxbench.kernels", MODULES, *change).values():
         for name, kernel in vars(module).items():
             if re.fullmatch(r"gluon_backward_\w*kernel", name):
                 monkeypatch.setattr(flash_gluon_backward, name, Launched(kernel, **order))
     monkeypatch.setattr(flash_gluon_backward, "unsupported", lambda q, k, v: None)
+
+
+def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, **options: bool) -> tuple[Any, Any, Any]:
+    """Return the gradients of the emulated kernels, exact ones, and those of unfused attention in the same dtype."""
+    emulate(monkeypatch, *change, backwards=case.backwards, greedy=case.greedy)
     monkeypatch.setattr(torch, "empty", lambda shape, **form: torch.full(tuple(shape), math.nan, **form))
     generator = torch.Generator().manual_seed(0)
     of = (case.head_dim, generator, case.dtype)
@@ -157,6 +163,33 @@ def test_dq_has_the_same_bits_alone_and_whichever_program_runs_first(
     dq, *others = run(case._replace(backwards=True, greedy=True), monkeypatch, of_kv=False)[0]
     assert others == [None, None]
     assert torch.equal(dq, with_others)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("names", ["q", "v", "qkv"])
+def test_autograd_takes_it_where_it_is_asked_for(
+    names: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulate(monkeypatch)
+    forward = load(SOURCES, "fluxbench.kernels", OF_FORWARD)["flash_gluon_kernel"].gluon_forward_kernel
+    monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(forward))
+    for module in (flash_attention, flash_gluon):
+        monkeypatch.setattr(module, "unsupported", lambda q, k, v: None)
+    device = SimpleNamespace(multi_processor_count=3)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    case = Case(70, 140, causal=True, heads=4, kv_heads=2)
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"q": (1, 70, 4, 64), "k": (1, 140, 2, 64), "v": (1, 140, 2, 64)}
+    leaves = {name: torch.randn(shape, generator=generator).bfloat16() for name, shape in shapes.items()}
+    q, k, v = leaves.values()
+    exact = of_autograd(case, q.double(), k.double(), v.double(), torch.ones(shapes["q"]).double())
+    for name, leaf in leaves.items():
+        leaf.requires_grad_(name in names)
+    out = flash_attention.attention(q, k, v, causal=True, backward="gluon", deterministic=deterministic)
+    out.sum().backward()  # one element that is expanded
+    for x, expected, name in zip((q, k, v), exact[:3], "qkv", strict=True):
+        assert (x.grad is not None) == (name in names)
+        assert x.grad is None or relative_l2(x.grad, expected) < 0.01
 
 
 ZEROS = torch.zeros(1, 8, 2, 64).bfloat16()
