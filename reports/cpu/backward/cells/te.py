@@ -4,7 +4,7 @@
 # tool.fluxbench.notebook = "backward"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "transformer-engine==2.20.2"]
 # tool.fluxbench.lock = "transformer-engine"
-# tool.fluxbench.variants = ["te_fused", "te_fused_det", "te_flash", "te_unfused"]
+# tool.fluxbench.variants = ["te_fused", "te_fused_det", "te_flash"]
 # ///
 from fluxbench import bench, show
 bench.measure()

@@ -2,7 +2,7 @@
 # dependencies = ["fluxbench"]
 # tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # tool.fluxbench.notebook = "model"
-# tool.fluxbench.study = "fluxbench.studies.model:LIBRARIES"
+# tool.fluxbench.study = "fluxbench.studies.model:NOT_FOUND"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "diffusers==0.42.1"]
 # tool.fluxbench.lock = "diffusers"
 # tool.fluxbench.variants = ["sage_int8_fp16_triton"]
