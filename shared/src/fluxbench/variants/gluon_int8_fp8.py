@@ -34,7 +34,7 @@ def load(call: AttentionCall) -> Attention:
 
 VARIANT = _base.Variant(
     name="gluon_int8_fp8",
-    label="Gluon int8/float8 (fluxbench)",
+    label="Gluon int8/fp8 (fluxbench)",
     load=load,
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"),
