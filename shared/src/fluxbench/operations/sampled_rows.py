@@ -39,9 +39,7 @@ def forward(call: AttentionCall, inputs: Tensors, positions: torch.Tensor) -> to
             keys = k[some, :, of_kv].double().permute(0, 2, 3, 1)  # [batch, kv_heads, head_dim_qk, seq_len_k]
             values = v[some, :, of_kv].double().transpose(1, 2)  # [batch, kv_heads, seq_len_k, head_dim_v]
             queries = rows[some, :, of_q].unflatten(2, (-1, group)).transpose(1, 2)
-            scores = (queries.flatten(2, 3) @ keys).unflatten(
-                2, (-1, group)
-            )  # [batch, kv_heads, count, group, seq_len_k]
+            scores = (queries.flatten(2, 3) @ keys).unflatten(2, (-1, group))  # [..., count, group, seq_len_k]
             if hidden is not None:
                 scores = scores.masked_fill(hidden, float("-inf"))
             found = (torch.softmax(scores, dim=-1).flatten(2, 3) @ values).unflatten(2, (-1, group))

@@ -8,9 +8,7 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import Effort
 
 _WHOLE_UP_TO = 2**27  # scores: those of 11,585 tokens to themselves in one head
-_AT_ONCE = (
-    1  # cells: at the longest lengths one of unfused attention needs nearly all memory, and takes none for others
-)
+_AT_ONCE = 1  # cells: at the longest lengths unfused attention needs nearly all memory
 # One length of each curve is checked on all kinds of inputs and profiled, of the models two; on a CPU a shorter one.
 _FULLY = tuple(
     each.name

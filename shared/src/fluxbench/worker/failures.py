@@ -19,8 +19,6 @@ _DRIVER_TOO_OLD = re.compile(
 )
 
 _LEFT_OUT = re.compile(r"This flash attention build does not support")  # FlashAttention-3, of what was not built in
-
-
 _OUT_OF_MEMORY = "CUDA error: out of memory"  # where CUDA itself asks for memory: for events, graphs, kernels
 
 

@@ -22,13 +22,13 @@ _LARGEST_BYTES = 500_000_000  # that a call reads and writes, for which a plan i
 _made: set[tuple[str, str]] = set()  # variants and workloads
 
 
-def make(name: str, workload: Workload, device: torch.device, *, wanted: bool = True) -> None:
-    """Capture a call of a variant where that makes a plan that is `wanted`, unless one was captured before.
+def make(name: str, workload: Workload, device: torch.device) -> None:
+    """Capture a call of a variant where that makes a plan, unless one was captured before.
 
     The plan of a backward pass alone is that of both passes together. What a call raises shows at its check.
     """
     formed, pair = variants.find(name), (name, workload.name)
-    if not wanted or device.type != "cuda" or formed.compiles or not formed.variant.plans or pair in _made:
+    if device.type != "cuda" or formed.compiles or not formed.variant.plans or pair in _made:
         return
     _made.add(pair)
     operation = operations.find(workload.operation)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fluxbench.analysis.comparison.model import Note, NoteKind
+from fluxbench.analysis.groups import is_replayed
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import BURST, SUSTAINED, Record
-from fluxbench.records.status import FlagKind
 
 
 def note_of(old: Record | None, new: Record | None, refused: Incomparable | None) -> Note | None:
@@ -52,8 +52,6 @@ def calls_of(old: Record, new: Record, regime: str) -> Incomparable | None:
 
     Which of the two sustained calls are is decided by how long launching takes in the first process of a run.
     """
-    graphs = [
-        any(flag.kind is FlagKind.REPLAYED and flag.regime == regime for flag in record.flags) for record in (old, new)
-    ]
-    was, now = ("as CUDA graphs" if graph else "as the host launches them" for graph in graphs)
+    replayed = (is_replayed(record, regime) for record in (old, new))
+    was, now = ("as CUDA graphs" if graphs else "as the host launches them" for graphs in replayed)
     return None if was == now else Incomparable("calls", was, now)
