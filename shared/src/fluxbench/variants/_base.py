@@ -250,5 +250,17 @@ def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], ker
     return next((part for part, regex in named if regex and re.search(regex, kernel)), default)
 
 
+def takes_head_dims(who: str, head_dims: Sequence[int]) -> Callable[[Device, AttentionCall], str | None]:
+    """Return a `Variant.refuses` for all but these head_dims of q and k; `who` begins its sentence, with a verb."""
+    *most, last = map(str, head_dims)
+
+    def refuses(_: Device, call: AttentionCall) -> str | None:
+        if call.head_dim_qk in head_dims:
+            return None
+        return f"{who} head_dim {', '.join(most)} and {last}, got {call.head_dim_qk}"
+
+    return refuses
+
+
 def _dotted(capability: tuple[int, int]) -> str:
     return f"{capability[0]}.{capability[1]}"

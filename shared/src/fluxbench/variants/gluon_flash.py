@@ -10,20 +10,12 @@ It needs Triton 3.6 or newer.
 
 from functools import partial
 
-from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 128)
 BACKWARD = "triton"  # "gluon", whose dq has other bits each time, once it was measured on a GPU
-
-
-def refuses(device: Device, call: AttentionCall) -> str | None:
-    """Return why it cannot run although its capabilities do not exclude it, or None."""
-    if call.head_dim_qk in HEAD_DIMS:
-        return None
-    return f"fluxbench's Gluon kernel takes head_dim 64 and 128, got {call.head_dim_qk}"
 
 
 def load(call: AttentionCall) -> Attention:
@@ -51,7 +43,7 @@ VARIANT = _base.Variant(
         gqa=_base.YES,
         backward=_base.YES,
     ),
-    refuses=refuses,
+    refuses=_base.takes_head_dims("fluxbench's Gluon kernel takes", HEAD_DIMS),
     jit=True,
     kernel_pattern=r"^gluon_forward_kernel$",
     backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_parts|_dq)?)_kernel$",

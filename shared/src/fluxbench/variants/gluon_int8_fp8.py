@@ -10,19 +10,11 @@ Runs on NVIDIA GPUs of compute capability 9.0, head_dim 64 and 128, any strides.
 
 from functools import partial
 
-from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 128)
-
-
-def refuses(device: Device, call: AttentionCall) -> str | None:
-    """Return why it cannot run although its capabilities do not exclude it, or None."""
-    if call.head_dim_qk in HEAD_DIMS:
-        return None
-    return f"fluxbench's 8-bit kernel takes head_dim 64 and 128, got {call.head_dim_qk}"
 
 
 def load(call: AttentionCall) -> Attention:
@@ -46,7 +38,7 @@ VARIANT = _base.Variant(
         causal_rectangular=True,
         gqa=_base.YES,
     ),
-    refuses=refuses,
+    refuses=_base.takes_head_dims("fluxbench's 8-bit kernel takes", HEAD_DIMS),
     precision_class="quantized",
     # The same quantization, with sums as the tensor cores of Hopper round them, emulated on `inputs.make` at 4,608
     # tokens and head_dim 128: 0.037 to 0.038 on normal inputs (0.026 of it from v, 0.024 from the weights, 0.012 from q

@@ -20,17 +20,11 @@ HEAD_DIMS = (64, 96, 128)
 KEYS_OF_A_BLOCK = 64
 _PUBLISHED = "install sageattention==1.0.6"
 _BUILT = "SageAttention 2.x is not published as a package, build it from its source"
-
-
-def refuses(device: Device, call: AttentionCall) -> str | None:
-    """Return why it cannot run although its capabilities do not exclude it, or None."""
-    if call.head_dim_qk not in HEAD_DIMS:
-        return f"SageAttention takes head_dim 64, 96 and 128, got {call.head_dim_qk}"
-    return None
+refuses = _base.takes_head_dims("SageAttention takes", HEAD_DIMS)
 
 
 def refuses_triton(device: Device, call: AttentionCall) -> str | None:
-    """Return the same of the Triton kernel, which is wrong where the last block of keys is not whole."""
+    """Return why the Triton kernel does not run, or None: it is wrong where the last block of keys is not whole."""
     if call.seq_len_k % KEYS_OF_A_BLOCK and not call.lengths:
         return f"SageAttention 1.0.6 is right for multiples of {KEYS_OF_A_BLOCK} keys alone, got {call.seq_len_k}"
     return refuses(device, call)

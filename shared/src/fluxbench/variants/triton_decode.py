@@ -7,17 +7,11 @@ pages of any size. Runs on NVIDIA GPUs of compute capability 8.0 and newer, head
 
 from functools import partial
 
-from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 128)
-
-
-def refuses(device: Device, call: AttentionCall) -> str | None:
-    """Return why it cannot run although its capabilities do not exclude it, or None."""
-    return None if call.head_dim_qk in HEAD_DIMS else f"triton_decode takes head_dim 64 and 128, got {call.head_dim_qk}"
 
 
 def load(call: AttentionCall) -> Attention:
@@ -34,7 +28,7 @@ VARIANT = _base.Variant(
     capabilities=_base.Capabilities(
         dtypes=("bfloat16", "float16"), head_dims=HEAD_DIMS, minimum=(8, 0), gqa=_base.YES, paged=_base.YES
     ),
-    refuses=refuses,
+    refuses=_base.takes_head_dims("triton_decode takes", HEAD_DIMS),
     jit=True,
     kernel_pattern=r"^flash_decode_(sum_)?kernel$",
     packages=("torch", "triton"),

@@ -12,20 +12,12 @@ Gradients have the same bits each time. Its causal mask is aligned to the end. R
 from dataclasses import replace
 from functools import partial
 
-from fluxbench.device.model import Device
 from fluxbench.operations import precision
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (16, 32, 64, 128)
-
-
-def refuses(device: Device, call: AttentionCall) -> str | None:
-    """Return why it cannot run although its capabilities do not exclude it, or None."""
-    if call.head_dim_qk in HEAD_DIMS:
-        return None
-    return f"fluxbench's Triton kernels take head_dim 16, 32, 64 and 128, got {call.head_dim_qk}"
 
 
 def load(call: AttentionCall, *, tf32: bool = False) -> Attention:
@@ -52,7 +44,7 @@ VARIANT = _base.Variant(
         gqa=_base.YES,
         backward=_base.YES,
     ),
-    refuses=refuses,
+    refuses=_base.takes_head_dims("fluxbench's Triton kernels take", HEAD_DIMS),
     jit=True,
     kernel_pattern=r"^flash_forward_kernel$",
     backward_kernel_pattern=r"^flash_backward_(delta|keys|queries)_kernel$",
