@@ -148,7 +148,8 @@ class Case:
             head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
             return Worst(quantized_budget, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
         is_gradient = self.operation.differentiates and output != "out"
-        once = precision == EXACT and self.dtype != torch.float32 and not is_gradient
+        differs = is_gradient or getattr(self.operation, "is_deep", False)
+        once = precision == EXACT and self.dtype != torch.float32 and not differs
         rounding = CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
         whole, head, row = ((1 if once else 2) * error + rounding for error in (of.rel_l2, of.head, of.row))
         return Worst(whole, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)

@@ -108,7 +108,8 @@ class DecodeModel:
     name = "decode_model"
     input_kinds: tuple[str, ...] = ("normal",)
     parts = PARTS
-    differentiates = True  # judged as gradients are: errors of a deep model differ from token to token
+    differentiates = False
+    is_deep = True
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost: two operations a weight and token, the attention, and all weights and the cache once."""
