@@ -29,6 +29,19 @@ ENDS = {
     "a kill": ("os.kill(os.getpid(), 9)", "fluxbench: __main__.call was ended by SIGKILL; {}\n", ""),
     "a crash": ("os.abort()", "fluxbench: __main__.call was ended by SIGABRT; {}\n", ""),
 }
+SLOW_FORK = """
+import os, time
+
+fork = os.fork
+
+def slow():
+    child = fork()
+    if child:
+        time.sleep(0.5)
+    return child
+
+os.fork = slow
+"""
 AGAIN = "uvnote keeps this until the cell changes: `uvnote build --rerun` tries again"
 
 
@@ -36,7 +49,7 @@ def start(folder: Path, code: str, name: str = ".uvnote/cells") -> subprocess.Po
     script = folder / name / "a.py"
     script.parent.mkdir(parents=True)
     script.write_text(CELL.format(code), encoding="utf-8")
-    variables = {**os.environ, "PYTHONPATH": str(REPOSITORY / "shared" / "src")}
+    variables = {**os.environ, "PYTHONPATH": f"{REPOSITORY / 'shared' / 'src'}:{folder}"}
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, script], env=variables, stdout=pipe, stderr=pipe, encoding="utf-8")
 
@@ -58,6 +71,16 @@ def test_a_signal_to_a_cell_ends_its_call_alone(tmp_path: Path) -> None:
     assert "was ended by SIGTERM" in cell.stdout.readline()
     cell.send_signal(signal.SIGTERM)  # as uv hands it on
     cell.communicate(timeout=60)
+    assert cell.returncode == 0
+
+
+def test_a_signal_that_comes_before_the_cell_waits_for_its_call_ends_the_call_alone(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SLOW_FORK, encoding="utf-8")
+    cell = start(tmp_path, "print('begun', flush=True); time.sleep(600)")
+    assert cell.stdout
+    assert cell.stdout.readline() == "begun\n"
+    cell.send_signal(signal.SIGTERM)
+    assert "was ended by SIGTERM" in cell.communicate(timeout=60)[0]
     assert cell.returncode == 0
 
 

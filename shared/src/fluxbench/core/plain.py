@@ -23,6 +23,7 @@ _LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 _SPARE_S = 10.0
 _POLL_S = 0.05
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_HANDED_ON = (signal.SIGINT, *_ENDING)
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _AGAIN = "uvnote keeps this until the cell changes: `uvnote build --rerun` tries again"
 
@@ -60,14 +61,20 @@ def goes_on(function: Callable[P, None]) -> Callable[P, None]:
         deadline = started() + _LIMIT_S - _SPARE_S
         sys.stdout.flush()
         sys.stderr.flush()
-        child = os.fork()
+        # A signal that comes before it can be handed on waits: it would end the cell instead of the call.
+        signals = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDED_ON)
+        parent, child = os.getpid(), os.fork()
         if child == 0:
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:  # it died before prctl
+                os._exit(1)
             for number in _ENDING:
                 signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             function(*args, **kwargs)
             sys.exit()  # what is raised here goes up through the cell as it would without the fork
         with _forwarding(child):
+            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             failure = _wait(child, deadline)
         if failure:
             print(
@@ -107,8 +114,8 @@ def _forwarding(child: int) -> Iterator[None]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, number)
 
-    before = signal.signal(signal.SIGINT, forward)
-    for number in _ENDING:
+    before = signal.getsignal(signal.SIGINT)
+    for number in _HANDED_ON:
         signal.signal(number, forward)
     try:
         yield
