@@ -19,6 +19,7 @@ _TIMES_MS = (1e-6, 1e9)  # what a call can take at all: a nanosecond to eleven d
 _ROUNDING = 2e-6  # ms, and relative: samples are kept with six decimals
 _WITHIN = 2e-5  # relative, of what follows from samples before they were rounded
 _LEAST_SHARE = 0.1  # of the median of its series, under which a sample is none of the same call
+_LEAST_SHARE_ON_CPU = 0.001  # where other programs may slow down most samples: 16 times was seen
 _OF_INTERVALS = ("ci95_ms", "ratio_ci95", "converged")
 _LEAST_WIDTH = 0.25  # of an interval, over a plain estimate from the spread of its samples
 
@@ -103,10 +104,11 @@ def _series(record: Record, one: Sampled) -> Findings:
 
 def _short(record: Record, regime: str, samples: Sequence[float]) -> Findings:
     """Yield the shortest sample where no call can take as little."""
-    shortest, middle = min(samples), median(samples)
-    arithmetic = faster_than_possible(shortest, record.workload, device_of(record), record.precision_class)
-    if arithmetic or shortest < _LEAST_SHARE * middle:
-        why = arithmetic or f"under {_LEAST_SHARE:g} of the median, {middle:.4g} ms"
+    shortest, middle, device = min(samples), median(samples), device_of(record)
+    share = _LEAST_SHARE_ON_CPU if device.worker_kind == "cpu" else _LEAST_SHARE
+    arithmetic = faster_than_possible(shortest, record.workload, device, record.precision_class)
+    if arithmetic or shortest < share * middle:
+        why = arithmetic or f"under {share:g} of the median, {middle:.4g} ms"
         yield finding(Kind.SHORT_SAMPLE, regime=regime, got=shortest, why=why)
 
 
