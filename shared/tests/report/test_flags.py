@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sample_records import LAUNCH_BOUND, REPLAYED, record
+from sample_records import LAUNCH_BOUND, REPLAYED, record, results
 
 from fluxbench.analysis.failures import FlagRange
 from fluxbench.analysis.ranking import Ranked
-from fluxbench.records.schema import BURST, SUSTAINED, Flag
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
 from fluxbench.records.status import FlagKind
-from fluxbench.report import legend
-from fluxbench.report.blocks import Facts
+from fluxbench.report import legend, tables
+from fluxbench.report.blocks import Fold
 from fluxbench.report.flags import all_words, range_words, words
 
 CAPPED = {SUSTAINED: False, BURST: None}
@@ -91,9 +91,21 @@ def test_a_sign_of_every_row_is_left_out() -> None:
     assert legend.everywhere(capped[:1]) == frozenset()
 
 
-def test_every_sign_that_can_stand_somewhere_is_explained_once() -> None:
+def test_every_symbol_that_can_stand_somewhere_is_explained() -> None:
     late = record("flex", converged=CAPPED, flags=(LAUNCH_BOUND, REPLAYED))
-    signs = legend.of_place(Ranked(1, True, late), ())
-    [facts] = legend.SYMBOLS.blocks
-    assert isinstance(facts, Facts)
-    assert sorted(name for name, _ in facts.rows) == sorted(signs) == sorted("=chg")
+    [legend_of_all] = legend.explained(legend.of_place(Ranked(1, True, late), ()))
+    assert legend_of_all.title == "Legend: = tied, c not converged, h launch-bound, g timed as CUDA graphs"
+
+
+@pytest.mark.parametrize("name", ["ranking", "timing"])
+def test_a_legend_explains_the_symbols_of_its_tables_alone(name: str) -> None:
+    def legends(*records: Record) -> list[str]:
+        shown = tables.find(name).blocks(results(*records))
+        return [block.title for block in shown if isinstance(block, Fold) and block.title.startswith("Legend")]
+
+    apart = [record(), record("flex", sustained_ms=2.0)]
+    assert legends(*apart) == []
+    capped = record("triton_flash", sustained_ms=3.0, converged=CAPPED)
+    assert legends(*apart, capped) == ["Legend: c not converged"]
+    replayed = record("triton_flash", sustained_ms=3.0, flags=(REPLAYED,))
+    assert legends(*apart, replayed) == ["Legend: g timed as CUDA graphs"]

@@ -1,4 +1,4 @@
-"""The symbols behind a rank, a name or a time, and what explains them, once on a page."""
+"""The symbols behind a rank, a name or a time, and what explains them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,32 @@ from fluxbench.report.blocks import Facts, Fold, Name
 from fluxbench.report.sentences import PRECISION
 
 MANY = 8  # variants that a sentence names; of more it gives the number
-SYMBOLS = Fold(
-    "Legend: = tied, c not converged, h launch-bound, g timed as CUDA graphs",
-    [
-        Facts(
-            (
-                ("=", "Tied: no measurable difference to another variant of the ranking."),
-                (
-                    "c",
-                    "Not converged: the limits of time and processes came before the target precision "
-                    f"({PRECISION}). A table in which every row would have it leaves it out.",
-                ),
-                (
-                    "h",
-                    "Launch-bound: in one process or more the host was barely ahead of the device. The sustained time "
-                    "is that of launching, and the kernel itself is faster.",
-                ),
-                (
-                    "g",
-                    "Launching a call takes about as long as the call, or longer, so several calls were replayed as a "
-                    "CUDA graph, and the time is their mean.",
-                ),
-            )
-        )
-    ],
-)
+_SYMBOLS = {  # a word for each, and a sentence
+    "=": ("tied", "Tied: no measurable difference to another variant of the ranking."),
+    "c": (
+        "not converged",
+        f"Not converged: the limits of time and processes came before the target precision ({PRECISION}). A table in "
+        "which every row would have it leaves it out.",
+    ),
+    "h": (
+        "launch-bound",
+        "Launch-bound: in one process or more the host was barely ahead of the device. The sustained time is that of "
+        "launching, and the kernel itself is faster.",
+    ),
+    "g": (
+        "timed as CUDA graphs",
+        "Launching a call takes about as long as the call, or longer, so several calls were replayed as a CUDA graph, "
+        "and the time is their mean.",
+    ),
+}
+
+
+def explained(symbols: Collection[str]) -> list[Fold]:
+    """Return the legend of the symbols that tables use; nothing where they use none."""
+    used = {symbol: words for symbol, words in _SYMBOLS.items() if symbol in symbols}
+    title = ", ".join(f"{symbol} {word}" for symbol, (word, _) in used.items())
+    facts = Facts(tuple((symbol, sentence) for symbol, (_, sentence) in used.items()))
+    return [Fold(f"Legend: {title}", [facts])] if used else []
 
 
 def everywhere(records: Iterable[Record]) -> frozenset[str]:

@@ -30,7 +30,17 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph("There are no records.")]
     ranking = [block for group in every_group for block in _of_group(group, results)]
     measured = Fold("How this was measured", [Paragraph(text) for text in method(results.records)])
-    return [*ranking, legend.SYMBOLS, *not_passed(results.records), measured]
+    symbols = "".join(map(_symbols, every_group))
+    return [*ranking, *legend.explained(symbols), *not_passed(results.records), measured]
+
+
+def _symbols(group: Group) -> str:
+    """Return the symbols that the rows of a group have."""
+    places = [place for kind in CLASSES for place in ranked(group, group.longest, kind)]
+    omitted = legend.everywhere(place.record for place in places)
+    return "".join(
+        legend.of_place(place, omitted) + legend.of_time(place.record, BURST, omitted).strip() for place in places
+    )
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:

@@ -22,8 +22,17 @@ def blocks(results: Results) -> list[Block]:
     """Return the times of each group, and what did not pass."""
     if not results.records:
         return [Paragraph("There are no records.")]
-    times = [Fold(*of_group) for group in groups(results.records) if (of_group := _of_group(group))]
-    return [*times, *not_passed(results.records)]
+    every_group = groups(results.records)
+    times = [Fold(*of_group) for group in every_group if (of_group := _of_group(group))]
+    symbols = "".join(map(_symbols, every_group))
+    return [*times, *legend.explained(symbols), *not_passed(results.records)]
+
+
+def _symbols(group: Group) -> str:
+    """Return the symbols behind the times of a group."""
+    timed = [record for record in group.records if record.timing]
+    omitted = legend.everywhere(timed)
+    return "".join(legend.of_time(record, regime, omitted).strip() for record in timed for regime in record.timings)
 
 
 def _of_group(group: Group) -> tuple[str, list[Table]] | None:
