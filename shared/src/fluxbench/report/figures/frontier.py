@@ -20,6 +20,7 @@ from fluxbench.report.figures.svg import WIDE, Layout, Strip, tooltip
 from fluxbench.report.legend import label, named
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions
+from fluxbench.report.tables import time_cells
 
 HEADER = (
     *("workload", "variant", "precision_class", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
@@ -70,11 +71,10 @@ def _rows(group: Group) -> Rows:
     return [
         (
             *(group.longest.name, record.variant, record.precision_class, ranking_regime([record])),
-            *(timing.median_ms, *timing.ci95_ms, _error(record), _budget(record)),
+            *(*time_cells(record.timing), _error(record), _budget(record)),
             *(record.variant in best, int(is_launch_bound(record))),
         )
         for record in records
-        for timing in (timing_of(record),)
     ]
 
 

@@ -21,6 +21,7 @@ from fluxbench.report.figures.layout import axes, heading, prose, svg_of, write_
 from fluxbench.report.figures.style import INK, look_of
 from fluxbench.report.figures.svg import CHARACTER_PT, NARROW, SMALL_PT, WIDE, Layout, Strip, tooltip
 from fluxbench.report.results import Results
+from fluxbench.report.tables import time_cells
 from fluxbench.variants.forms import simplicity
 
 HEADER = (
@@ -67,11 +68,10 @@ def _rows(timeline: Timeline) -> Rows:
     for variant, points in timeline.points.items():
         before: Record | None = None
         for index, record in points:
-            timing = timing_of(record)
             versions = (timeline.revisions[index].versions.get(name, "") for name in VERSIONS)
             reason = not_comparable(before, record) if before else None
             who = (timeline.group.longest.name, index + 1, record.measured_at, *versions, variant)
-            rows.append((*who, ranking_regime([record]), timing.median_ms, *timing.ci95_ms, str(reason or "")))
+            rows.append((*who, ranking_regime([record]), *time_cells(record.timing), str(reason or "")))
             before = record
     return sorted(rows, key=lambda row: int(str(row[1])))
 

@@ -25,6 +25,7 @@ from fluxbench.report.legend import named
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, statistic
 from fluxbench.report.sentences import title as title_of
+from fluxbench.report.tables import time_cells
 from fluxbench.variants.forms import EVERY_FORM
 
 HEADER = (
@@ -62,11 +63,10 @@ def rows_of(group: Group) -> Rows:
     return [
         (
             *(record.workload.name, group.axis, record.workload.x, record.variant, ranking_regime([record])),
-            *(timing.median_ms, *timing.ci95_ms, int(is_launch_bound(record))),
+            *(*time_cells(record.timing), int(is_launch_bound(record))),
         )
         for variant in group.variants
         for record in group.curve(variant)
-        for timing in (timing_of(record),)
     ]
 
 
