@@ -9,7 +9,7 @@ from fluxbench import variants
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Block, Code, Fold, Paragraph
 from fluxbench.report.usage import pip
-from fluxbench.report.usage.lines import Lines, of_variant
+from fluxbench.report.usage.lines import TOKENS_FIRST, Lines, of_variant
 from fluxbench.variants.forms import COPY, Form
 
 USED = ("attention",)  # operations that these lines are for
@@ -30,7 +30,7 @@ class Usage:
 
     variant: str
     label: str
-    short: str  # the few lines of `code` that matter
+    short: str  # the few lines of `code` that matter; of a compiled form all of them
     layout: str  # of the q, k and v that these take
     code: str  # defines attention(q, k, v), which takes and returns [batch, seq_len, heads, head_dim]
     diffusers: str  # with `pipe`, a pipeline; empty where diffusers has no backend for it
@@ -56,13 +56,14 @@ def of(record: Record) -> Usage | None:
     names = _names(record)
     diffusers, note = _in_diffusers(lines, found.form, record)
     install, install_note = pip.commands(lines, found.variant.packages, record.versions)
-    compiling = _compiling(found.form)
+    code, is_compiled = _code(lines, found.form, names), found.form.compile_mode is not None
+    short = "\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names))))
     return Usage(
         variant=record.variant,
         label=variants.label(record.variant),
-        short="\n".join(filter(None, (_COPIES * (found.form == COPY), _filled(lines.short, names), compiling))),
-        layout=lines.layout,
-        code=_code(lines, found.form, names),
+        short=code if is_compiled else short,
+        layout=TOKENS_FIRST if is_compiled else lines.layout,
+        code=code,
         diffusers=diffusers,
         diffusers_note=note,
         install=install,
@@ -103,8 +104,6 @@ def _filled(text: str, names: dict[str, str]) -> str:
 
 
 def _compiling(form: Form) -> str:
-    if form.compile_mode is None:
-        return ""
     if form.compile_mode == "default":
         return "attention = torch.compile(attention, dynamic=False)"
     return f'attention = torch.compile(attention, mode="{form.compile_mode}", dynamic=False)'

@@ -36,8 +36,9 @@ def of_variant(name: str) -> Lines | None:
     return _all().get(name)
 
 
+TOKENS_FIRST = "[batch, seq_len, heads, head_dim]"  # as all `code` takes q, k and v
 # torch's own functions take heads first, the libraries take them after the tokens.
-_LAYOUTS = {"torch": "[batch, heads, seq_len, head_dim]", "libraries": "[batch, seq_len, heads, head_dim]"}
+_LAYOUTS = {"torch": "[batch, heads, seq_len, head_dim]", "libraries": TOKENS_FIRST}
 
 
 @functools.cache
