@@ -9,6 +9,8 @@ import pytest
 from sample_records import LAUNCH_BOUND, REASONS, record, results
 from tabled import cells, heads, rows_of, tables_of, words
 
+from fluxbench.analysis import verdict
+from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Cost
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
@@ -92,6 +94,15 @@ def test_ties_are_said_and_many_are_counted() -> None:
     assert "v3 = v4" not in below(*(record(f"v{number}", sustained_ms=0.5) for number in range(9)))
 
 
+def test_the_open_rows_have_each_kernel_of_the_verdict_in_its_form() -> None:
+    tied = [record("a", sustained_ms=0.5), record("b", sustained_ms=0.5, cell="a")]
+    forms = [record("flash_attn_3", sustained_ms=0.503), record("flash_attn_3_compile_d", sustained_ms=0.5)]
+    shown = [row[1] for row in rows_of(opened(blocks(results(record(), *tied, *forms))))]
+    [group] = groups([record(), *tied, *forms])
+    assert shown == [*(row.record.variant for row in verdict.of(group).exact), "torch_flash"]
+    assert {"a", "b"} < set(shown)
+
+
 def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() -> None:
     late: dict[str, Any] = {"ci": 0.6, "flags": [LAUNCH_BOUND]}
     records = [record("torch_flash"), record("torch_flash_compile_d", sustained_ms=0.999)]
@@ -106,7 +117,7 @@ def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() 
     many = [record(f"v{number:02}", sustained_ms=0.5 + number / 10) for number in range(14)]
     slow = [record("fp8", sustained_ms=9.0, precision_class="quantized")]
     shown = [row[1] for row in rows_of(opened(blocks(results(*many, *slow))))]
-    assert shown == [*(f"v{number:02}" for number in range(10)), "fp8"]
+    assert shown == [*(f"v{number:02}" for number in range(11)), "fp8"]
 
 
 def test_open_rows_have_the_speed_over_the_default_and_no_symbol_but_a_tie() -> None:

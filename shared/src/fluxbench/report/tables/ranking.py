@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from fluxbench.analysis import verdict
 from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ranked, order, ranked, ties
-from fluxbench.analysis.verdict import baseline_of
 from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import BURST, SUSTAINED, Record
@@ -18,7 +18,7 @@ from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, facto
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
-MOST = 11  # rows that are open
+MOST = 12  # rows that are open
 _NO_DIFFERENCE = "No measurable difference (=): {sets}."
 _MANY_TIES = "=: no measurable difference to another of these."
 
@@ -60,7 +60,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     yield Table(
         columns=[Column("rank"), Column("kernel", left=True), *map(Column, heads)],
         rows=list(_rows(best, shown.open_row)),
-        caption=f"{caption} Best form of each library.",
+        caption=f"{caption} The kernels of the verdict, and the best form of each library.",
         notes=[*speed, *_notes(group, places, shown.regime)],
     )
     ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster."
@@ -81,10 +81,16 @@ def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str]
 
 
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
-    """Return the best form of each library, exact and quantized: `MOST` at most, of which the slowest exact ones go."""
+    """Return the best form of each library, exact and quantized, and each exact kernel of the verdict in its form.
+
+    `MOST` at most, of which the slowest exact ones go.
+    """
+    fastest = {contender.record.kernel: contender.record for contender in verdict.of(group).exact}
     best: dict[str, list[Ranked]] = {}
     for kind in (EXACT, QUANTIZED):
         chosen = best_of_libraries(group, [place.record for place in places[kind]])
+        if kind == EXACT:
+            chosen = [*fastest.values(), *(record for record in chosen if record.kernel not in fastest)]
         best[kind] = [place for place in places[kind] if place.record in chosen][:MOST]
     return {**best, EXACT: best[EXACT][: MOST - len(best[QUANTIZED])]}
 
@@ -94,7 +100,7 @@ class _Shown:
 
     def __init__(self, group: Group, rate: str, peak: float | None, regime: str, omitted: Collection[str]) -> None:
         self.regime = regime
-        self.baseline = baseline_of(group, group.longest)
+        self.baseline = verdict.baseline_of(group, group.longest)
         self.heads = [f"{regime}\n{what}" for what in ("ms", rate, "of peak")] + ["burst\nms"] * (regime != BURST)
         self._ordering = order(group, group.longest)
         self._rate, self._peak, self._omitted = rate, peak, omitted
@@ -131,8 +137,8 @@ class _Shown:
 
 def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterator[str]:
     yield (
-        f"{regime.capitalize()} ranks. A rank is one more than the number of variants that are measurably faster: "
-        f"{MEASURABLY}. So a wide interval can rank before a faster time."
+        f"{regime.capitalize()} ranks. A rank is one more than the number of variants, in all forms, that are "
+        f"measurably faster: {MEASURABLY}. So a wide interval can rank before a faster time."
         + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
     sets = [names for entries in places.values() for names in ties(group, entries)]
