@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import xml.etree.ElementTree as ET
+
 import pytest
-from drawn import texts, tooltips
+from drawn import overlap, text_box, texts, tooltips
 from published import REPORTS
 from sample_records import LAUNCH_BOUND, record
 
@@ -14,7 +17,7 @@ from fluxbench.records import files
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict
-from fluxbench.report.figures.verdict import chart
+from fluxbench.report.figures.verdict import WIDTH_PT, chart
 
 LENGTHS = sets.sets()["flux1-1024px"]
 DEFAULT = record("torch_native")
@@ -128,6 +131,15 @@ def test_the_chart_has_each_kernel_once_with_its_interval() -> None:
         "FlashAttention-3 float8: 2.00× [1.99, 2.01]",
     ]
     assert {"times as fast as PyTorch's default", "FlashAttention-3 float8 (5% error)"} <= set(texts(drawn))
+
+
+def test_no_text_of_the_chart_reaches_over_an_edge_or_into_another() -> None:
+    records = [DEFAULT, record("torch_efficient_compile_ma", sustained_ms=0.5), quantized(0.4, "sage_int8_fp16_triton")]
+    [group] = groups(records)
+    boxes = [box for element in ET.fromstring(chart(analysis.of(group), "name")).iter() if (box := text_box(element))]
+    assert all(left >= 0 and right <= WIDTH_PT + 1 for _, left, _, right, _ in boxes)
+    for one, other in itertools.combinations(boxes, 2):
+        assert not overlap(one, other), (one, other)
 
 
 @pytest.mark.parametrize("target", ["h200", "cpu"])

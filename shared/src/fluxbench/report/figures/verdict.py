@@ -5,6 +5,7 @@ As wide as a phone, so that its text can be read there too; pages and the site's
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -13,12 +14,12 @@ from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.layout import axes, write_at
 from fluxbench.report.figures.style import INK, look_of
-from fluxbench.report.figures.svg import Strip, render, tooltip
+from fluxbench.report.figures.svg import ADVANCE, Strip, render, tooltip
 from fluxbench.report.sentences import factor
 from fluxbench.variants import label
 
 WIDTH_PT = 350.0
-_ROW_PT, _SCALE_PT, _MARGIN_PT = 32.0, 34.0, 12.0
+_ROW_PT, _LINE_PT, _SCALE_PT, _MARGIN_PT = 32.0, 14.0, 34.0, 12.0
 _NAME_PT, _TEXT_PT = 10.5, 9.5  # sizes of text
 _AROUND = 0.06  # of the span of intervals that is left free on either side
 
@@ -50,11 +51,22 @@ def baseline_name(record: Record) -> str:
     return "PyTorch's default" if record.variant == DEFAULT else label(record.variant)
 
 
+def _name(verdict: Verdict, row: Contender) -> str:
+    quantized = f" ({share(row.record.rel_l2)} error)" if row is verdict.quantized and row.record.rel_l2 else ""
+    return label(row.record.variant) + quantized
+
+
 def _strip(verdict: Verdict) -> Strip:
     rows = verdict.shown
     ends = [1.0, *(end for row in rows if row.speedup for end in (row.speedup.low, row.speedup.high))]
     room = _AROUND * (max(ends) - min(ends)) or 0.05
-    height = _ROW_PT * len(rows)
+    names = [_name(verdict, row) for row in rows]
+    # A speed has a line of its own where the name leaves no room for it.
+    lines = [
+        _LINE_PT * (ADVANCE * _NAME_PT * len(f"{name} {speed(row)}") > WIDTH_PT)
+        for name, row in zip(names, rows, strict=True)
+    ]
+    *tops, height = itertools.accumulate(lines, lambda top, line: top + _ROW_PT + line, initial=0.0)
     than = baseline_name(verdict.baseline) if verdict.baseline else ""
 
     def draw(figure: Any, top: float) -> None:
@@ -66,16 +78,14 @@ def _strip(verdict: Verdict) -> Strip:
         plot.yaxis.set_major_locator(NullLocator())
         plot.grid(visible=False)
         plot.set_xlabel(f"times as fast as {than}", fontsize=_TEXT_PT)
-        for index, row in enumerate(rows):
-            y, look = _ROW_PT * index + 21, look_of(row.record)
+        for row, name, begin, line in zip(rows, names, tops, lines, strict=True):
+            y, look = begin + line + 21, look_of(row.record)
             plot.plot([1, 1], [y - 6, y + 6], color=INK, linewidth=0.8, alpha=0.6)
             if row.speedup:
                 plot.plot((row.speedup.low, row.speedup.high), [y, y], color=look.colour, linewidth=2.5)
             (mark,) = plot.plot([row.speedup.value if row.speedup else 1.0], [y], look.marker, **look.mark_options(8))
             tooltip(mark, f"{label(row.record.variant)}: {speed(row)}")
-            at = top + _ROW_PT * index + 12
-            quantized = f" ({share(row.record.rel_l2)} error)" if row is verdict.quantized and row.record.rel_l2 else ""
-            write_at(figure, 0, at, label(row.record.variant) + quantized, fontsize=_NAME_PT)
-            write_at(figure, WIDTH_PT, at, speed(row), fontsize=_NAME_PT, ha="right")
+            write_at(figure, 0, top + begin + 12, name, fontsize=_NAME_PT)
+            write_at(figure, WIDTH_PT, top + begin + line + 12, speed(row), fontsize=_NAME_PT, ha="right")
 
     return Strip(height + _SCALE_PT, draw)
