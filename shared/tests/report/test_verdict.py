@@ -83,6 +83,14 @@ def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_e
     assert "sure is 41% faster, with 5% relative error" in said(DEFAULT, exact, *wide_and_faster)
 
 
+def test_the_only_exact_kernel_is_not_called_the_fastest() -> None:
+    rounded = record("torch_eager", sustained_ms=0.5, precision_class="rounded")
+    assert said(record(), rounded) == "FlashAttention-2 (SDPA) is the only exact kernel with a time."
+    assert said(record(), record("torch_flash_compile_d", sustained_ms=0.5), rounded).startswith(
+        "FlashAttention-2 (SDPA), compiled is the fastest exact kernel: 2.0 times as fast as"
+    )
+
+
 def test_nothing_exact_and_nothing_at_all() -> None:
     wrong = record("torch_native", status=Status.INCORRECT)
     assert said(wrong).startswith("No exact kernel passed here;")

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import Group, groups, ranking_regime
+from fluxbench.analysis.ranking import ranked
 from fluxbench.analysis.verdict import DEFAULT, Verdict
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
@@ -91,7 +93,8 @@ def _exact(verdict: Verdict) -> str:
         return f"No exact kernel is measurably faster than PyTorch's default.{level}"
     which = f"{_names(exact)} tie as fastest exact kernels"
     if len(exact) == 1:
-        which = f"{_names(exact)} is the fastest exact kernel"
+        is_alone = len(ranked(verdict.group, verdict.workload, EXACT)) == 1
+        which = f"{_names(exact)} is the {'only exact kernel with a time' if is_alone else 'fastest exact kernel'}"
     speedups = [one.speedup for one in verdict.exact if one.speedup]
     if not speedups or not verdict.baseline:
         return f"{which}."
