@@ -51,6 +51,12 @@ def test_each_version_has_its_rate_its_share_and_the_guide_s_figure() -> None:
     assert line["over_flash_attn_2"] == pytest.approx(5.5 / 3.0, rel=1e-3)
 
 
+def test_without_a_time_of_flash_attention_2_nothing_is_compared_with_it() -> None:
+    refused = of("flash_attn_2", 1.0, status=Status.UNSUPPORTED, reason="needs a GPU")
+    table = table_of(versions.blocks(results(of("flash_attn_3", 1.0), refused)), "8,192 tokens")
+    assert {cells(table, name)["ours over FA-2"] for name in ("flash_attn_2", "flash_attn_3")} == {"-"}
+
+
 def test_the_guide_has_a_figure_at_each_of_its_lengths_and_at_no_other_shape() -> None:
     named = sets.named(["speed-guide"])
     assert [each.x for each in named] == [512, 1024, 2048, 4096, 8192]

@@ -95,7 +95,7 @@ def _row(group: Group, workload: Workload, record: Record, results: Results) -> 
     else:
         cells += [record.status.value, "-", "-", "-"]
     speed = _speed(group, workload, record)
-    cells.append(factor(speed) if speed else "1×" * (record.variant == OVER) or "-")
+    cells.append(factor(speed) if speed else "1×" * (record.variant == OVER and record.timing is not None) or "-")
     theirs, other = _theirs(record.variant, workload), _theirs(OVER, workload)
     if theirs and other:
         mark = f" ({theirs.judgement})" if theirs.judgement.is_flagged else ""
