@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from sample_records import TELEMETRY, changed, record
+from sample_records import LAUNCH_BOUND, TELEMETRY, changed, record
 
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.ranking import ranked
@@ -84,6 +84,11 @@ def test_another_order_from_rest_is_said() -> None:
         "From rest (burst), b (0.4000 ±0.0004 ms) would come before a (0.4500 ±0.0004 ms); c (0.3500 ±0.0003 ms) would "
         "come before a (0.4500 ±0.0004 ms) and b (0.4000 ±0.0004 ms)."
     )
+
+
+def test_a_launch_bound_form_has_no_order_from_rest() -> None:
+    late = record("a", sustained_ms=0.5, burst_ms=0.45, flags=[LAUNCH_BOUND])
+    assert order(late, record("b", sustained_ms=0.6, burst_ms=0.4)) == ""
 
 
 def test_the_same_order_from_rest_and_one_within_the_intervals_are_not_said() -> None:

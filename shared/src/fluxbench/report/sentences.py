@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fluxbench.analysis.groups import Group, reference_variant
+from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import interval, plus_minus
 from fluxbench.operations.words import describe
@@ -61,8 +61,10 @@ def leaders(places: Sequence[Ranked]) -> list[Record]:
 def burst_order(places: Sequence[Ranked]) -> str:
     """Return which kernels would come before unbeaten ones if burst ranked; empty where its intervals name none.
 
-    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest.
+    A kernel stands for all its forms: an unbeaten one in its simplest unbeaten form, another in its fastest. A
+    launch-bound form takes no part: its sustained time is that of launching.
     """
+    places = [place for place in places if not is_launch_bound(place.record)]
     kernels = {record.kernel: record for record in leaders(places)}
     unbeaten = len(kernels)
     for place in places:
