@@ -86,6 +86,11 @@ def test_another_order_from_rest_is_said() -> None:
     )
 
 
+def test_a_cpu_has_no_sm_clock() -> None:
+    on_cpu = changed(record(telemetry={}), fingerprint={"device_kind": "cpu"})
+    assert sentences.conditions([on_cpu]).endswith(" fresh processes")
+
+
 def test_a_launch_bound_form_has_no_order_from_rest() -> None:
     late = record("a", sustained_ms=0.5, burst_ms=0.45, flags=[LAUNCH_BOUND])
     assert order(late, record("b", sustained_ms=0.6, burst_ms=0.4)) == ""

@@ -94,7 +94,10 @@ def conditions(records: Iterable[Record], regime: str | None = None) -> str:
     states = [state for record, of in timed if of in record.timings and (state := record.telemetry.get(of))]
     clocks = {round(state.sm_clock_mhz) for state in states if state.sm_clock_mhz is not None}
     watts = {round(state.power_w) for state in states if state.power_w is not None}
-    parts.append(f"SM clock {_span(clocks)} MHz" if clocks else "SM clock unknown")
+    if clocks:
+        parts.append(f"SM clock {_span(clocks)} MHz")
+    elif any(record.fingerprint.get("device_kind") != "cpu" for record, _ in timed):
+        parts.append("SM clock unknown")
     if watts:
         parts.append(f"power {_span(watts)} W")
     return ", ".join(parts)
