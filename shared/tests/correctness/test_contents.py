@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +14,8 @@ import torch
 from fakes import tokens
 
 from fluxbench import operations
+from fluxbench.correctness import case as case_module
+from fluxbench.correctness import contents as contents_module
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content, Contents, changed_inputs
 from fluxbench.correctness.guards import poison, restore
@@ -111,15 +113,18 @@ def test_rows_of_right_calls_are_right_and_of_one_wrong_call_or_head_are_not(wor
     assert judge_rows([], case) is None
 
 
-def test_a_head_that_is_a_little_wrong_in_every_call_shows_over_all_calls() -> None:
+def test_a_head_that_is_a_little_wrong_in_every_call_shows_over_all_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On contents that are the same in each run: where one is most of the squares, a head may err as a row of it."""
+    source = random.Random(0)
+    monkeypatch.setattr(contents_module, "os", SimpleNamespace(urandom=source.randbytes))
+    monkeypatch.setattr(case_module, "random", SimpleNamespace(SystemRandom=lambda: source))
     contents, case = made()
     sampled = []
     for content in contents.draw(30, random.Random(0)):
         out = right(SMALL, content)["out"]
         out[:, :, 2] *= 1 + 1.2 * case.budget("out")
         sampled.append(Sampled.of({"out": out}, content, case))
-    # A call shows it too where this head is most of what the content's output is.
-    assert re.search(r" in (1 of 6 heads|5 of 30 calls)$", str(judge_rows(sampled, case)))
+    assert str(judge_rows(sampled, case)).endswith(" in 1 of 6 heads")
 
 
 def test_a_row_of_few_keys_that_is_most_of_a_sample_errs_as_a_row_may() -> None:
