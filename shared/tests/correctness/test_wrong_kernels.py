@@ -13,7 +13,7 @@ import torch
 import workers
 from calls import CALLS, wrong
 from clocks import small_cache, small_control
-from fakes import CPU, GPU, tokens
+from fakes import CPU, GPU, foreseen, tokens
 from workers import QUICK, failures, timed, variant
 from wrong.backwards import BACKWARDS, RIGHT
 from wrong.cheats import CHANGES, CHEATS, stop_watching
@@ -96,6 +96,7 @@ SEEDS = {"attention": 25, "attention_backward": 8}
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    foreseen(monkeypatch)
     small_cache(monkeypatch)
     small_control(monkeypatch)
     monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
