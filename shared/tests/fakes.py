@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import random
 import sys
 import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -102,6 +104,13 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in os.environ:
         if name.startswith(("FLUXBENCH_", "UV_", "UVNOTE_", "PIP_")) or name == "UV":
             monkeypatch.delenv(name)
+
+
+def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw contents of timed calls from one seed: chance would decide now and then what a tolerance says of them."""
+    source = random.Random(0)
+    monkeypatch.setattr("fluxbench.correctness.contents.os", SimpleNamespace(urandom=source.randbytes))
+    monkeypatch.setattr("fluxbench.correctness.case.random", SimpleNamespace(SystemRandom=lambda: source))
 
 
 def without_uv(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:

@@ -183,8 +183,7 @@ def test_what_is_held_is_held_once_and_without_a_folder_it_is_always_free(tmp_pa
     assert DeviceLock(None, 0).is_held
 
 
-def test_a_worker_that_waits_long_says_so_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluxbench.core.device_lock._SAY_EVERY_S", 0.05)
+def test_a_worker_that_waits_long_says_so_again(tmp_path: Path) -> None:
     said: list[bool] = []
     held = Holder(tmp_path, 0, "long", "one")
     assert held.says() == "holds"
@@ -195,7 +194,7 @@ def test_a_worker_that_waits_long_says_so_again(tmp_path: Path, monkeypatch: pyt
             held.let_go()
 
     began = time.monotonic()
-    DeviceLock(tmp_path, 1, changed).acquire(short=False)
+    DeviceLock(tmp_path, 1, changed, say_every_s=0.05).acquire(short=False)
     assert said[-1] is True
     assert said[:3] == [False] * 3
     assert time.monotonic() - began > 0.09
@@ -209,11 +208,14 @@ def test_who_keeps_the_device_holds_it_until_its_process_ends(tmp_path: Path) ->
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout
         assert [keeper.stdout.readline().split()[1:] for _ in range(2)] == [["holds"], ["done", "True"]]
-        waiting: list[bool] = []
-        other = DeviceLock(tmp_path, 1, waiting.append)
-        kept = threading.Timer(0.2, keeper.kill)
-        kept.start()
-        began = time.monotonic()
-        with other.held(short=True):
-            assert time.monotonic() - began > 0.1
-    assert waiting == [False, True]
+        said: list[bool] = []
+
+        def changed(holds: bool) -> None:
+            said.append(holds)
+            if len(said) == 3:  # it has waited for a while
+                keeper.kill()
+
+        DeviceLock(tmp_path, 1, changed, say_every_s=0.05).acquire(short=True)
+        assert keeper.wait() == -signal.SIGKILL
+    assert said[:3] == [False] * 3
+    assert said[-1] is True

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes import REPOSITORY, until
+from fakes import REPOSITORY, is_alive, until
 
 CELL = """
 import os, signal, sys, time
@@ -89,7 +89,7 @@ def test_a_killed_cell_leaves_no_process(tmp_path: Path) -> None:
     assert cell.stdout
     call = int(cell.stdout.readline())
     cell.kill()
-    assert until(lambda: not Path(f"/proc/{call}").exists())
+    assert until(lambda: not is_alive(call))
     cell.communicate(timeout=60)
 
 

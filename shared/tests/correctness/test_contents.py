@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import random
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fakes import tokens
+from fakes import foreseen, tokens
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
@@ -30,6 +29,7 @@ BACKWARD = tokens("backward", 24, "attention_backward", **GROUPED)
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    foreseen(monkeypatch)
     monkeypatch.chdir(tmp_path)
 
 
@@ -118,8 +118,7 @@ def test_a_head_that_is_a_little_wrong_in_every_call_shows_over_all_calls() -> N
         out = right(SMALL, content)["out"]
         out[:, :, 2] *= 1 + 1.2 * case.budget("out")
         sampled.append(Sampled.of({"out": out}, content, case))
-    # A call shows it too where this head is most of what the content's output is.
-    assert re.search(r" in (1 of 6 heads|5 of 30 calls)$", str(judge_rows(sampled, case)))
+    assert str(judge_rows(sampled, case)).endswith(" in 1 of 6 heads")
 
 
 def test_a_row_of_few_keys_that_is_most_of_a_sample_errs_as_a_row_may() -> None:

@@ -13,7 +13,7 @@ import torch
 import workers
 from calls import CALLS, wrong
 from clocks import small_cache, small_control
-from fakes import CPU, GPU, tokens
+from fakes import CPU, GPU, foreseen, tokens
 from workers import QUICK, failures, timed, variant
 from wrong.backwards import BACKWARDS, RIGHT
 from wrong.cheats import CHANGES, CHEATS, stop_watching
@@ -96,6 +96,7 @@ SEEDS = {"attention": 25, "attention_backward": 8}
 
 @pytest.fixture(autouse=True)
 def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    foreseen(monkeypatch)
     small_cache(monkeypatch)
     small_control(monkeypatch)
     monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
@@ -131,10 +132,10 @@ def measured(
         references=("torch_flash",),
         sustained=sustained,
     )
-    # Windows enough that one which the machine disturbs is no matter, where times are what is judged.
-    block_s = 0.5 if workload is LONGER or device == "cuda" else 0.0
-    paired_s = max(block_s, 0.05)  # of a CPU, whose slots must come again
-    plan = dataclasses.replace(QUICK, min_rounds=rounds, max_rounds=rounds, max_block_s=block_s, paired_s=paired_s)
+    # On a CPU as many however long they take: slots and contents come again, so that a cheat skips most of its work.
+    monkeypatch.setattr(interleaved, "LEAST_ROUNDS", 40)
+    block_s = 0.5 if device == "cuda" else 0.0  # one window that the machine disturbs is no matter
+    plan = dataclasses.replace(QUICK, min_rounds=rounds, max_rounds=rounds, max_block_s=block_s)
     return workers.events_of(request, plan)
 
 
@@ -164,8 +165,6 @@ def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytes
     if name == "computed_as_inputs_change":  # clearing a cache of real size takes long enough for it
         small_cache(monkeypatch, 512 << 20)
         workload = LONGEST
-    if name == "honest_twice":  # six rounds may be over before it skips any work
-        monkeypatch.setattr(interleaved, "LEAST_RATIOS", 40)
     rounds = 50 if name == "wrong_now_and_then" else 5
     events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)
     stop_watching()

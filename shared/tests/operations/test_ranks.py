@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from fakes import until
 from models import FLUX1
 
 from fluxbench import operations, variants
@@ -83,9 +83,7 @@ def test_ranks_give_the_output_of_one_process_or_one_reason_and_die_together(mon
             assert (os.environ["NCCL_NVLS_ENABLE"], said) == ("0", [])
             [pid] = ranks.pids
             os.kill(pid, signal.SIGKILL)
-            until = time.monotonic() + 5
-            while not said and time.monotonic() < until:
-                time.sleep(0.01)
+            assert until(lambda: said)
             assert said == ["rank 1 of 2 failed, so the others were ended: it ended with signal SIGKILL"]
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
@@ -117,9 +115,7 @@ def test_a_rank_that_cannot_meet_the_others_says_why(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(ranks, "meet", lambda *_: None)
     monkeypatch.setattr(ranks.Ranks, "_begin_together", lambda _: None)
     ranks.Ranks(2, CPU, said.append)
-    until = time.monotonic() + 120  # it imports torch first
-    while not said and time.monotonic() < until:
-        time.sleep(0.02)
+    assert until(lambda: said, 300)  # it imports torch first
     assert "rank 1 of 2 failed, so the others were ended: it ended with exit code 1: No rendezvous handler" in said[0]
 
 

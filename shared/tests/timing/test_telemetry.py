@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
 from fake_nvml import NVMLError, fake_nvml, gpu
+from fakes import until
 
 from fluxbench.device.model import Device
 from fluxbench.records.schema import Telemetry
@@ -68,10 +68,8 @@ def test_a_summary_is_the_medians_and_all_reasons_in_order(card: SimpleNamespace
 
 def test_a_sampler_reads_on_while_the_block_runs_and_continues_given_readings(card: SimpleNamespace) -> None:
     before = reading(0.0)
-    give_up = time.monotonic() + 2
     with Sampler(H200, interval_s=0.001, readings=[before]) as sampler:
-        while len(sampler.readings) < 4 and time.monotonic() < give_up:
-            time.sleep(0.001)
+        assert until(lambda: len(sampler.readings) >= 4)
     times_s = [reading.time_s for reading in sampler.readings]
     assert sampler.readings[0] is before
     assert len(times_s) > 4

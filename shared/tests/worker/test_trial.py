@@ -275,19 +275,20 @@ def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_me
     assert (rotation - 1) * workload.cost.min_bytes >= 100 << 20  # between two calls on the same ones
 
 
-def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_is_none() -> None:
-    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU())
+def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_is_none(clock: Clock) -> None:
+    call = paced(clock, 0.001)
+    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU())
     one.burst()  # here launching a call is the call, and there is no CUDA to capture it
     block = one.sustain()
     assert block["replayed"] is False
     assert block["refused"]
-    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU(), replays=False)
+    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU(), replays=False)
     one.burst()
     assert one.sustain()["refused"] is None
-    one = trial({"small": prepared()}, HONEST, stopwatch=LikeAGPU(), replays=True)
+    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU(), replays=True)
     one.burst()
     with pytest.raises(GraphRefused):  # as the processes before had it
         one.sustain()
-    one = trial({"small": prepared()}, dataclasses.replace(HONEST, captured=False), stopwatch=LikeAGPU())
+    one = trial({"small": prepared()}, dataclasses.replace(call, captured=False), stopwatch=LikeAGPU())
     one.burst()
     assert one.sustain()["refused"] is None  # a model's steps are launched as its user launches them
