@@ -120,12 +120,12 @@ class Cluster:
 def started(folder: Path) -> Iterator[Cluster]:
     """Give a cluster that is ready, and end all of its processes."""
     cluster = Cluster(folder)
+    # Held, so that no other program of this machine gets these ports; Slurm binds a port that another may reuse.
     sockets = {name: socket.socket() for name in ("controller", "a", "b", "c", "far")}
     for each in sockets.values():
-        each.bind(("127.0.0.1", 0))
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        each.bind(("", 0))
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
-    for each in sockets.values():
-        each.close()
     text = _CONFIGURATION.format(folder=folder, host=platform.node(), **ports)
     (folder / "slurm.conf").write_text(text, encoding="utf-8")
     gpus = "".join(f"NodeName=nc Name=gpu File=/dev/{device}\n" for device in ("null", "zero"))
@@ -149,10 +149,12 @@ def started(folder: Path) -> Iterator[Cluster]:
     finally:
         for name in reversed(list(cluster.daemons)):
             cluster.stop(name)
+        for each in sockets.values():
+            each.close()
 
 
 def _until_ready(is_so: Callable[[], bool], folder: Path) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 240
     while not is_so():
         logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in sorted(folder.glob("*.log")))
         assert time.monotonic() < deadline, logs

@@ -36,7 +36,7 @@ def built(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Machine
 
 @pytest.fixture
 def growing(machine: Machine) -> Machine:
-    """A machine with two measuring cells and two that show, whose page grows; its host has two cores."""
+    """A machine with two measuring cells and two that show, whose page grows."""
     from grown import grow
 
     return grow(machine)

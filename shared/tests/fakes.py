@@ -120,7 +120,7 @@ def without_uv(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr(sys, "executable", str(folder / "python"))
 
 
-def until(condition: Callable[[], object], limit_s: float = 30.0) -> bool:
+def until(condition: Callable[[], object], limit_s: float = 120.0) -> bool:
     """Wait until something holds, and return whether it did within the limit."""
     deadline = time.monotonic() + limit_s
     while not condition():

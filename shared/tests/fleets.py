@@ -158,7 +158,7 @@ class Clone:
         return sorted(log.read_text(encoding="utf-8").splitlines()) if log.exists() else []
 
 
-def until(is_so: Callable[[], object], seconds: float = 60.0) -> None:
+def until(is_so: Callable[[], object], seconds: float = 240.0) -> None:
     """Wait until something is so, and fail where it never is."""
     deadline = time.monotonic() + seconds
     while not is_so():

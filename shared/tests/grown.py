@@ -34,9 +34,8 @@ print("shown", pathlib.Path(os.environ["UVNOTE_INPUT_GATHERED"], "gathered.txt")
 
 
 def grow(machine: Machine) -> Machine:
-    """Return a machine with two measuring cells and two that show, which use fluxbench; its host has two cores."""
+    """Return a machine with two measuring cells and two that show, which use fluxbench."""
     patch = machine.monkeypatch
-    patch.setattr("fluxbench.core.cores.available", lambda: 2)
     patch.setenv("PYTHONPATH", str(REPOSITORY / "shared" / "src"))
     patch.setenv("PAGE", str(machine.output / "made_up.html"))
     uv = machine.folder / "bin" / "uv"

@@ -226,8 +226,9 @@ def visible(markup: str) -> str:
 
 
 def made_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    """Return a machine whose two measuring cells measure torch_math and torch_native, 1 ms each."""
+    """Return a machine with two cores, whose two measuring cells measure torch_math and torch_native, 1 ms each."""
     clean(monkeypatch)
+    monkeypatch.setattr("fluxbench.core.cores.available", lambda: 2)  # with more, several cells begin at once
     uv = folder / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text(_UV, encoding="utf-8")

@@ -147,21 +147,25 @@ def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest
 
 def test_the_site_is_served_until_interrupted_and_a_taken_port_is_refused() -> None:
     Path("index.html").write_text("the index", encoding="utf-8")
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as held, socket.socket() as taken:
+        for each in (held, taken):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))  # for who may reuse it, as the server
+        taken.bind(held.getsockname())
         taken.listen()
         port = str(taken.getsockname()[1])
         code, _, err = fluxbench("serve", "--reports", ".", "--port", port)
         in_use = "got Address already in use; choose another port"
         assert (code, err) == (2, f"fluxbench: 127.0.0.1:{port} must be a free address, {in_use}\n")
-    command = [sys.executable, "-m", "fluxbench.cli", "serve", "--reports", ".", "--port", port]
-    may_interrupt: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", **may_interrupt) as process:
-        assert process.stdout
-        assert process.stdout.readline() == f"The site is http://127.0.0.1:{port}/ until this is interrupted\n"
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=10) as page:
-            assert page.read() == b"the index"
-        process.send_signal(signal.SIGINT)
+        taken.close()
+        command = [sys.executable, "-m", "fluxbench.cli", "serve", "--reports", ".", "--port", port]
+        may_interrupt: dict[str, Any] = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", **may_interrupt) as process:
+            assert process.stdout
+            assert process.stdout.readline() == f"The site is http://127.0.0.1:{port}/ until this is interrupted\n"
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as page:
+                assert page.read() == b"the index"
+            process.send_signal(signal.SIGINT)
     assert process.returncode == 0
     assert "a port must be a whole number from 1 to 65535, got '99999'" in fluxbench("serve", "--port", "99999")[2]
 

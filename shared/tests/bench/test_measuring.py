@@ -84,7 +84,7 @@ def study(monkeypatch: pytest.MonkeyPatch, *workloads: Workload, **fields: Any) 
 
 
 def records(
-    folder: Path, *names: str, device: Device = CPU, study: str = "flux", deadline_s: float = 60.0, **settings: Any
+    folder: Path, *names: str, device: Device = CPU, study: str = "flux", deadline_s: float = 600.0, **settings: Any
 ) -> list[Record]:
     """Return the records of a cell in this process."""
     chosen = {"workloads": () if ":" in study else WORKLOADS, **settings}
@@ -200,9 +200,7 @@ def test_a_step_that_cannot_be_shared_is_a_row_and_the_others_are_measured(tmp_p
     python = str(interpreter(tmp_path / "python", log=log))
     host = dataclasses.replace(GPU, count=3)
     names = tuple(f"wan-480p-{way}-of-3" for way in ("alone", "ulysses", "ring"))
-    made = records(
-        tmp_path, "torch_math", study="parallel", device=host, python=python, workloads=names, deadline_s=20.0
-    )
+    made = records(tmp_path, "torch_math", study="parallel", device=host, python=python, workloads=names)
     reasons = {record.workload.name: record.reason for record in made if record.status is Status.UNSUPPORTED}
     assert reasons == {names[1]: "heads must be a multiple of the ulysses degree, got 40 heads on 3 ranks"}
     asked = log_of(log)[0]["request"]

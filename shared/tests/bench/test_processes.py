@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,27 @@ from fake_workers import (
     outcomes,
     played,
     requests,
+    skip_silence,
     started,
     status_of,
     when,
 )
 from fakes import GPU
 
-from fluxbench.bench import pool
+from fluxbench.bench import pool, processes
 from fluxbench.core import progress
 from fluxbench.records.status import Status
 
 
-def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(tmp_path: Path) -> None:
+def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another cell measures meanwhile, for longer than this one may take."""
-    waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=60.0); time.sleep(1.2)"""
-    collected = played(tmp_path, when("(step, process) == ('ready', 0)", waits), deadline_s=1.0)
+    skip_silence(monkeypatch, tmp_path, pool, processes)
+    waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=600.0); silent(1)"""
+    collected = played(tmp_path, when("(step, process) == ('ready', 0)", waits), deadline_s=99.0)
     assert outcomes(collected) == ALL_PASSED
-    assert collected.waited_s == 60.0
+    assert collected.waited_s == 600.0
 
 
 @pytest.mark.parametrize(
@@ -68,17 +73,20 @@ def mean_ms(name):
     assert asked == {process: ["tiny", "tinier"] if process < 3 else ["tiny"] for process in range(5)}
 
 
-def test_two_processes_of_what_is_far_slower_are_enough_when_time_is_up(tmp_path: Path) -> None:
+def test_two_processes_of_what_is_far_slower_are_enough_when_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The third process, which measures the others, hangs until the cell's deadline."""
+    skip_silence(monkeypatch, tmp_path, pool, processes)
     scenario = """
 def mean_ms(name):
     return 3.0 if name == "b" else 1.0
 
 def before(step, variant=None, workload=None):
     if (step, process) == ("ready", 2):
-        time.sleep(60)
+        silent()
 """
-    found = outcomes(played(tmp_path, scenario, deadline_s=4.0))
+    found = outcomes(played(tmp_path, scenario, deadline_s=99.0))
     assert {pair: outcome for pair, outcome in found.items() if pair.startswith("b")} == {
         "b at tiny": "2",
         "b at tinier": "2",
@@ -98,10 +106,10 @@ def test_each_process_gets_its_number_the_clock_and_all_variants_and_the_last_on
     assert collected.probed["a"]["causal"].status == "yes"
 
 
-@pytest.mark.parametrize("how", ["os.abort()", "time.sleep(60)", "emit('nonsense')"])
+@pytest.mark.parametrize("how", ["os.abort()", "silent()", "emit('nonsense')"])
 def test_a_probe_that_dies_costs_no_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    collected = played(tmp_path, when("(step, variant) == ('probe', 'b')", how))
+    skip_silence(monkeypatch, tmp_path, pool)
+    collected = played(tmp_path, when("(step, variant) == ('probe', 'b')", how), deadline_s=math.inf)
     assert outcomes(collected) == ALL_PASSED
     assert set(collected.probed) == {"a"}
     assert started(tmp_path) == 3
@@ -124,7 +132,7 @@ def test_the_workers_of_a_gpu_wait_together_and_measure_one_by_one(tmp_path: Pat
     if step in ("ready", "done"):
         open("order.txt", "a").write(f"{{step}} {{process}}\\n")"""
     scenario = when("(process, step) == (0, 'ready')", note)
-    collected = played(tmp_path, scenario, device=GPU, worker=beginning(NOTES_ITSELF), deadline_s=30.0)
+    collected = played(tmp_path, scenario, device=GPU, worker=beginning(NOTES_ITSELF))
     assert (outcomes(collected), started(tmp_path), collected.workers) == (ALL_PASSED, 3, 3)
     assert (tmp_path / "order.txt").read_text(encoding="utf-8").split("\n")[:-1] == [
         f"{what} {process}" for process in range(3) for what in ("ready", "done")
@@ -145,17 +153,17 @@ def before(step, variant=None, workload=None):
     for most, folder in ((4, tmp_path / "four"), (3, tmp_path / "three")):
         folder.mkdir()
         whole = scenario.replace("MOST", str(most))
-        collected = played(folder, whole, device=GPU, worker=beginning(NOTES_ITSELF), deadline_s=30.0, most=most)
+        collected = played(folder, whole, device=GPU, worker=beginning(NOTES_ITSELF), most=most)
         assert {len(collected.taken(name, "tiny")) for name in "bc"} == {most, 3}
         assert (started(folder), collected.workers, len(list(folder.glob("waits-*")))) == (most, most, most)
 
 
-@pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "time.sleep(60)"], ids=["dies", "hangs"])
+@pytest.mark.parametrize("dies", ["os.kill(os.getpid(), signal.SIGKILL)", "silent()"], ids=["dies", "hangs"])
 def test_a_library_that_ends_a_waiting_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies: str) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
+    skip_silence(monkeypatch, tmp_path, pool)
     scenario = when("(step, variant) == ('check', 'b')", "os.kill(os.getpid(), signal.SIGKILL)")
     worker = beginning(f"if 'b' in sys.argv[4].split(','): {dies}")
-    found = outcomes(played(tmp_path, scenario, device=GPU, worker=worker, deadline_s=30.0))
+    found = outcomes(played(tmp_path, scenario, device=GPU, worker=worker, deadline_s=math.inf))
     assert found == ALL_PASSED | status_of(Status.CRASHED, *at_both("b"))
 
 
@@ -163,7 +171,7 @@ def test_every_step_is_reported_as_it_begins(tmp_path: Path, monkeypatch: pytest
     listened = tmp_path / "progress.jsonl"
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
     progress.say(steps=18)  # three variants at two workloads in three processes
-    played(tmp_path, "", deadline_s=30.0)
+    played(tmp_path, "")
     lines = [json.loads(line) for line in listened.read_text(encoding="utf-8").splitlines()]
     assert [(line["variant"], line["workload"]) for line in lines[1:6]] == [
         (None, "tiny"), (None, "tinier"), ("a", "tiny"), ("a", "tinier"), ("b", "tiny"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fake_workers import (
     outcomes,
     played,
     requests,
+    skip_silence,
     started,
     status_of,
     when,
@@ -136,9 +138,9 @@ def test_a_failure_that_was_written_stands(tmp_path: Path, then: str, workers: i
     ],
 )
 def test_what_is_no_event_is_an_error(tmp_path: Path, step: str, line: str, pairs: list[str], reason: str) -> None:
-    write = f"events.write({line + chr(10)!r}); events.flush(); time.sleep(60)"
+    write = f"events.write({line + chr(10)!r}); events.flush(); time.sleep(600)"
     condition = f"(step, variant) == ({step!r}, 'b') and workload != 'tinier'"
-    collected = played(tmp_path, when(condition, write), deadline_s=30.0)
+    collected = played(tmp_path, when(condition, write))
     assert outcomes(collected) == ALL_PASSED | status_of(Status.ERROR, *pairs)
     for failed in collected.failed.values():
         assert "a worker must write events, got something else: " in failed.reason
@@ -155,41 +157,45 @@ def test_what_is_no_event_is_an_error(tmp_path: Path, step: str, line: str, pair
 def test_a_hang_is_a_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, condition: str, pairs: list[str], doing: str
 ) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    collected = played(tmp_path, when(condition, "time.sleep(600)"))
+    skip_silence(monkeypatch, tmp_path, pool)
+    collected = played(tmp_path, when(condition, "silent()"), deadline_s=math.inf)
     assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *pairs)
-    reason = f"{doing}silent for 1 s; the process was killed"
+    reason = f"{doing}silent for 150 s; the process was killed"
     assert {failed.reason for failed in collected.failed.values()} == {reason}
 
 
 def test_a_worker_that_is_heard_of_in_time_may_take_as_long_as_it_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    slow = when("process == 0 and step in ('check', 'time')", "time.sleep(0.4)")
-    assert outcomes(played(tmp_path, slow)) == ALL_PASSED
+    skip_silence(monkeypatch, tmp_path, pool)
+    slow = when("process == 0 and step in ('check', 'time')", "silent(1)")
+    assert outcomes(played(tmp_path, slow, deadline_s=math.inf)) == ALL_PASSED
 
 
 def test_a_worker_that_compiles_may_be_silent_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
-    compiles = "emit('phase', name='compiling', at=0.0); time.sleep(1.5); emit('phase', name='checking', at=0.0)"
-    assert outcomes(played(tmp_path, when("(process, variant) == (0, 'b')", compiles))) == ALL_PASSED
-    monkeypatch.setattr(pool, "COMPILING_LIMIT_S", 0.5)
-    collected = played(tmp_path, when("(process, variant) == (0, 'b')", compiles))
-    assert {failed.reason.split(";")[0] for failed in collected.failed.values()} == {"silent for 0 s"}
+    skip_silence(monkeypatch, tmp_path, pool)
+    compiles = "emit('phase', name='compiling', at=0.0); silent(4); emit('phase', name='checking', at=0.0)"
+    scenario = when("(process, variant) == (0, 'b')", compiles)
+    assert outcomes(played(tmp_path, scenario, deadline_s=math.inf)) == ALL_PASSED
+    monkeypatch.setattr(pool, "COMPILING_LIMIT_S", 120.0)
+    collected = played(tmp_path, scenario, deadline_s=math.inf)
+    assert {failed.reason.split(";")[0] for failed in collected.failed.values()} == {"silent for 120 s"}
 
 
-@pytest.mark.parametrize("then", ["time.sleep(600)", "pass"])
+@pytest.mark.parametrize("then", ["silent()", "pass"])
 def test_the_children_of_a_worker_are_ended_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
-    monkeypatch.setattr(pool, "SILENCE_LIMIT_S", 1.0)
+    skip_silence(monkeypatch, tmp_path, pool)
     leave = f"open('child.txt', 'w').write(str(subprocess.Popen(['sleep', '600']).pid)); {then}"
-    played(tmp_path, when("(process, step) == (0, 'ready')", leave), names=("a",), shapes=(TINY,))
+    played(tmp_path, when("(process, step) == (0, 'ready')", leave), names=("a",), shapes=(TINY,), deadline_s=math.inf)
     assert is_gone(int((tmp_path / "child.txt").read_text(encoding="utf-8")))
 
 
-def test_at_the_deadline_what_is_left_times_out_and_what_is_measured_stays(tmp_path: Path) -> None:
-    hang = when("(process, step, variant) == (2, 'time', 'c')", "time.sleep(600)")
-    collected = played(tmp_path, hang, deadline_s=3.0)
+def test_at_the_deadline_what_is_left_times_out_and_what_is_measured_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skip_silence(monkeypatch, tmp_path, pool, processes)
+    hang = when("(process, step, variant) == (2, 'time', 'c')", "silent()")
+    collected = played(tmp_path, hang, deadline_s=99.0)
     assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *at_both("c"))
     assert "the cell's time was up" in collected.failed["c", "tinier"].reason
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import HEADER, in_cell, interpreter
+from fake_workers import HEADER, in_cell, interpreter, skip_silence
 from fakes import CPU, TINIER, TINY
 from sample_events import collected, readings, timed
 
 from fluxbench import bench
-from fluxbench.bench import trials
+from fluxbench.bench import pool, processes, trials
 
 FORMS = ("plus_0", "plus_1")
 
@@ -77,10 +77,11 @@ def test_no_run_begins_that_would_end_too_late(here: Path, tmp_path: Path, monke
     scenario = """
 def before(step, variant=None, workload=None):
     if step == "ready":
-        time.sleep(1.0)
+        silent(1)
 """
+    skip_silence(monkeypatch, tmp_path, pool, processes, trials)
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
-    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "7")  # of which the last quarter is for writing; a run takes 3 s
+    monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "600")  # of which the last 30 s are for writing; a run takes 300 s
     found = measured(here)
     assert len(found["runs"]) == 1
     assert "reason" not in found

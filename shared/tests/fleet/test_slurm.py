@@ -70,7 +70,7 @@ def survived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clon
     cluster.ask("scontrol", "update", "NodeName=nc", "State=RESUME")
     for cell in (killed, requeued):
         here.gate(cell, "closed").unlink()
-    assert second.wait(timeout=240) == 0, here.log()
+    assert second.wait(timeout=600) == 0, here.log()
     return here
 
 
@@ -189,6 +189,11 @@ def test_a_job_that_sbatch_refuses_is_one_sentence(cluster: Cluster, tmp_path: P
     assert (refused.stderr.count("\n"), cluster.jobs(), tree(here.reports)) == (1, {}, {})
 
 
+def children(pid: int) -> list[str]:
+    listed = subprocess.run(["ps", "-o", "comm=", "--ppid", str(pid)], capture_output=True, encoding="utf-8")
+    return listed.stdout.split()
+
+
 def test_two_hundred_queued_jobs_cost_one_process_and_little_memory(cluster: Cluster, tmp_path: Path) -> None:
     here = clone(tmp_path, **cluster.variables)
     cluster.ask("scontrol", "update", "NodeName=nc", "State=DRAIN", "Reason=test")
@@ -200,12 +205,12 @@ def test_two_hundred_queued_jobs_cost_one_process_and_little_memory(cluster: Clu
         until(lambda: f"n{MANY - 1} on cpu-c: pending" in here.log(), 240)
         status = Path(f"/proc/{front.pid}/status").read_text(encoding="utf-8")
         [peak] = [int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:")]
-        names = subprocess.run(["ps", "-o", "comm=", "--ppid", str(front.pid)], capture_output=True, encoding="utf-8")
+        until(lambda: children(front.pid) == [])  # now and then it asks Slurm; no process stays for a job
         front.terminate()
     facts = cluster.ask("scontrol", "show", "job", cluster.number("cpu-c-n0")).split()
     # 36 minutes: 15 to install, 20 for a cell that was never run, one for the cell that shows.
     assert {"OverSubscribe=NO", "Requeue=1", "TimeLimit=00:36:00", "Partition=pc"} <= set(facts)
     assert any(re.fullmatch(r"TresPerNode=\S*gpu:2", fact) for fact in facts)
-    assert (len(cluster.jobs()), set(names.stdout.split()) <= {"squeue"}) == (MANY, True)
+    assert len(cluster.jobs()) == MANY
     assert 10_000 < peak < MOST_KB
     cluster.ask("scancel", "--user=root")

@@ -204,14 +204,23 @@ def test_a_second_build_is_refused_while_one_runs(machine: Machine) -> None:
     assert machine.ran() == []
 
 
+SAYS = """import os, pathlib, time
+pathlib.Path(os.environ["FLUXBENCH_PROGRESS"]).write_text('{"steps": 4}\\n{"variant": "flex", "workload": "x"}\\n')
+late = time.monotonic() + 60
+while not os.path.exists(os.path.join(os.environ["LABORATORY"], "heard")) and time.monotonic() < late:
+    time.sleep(0.01)
+"""
+
+
 def test_progress_of_a_cell_reaches_the_listener(machine: Machine) -> None:
-    line = """{"steps": 4}\\n{"variant": "flex", "workload": "x"}\\n"""
-    machine.write(f"id=a: import os, time; open(os.environ['FLUXBENCH_PROGRESS'], 'w').write('{line}'); time.sleep(1)")
+    machine.write(f"id=a: {SAYS}")
     heard: list[tuple[str, Progress]] = []
 
     class Hearing(Lines):
         def advanced(self, cell_id: str, elapsed_s: float, progress: Progress, left_s: float | None) -> None:
             heard.append((cell_id, progress))
+            if progress.step:
+                (machine.folder / "laboratory" / "heard").touch()
 
     machine.build(listener=Hearing(io.StringIO()))
     assert heard[0] == ("a", Progress(share=None, step=""))

@@ -157,8 +157,8 @@ def laboratory(built: Laboratory, tmp_path: Path) -> Iterator[Laboratory]:
 
 def test_a_cell_that_is_late_leaves_no_process_and_its_last_good_result_is_shown(laboratory: Laboratory) -> None:
     laboratory.fault(CHILDREN + "time.sleep(600)")
-    code, problems = ended(laboratory.start("faulty", FLUXBENCH_CELL_LIMIT_S="2"))
-    failure = "it did not end within 2 s and was killed"
+    code, problems = ended(laboratory.start("faulty", FLUXBENCH_CELL_LIMIT_S="6"))
+    failure = "it did not end within 6 s and was killed"
     assert (code, problems) == (1, [f"fluxbench: cell faulty failed: {failure}"])
     assert (len(laboratory.pids()), laboratory.left(), laboratory.half_done()) == (3, [], [])
     assert laboratory.shown("faulty").startswith(f"The last run of this cell failed: {failure}. Below is its ")

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +50,31 @@ def test_what_shows_the_machine_runs_before_what_measures(growing: Machine) -> N
     assert "facts True" in growing.shown("first")
 
 
-def in_turn(growing: Machine, cells: dict[str, str]) -> dict[str, dict[str, str]]:
-    """Return when each cell began and ended, and its place, on a host of 16 cores; `cells` names their variants."""
+TAKES_TURN = """import time
+print("at", time.monotonic(), "order", os.environ["FLUXBENCH_ORDER"])
+open(os.path.join(os.environ["LABORATORY"], "NAME begun"), "w").close()
+late = time.monotonic() + 60
+while not os.path.exists(os.path.join(os.environ["LABORATORY"], "AWAITED begun")) and time.monotonic() < late:
+    time.sleep(0.01)
+time.sleep(0.5)
+print("until", time.monotonic())
+open("NAME.txt", "w").close()
+"""
+
+
+def in_turn(
+    growing: Machine, cells: dict[str, str], awaited: Callable[[str], str] = lambda name: name
+) -> dict[str, dict[str, str]]:
+    """Return when each cell began and ended, and its place, on a host of 16 cores; `cells` names their variants.
+
+    A cell ends half a second after it and the one that it has `awaited` have begun, or a minute after it alone has.
+    """
     growing.monkeypatch.setattr("fluxbench.core.cores.available", lambda: 16)
-    measures = (
-        'print("at", time.monotonic()); time.sleep(0.5); print("until", time.monotonic())\nprint("order", os.environ'
-    )
     text = "# Made up\n"
     for name, variant in cells.items():
         body = MEASURING.format(variant=variant).split("sys.path")[0]
-        text += f"```python id={name} outputs={name}.txt\n{body}import time\n{measures}['FLUXBENCH_ORDER'])\n"
-        text += f"open('{name}.txt', 'w').close()\n```\n"
+        takes_turn = TAKES_TURN.replace("NAME", name).replace("AWAITED", awaited(name))
+        text += f"```python id={name} outputs={name}.txt\n{body}{takes_turn}```\n"
     growing.notebook.write_text(text, encoding="utf-8")
     growing.build()
     return {name: dict(re.findall(r"(at|until|order) ([\d.]+)", growing.shown(name))) for name in cells}
@@ -68,7 +83,7 @@ def in_turn(growing: Machine, cells: dict[str, str]) -> dict[str, dict[str, str]
 def test_cells_that_compile_much_begin_early_two_at_once_and_others_beside_them(growing: Machine) -> None:
     compiled = 'torch_flash_compile_d", "torch_math_compile_d'
     cells = {"first": "torch_math", "light": "torch_native"} | {f"heavy{place}": compiled for place in range(3)}
-    seen = in_turn(growing, cells)
+    seen = in_turn(growing, cells, awaited=lambda name: "light" if "heavy" in name else name)
     orders = {name: int(its["order"]) for name, its in seen.items()}
     assert orders == {"first": 0, "heavy0": 1, "heavy1": 2, "heavy2": 3, "light": 4}
     begin = {name: float(its["at"]) for name, its in seen.items()}

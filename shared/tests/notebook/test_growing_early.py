@@ -21,10 +21,14 @@ from fluxbench.records.status import FlagKind
 EARLY = """import time
 from fluxbench.core.device_lock import DeviceLock, folder
 from fluxbench.core.progress import say
-lock = DeviceLock(folder(pathlib.Path(os.environ["FLUXBENCH_CACHE"])), 0)
+locks = folder(pathlib.Path(os.environ["FLUXBENCH_CACHE"]))
+lock = DeviceLock(locks, 0)
 found = page.read_text()
 with lock.held(short=False):
     say(early="soon")
+    late = time.monotonic() + 60
+    while "BUILD_WAITS" in os.environ and not list(locks.glob("waiting-*")) and time.monotonic() < late:
+        time.sleep(0.01)
     time.sleep(1)
     print("undisturbed", page.read_text() == found)
 if os.environ.get("EARLY") != "not ready":
@@ -42,7 +46,9 @@ OF_EARLY = "Of first it shows one process of the first variants, not checked on 
 
 @pytest.fixture
 def early(growing: Machine) -> Machine:
-    """The same machine; its first cell has early records of 3 ms before it measures."""
+    """The same machine; its first cell has early records of 3 ms before it measures, for which the build waits."""
+    growing.monkeypatch.setenv("BUILD_WAITS", "where the page has no times")
+    growing.monkeypatch.setattr(pausing, "EARLY_S", 60.0)
     growing.rewrite('"before-first.html"))\n', f'"before-first.html"))\n{EARLY}')
     flag = Flag(kind=FlagKind.EARLY)
     one = msgspec.structs.replace(
@@ -72,6 +78,7 @@ def test_where_the_page_has_times_or_the_records_do_not_come_nothing_is_drawn_ea
     assert early.build().problems == ()
     assert shown(before(early, "rest"), "shown") == "This cell has not run yet."
     early.monkeypatch.delenv("EARLY")
+    early.monkeypatch.delenv("BUILD_WAITS")
     assert early.build("first").problems == ()
     assert shown(before(early, "rest"), "shown").endswith("shown torch_math=1.0 torch_native=1.0")
 
@@ -81,6 +88,7 @@ def test_early_records_are_no_result_and_are_never_published(early: Machine) -> 
     assert early.command("publish") == 1
     assert "torch_math=3.0" not in early.page
     assert not (early.folder / "reports").exists()
+    early.monkeypatch.delenv("BUILD_WAITS")
     problem = "its output 'first.jsonl' must be of a measurement that ended, got early records"
     assert early.build().problems[0] == f"cell first failed: {problem}"
     assert Store(load(early.notebook)).last_good("first") is None

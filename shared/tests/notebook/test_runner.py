@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -67,6 +68,7 @@ def test_a_command_has_its_folder_and_variables_and_nothing_to_read_and_leaves_i
         "import os, sys; print(os.getcwd(), os.environ['MINE'], 'HOME' in os.environ, repr(sys.stdin.read()));"
         "print('to stderr', file=sys.stderr); open('artifact.txt', 'w').write('here')"
     )
+    gc.collect()  # files of other tests that are garbage are not to be closed meanwhile
     descriptors = len(list(Path("/proc/self/fd").iterdir()))
     ended = runner.run([sys.executable, "-c", code], tmp_path, {"MINE": "1"}, 60.0)
     assert (ended.stdout, ended.stderr) == (f"{tmp_path} 1 False ''\n", "to stderr\n")

@@ -110,8 +110,9 @@ class Resident:
             raise GoneError
 
     def _is_gone(self) -> bool:
-        self._thread.join(_CLOSING_S)  # its own supervisor says so a moment later
-        return not self._thread.is_alive()
+        gone = select.poll()
+        gone.register(self._connection, 0)  # and POLLHUP, which always counts: nobody has the other end any more
+        return bool(gone.poll(1e3 * _CLOSING_S))
 
     def _start(self, folder: Path, ends: Ends, tick: Callable[[], None]) -> _Forked:
         name, sent = os.fsencode(folder), [ends.stdin, ends.stdout, ends.stderr, ends.status]
