@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,27 +88,28 @@ def test_a_command_has_its_folder_and_variables_and_nothing_to_read_and_leaves_i
     ids=["it sleeps", "it closes its streams", "it blocks every signal"],
 )
 def test_a_command_that_is_late_is_killed_and_its_output_is_kept(place: Place, code: str) -> None:
-    ended = place.run(f"import os, signal, time; print('begun', flush=True)\n{code}", limit_s=1.5)
-    assert ended.failure == "it did not end within 1.5 s and was killed"
+    began = time.monotonic()
+    ended = place.run(f"import os, signal, time; print('begun', flush=True)\n{code}", limit_s=2.5)
+    assert time.monotonic() - began >= 2.5
+    assert ended.failure == "it did not end within 2.5 s and was killed"
     assert ended.stdout == "begun\n"
-    assert ended.duration_s >= 1.5
 
 
 @pytest.mark.parametrize(
     ("end", "limit_s"),
     [
-        ("", 60.0),
-        ("os.kill(os.getpid(), 9)", 60.0),
-        ("subprocess.run([sys.executable, '-c', 'import os, time; os.kill(os.getppid(), 9); time.sleep(600)'])", 60.0),
-        ("time.sleep(600)", 2.0),
-        ("os.kill(os.getppid(), 9)\ntime.sleep(600)", 60.0),
-        ("os.kill(os.getppid(), 19)\ntime.sleep(600)", 2.0),
-        ("os.kill(os.getppid(), 19)", 60.0),
+        ("", 600.0),
+        ("os.kill(os.getpid(), 9)", 600.0),
+        ("subprocess.run([sys.executable, '-c', 'import os, time; os.kill(os.getppid(), 9); time.sleep(600)'])", 600.0),
+        ("time.sleep(600)", 4.0),
+        ("os.kill(os.getppid(), 9)\ntime.sleep(600)", 600.0),
+        ("os.kill(os.getppid(), 19)\ntime.sleep(600)", 4.0),
+        ("os.kill(os.getppid(), 19)", 600.0),
     ],
     ids=["it ends", "killed", "its child kills it", "late", "it kills its supervisor", "it stops it", "stops it, ends"],
 )
 def test_no_process_that_a_command_started_survives_it(place: Place, end: str, limit_s: float) -> None:
-    assert place.run(CHILDREN + end, limit_s).duration_s < 10.0
+    assert place.run(CHILDREN + end, limit_s).duration_s < 120.0
     assert len(place.pids()) == 3
     assert place.left() == []
 
