@@ -11,6 +11,7 @@ import http.server
 import importlib.util
 import json
 import shutil
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -113,12 +114,16 @@ def started() -> Iterator[Browser]:
         for argument in (*_ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "WARNING", "performance": "ALL"})
-        driver = Chrome(options=options, service=ChromeService(executable_path=shutil.which("chromedriver")))
-        try:
-            driver.set_script_timeout(60)
-            yield Browser(driver)
-        finally:
-            driver.quit()
+        with socket.socket() as held:  # so that no other program gets the port; the driver may reuse it
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            held.bind(("127.0.0.1", 0))
+            service = ChromeService(executable_path=shutil.which("chromedriver"), port=held.getsockname()[1])
+            driver = Chrome(options=options, service=service)
+            try:
+                driver.set_script_timeout(60)
+                yield Browser(driver)
+            finally:
+                driver.quit()
 
 
 @contextlib.contextmanager
