@@ -103,6 +103,15 @@ def test_the_open_rows_have_each_kernel_of_the_verdict_in_its_form() -> None:
     assert {"a", "b"} < set(shown)
 
 
+def test_the_open_rows_have_what_rounds_more_where_it_is_faster_than_every_exact_kernel() -> None:
+    eager = record("torch_eager", sustained_ms=0.8, precision_class="rounded")
+    quantized = record("fp8", sustained_ms=0.3, precision_class="quantized")
+    shown = [row[1] for row in rows_of(opened(blocks(results(record(), eager, quantized))))]
+    assert shown == ["torch_flash", "torch_eager", "fp8"]
+    shown = [row[1] for row in rows_of(opened(blocks(results(record(), record("a", sustained_ms=0.5), eager))))]
+    assert shown == ["a", "torch_flash"]
+
+
 def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() -> None:
     late: dict[str, Any] = {"ci": 0.6, "flags": [LAUNCH_BOUND]}
     records = [record("torch_flash"), record("torch_flash_compile_d", sustained_ms=0.999)]

@@ -85,10 +85,35 @@ def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_e
 
 def test_the_only_exact_kernel_is_not_called_the_fastest() -> None:
     rounded = record("torch_eager", sustained_ms=0.5, precision_class="rounded")
-    assert said(record(), rounded) == "FlashAttention-2 (SDPA) is the only exact kernel with a time."
+    assert said(record(), rounded).startswith("FlashAttention-2 (SDPA) is the only exact kernel with a time. Eager")
     assert said(record(), record("torch_flash_compile_d", sustained_ms=0.5), rounded).startswith(
         "FlashAttention-2 (SDPA), compiled is the fastest exact kernel: 2.0 times as fast as"
     )
+
+
+@pytest.mark.parametrize(
+    ("ms", "clause"),
+    [
+        (0.5, "is 2.0 times as fast."),
+        (0.8, "is 25% faster."),
+        (1.0, "is neither measurably faster nor slower."),
+        (1.14, "takes 14% longer."),
+        (2.5, "takes 2.5 times as long."),
+    ],
+)
+def test_what_rounds_more_is_compared_with_the_only_exact_kernel(ms: float, clause: str) -> None:
+    eager = record("torch_eager", sustained_ms=ms, precision_class="rounded")
+    assert said(record(), eager).endswith(f" Eager (by hand), which rounds every intermediate, {clause}")
+
+
+def test_beside_several_exact_kernels_what_rounds_more_is_named_where_it_is_faster_than_all() -> None:
+    exact = record("flash_attn_3", sustained_ms=0.8)
+    tf32 = record("torch_efficient_tf32", sustained_ms=0.5, precision_class="tf32")
+    assert said(DEFAULT, exact, tf32).endswith("which rounds its inputs to TF32, is 2.0 times as fast.")
+    eager = record("torch_eager", sustained_ms=0.9, precision_class="rounded")
+    assert "Eager" not in said(DEFAULT, exact, eager)
+    [group] = groups([DEFAULT, exact, tf32])
+    assert [one.record.variant for one in analysis.of(group).shown][-1] == "torch_efficient_tf32"
 
 
 def test_nothing_exact_and_nothing_at_all() -> None:

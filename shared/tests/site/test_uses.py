@@ -97,6 +97,14 @@ def test_a_quantized_kernel_is_named_apart_with_its_error_if_it_is_faster(tmp_pa
     assert (alone.failed, len(alone.kernels)) == ("no exact kernel passed", 1)
 
 
+def test_a_kernel_that_rounds_more_is_named_where_it_is_faster(tmp_path: Path) -> None:
+    eager = record("torch_eager", ms=0.6, precision_class="rounded")
+    answer = of_flux(tmp_path / "a", record(DEFAULT), record("flash_attn_3", ms=0.8), eager)
+    assert names(answer) == [("FlashAttention-3", ""), ("Eager (by hand)", "rounds every intermediate")]
+    slow = record("torch_eager", ms=1.5, precision_class="rounded")
+    assert names(of_flux(tmp_path / "b", record(DEFAULT), slow)) == [("PyTorch default (SDPA)", "")]
+
+
 def test_without_the_default_the_baseline_is_named_and_without_any_the_number_is_a_time(tmp_path: Path) -> None:
     failed, fast = record(DEFAULT, status=Status.CRASHED), record("flash_attn_3", ms=0.8)
     answer = of_flux(tmp_path / "a", failed, record(), fast)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
-from fluxbench.operations.precision import EXACT, QUANTIZED
+from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
@@ -33,7 +33,9 @@ class Verdict:
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
     `LEVEL_WITHIN`; the baseline is, since nothing is measurably faster then. `choice` is one of `exact`: the default,
-    which needs no change, else the one that is beaten at the fewest workloads.
+    which needs no change, else the one that is beaten at the fewest workloads. `rounding` is the fastest kernel that
+    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
+    where the baseline is the only exact one.
     """
 
     group: Group
@@ -42,16 +44,17 @@ class Verdict:
     exact: tuple[Contender, ...]
     choice: Record | None
     beaten_at: int  # of the group's workloads, at how many the choice is not among the fastest
+    rounding: Contender | None
     quantized: Contender | None
     is_faster: bool  # the quantized kernel, measurably, than the fastest exact one
 
     @property
     def shown(self) -> tuple[Contender, ...]:
-        """The exact kernels, the baseline and the quantized one, each once."""
+        """The exact kernels, the baseline, the one that rounds more and the quantized one, each once."""
         rows = [*self.exact]
         if self.baseline and all(row.record is not self.baseline for row in rows):
             rows.append(Contender(record=self.baseline, speedup=None))
-        return (*rows, self.quantized) if self.quantized else tuple(rows)
+        return (*rows, *filter(None, (self.rounding, self.quantized)))
 
     @property
     def is_compared(self) -> bool:
@@ -76,6 +79,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     level = [record for record in exact if record is baseline or _is_level(record, exact[0], ordering)]
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
+    rounding = _rounding(group, workload, exact, baseline, ordering)
     beaten = _beaten(group, EXACT)
     choice = min(level, key=lambda record: (record.variant != DEFAULT, beaten[record.variant]), default=None)
 
@@ -90,6 +94,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         exact=tuple(map(contender, level)),
         choice=choice,
         beaten_at=beaten[choice.variant] if choice else 0,
+        rounding=contender(rounding) if rounding else None,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
@@ -129,6 +134,18 @@ def _beaten(group: Group, precision_class: str) -> Mapping[str, int]:
 
 def _is_level(record: Record, first: Record, ordering: Ordering) -> bool:
     return record is first or ordering.speedup(first, record).high < LEVEL_WITHIN
+
+
+def _rounding(
+    group: Group, workload: Workload, exact: Sequence[Record], baseline: Record | None, ordering: Ordering
+) -> Record | None:
+    """Return the kernel of `Verdict.rounding`; None where nothing is exact, or without a baseline."""
+    if not exact or not baseline:
+        return None
+    first = [record for kind in (ROUNDED, TF32) for record in _unbeaten(group, workload, kind, ordering)]
+    fastest = min(first, key=ordering.log, default=None)
+    is_alone = exact[0] is baseline and len(ranked(group, workload, EXACT)) == 1
+    return fastest if fastest and (is_alone or ordering.faster(fastest, exact[0])) else None
 
 
 def _quantized(group: Group, workload: Workload, fastest: Record | None, ordering: Ordering) -> Record | None:

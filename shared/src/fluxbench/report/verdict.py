@@ -1,4 +1,4 @@
-"""The verdict in words: at most two sentences of fixed clauses, a small chart, and what both hold for."""
+"""The verdict in words: a few sentences of fixed clauses, a small chart, and what both hold for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
-from fluxbench.report.figures.verdict import baseline_name, chart, share, speed
+from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share, speed
 from fluxbench.report.sentences import title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
@@ -72,7 +72,7 @@ def _why(verdict: Verdict) -> str:
 
 def sentence(verdict: Verdict) -> str:
     """Return the verdict in fixed clauses."""
-    parts = [_exact(verdict), _elsewhere(verdict), _quantized(verdict)]
+    parts = [_exact(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
     return " ".join(filter(None, parts))
 
 
@@ -108,6 +108,19 @@ def _elsewhere(verdict: Verdict) -> str:
     assert verdict.choice
     count, choice = len(verdict.group.workloads), label(verdict.choice.variant)
     return f"At {verdict.beaten_at} of the {count} lengths another exact kernel is faster than {choice}."
+
+
+def _rounding(verdict: Verdict) -> str:
+    if not verdict.rounding or not verdict.rounding.speedup:
+        return ""
+    record, speedup = verdict.rounding.record, verdict.rounding.speedup
+    name = f"{label(record.variant)}, which rounds {ROUNDS[record.precision_class]},"
+    if speedup.low > 1:
+        return f"{name} is {_gain([speedup])}."
+    if speedup.high < 1:
+        longer = 1 / speedup.value
+        return f"{name} takes {f'{longer:.1f} times as long' if longer >= 2 else f'{100 * (longer - 1):.0f}% longer'}."
+    return f"{name} is neither measurably faster nor slower."
 
 
 def _quantized(verdict: Verdict) -> str:

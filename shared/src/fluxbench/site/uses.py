@@ -12,7 +12,7 @@ from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
 from fluxbench.core.formatting import interval
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
-from fluxbench.report.figures.verdict import baseline_name, share, speed
+from fluxbench.report.figures.verdict import ROUNDS, baseline_name, share, speed
 from fluxbench.report.sentences import versions_of
 from fluxbench.site.collect import Target, device_name
 from fluxbench.variants import label
@@ -100,10 +100,17 @@ def _conditions(of: Recommendation) -> Iterator[str]:
 
 
 def _kernels(verdict: Verdict) -> Iterator[Kernel]:
-    """Yield the exact kernels, fastest first, and the quantized one where it is faster or there is no exact one."""
+    """Yield the exact kernels, fastest first, then one that rounds more and a quantized one, where they are faster.
+
+    A quantized one is there too where no exact one is.
+    """
     for one in verdict.exact:
         notes = ["tie"] * (len(verdict.exact) > 1) + ["launch-bound"] * is_launch_bound(one.record)
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
+    rounding = verdict.rounding
+    if rounding and rounding.speedup and rounding.speedup.low > 1:
+        note = f"rounds {ROUNDS[rounding.record.precision_class]}"
+        yield Kernel(label(rounding.record.variant), note, _number(verdict, rounding))
     quantized = verdict.quantized
     if quantized and (verdict.is_faster or not verdict.exact):
         note = f"quantized, {share(quantized.record.rel_l2 or 0.0)} error"

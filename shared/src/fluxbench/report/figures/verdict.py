@@ -11,6 +11,7 @@ from typing import Any
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
+from fluxbench.operations.precision import ROUNDED, TF32
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.layout import axes, write_at
 from fluxbench.report.figures.style import INK, look_of
@@ -18,6 +19,7 @@ from fluxbench.report.figures.svg import ADVANCE, Strip, render, tooltip
 from fluxbench.report.sentences import factor
 from fluxbench.variants import label
 
+ROUNDS = {ROUNDED: "every intermediate", TF32: "its inputs to TF32"}  # beyond what an exact kernel does
 WIDTH_PT = 350.0
 _ROW_PT, _LINE_PT, _SCALE_PT, _MARGIN_PT = 32.0, 14.0, 34.0, 12.0
 _NAME_PT, _TEXT_PT = 10.5, 9.5  # sizes of text

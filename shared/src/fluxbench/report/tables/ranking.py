@@ -81,18 +81,23 @@ def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str]
 
 
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
-    """Return the best form of each library, exact and quantized, and each exact kernel of the verdict in its form.
+    """Return the best form of each library, exact and quantized, and the kernels of the verdict in their forms.
 
     `MOST` at most, of which the slowest exact ones go.
     """
-    fastest = {contender.record.kernel: contender.record for contender in verdict.of(group).exact}
+    found = verdict.of(group)
+    fastest = {contender.record.kernel: contender.record for contender in found.exact}
     best: dict[str, list[Ranked]] = {}
     for kind in (EXACT, QUANTIZED):
         chosen = best_of_libraries(group, [place.record for place in places[kind]])
         if kind == EXACT:
             chosen = [*fastest.values(), *(record for record in chosen if record.kernel not in fastest)]
         best[kind] = [place for place in places[kind] if place.record in chosen][:MOST]
-    return {**best, EXACT: best[EXACT][: MOST - len(best[QUANTIZED])]}
+    if found.rounding:
+        record = found.rounding.record
+        best[record.precision_class] = [place for place in places[record.precision_class] if place.record is record]
+    others = sum(len(best[kind]) for kind in best if kind != EXACT)
+    return {kind: best[kind][: MOST - others] if kind == EXACT else best[kind] for kind in CLASSES if kind in best}
 
 
 class _Shown:
