@@ -96,6 +96,10 @@ def test_what_cannot_be_drawn_again_is_refused_and_the_page_stays(
     refused(r"first\.jsonl cannot be read")
     assert cli.main(["redraw", str(published.parent), "--notebook", str(machine.notebook)]) == 2
     assert "must have a folder of records" in capsys.readouterr().err
+    another = machine.notebook.with_name("another.md")
+    another.write_text(text, encoding="utf-8")
+    with pytest.raises(SetupError, match=r"must be named made_up\.md, got .*another\.md"):
+        redraw(published, another, machine.settings)
 
 
 def test_cells_of_trials_are_dated_by_these(machine: Machine) -> None:

@@ -43,12 +43,15 @@ _OLDER = (("rates.json", "ceilings.json"), (".control.json", ".sentinel.json"), 
 def redraw(published: Path, notebook: Path, settings: Settings, listener: Listener | None = None) -> Path:
     """Draw the page of the folder `reports/<target>/<notebook>/` again, in its place, and return the page's path.
 
-    Raises `SetupError` where the folder lacks the records of a cell, has others, or has no `device.json`; where a cell
-    fails; where this notebook is drawn again already; or as `document.load` does; `OSError`. What is published stays.
+    Raises `SetupError` where the folder lacks the records of a cell, has others, or has no `device.json`; where the
+    notebook has another name; where a cell fails; where this notebook is drawn again already; or as `document.load`
+    does; `OSError`. What is published stays.
     """
     records = published / "records"
     if not records.is_dir():
         raise SetupError(f"a published page must have a folder of records, got {published}")
+    if notebook.stem != published.name:
+        raise SetupError(f"the notebook of {published} must be named {published.name}.md, got {notebook}")
     there, present = gather([records]), load(notebook)
     document = _as_measured(present, published)
     if there.notes:
