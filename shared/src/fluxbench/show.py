@@ -127,8 +127,8 @@ def _reruns(device: Device) -> dict[str, object]:
     notebooks = cell.reads_of_current()
     if not notebooks:
         return {}
-    if published := os.environ.get(of_cells.RERUNS_VARIABLE):  # the page is drawn again from what it published
-        return files.read_json(Path(published), dict[str, object], "how far runs differ")
+    if published := _published(of_cells.RERUNS, "how far runs differ"):
+        return published
     from fluxbench.analysis.certificate import rerun_summary  # it loads numpy, which no other results cell needs
 
     summary = rerun_summary.of_notebook(Settings.load().root, device, notebooks[0])
@@ -152,11 +152,23 @@ def _simulation(device: Device) -> dict[str, object]:
     notebooks = cell.reads_of_current()
     if not notebooks:
         return {}
+    if published := _published(of_cells.SIMULATION, "the simulated pages"):
+        return published
     from fluxbench.analysis.simulation.of_target import of_target  # as above
 
     simulation = of_target(Settings.load().root, target_name(device), notebooks[0])
     simulated: dict[str, object] = msgspec.to_builtins(simulation) if simulation else {}
     return simulated
+
+
+def _published(name: str, what: str) -> dict[str, object] | None:
+    """Return what a page that is drawn again has published; None where it has not, or is drawn for the first time.
+
+    It follows from records of other pages, or of another machine, which have changed since.
+    """
+    folder = os.environ.get(of_cells.PUBLISHED_VARIABLE)
+    path = Path(folder, name) if folder else None
+    return files.read_json(path, dict[str, object], what) if path and path.is_file() else None
 
 
 def _answer(shown: Results) -> list[Block]:

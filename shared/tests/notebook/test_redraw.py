@@ -27,8 +27,8 @@ open("device.json", "w").write(os.environ["DEVICE_JSON"])
 
 ```python id=again needs=first outputs=reruns.json
 import os, shutil
-if published := os.environ.get("FLUXBENCH_RERUNS"):
-    shutil.copy(published, "reruns.json")
+if published := os.environ.get("FLUXBENCH_PUBLISHED"):
+    shutil.copy(os.path.join(published, "reruns.json"), "reruns.json")
 else:
     open("reruns.json", "w").write(os.environ["DEVICE_JSON"])
 ```

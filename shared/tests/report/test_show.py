@@ -160,18 +160,20 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     assert markup.endswith('<p class="note">A note.</p>\n')
 
 
-def test_a_page_that_is_drawn_again_compares_the_runs_that_it_published(page: Page) -> None:
+def test_a_page_that_is_drawn_again_has_what_it_published_of_other_pages(page: Page) -> None:
     script = page.here / "results.py"
     script.write_text("# /// script\n# tool.fluxbench.reads = ['flux']\n# ///\n", encoding="utf-8")
     page.monkeypatch.setattr(sys.modules["__main__"], "__file__", str(script))
     hardware = page.here.parent / "hardware"
     hardware.mkdir(exist_ok=True)
     (hardware / "device.json").write_text(json.dumps({"device": dataclasses.asdict(GPU)}), encoding="utf-8")
-    (page.here / "published.json").write_text('{"runs": 3}', encoding="utf-8")
-    page.monkeypatch.setenv(of_cells.RERUNS_VARIABLE, str(page.here / "published.json"))
+    (page.here / of_cells.RERUNS).write_text('{"runs": 3}', encoding="utf-8")
+    (page.here / of_cells.SIMULATION).write_text('{"pages": 200}', encoding="utf-8")
+    page.monkeypatch.setenv(of_cells.PUBLISHED_VARIABLE, str(page.here))
     page.needs("hardware")
     page.shown(partial(show.results, study="certificate"))
-    assert of_cells.read(page.here).reruns == {"runs": 3}
+    shown = of_cells.read(page.here)
+    assert (shown.reruns, shown.simulation) == ({"runs": 3}, {"pages": 200})
 
 
 @pytest.mark.parametrize("name", ["ranking", "correctness", "kernels", "capabilities"])

@@ -33,7 +33,7 @@ from fluxbench.notebook.store import Run, Store
 from fluxbench.records import files, fingerprint
 from fluxbench.records.schema import RecordError
 from fluxbench.report import device_facts, of_measuring
-from fluxbench.report.results import DEVICE, RERUNS, RERUNS_VARIABLE, Results, gather
+from fluxbench.report.results import DEVICE, PUBLISHED_VARIABLE, Results, gather
 
 _WORK = ".redraw"  # beside the notebook
 # Names of files in pages of the first schema, by the present ones.
@@ -60,8 +60,7 @@ def redraw(published: Path, notebook: Path, settings: Settings, listener: Listen
         store = Store(document)
         store.remove()
         cells = {code.id: _restored(code, document, records, there, store) for code in present.cells}
-        reruns = records / RERUNS  # of other results, which are those of another machine
-        variables = execution.variables(settings) | ({RERUNS_VARIABLE: str(reruns)} if reruns.is_file() else {})
+        variables = execution.variables(settings) | {PUBLISHED_VARIABLE: str(records)}
         drawn_here = [code for code in document.in_order() if cells[code.id].result is None]
         with Residents(document.work, variables) as residents:
             place = execution.Place(

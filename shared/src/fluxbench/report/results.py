@@ -28,8 +28,8 @@ from fluxbench.report.probes import Probes
 RECORDS, EARLIER, REST = OUTPUTS = ("results.jsonl", "earlier.jsonl", "results.json")
 RATES, CAPABILITIES, DEVICE, TRIALS = "rates.json", "*.capabilities.json", "device.json", "trials.json"
 RATES_OF_SCHEMA_1 = "ceilings.json"
-RERUNS = "reruns.json"
-RERUNS_VARIABLE = "FLUXBENCH_RERUNS"  # the path of a published `reruns.json`, where its page is drawn again
+RERUNS, SIMULATION = "reruns.json", "simulation.json"  # of other pages' records too
+PUBLISHED_VARIABLE = "FLUXBENCH_PUBLISHED"  # the folder of a page's records, where that is drawn again
 _kept: dict[Path, Results] = {}  # of the folder that was kept last
 
 

@@ -10,7 +10,7 @@ from fluxbench.core.formatting import percent, utc
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.report.blocks import Block, Bullets, Column, Paragraph, Row, Table
 from fluxbench.report.certificate_inputs import reruns_of
-from fluxbench.report.results import Results
+from fluxbench.report.results import RERUNS, Results
 
 _AT_ONCE = (
     "These runs overlapped in time, so each had a card of its own, of the same model: differences between cards are in "
@@ -30,7 +30,7 @@ def blocks(results: Results) -> list[Block]:
 
 def files(results: Results) -> dict[str, str]:
     """Return what is published beside the page: `reruns.json`."""
-    return {"reruns.json": json.dumps(results.reruns, indent=1) + "\n"}
+    return {RERUNS: json.dumps(results.reruns, indent=1) + "\n"}
 
 
 def _table(reruns: Reruns) -> list[Table]:

@@ -11,7 +11,7 @@ from fluxbench.analysis.simulation.pages import Outcome, Simulation
 from fluxbench.core.formatting import percent
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.report.blocks import Block, Column, Paragraph, Row, Table
-from fluxbench.report.results import Results
+from fluxbench.report.results import SIMULATION, Results
 from fluxbench.stats.proportions import upper_bound
 
 
@@ -36,7 +36,7 @@ def of_simulation(simulation: Simulation) -> list[Block]:
 
 def files(results: Results) -> dict[str, str]:
     """Return what is published beside the page: `simulation.json`."""
-    return {"simulation.json": json.dumps(results.simulation, indent=1) + "\n"}
+    return {SIMULATION: json.dumps(results.simulation, indent=1) + "\n"}
 
 
 def _cells(outcome: Outcome) -> tuple[str, ...]:
