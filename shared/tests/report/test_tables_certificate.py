@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from certificates import AGAIN, FORMS, answers, made_up, results_of, shown, with_fields, with_forms
+from certificates import AGAIN, FORMS, answers, as_json, made_up, results_of, shown, with_fields, with_forms
 from published import REPORTS
 from sample_records import results
 from tabled import bullets, rows_of, table_of, words
@@ -96,6 +97,17 @@ def test_a_good_harness_meets_every_target() -> None:
     text = words(found)
     assert "NVIDIA H200; 6 runs of 3 fresh processes each. In burst, single calls on a device that rested: SM " in text
     assert "SM clock 1,980 MHz; power 150 to 155 W; temperature 41 °C. Measured 2026-01-31 12:05:00 UTC." in text
+
+
+def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() -> None:
+    measured = results_of(made_up(runs=4, sustained=True))
+    before = with_fields(made_up(runs=5, sustained=True), measured_at="2026-01-30T12:00:00+00:00")
+    found = dataclasses.replace(measured, earlier_trials=(as_json(before),))
+    rows = answers(tables.find("certificate").blocks(found))
+    for regime in ("", ", sustained"):
+        for which in ("one session", "two sessions"):
+            answer = rows[f"A/A{regime}: tables of {which} with a false positive"]["answer"]
+            assert answer == "0 of 4; at most 52.7%"
 
 
 def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:

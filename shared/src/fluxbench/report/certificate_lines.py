@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
 from fluxbench.analysis.certificate.judging import PERCENT, Tally
+from fluxbench.analysis.certificate.tables import Independent
 from fluxbench.core.formatting import count, number, percent
 from fluxbench.records.schema import BURST, SUSTAINED
-from fluxbench.stats.proportions import upper_bound
 from fluxbench.stats.significance import Verdict
 
 # The targets, of an H200, as shares; and the numbers of comparisons below which a rate says too little.
@@ -59,25 +59,15 @@ def lines_of(certificate: Certificate) -> Iterator[Line]:
 
 
 def _agreement(certificate: Certificate) -> Iterator[Line]:
-    found = certificate.independent
-    several = len(found.sessions) > 1
-    for which, tables in (("one session", found.within), ("two sessions", found.between)):
-        of_one = tables is found.within
-        yield Line(
-            question=f"A/A: tables of {which} with a false positive",
-            answer=f"{tables.called} of {tables.of}; at most {percent(tables.upper_bound)}"
-            if tables.of
-            else _NOT_MEASURED,
-            of=f"disjoint pairs of runs, {count(len(found.sessions), 'session')}; 95% upper limit",
-            target=f"<= {_TABLES_FALSE:.0%} of >= {_TABLES}, 2 sessions" if of_one else "-",
-            met=_met(
-                tables.called / tables.of if tables.of else None,
-                lambda rate: rate <= _TABLES_FALSE,
-                enough=several and tables.of >= _TABLES,
-            )
-            if of_one
-            else "-",
-        )
+    within, between = _tables(certificate.independent)
+    tables = certificate.independent.within
+    met = _met(
+        tables.called / tables.of if tables.of else None,
+        lambda rate: rate <= _TABLES_FALSE,
+        enough=len(certificate.independent.sessions) > 1 and tables.of >= _TABLES,
+    )
+    yield replace(within, target=f"<= {_TABLES_FALSE:.0%} of >= {_TABLES}, 2 sessions", met=met)
+    yield between
     same = certificate.same
     enough, of = same.count >= _COMPARISONS, count(same.count, "comparison")
     pairs = certificate.pairs_of_runs, certificate.pairs_significant
@@ -98,6 +88,18 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
     )
 
 
+def _tables(found: Independent, under: str = "") -> Iterator[Line]:
+    """Yield a line of tables within a session, and one of tables across two: both kinds have the same runs."""
+    for which, tables in (("one session", found.within), ("two sessions", found.between)):
+        yield Line(
+            question=f"A/A{under}: tables of {which} with a false positive",
+            answer=f"{tables.called} of {tables.of}; at most {percent(tables.upper_bound)}"
+            if tables.of
+            else _NOT_MEASURED,
+            of=f"disjoint pairs of runs, {count(len(found.sessions), 'session')}; 95% upper limit",
+        )
+
+
 def _detection(certificate: Certificate) -> Iterator[Line]:
     """Yield a line for each slowdown that the trials have, and for all of them if there are no trials."""
     for level, slowdown in zip(PERCENT, certificate.detection, strict=True):
@@ -115,16 +117,8 @@ def _detection(certificate: Certificate) -> Iterator[Line]:
 
 
 def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
-    """Yield the same of sustained times; tables of one session and of two together, since they share no run."""
-    of, called = (
-        sum(getattr(one, name) for one in (found.independent.within, found.independent.between))
-        for name in ("of", "called")
-    )
-    yield Line(
-        question="A/A, sustained: tables with a false positive",
-        answer=f"{called} of {of}; at most {percent(upper_bound(called, of))}" if of else _NOT_MEASURED,
-        of=f"disjoint pairs of runs, {count(len(found.independent.sessions), 'session')}; 95% upper limit",
-    )
+    """Yield the same of sustained times."""
+    yield from _tables(found.independent, ", sustained")
     wrong, compared = found.same.rate(Verdict.FASTER, Verdict.SLOWER), found.same.count
     yield Line(
         question="A/A, sustained: false positives",
