@@ -69,6 +69,19 @@ def test_each_of_the_versions_tells_revisions_apart_and_no_other(library: str, r
     assert len(history.of([of(), other], H200).revisions) == revisions
 
 
+def test_a_new_version_of_a_variants_own_library_is_a_revision_too() -> None:
+    upgraded, before = {**OLD, "flash-attn": "2.9.0"}, {**OLD, "flash-attn": "2.8.3", "einops": "0.8.2"}
+    present = [of(ms=1.0, day=2), of("flash_attn_2", 0.9, 2, upgraded)]
+    found = history.of(present, H200, [of("flash_attn_2", 0.8, 1, before), of(ms=1.1, day=1)])
+    [line] = found.timelines
+    old, new = line.records["flash_attn_2"]
+    assert [one and one.timing and one.timing.median_ms for one in (old, new)] == [0.8, 0.9]
+    assert (line.records["torch_flash"], line.head["flash-attn"]) == ((None, present[0]), ["2.8.3", "2.9.0"])
+    assert line.label(0) == "driver 580.10, torch 2.9.0, flash-attn 2.8.3, 2026-05-01"
+    unnamed = history.of(present, H200, [of("flash_attn_2", 0.8, 1)])  # a record of long ago does not say which
+    assert len(unnamed.revisions) == 1
+
+
 def test_of_one_revision_the_newest_record_counts_and_a_present_one_before_all() -> None:
     earlier = [of(ms=day, day=day) for day in (2, 3, 1)]
     assert times(history.of([of(ms=9.0, day=9, versions=NEW_DRIVER)], H200, earlier)) == [3.0, 9.0]
@@ -166,6 +179,27 @@ def test_another_regime_is_not_compared() -> None:
     assert history.not_comparable(of(), burst) == Incomparable("regime", SUSTAINED, BURST)
     assert history.not_comparable(of(), of(day=2, regimes=(SUSTAINED,))) is None
     assert timeline(of(), burst).breaks[0].reason.why == "regime"
+
+
+def test_calls_of_cuda_graphs_are_not_compared_with_launched_ones() -> None:
+    replayed = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=1.2)
+    line = timeline(of(), of(day=2, versions=NEW_DRIVER, flags=(replayed,)))
+    [sentence] = line.break_sentences()
+    assert sentence.endswith("since calls were timed as the host launches them, and now as CUDA graphs.")
+    in_burst = Flag(kind=FlagKind.REPLAYED, regime=BURST, value=1.2)
+    assert timeline(of(), of(day=2, versions=NEW_DRIVER, flags=(in_burst,))).breaks == []
+
+
+def test_another_card_and_power_limit_are_said() -> None:
+    limited = dataclasses.replace(H200, power_limit_w=500.0, card="00000002")
+    card = dataclasses.replace(H200, card="00000001")
+    line = timeline(of(device=card), of("flex"), of(day=2, versions=NEW_DRIVER, device=limited), device=limited)
+    [sentence] = line.machine_sentences()
+    assert sentence.startswith("Between revisions 1 and 2 more than versions changed: ")
+    assert "power limit in W 700.0 -> 500.0" in sentence
+    assert "card of this model 00000001 -> 00000002" in sentence
+    other_way = timeline(of(device=card, method_version=5), of(day=2, versions=NEW_DRIVER, device=limited))
+    assert other_way.machine_sentences() == timeline(of(), of(day=2, versions=NEW_DRIVER)).machine_sentences() == []
 
 
 def test_libraries_are_named_where_they_differ() -> None:

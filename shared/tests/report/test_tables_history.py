@@ -52,6 +52,7 @@ def test_a_variant_that_was_not_measured_then_has_a_dash() -> None:
 def test_a_launch_bound_time_has_a_sign() -> None:
     shown = blocks(results(of("torch_flash", 0.4, flags=[LAUNCH_BOUND]), of("flex", 0.3)))
     assert rows_of(table_of(shown)) == [("torch_flash", "0.400 ±0.002 h"), ("flex", "0.300 ±0.001")]
+    assert "Legend: h launch-bound" in words(shown)
 
 
 def test_what_never_passed_and_what_is_excluded_is_said() -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+from fluxbench.analysis.comparison.notes import calls_of
 from fluxbench.analysis.groups import Group, groups, is_distrusted, ranking_regime
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
@@ -21,7 +22,9 @@ from fluxbench.records.schema import Record, RecordError
 from fluxbench.records.status import Status
 
 VARIABLE = "FLUXBENCH_HISTORY"  # folders of earlier good results of the measuring cells, separated like PATH
-VERSIONS = ("driver", "torch", "triton", "cudnn")  # what distinguishes one revision from another
+VERSIONS = ("driver", "torch", "triton", "cudnn")  # what all variants share, and each one's own libraries beside them
+_NOT_LIBRARIES = (*VERSIONS, "python", "cuda")
+_MACHINE = ("card", "power_limit_w", "ecc", "compute_mode", "cpu")  # no version, and times may depend on it
 _VERSION = 24  # characters of a version that are shown
 _NAMED = 4  # variants that a sentence names before it counts the rest
 _NO_TIME = datetime.min.replace(tzinfo=UTC)
@@ -38,7 +41,7 @@ def moment(measured_at: object) -> datetime | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """What was measured with one driver and one set of libraries; one record per variant and workload."""
+    """What was measured with one driver and one version of each library; one record per variant and workload."""
 
     versions: Mapping[str, str]  # of `VERSIONS` those that took part
     records: tuple[Record, ...]
@@ -89,7 +92,10 @@ class Timeline:
 
     @cached_property
     def head(self) -> dict[str, list[str]]:
-        """The names of the revisions: number, date, driver and torch, and of the other versions those that differ."""
+        """The names of the revisions: number, date, driver and torch, and of the other versions those that differ.
+
+        A library of some variants is there where two revisions have two versions of it.
+        """
         versions = {name: [_plain(r.versions.get(name, "-")) for r in self.revisions] for name in VERSIONS}
         dates = [f"{time:%Y-%m-%d}" if (time := revision.measured_at) else "no date" for revision in self.revisions]
         return {
@@ -100,7 +106,23 @@ class Timeline:
                 for name, texts in versions.items()
                 if (set(texts) != {"-"} if name in ("driver", "torch") else len(set(texts)) > 1)
             },
+            **{name: texts for name, texts in self._libraries.items() if len(set(texts) - {"-"}) > 1},
         }
+
+    @cached_property
+    def _libraries(self) -> dict[str, list[str]]:
+        """The versions of the variants' own libraries by revision, by name; "-" where none used it."""
+        used = [
+            [libraries_of(record) for of_variant in self.records.values() if (record := of_variant[index])]
+            for index, _ in enumerate(self.revisions)
+        ]
+        names = sorted({name for revision in used for libraries in revision for name in libraries})
+
+        def version(revision: list[dict[str, str]], name: str) -> str:
+            versions = sorted({libraries[name] for libraries in revision if name in libraries})
+            return _plain(" and ".join(versions)) or "-"
+
+        return {name: [version(revision, name) for revision in used] for name in names}
 
     @property
     def where(self) -> str:
@@ -109,20 +131,37 @@ class Timeline:
 
     def label(self, index: int) -> str:
         """Return one revision in words: `driver 580.10, torch 2.9.0, 2026-01-31`."""
-        versions = [f"{name} {texts[index]}" for name, texts in self.head.items() if name in VERSIONS]
+        versions = [f"{name} {texts[index]}" for name, texts in self.head.items() if name not in ("revision", "date")]
         return ", ".join([*versions, self.head["date"][index]])
 
     def break_sentences(self) -> list[str]:
         """Return a sentence for each reason of a break."""
         pairs: dict[Incomparable, list[str]] = {}
         for one in self.breaks:
-            both = [v for v, points in self.points.items() if {one.before, one.after} <= {index for index, _ in points}]
-            who = "" if len(one.variants) == len(both) else f" ({_names(one.variants)})"
-            pairs.setdefault(one.reason, []).append(f"{one.before + 1} and {one.after + 1}{who}")
+            pairs.setdefault(one.reason, []).append(self._between(one.before, one.after, one.variants))
         return [
             f"Times must not be compared between revisions {'; '.join(between)}, since {reason}."
             for reason, between in pairs.items()
         ]
+
+    def machine_sentences(self) -> list[str]:
+        """Return a sentence for all but versions in which the machine differs where times are compared."""
+        variants: dict[tuple[int, int, str], list[str]] = {}
+        for variant, points in self.points.items():
+            for (before, old), (after, new) in itertools.pairwise(points):
+                differences = fingerprint.differences(old.fingerprint, new.fingerprint)
+                if (found := [str(one) for one in differences if one.key in _MACHINE]) and not not_comparable(old, new):
+                    variants.setdefault((before, after, ", ".join(found)), []).append(variant)
+        return [
+            f"Between revisions {self._between(before, after, names)} more than versions changed: {differences}."
+            for (before, after, differences), names in sorted(variants.items())
+        ]
+
+    def _between(self, before: int, after: int, variants: Sequence[str]) -> str:
+        """Return two revisions by their numbers, with the variants unless it is all that both have."""
+        both = [name for name, points in self.points.items() if {before, after} <= {index for index, _ in points}]
+        who = "" if len(variants) == len(both) else f" ({_names(variants)})"
+        return f"{before + 1} and {after + 1}{who}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +177,9 @@ def of(present: Sequence[Record], device: Device, earlier: Iterable[Record] = ()
     """Return the history of the present records' variants on this model of device.
 
     A record belongs to the revision of its driver and libraries. There, a present record stands for its variant and
-    workload, so that the page agrees with itself, and else the newest. Revisions are ordered by their newest record.
+    workload, so that the page agrees with itself, and else the newest. A record with another version of its variant's
+    own library belongs to an earlier revision with the same driver and torch. Revisions are ordered by their newest
+    record.
     """
     unique: dict[tuple[str, Workload, str], Record] = {}
     for record in (*_newest_first(present), *_newest_first(earlier)):
@@ -146,7 +187,8 @@ def of(present: Sequence[Record], device: Device, earlier: Iterable[Record] = ()
     shown = {record.variant for record in present}
     now = fingerprint.of_device(device)
     others: Counter[tuple[str, str]] = Counter()
-    by_versions: dict[tuple[tuple[str, str], ...], dict[tuple[str, Workload], Record]] = {}
+    by_versions: dict[tuple[tuple[tuple[str, str], ...], int], dict[tuple[str, Workload], Record]] = {}
+    known: dict[tuple[tuple[tuple[str, str], ...], str], list[dict[str, str]]] = {}
     for record in unique.values():
         if record.variant not in shown or "torch" not in record.versions:  # without torch nothing was run
             continue
@@ -154,8 +196,9 @@ def of(present: Sequence[Record], device: Device, earlier: Iterable[Record] = ()
             others[other] += 1
             continue
         key = tuple((name, record.versions[name]) for name in VERSIONS if name in record.versions)
-        by_versions.setdefault(key, {}).setdefault((record.variant, record.workload), record)
-    revisions = [Revision(versions=dict(key), records=tuple(own.values())) for key, own in by_versions.items()]
+        age = _age(libraries_of(record), known.setdefault((key, record.variant), []))
+        by_versions.setdefault((key, age), {}).setdefault((record.variant, record.workload), record)
+    revisions = [Revision(versions=dict(key), records=tuple(own.values())) for (key, _), own in by_versions.items()]
     revisions.sort(key=lambda revision: revision.measured_at or _NO_TIME)
     return History(
         revisions=tuple(revisions),
@@ -192,7 +235,24 @@ def not_comparable(before: Record, after: Record) -> Incomparable | None:
     if incomparable := fingerprint.not_comparable(old, new):
         return incomparable
     was, now = ranking_regime([before]), ranking_regime([after])
-    return None if was == now else Incomparable("regime", was, now)
+    return calls_of(before, after, now) if was == now else Incomparable("regime", was, now)
+
+
+def libraries_of(record: Record) -> dict[str, str]:
+    """Return the versions of the libraries that a record's variant has beside those of all, by name."""
+    return {name: version for name, version in record.versions.items() if name not in _NOT_LIBRARIES}
+
+
+def _age(libraries: dict[str, str], newer: list[dict[str, str]]) -> int:
+    """Return how many other sets of a variant's libraries are newer; `newer` holds them, and gets a new one.
+
+    Of a library that only one side names it is not known that it changed.
+    """
+    for age, other in enumerate(newer):
+        if all(other.get(name, version) == version for name, version in libraries.items()):
+            return age
+    newer.append(libraries)
+    return len(newer) - 1
 
 
 def _files(folders: Iterable[Path]) -> Iterator[Path]:

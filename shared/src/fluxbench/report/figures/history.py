@@ -25,7 +25,7 @@ from fluxbench.report.tables import time_cells
 from fluxbench.variants.forms import simplicity
 
 HEADER = (
-    *("workload", "revision", "measured_at", *VERSIONS, "variant", "regime"),
+    *("workload", "revision", "measured_at", *VERSIONS, "libraries", "variant", "regime"),
     *("median_ms", "ci95_low_ms", "ci95_high_ms", "not_comparable_with_before"),
 )
 _LEFT_PT = 56.0  # room for the numbers of the y-axis, and below them for what the rows of the x-axis are called
@@ -52,6 +52,7 @@ def draw(results: Results) -> Drawing | None:
         "Times with 95% intervals; numbers are ms at the last point. One line per kernel, in its simplest form; the "
         "table and history.csv have them all.",
         *dict.fromkeys(sentence for timeline in timelines for sentence in timeline.break_sentences()),
+        *dict.fromkeys(sentence for timeline in timelines for sentence in timeline.machine_sentences()),
     ]
     return Drawing(
         svg=svg(WIDE),
@@ -70,7 +71,8 @@ def _rows(timeline: Timeline) -> Rows:
         for index, record in points:
             versions = (timeline.revisions[index].versions.get(name, "") for name in VERSIONS)
             reason = not_comparable(before, record) if before else None
-            who = (timeline.group.longest.name, index + 1, record.measured_at, *versions, variant)
+            libraries = ", ".join(f"{name} {version}" for name, version in history.libraries_of(record).items())
+            who = (timeline.group.longest.name, index + 1, record.measured_at, *versions, libraries, variant)
             rows.append((*who, ranking_regime([record]), *time_cells(record.timing), str(reason or "")))
             before = record
     return sorted(rows, key=lambda row: int(str(row[1])))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fluxbench.analysis import history
-from fluxbench.analysis.groups import is_launch_bound
+from fluxbench.analysis.groups import ranking_regime
 from fluxbench.analysis.history import Timeline
 from fluxbench.core.formatting import plus_minus
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
-from fluxbench.report.legend import name
+from fluxbench.report.legend import explained, name, of_time
 from fluxbench.report.results import Results
 
 _LINE = "95% intervals in brackets, or half of one after ±. -: not measured."
@@ -22,7 +22,9 @@ def blocks(results: Results) -> list[Block]:
     """Return a table for each group, what must not be compared in it, and what was excluded."""
     past = history.of(results.records, results.device, results.earlier)
     parts = [block for timeline in past.timelines for block in _blocks(timeline)]
-    return [*parts, *map(Paragraph, past.notes)] or [Paragraph("There are no records.")]
+    shown = (record for timeline in past.timelines for by_time in timeline.records.values() for record in by_time)
+    symbols = "".join(_symbols(record) for record in shown if record and record.timing)
+    return [*parts, *explained(symbols), *map(Paragraph, past.notes)] or [Paragraph("There are no records.")]
 
 
 def _blocks(timeline: Timeline) -> list[Block]:
@@ -41,6 +43,7 @@ def _blocks(timeline: Timeline) -> list[Block]:
         _LINE,
         _REVISION,
         *timeline.break_sentences(),
+        *timeline.machine_sentences(),
         f"Without a time in any: {', '.join(never)}." if never else "",
     ]
     count = f"{len(timeline.revisions)} revision{'s' * (len(timeline.revisions) > 1)}"
@@ -64,4 +67,8 @@ def _cell(record: Record | None) -> str:
         return "-"
     if not record.timing:
         return record.status.value
-    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + " h" * is_launch_bound(record)
+    return plus_minus(record.timing.median_ms, record.timing.ci95_ms) + _symbols(record)
+
+
+def _symbols(record: Record) -> str:
+    return of_time(record, ranking_regime([record]), (BURST, SUSTAINED))
