@@ -37,7 +37,7 @@ def test_six_runs_are_three_tables_and_their_rate_is_hardly_known() -> None:
 
 def test_sessions_add_up_and_pairs_between_them_are_counted_apart() -> None:
     good = made_up(runs=5)
-    found = independent([moved(good, 29, card="b2"), good])
+    found = independent([moved(made_up(runs=5, of_process=0.0004), 29, card="b2"), good])
     assert (found.within.of, found.between.of) == (2 * 2, 5)
     assert [(one.card, one.measured_at[:10]) for one in found.sessions] == [("b2", "2026-01-29"), ("a1", "2026-01-31")]
 

@@ -40,6 +40,7 @@ def notes(rows: tuple[Row, ...]) -> set[NoteKind | None]:
         ({"fingerprint": {**FINGERPRINT, "device": "NVIDIA B200"}}, "device", "NVIDIA H200", "NVIDIA B200"),
         ({"method_version": 5}, "method", f"{METHOD_VERSION} (", "5 ("),
         ({"method_version": 0}, "method", f"{METHOD_VERSION} (", "unknown"),
+        ({"method_version": 99}, "method", f"{METHOD_VERSION} (", "99 (of a newer fluxbench)"),
     ],
 )
 def test_what_holds_for_a_cell_refuses_all_its_rows(fields: dict[str, Any], why: str, before: str, now: str) -> None:
@@ -82,10 +83,10 @@ def test_another_shape_or_regime_is_refused(edit: object, why: str, sides: tuple
     assert sides is None or {(one.before, one.now) for one in incomparable if one} == {sides}
 
 
-def graphs(regime: str, variant: str = "flex") -> Measured:
+def graphs(regime: str, variant: str = "flex", seed: int = 17) -> Measured:
     """Return a side of which one variant was timed as CUDA graphs in a regime."""
     flag = Flag(kind=FlagKind.REPLAYED, regime=regime, value=0.7)
-    return edited(side("after", 17), lambda r: changed(r, flags=(flag,)) if r.variant == variant else r)
+    return edited(side("after", seed), lambda r: changed(r, flags=(flag,)) if r.variant == variant else r)
 
 
 def test_graphs_are_not_compared_with_calls_that_the_host_launches() -> None:
@@ -96,9 +97,7 @@ def test_graphs_are_not_compared_with_calls_that_the_host_launches() -> None:
         for row in compare(before, after).rows:
             assert (row.change is None) == (row.variant == "flex")
             assert row.note is None or str(row.note.incomparable) == said
-    assert notes(compare(graphs(BURST), edited(graphs(BURST), lambda r: changed(r, measured_at="later"))).rows) == {
-        None
-    }
+    assert notes(compare(graphs(BURST), graphs(BURST, seed=18)).rows) == {None}
 
 
 def test_of_graphs_in_the_sustained_regime_burst_times_alone_are_compared() -> None:
@@ -106,8 +105,14 @@ def test_of_graphs_in_the_sustained_regime_burst_times_alone_are_compared() -> N
         assert (row.change is None, row.note) == (False, None)
         assert (row.sustained is None) == (row.sustained_note is not None) == (row.variant == "flex")
     assert all(row.sustained for row in compare(BEFORE, graphs(SUSTAINED), across_graphs=True).rows)
-    both = compare(graphs(SUSTAINED), edited(graphs(SUSTAINED), lambda r: changed(r, measured_at="later")))
+    both = compare(graphs(SUSTAINED), graphs(SUSTAINED, seed=18))
     assert all(row.sustained and not row.sustained_note for row in both.rows)
+
+
+def test_the_same_samples_under_another_driver_are_no_new_measurement() -> None:
+    upgraded = {"fingerprint": {**FINGERPRINT, "driver": "590"}, "measured_at": "later"}
+    found = compare(BEFORE, edited(BEFORE, lambda r: changed(r, **upgraded)))
+    assert (notes(found.rows), found.happened) == ({NoteKind.NOT_MEASURED_AGAIN}, Happened.NOT_COMPARED)
 
 
 def test_a_cell_that_was_not_measured_again_is_not_compared_with_itself() -> None:

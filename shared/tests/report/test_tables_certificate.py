@@ -101,7 +101,8 @@ def test_a_good_harness_meets_every_target() -> None:
 
 def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() -> None:
     measured = results_of(made_up(runs=4, sustained=True))
-    before = with_fields(made_up(runs=5, sustained=True), measured_at="2026-01-30T12:00:00+00:00")
+    earlier = made_up(runs=5, sustained=True, of_process=0.0004)
+    before = with_fields(earlier, measured_at="2026-01-30T12:00:00+00:00")
     found = dataclasses.replace(measured, earlier_trials=(as_json(before),))
     rows = answers(tables.find("certificate").blocks(found))
     for regime in ("", ", sustained"):

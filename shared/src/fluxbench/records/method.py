@@ -36,8 +36,10 @@ _FIRST_MEASURING_HASH = "23b14264b57d6b90aa26899686fb4b806d4f8282ddec2b25a5195f6
 
 
 def words(version: int) -> str:
-    """Return a version with what it changed: `2 (the control kernel beside them)`; "unknown" where it is not known."""
-    return f"{version} ({VERSIONS[version]})" if version in VERSIONS else "unknown"
+    """Return a version with what it changed: `2 (the control kernel beside them)`; "unknown" of a record without."""
+    if version == UNKNOWN:
+        return "unknown"
+    return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
 
 
 def of_schema_1(fingerprint: Mapping[str, object]) -> int:

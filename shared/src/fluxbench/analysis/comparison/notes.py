@@ -7,6 +7,8 @@ from fluxbench.analysis.groups import is_replayed
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 
+_NEVER_EQUAL = 12  # values among the samples of a row that are not the same in two runs by chance
+
 
 def note_of(old: Record | None, new: Record | None, refused: Incomparable | None) -> Note | None:
     """Return why there is no change between two records, or None; `refused` holds for all records of their cell."""
@@ -18,7 +20,7 @@ def note_of(old: Record | None, new: Record | None, refused: Incomparable | None
 
 
 def _of_both(old: Record, new: Record, refused: Incomparable | None) -> Note | None:
-    if old == new:
+    if old == new or _is_copy(old, new):
         return Note(NoteKind.NOT_MEASURED_AGAIN)
     if old.status is not new.status or not (old.timings and new.timings):
         kind = NoteKind.NOT_PASSED if old.status is new.status else NoteKind.STATUS_CHANGED
@@ -26,6 +28,13 @@ def _of_both(old: Record, new: Record, refused: Incomparable | None) -> Note | N
     if incomparable := refused or _shape(old, new) or _regime(old, new) or _calls(old, new):
         return Note(NoteKind.INCOMPARABLE, incomparable=incomparable)
     return None
+
+
+def _is_copy(old: Record, new: Record) -> bool:
+    """Whether both have the same samples to the last digit, which two runs never have, whatever the records say."""
+    was, now = ({regime: timing.samples_ms for regime, timing in one.timings.items()} for one in (old, new))
+    values = {sample for timing in old.timings.values() for part in timing.samples_ms for sample in part}
+    return was == now and len(values) >= _NEVER_EQUAL
 
 
 def _shape(old: Record, new: Record) -> Incomparable | None:
