@@ -143,6 +143,16 @@ def test_a_cell_that_was_first_published_later_is_no_part_of_a_revision(root: Pa
         times(f"reports/h200@{earlier}", root)
 
 
+def test_a_history_of_records_without_a_zone_or_that_cannot_be_read_is_no_exception(root: Path) -> None:
+    entry = f"{datetime.fromisoformat(record().measured_at) + timedelta(days=1):%Y-%m-%dT%H%M%SZ}"
+    fill(root / HISTORY / entry, 5.0, "te")
+    whole = (root / RECORDS / "flex.jsonl").read_text()
+    write_text(root / RECORDS / "flex.jsonl", whole.replace("+00:00", ""))
+    assert times(f"reports/h200@{entry}", root) == {"te": 5.0, "flex": 1.0, "torch_flash": 1.0}
+    (root / RECORDS / "odd.jsonl").mkdir()
+    assert refusal(f"reports/h200@{entry}", root).endswith("read: odd.jsonl: a folder where a regular file must be")
+
+
 # Git.
 
 

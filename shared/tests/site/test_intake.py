@@ -62,6 +62,7 @@ def test_what_a_build_leaves_is_taken_without_its_page(tmp_path: Path, rates: st
         (lambda r: changed(r, versions={}), "its versions must have torch"),
         (lambda r: changed(r, measured_at="yesterday"), "measured_at must be a time by ISO 8601, got 'yesterday'"),
         (lambda r: changed(r, measured_at="2999-01-01T00:00:00Z"), "measured_at must not be in the future"),
+        (lambda r: changed(r, measured_at="2026-01-31T12:00:00+02:00"), "measured_at must be in UTC, got 2026-01-31"),
         (
             lambda r: changed(r, workload=dataclasses.replace(r.workload, x=64)),
             "its workload must have the shape that fluxbench knows by this name",

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from fluxbench.analysis.comparison.model import CellKey, Measured
+from fluxbench.analysis.history import moment
 from fluxbench.analysis.verification import cell
 from fluxbench.analysis.verification.cell import Cell
 from fluxbench.analysis.verification.problem import Kind, Problem
@@ -77,13 +78,17 @@ def read_cells(paths: Iterable[Path], *, name: str = "", skip_damaged: bool = Fa
 
 
 def _read(spec: str, paths: Iterable[Path], check: Check) -> Measured:
-    paths = list(paths)
     try:
+        paths = list(paths)
         side = read_cells(paths, name=spec)
         # A history keeps no samples: its records are checked by themselves.
         problems = [one for one in check([cell.read(path) for path in paths]) if one.kind is not Kind.NO_SAMPLES]
-    except (OSError, RecordError) as error:
+    except RecordError as error:
         raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
+    except OSError as error:
+        raise SetupError(
+            f"the records of {spec!r} cannot be read: {Path(error.filename or '').name}: {error.strerror}"
+        ) from error
     if not side.records:
         raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
     if problems:
@@ -114,7 +119,8 @@ def _existed(path: Path, revision: str) -> bool:
     """Whether the records of a file are no newer than the entry, whose name begins with the time of its newest."""
     with contextlib.suppress(ValueError):
         made = datetime.strptime(revision[:18], "%Y-%m-%dT%H%M%SZ").replace(tzinfo=UTC)
-        return all(datetime.fromisoformat(record.measured_at) <= made for record in files.read(path))
+        times = (moment(record.measured_at) for record in files.read(path))
+        return all(time is None or time.replace(microsecond=0) <= made for time in times)
     return True
 
 

@@ -59,6 +59,8 @@ def provenance(record: Record) -> Findings:
     except ValueError:
         yield finding(Kind.DATE, must="be a time by ISO 8601", got=repr(record.measured_at[:40]))
     else:
+        if when.utcoffset():  # times are compared as text too
+            yield finding(Kind.DATE, must="be in UTC", got=record.measured_at)
         when = when.replace(tzinfo=UTC) if when.tzinfo is None else when
         if when > datetime.now(UTC) + _AHEAD:
             yield finding(Kind.DATE, must="not be in the future", got=record.measured_at)
