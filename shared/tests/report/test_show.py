@@ -144,7 +144,8 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     when, versions = "2026-02-01T00:00:00+00:00", {"torch": "2.10.0", "driver": "580.10", "fa": "3"}
     later = record("torch_cudnn", sustained_ms=0.4, measured_at=when, fingerprint=ambient, versions=versions)
     page.of(record(fingerprint=uv), later, notes=("A note.",))
-    answer, chart, *lines_of_use, fold, facts, note = page.shown(show.answer).strip().split("\n\n")
+    answer, mixed, chart, *lines_of_use, fold, facts, note = page.shown(show.answer).strip().split("\n\n")
+    assert "torch 2.10.0 (torch_cudnn), 2.9.0 (torch_flash)." in " ".join(mixed.split())
     assert lines_of_use[0].startswith("Use cuDNN (SDPA):\n")
     assert answer.startswith("cuDNN (SDPA) is the fastest exact kernel: 2.5 times as fast as")
     assert chart.splitlines()[-1] == "  FlashAttention-2 (SDPA): 1×"

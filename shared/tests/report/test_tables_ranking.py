@@ -52,6 +52,13 @@ def test_a_row_has_rank_ratio_time_rate_and_burst() -> None:
     assert table.notes == ["Ratio: time over FlashAttention-2 (SDPA)'s; under 1 is faster."]
 
 
+def test_two_methods_are_not_ranked_together_and_two_versions_of_torch_are_said() -> None:
+    shown = words(blocks(results(record("flex"), record(method_version=7))))
+    assert "Nothing is ranked: not all of these can be compared, since they were not measured in the same way" in shown
+    mixed = words(blocks(results(record("flex"), record(versions={"torch": "2.15.0", "driver": "580.10"}))))
+    assert "These were not all measured with the same versions: torch 2.15.0 (torch_flash), 2.9.0 (flex)." in mixed
+
+
 def test_ranks_are_aligned_whatever_signs_stand_behind_them() -> None:
     late = record("c", sustained_ms=0.8, flags=[LAUNCH_BOUND])
     ties = [record("a", sustained_ms=0.5, converged={SUSTAINED: False}), record("b", sustained_ms=0.501)]

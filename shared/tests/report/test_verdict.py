@@ -40,6 +40,19 @@ def test_the_fastest_exact_kernel_and_its_gain_over_the_default() -> None:
     assert "2.5 times as fast as PyTorch's default." in said(DEFAULT, record("flash_attn_3", sustained_ms=0.4))
 
 
+def test_records_of_two_methods_have_no_verdict_and_those_of_two_drivers_say_so() -> None:
+    old = record("flash_attn_3", sustained_ms=0.8, method_version=7)
+    assert said(DEFAULT, old).startswith(
+        "No verdict: not all of these can be compared, since they were not measured in the same way: method version 8"
+    )
+    assert not verdict.blocks([DEFAULT, old], "H200")[1:]
+    upgraded = {**DEFAULT.versions, "driver": "590.20"}
+    _, mixed, *_ = verdict.blocks([DEFAULT, record("flash_attn_3", versions=upgraded)], "H200")
+    assert mixed.text() == (
+        "These were not all measured with the same versions: driver 580.10 (torch_native), 590.20 (flash_attn_3)."
+    )
+
+
 def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:
     tied = [record(f"v{number}", sustained_ms=0.8 + number / 1000) for number in range(4)]
     assert said(DEFAULT, *tied[:2]).startswith("v0 and v1 tie as fastest exact kernels: 25% faster than")

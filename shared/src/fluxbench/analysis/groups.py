@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fluxbench.operations.workload import Workload
+from fluxbench.records.fingerprint import Incomparable, not_comparable
 from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
@@ -65,6 +66,10 @@ class Group:
         is_trusted = found and found.status is Status.PASSED and variant not in self.distrusted
         return found if is_trusted else None
 
+    def ranked_at(self, workload: Workload) -> list[Record]:
+        """Return the records of all variants that have a rank at a workload."""
+        return [record for variant in self.variants if (record := self.trusted(variant, workload))]
+
     def curve(self, variant: str) -> list[Record]:
         """Return a variant's PASSED records, smallest x first."""
         records = (self.find(variant, workload) for workload in self.workloads)
@@ -88,6 +93,13 @@ def _group(name: str, records: Sequence[Record]) -> Group:
     workloads = {record.workload.name: record.workload for record in records}
     ordered = sorted(workloads.values(), key=lambda workload: (workload.x, workload.name))
     return Group(name, tuple(ordered), tuple(records))
+
+
+def incomparable(records: Iterable[Record]) -> Incomparable | None:
+    """Return why two of the records must not be ranked together, such as two method versions."""
+    first, *others = [(record.fingerprint, record.method_version) for record in records] or [({}, 0)]
+    reasons = (not_comparable(first, other) for other in others)
+    return next((why for why in reasons if why and (why.before != why.now)), None)
 
 
 def timing_of(record: Record) -> Timing:

@@ -9,7 +9,7 @@ from fluxbench.analysis import verdict
 from fluxbench.analysis.groups import Group
 from fluxbench.analysis.verdict import Verdict
 from fluxbench.operations.workload import Workload
-from fluxbench.records.fingerprint import Incomparable, not_comparable
+from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
 
 
@@ -120,13 +120,10 @@ def recommendations(
     for one in of_use:
         if found := one.find(groups.get(one.notebook, ())):
             group, workload = found
-            trusted = (group.trusted(variant, workload) for variant in group.variants)
-            records = tuple(record for record in trusted if record)
-            found_verdict = _incomparable(records) or verdict.of(group, workload)
-            yield Recommendation(representative=one, workload=workload, verdict=found_verdict, records=records)
-
-
-def _incomparable(records: Sequence[Record]) -> Incomparable | None:
-    """Return why two of the records must not be compared, such as two models of device."""
-    first, *others = [(record.fingerprint, record.method_version) for record in records] or [({}, 0)]
-    return next((why for other in others if (why := not_comparable(first, other))), None)
+            found_verdict = verdict.of(group, workload)
+            yield Recommendation(
+                representative=one,
+                workload=workload,
+                verdict=found_verdict.incomparable or found_verdict,
+                records=tuple(group.ranked_at(workload)),
+            )

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
+from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
 from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
+from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
@@ -35,7 +36,7 @@ class Verdict:
     `LEVEL_WITHIN`; the baseline is, since nothing is measurably faster then. `choice` is one of `exact`: the default,
     which needs no change, else the one that is beaten at the fewest workloads. `rounding` is the fastest kernel that
     rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
-    where the baseline is the only exact one.
+    where the baseline is the only exact one. There is none of them where records must not be ranked together.
     """
 
     group: Group
@@ -47,6 +48,7 @@ class Verdict:
     rounding: Contender | None
     quantized: Contender | None
     is_faster: bool  # the quantized kernel, measurably, than the fastest exact one
+    incomparable: Incomparable | None = None  # why there is no verdict: two of the records must not be ranked together
 
     @property
     def shown(self) -> tuple[Contender, ...]:
@@ -73,6 +75,19 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     Nothing is exact where no exact kernel has a rank.
     """
     workload = workload or group.longest
+    if why := incomparable(group.ranked_at(workload)):
+        return Verdict(
+            group=group,
+            workload=workload,
+            baseline=None,
+            exact=(),
+            choice=None,
+            beaten_at=0,
+            rounding=None,
+            quantized=None,
+            is_faster=False,
+            incomparable=why,
+        )
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
     exact = _unbeaten(group, workload, EXACT, ordering)

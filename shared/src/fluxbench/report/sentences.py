@@ -23,6 +23,7 @@ from fluxbench.records.status import Status
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
 
+_NAMED = 4  # variants that a sentence names before it counts the rest
 PRECISION = (
     f"95% intervals, in burst within ±{RATIO_WITHIN:.1%} of the ratio and ±{MEDIAN_WITHIN:.1%} of the time, sustained "
     f"within ±{SUSTAINED_WITHIN:.1%} of the time, or ±{SLOWER_WITHIN:.1%} where the ratio is over {CLOSE:g}"
@@ -161,6 +162,24 @@ def versions_of(records: Iterable[Record]) -> dict[str, str]:
         for package, version in record.versions.items():
             versions.setdefault(package, set()).add(version)
     return {package: " and ".join(sorted(several)) for package, several in versions.items()}
+
+
+def mixed_versions(records: Iterable[Record]) -> str:
+    """Return which variants were measured with which driver or torch, where it is not the same; else nothing."""
+    everything, parts = list(records), []
+    for name in ("driver", "torch"):
+        variants: dict[str, list[str]] = {}
+        for record in everything:
+            if name in record.versions:
+                variants.setdefault(record.versions[name], []).append(record.variant)
+        if len(variants) > 1:
+            parts.append(f"{name} " + ", ".join(f"{of} ({_first(names)})" for of, names in sorted(variants.items())))
+    return f"These were not all measured with the same versions: {'; '.join(parts)}." if parts else ""
+
+
+def _first(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _versions(records: Iterable[Record]) -> list[str]:

@@ -14,7 +14,7 @@ from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share, speed
-from fluxbench.report.sentences import title
+from fluxbench.report.sentences import mixed_versions, title
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
@@ -40,6 +40,8 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
 def _of_group(group: Group, device_name: str) -> list[Block]:
     found = analysis.of(group)
     shown: list[Block] = [Paragraph(sentence(found), kind="lead")]
+    if mixed := mixed_versions(group.ranked_at(group.longest)):
+        shown.append(Paragraph(mixed))
     if found.is_compared:
         words = [f"{label(row.record.variant)}: {speed(row)}" for row in found.shown]
         shown.append(Chart(chart(found, f"verdict of {group.name}"), "\n".join(words), caption(found, device_name)))
@@ -72,6 +74,8 @@ def _why(verdict: Verdict) -> str:
 
 def sentence(verdict: Verdict) -> str:
     """Return the verdict in fixed clauses."""
+    if verdict.incomparable:
+        return f"No verdict: not all of these can be compared, since {verdict.incomparable}."
     parts = [_exact(verdict), _elsewhere(verdict), _rounding(verdict), _quantized(verdict)]
     return " ".join(filter(None, parts))
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from fluxbench.analysis import verdict
-from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, throughput, timing_of
+from fluxbench.analysis.groups import (
+    Group,
+    groups,
+    incomparable,
+    ranking_regime,
+    reference_variant,
+    throughput,
+    timing_of,
+)
 from fluxbench.analysis.ranking import CLASSES, Ranked, order, ranked, ties
 from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
@@ -14,7 +22,7 @@ from fluxbench.report import legend
 from fluxbench.report.best_forms import best_of_libraries
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, factor, method, shape
+from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, factor, method, mixed_versions, shape
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
@@ -51,6 +59,9 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
     caption = f"Ranking at {shape(group)}; {by_sheet}."
     if not records:
         yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
+        return
+    if why := incomparable(records):
+        yield Paragraph(f"{caption} Nothing is ranked: not all of these can be compared, since {why}.")
         return
     shown = _Shown(group, results.rate, peak, ranking_regime(records), legend.everywhere(records))
     best = _best(group, places)
@@ -146,6 +157,8 @@ def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterat
         f"measurably faster: {MEASURABLY}. So a wide interval can rank before a faster time."
         + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
+    if mixed := mixed_versions(place.record for entries in places.values() for place in entries):
+        yield mixed
     sets = [names for entries in places.values() for names in ties(group, entries)]
     if not sets:
         yield "All differences are measurable."
