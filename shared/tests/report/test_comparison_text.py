@@ -48,7 +48,7 @@ def said(comparison: Comparison) -> str:
 def test_a_device_that_changed_is_said_with_how_much() -> None:
     text = said(compare(BEFORE, side("after", 102, device=1.03)))
     assert text.startswith("The device as a whole changed: the control kernel takes 1.03")
-    assert "Nothing changed beyond the device: a change of 0." in text
+    assert "No time changed beyond the device: a change of 0." in text
     assert text.endswith("30 rows: 30 same.")
 
 
@@ -68,7 +68,7 @@ def test_where_nothing_changed_the_minimum_detectable_change_is_said() -> None:
     sizes = sorted(row.judged.minimum_detectable_change or math.inf for row in found.rows if row.judged)
     under_load = sorted(row.sustained.minimum_detectable_change or math.inf for row in found.rows if row.sustained)
     assert (
-        f"Nothing changed beyond noise: a change of {sizes[14]:.2%} would be detected in half of the rows, "
+        f"No time changed beyond noise: a change of {sizes[14]:.2%} would be detected in half of the rows, "
         f"{sizes[26]:.2%} in nine of ten; under sustained load {under_load[14]:.2%} and {under_load[26]:.2%}."
     ) in said(found)
 
@@ -77,7 +77,7 @@ def test_where_nothing_changed_the_minimum_detectable_change_is_said() -> None:
 def test_a_change_under_sustained_load_alone_is_said(load: float, verdict: str) -> None:
     found = compare(BEFORE, side("after", 61, load=only("flex", load)))
     text = said(found)
-    assert "In burst nothing changed beyond noise: " in text
+    assert "In burst no time changed beyond noise: " in text
     ratios = sorted(row.sustained.ratio for row in found.sustained_only if row.sustained)
     assert (
         f"These are {verdict} under sustained load only (power or clocks): flex {ratios[0]:.4f} to {ratios[-1]:.4f} "
@@ -114,6 +114,7 @@ def test_a_change_of_status_is_said_and_counted() -> None:
     found = compare(BEFORE, after)
     note = f"PASSED before, now CRASHED: {REASONS[failing(after.records[0]).status]}"
     assert f"Status changed: flex {note} (6 rows)." in said(found)
+    assert json.loads(to_json(found))["happened"] == "status"
     assert said(found).endswith("30 rows: 24 same, 6 not compared.")
     assert f"{note}: flex." in words(blocks(found))
     back = compare(after, BEFORE)

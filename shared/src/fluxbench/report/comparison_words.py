@@ -29,8 +29,7 @@ def summary(comparison: Comparison) -> list[str]:
         sentences = [*_changes(comparison)]
     else:
         sentences = [f"Nothing was compared: {_counted(_clause(row.note) for row in rows if row.note)}."]
-    ended = [row for row in rows if row.note and row.note.kind is NoteKind.STATUS_CHANGED]
-    if ended:
+    if ended := comparison.status_changed:
         counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
         sentences.append(f"Status changed: {counted}.")
     sentences += map(_outlying, comparison.outlying[:_NAMED])
@@ -108,7 +107,7 @@ def _changes(comparison: Comparison) -> Iterator[str]:
         yield f"These changed, and have no control kernel to compare with: {named}."
     if not beyond and not without:
         what = "the device" if device and device.significant else "noise"
-        nothing = "In burst nothing" if comparison.sustained_only else "Nothing"
+        nothing = "In burst no time" if comparison.sustained_only else "No time"
         yield f"{nothing} changed beyond {what}: {_detectable(comparison.compared)}."
     for verdict in (Verdict.SLOWER, Verdict.FASTER):
         rows = [(r, r.sustained) for r in comparison.sustained_only if r.sustained and r.sustained.verdict is verdict]

@@ -127,6 +127,7 @@ class Happened(StrEnum):
     BOTH = "device and library"
     EITHER = "device or library"  # something changed, and no control kernel says which
     SUSTAINED = "sustained load"  # sustained times alone changed: power or clocks
+    STATUS = "status"  # no time changed, and a row passes that did not, or does not any more
     NOTHING = "nothing"
     NOT_COMPARED = "not compared"
 
@@ -171,6 +172,11 @@ class Comparison:
         return tuple(row for row in self.rows if row.sustained_only)
 
     @property
+    def status_changed(self) -> tuple[Row, ...]:
+        """The rows of both sides with two statuses."""
+        return tuple(row for row in self.rows if row.note and row.note.kind is NoteKind.STATUS_CHANGED)
+
+    @property
     def happened(self) -> Happened:
         """What changed."""
         if not self.compared:
@@ -181,7 +187,9 @@ class Comparison:
             return Happened.LIBRARY
         if self.without_control:
             return Happened.EITHER
-        return Happened.SUSTAINED if self.sustained_only else Happened.NOTHING
+        if self.sustained_only:
+            return Happened.SUSTAINED
+        return Happened.STATUS if self.status_changed else Happened.NOTHING
 
 
 def _significant(change: Change | None) -> bool:
