@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from browser import served
 from sample_records import LAUNCH_BOUND
-from sites import H200, HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, write
+from sites import CPU, H200, HOSTILE, LENGTHS, believe, hostile, of_two_targets, record, write
 
 from fluxbench.records.fingerprint import not_comparable
 from fluxbench.records.method import METHOD_VERSION, UNKNOWN
-from fluxbench.records.schema import SUSTAINED, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.site.draw import draw
 
 if TYPE_CHECKING:
@@ -189,6 +189,24 @@ def test_what_cannot_be_compared_is_said_as_fluxbench_says_it(browser: Browser, 
     assert "here and t0: times cannot be compared, since they were measured on different devices" in notes
     reason = not_comparable((H200, UNKNOWN), (H200, UNKNOWN))
     assert unknown["v"] == f"not comparable: {reason}"
+
+
+def test_instruction_sets_and_cuda_graphs_are_told_apart(browser: Browser, tmp_path: Path) -> None:
+    replayed = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.7)
+    write(tmp_path, "here", record("a", fingerprint={**CPU, "instruction_sets": "avx2"}), record("g", LENGTHS[0]))
+    write(tmp_path, "there", record("b", fingerprint={**CPU, "instruction_sets": "avx2 amx_tile"}))
+    write(tmp_path, "unsaid", record("c", fingerprint=CPU), record("g", LENGTHS[0], flags=[replayed]))
+    draw(tmp_path, believe)
+    with served(tmp_path) as address:
+        browser.open(f"{address}/compare.html#sort=variant&workload={LENGTHS[1]}&base=here/flux/a/{LENGTHS[1]}")
+        other, unsaid = (row[7] for row in browser.run(_ROWS)[1:])
+        browser.driver.get(f"{address}/compare.html#sort=target&workload={LENGTHS[0]}&base=here/flux/g/{LENGTHS[0]}")
+        browser.driver.refresh()
+        launched, graphs = browser.run(_ROWS)
+    assert other.endswith("devices: instruction_sets avx2 -> instruction_sets avx2 amx_tile")
+    assert unsaid == "1.00 [0.99, 1.01]"
+    assert graphs[7] == "not comparable: calls were timed as the host launches them, and now as CUDA graphs"
+    assert (launched[5][-1], graphs[5].rpartition("] ")[2]) == ("]", "g")
 
 
 def test_a_baseline_holds_the_others_against_it(browser: Browser, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from fluxbench.analysis.groups import is_launch_bound
+from fluxbench.analysis.groups import is_launch_bound, is_replayed
 from fluxbench.core.formatting import reason
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.words import describe
@@ -23,12 +23,13 @@ from fluxbench.variants.forms import EAGER
 
 _DIGITS = 6  # significant ones that the page holds of a measured number
 _IDENTITY = ("device", "device_kind", "compute_capability", "mig")
+_OF_CPU = ("cpu_cores", "instruction_sets")
 _SOFTWARE = ("driver", "torch", "triton", "cuda", "cudnn", "python")
 _TITLE = "Compare attention kernels and targets"
 _ABOUT = "The address holds your selection."
 _TABLES = ("target", "notebook", "variant", "workload", "status", "reason", "source", "when")
 _VALUES = ("peak", "quantized", "launch_bound", "rel_l2", "energy")
-_TIMES = ("ms", "low", "high", "ratio", "ratio_low", "ratio_high", "reference", "capped")
+_TIMES = ("ms", "low", "high", "ratio", "ratio_low", "ratio_high", "reference", "capped", "replayed")
 _SCRIPTS = ("compare_data.js", "compare_chart.js", "compare.js")
 
 
@@ -117,7 +118,7 @@ class _Columns:
             ranked_at.append(cells["workload"])
         for regime, of_regime in self.times.items():
             timing = record.timings.get(regime)
-            values = self._time(timing, forms) if timing else (None,) * len(_TIMES)
+            values = (*self._time(timing, forms), int(is_replayed(record, regime))) if timing else (None,) * len(_TIMES)
             for name, value in zip(_TIMES, values, strict=True):
                 of_regime[name].append(value)
 
@@ -149,7 +150,7 @@ def _workload(workload: Workload) -> dict[str, Any]:
 def _source_key(record: Record) -> Hashable:
     """Return what tells the source of one record from that of another."""
     fingerprint, versions = record.fingerprint, record.versions
-    keys = (*_IDENTITY, "cpu_cores", "power_limit_w")
+    keys = (*_IDENTITY, *_OF_CPU, "power_limit_w")
     return (record.method_version, *map(fingerprint.get, keys), *map(versions.get, _SOFTWARE))
 
 
@@ -158,7 +159,7 @@ def _source(record: Record) -> dict[str, dict[str, Any]]:
     fingerprint, version = record.fingerprint, record.method_version
     return {
         "device": {key: _shown(fingerprint.get(key)) for key in _IDENTITY},
-        "cores": {"cpu_cores": _shown(fingerprint.get("cpu_cores"))},
+        "cpu": {"cpu_cores": "none"} | {key: _shown(fingerprint[key]) for key in _OF_CPU if key in fingerprint},
         "method": {"version": version, "known": version != method.UNKNOWN, "words": method.words(version)},
         "power": {"limit": _watts(fingerprint.get("power_limit_w"))},
         "software": {key: _shown(record.versions.get(key)) for key in _SOFTWARE},

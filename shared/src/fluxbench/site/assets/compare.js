@@ -21,7 +21,8 @@ const base = () => ROWS.find(row => row.id === state.base);
 const vs = row => against(row, base(), state.regime);
 let omitted = false;  // whether c would be at every time that is shown, so that the notes say it once
 const isLaunchBound = row => row.launchBound && state.regime === "sustained";
-const symbols = row => (time(row).capped && !omitted ? "c" : "") + (isLaunchBound(row) ? "h" : "");
+const symbols = row => (time(row).capped && !omitted ? "c" : "") + (isLaunchBound(row) ? "h" : "")
+  + (time(row).replayed ? "g" : "");
 const COLUMNS = [
   { key: "variant", title: "variant", value: row => row.variant },
   { key: "target", title: "target", value: row => row.target, draw: row => row.page

@@ -50,13 +50,14 @@ function plusMinus(value, low, high) {
     ? `${fixed(value, shown)} ${brackets(value, low, high)}` : `${fixed(value, shown)} ±${fixed(half, shown)}`;
 }
 
-const differing = (one, other) => Object.keys(other).filter(key => one[key] !== other[key]);
+// Of a key that only one side has, nothing is known.
+const differing = (one, other) => Object.keys(other).filter(key => key in one && one[key] !== other[key]);
 const changes = (one, other) => differing(one, other).map(key => `${key} ${one[key]} -> ${other[key]}`);
 
 // Why times from these two sources must not be compared, or null: the rule of fluxbench's fingerprint.not_comparable.
 function notComparable(before, now) {
-  const cores = now.device.device_kind === "cpu";
-  const [was, is] = [before, now].map(({ device, cores: of }) => (cores ? { ...device, ...of } : device));
+  const onCpu = now.device.device_kind === "cpu";
+  const [was, is] = [before, now].map(({ device, cpu }) => (onCpu ? { ...device, ...cpu } : device));
   const keys = differing(was, is);
   if (keys.length) {
     const side = values => keys.includes("device") ? values.device : keys.map(key => `${key} ${values[key]}`).join(", ");
@@ -74,6 +75,10 @@ function against(row, base, regime) {
   if (row.place !== base.place) return { why: `another workload than the baseline's ${base.workload}` };
   const reason = notComparable(base.source, row.source);
   if (reason) return { why: `not comparable: ${reason}` };
+  if (row.variant === base.variant && own.replayed !== other.replayed) {
+    const [was, is] = [other, own].map(one => (one.replayed ? "as CUDA graphs" : "as the host launches them"));
+    return { why: `not comparable: calls were timed ${was}, and now ${is}` };
+  }
   const together = row.target === base.target && row.source === base.source && own.reference === other.reference;
   const [value, low, high] = together
     ? [own.ratio / other.ratio, own.ratio_low / other.ratio_high, own.ratio_high / other.ratio_low]
@@ -89,8 +94,8 @@ function cautions(shown, regime) {
   const sentences = [];
   const sources = new Map();  // what of the sources of their rows decides; of equal ones the first stands for all
   for (const row of timed) {
-    const { device, cores, method } = row.source;
-    const key = JSON.stringify([device, cores, method.version]);
+    const { device, cpu, method } = row.source;
+    const key = JSON.stringify([device, cpu, method.version]);
     if (!sources.has(key)) sources.set(key, row);
   }
   const first = [...sources.values()].slice(0, 12);
