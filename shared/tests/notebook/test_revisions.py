@@ -15,6 +15,7 @@ from notebooks import Machine, listing
 from sample_records import record
 from sites import believe
 
+from fluxbench.analysis.verification.problem import Kind, Problem
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_gzip, write_text
 from fluxbench.notebook import revisions
@@ -118,6 +119,16 @@ def test_all_notebooks_of_a_target_are_read_and_one_by_its_own_folder(root: Path
     ]  # fmt: skip
     assert set(side.controls) == {("flux", "torch_flash"), ("flux", "flex"), ("wan", "flex")}
     assert times("reports/h200/wan", root) == {"flex": 9.0}
+
+
+def test_times_without_samples_are_compared_and_it_is_said(root: Path) -> None:
+    path = root / RECORDS / "flex.jsonl"
+    problems = [Problem(kind=Kind.NO_SAMPLES, path=path, variant=None, workload=None, values={})]
+    found = measured("reports/h200", root, check=lambda cells: problems)
+    assert (found.name, len(found.records)) == ("reports/h200 (times not checked: samples are missing)", 2)
+    fill(root / HISTORY / "2026-11-22T000000Z", 6.0, gz=True)
+    kept = measured("reports/h200@2026-11-22T000000Z", root, check=lambda cells: problems)
+    assert (kept.name, len(kept.records)) == ("reports/h200@2026-11-22T000000Z", 2)
 
 
 # History.

@@ -7,6 +7,7 @@ that git knows. It is read without a checkout.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import subprocess
 import tempfile
@@ -49,7 +50,7 @@ def measured(spec: str, root: Path, check: Check = verify) -> Measured:
         raise SetupError(f"the revision after @ must be a name that does not begin with -, got {spec!r}")
     history = _history(folder)
     if revision in history:
-        return _read(spec, _as_of(history[revision], revision), check)
+        return _read(spec, _as_of(history[revision], revision), check, keeps_samples=False)
     known = f"its history ({', '.join(history)})" if history else "its history, which is empty,"
     with tempfile.TemporaryDirectory(prefix="fluxbench-") as copy:
         _from_git(root, name, revision, Path(copy), f"the revision of {name!r} must be in {known} or known to git")
@@ -77,18 +78,21 @@ def read_cells(paths: Iterable[Path], *, name: str = "", skip_damaged: bool = Fa
     return Measured(name=name, records=tuple(records), controls=controls)
 
 
-def _read(spec: str, paths: Iterable[Path], check: Check) -> Measured:
+def _read(spec: str, paths: Iterable[Path], check: Check, *, keeps_samples: bool = True) -> Measured:
     try:
         paths = list(paths)
         side = read_cells(paths, name=spec)
-        # A history keeps no samples: its records are checked by themselves.
-        problems = [one for one in check([cell.read(path) for path in paths]) if one.kind is not Kind.NO_SAMPLES]
+        found = check([cell.read(path) for path in paths])
     except RecordError as error:
         raise SetupError(f"the records of {spec!r} cannot be read: {error}") from error
     except OSError as error:
         raise SetupError(
             f"the records of {spec!r} cannot be read: {Path(error.filename or '').name}: {error.strerror}"
         ) from error
+    # A history keeps no samples: its records are checked by themselves. Of others it is said.
+    problems = [one for one in found if one.kind is not Kind.NO_SAMPLES]
+    if keeps_samples and len(problems) < len(found):
+        side = dataclasses.replace(side, name=f"{spec} (times not checked: samples are missing)")
     if not side.records:
         raise SetupError(f"a report must hold records, as reports/<target>/<notebook>/records does, got {spec!r}")
     if problems:
