@@ -17,9 +17,13 @@ def upper_bound(count: int, of: int) -> float:
         raise ValueError(f"a count must be between 0 and {of}, got {count}")
     if count == of:
         return 1.0
+    whole = math.lgamma(of + 1)  # logarithms: of many cases a number of combinations is no float
+    ways = [whole - math.lgamma(k + 1) - math.lgamma(of - k + 1) for k in range(count + 1)]
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        seen = math.fsum(math.comb(of, k) * middle**k * (1 - middle) ** (of - k) for k in range(count + 1))
+        seen = math.fsum(
+            math.exp(log + k * math.log(middle) + (of - k) * math.log1p(-middle)) for k, log in enumerate(ways)
+        )
         low, high = (middle, high) if seen > 1 - CONFIDENCE else (low, middle)
     return high
