@@ -10,6 +10,8 @@ import msgspec
 import pytest
 from certificates import FINGERPRINT, as_json, made_up
 
+from fluxbench.analysis.certificate.certificate import certify
+from fluxbench.analysis.certificate.summary_json import to_json as summary_of
 from fluxbench.analysis.certificate.tables import earlier, independent
 from fluxbench.analysis.certificate.trials import Trials, read, to_json
 from fluxbench.records.schema import Record
@@ -40,6 +42,15 @@ def test_sessions_add_up_and_pairs_between_them_are_counted_apart() -> None:
     found = independent([moved(made_up(runs=5, of_process=0.0004), 29, card="b2"), good])
     assert (found.within.of, found.between.of) == (2 * 2, 5)
     assert [(one.card, one.measured_at[:10]) for one in found.sessions] == [("b2", "2026-01-29"), ("a1", "2026-01-31")]
+
+
+def test_what_differs_between_two_sessions_is_in_all_tables_of_them_so_that_they_have_no_limit() -> None:
+    good = made_up(runs=5)
+    found = independent([moved(made_up(runs=5, by_trial=lambda trial: 0.02), 29), good])
+    assert (found.within.called, found.between.called) == (0, found.between.of)
+    summary = summary_of(certify(good, None, {}))["tables"]
+    assert summary["between_sessions"] == {"of": 0, "with_false_positive": 0}
+    assert summary["within_sessions"]["upper_bound"] == independent([good]).within.upper_bound
 
 
 def test_a_run_that_went_badly_counts() -> None:

@@ -106,9 +106,14 @@ def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() ->
     found = dataclasses.replace(measured, earlier_trials=(as_json(before),))
     rows = answers(tables.find("certificate").blocks(found))
     for regime in ("", ", sustained"):
-        for which in ("one session", "two sessions"):
-            answer = rows[f"A/A{regime}: tables of {which} with a false positive"]["answer"]
-            assert answer == "0 of 4; at most 52.7%"
+        of_one, of_two = (
+            rows[f"A/A{regime}: tables of {which} with a false positive"] for which in ("one session", "two sessions")
+        )
+        assert of_one["answer"] == "0 of 4; at most 52.7%"
+        assert (of_two["answer"], of_two["of"]) == (
+            "0 of 4",
+            "disjoint pairs of runs, 1 pair of sessions; not independent",
+        )
 
 
 def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:
@@ -123,7 +128,7 @@ def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:
     assert "confidence), and 0 of 1 sustained. Injected slowdowns detected in burst: 1% in " in words(found)
     rows = answers(found)
     assert rows["A/A: tables of one session with a false positive"]["of"].startswith(
-        "disjoint pairs of runs, 1 session;"
+        "disjoint pairs of successive runs, 1 session;"
     )
     assert (
         rows["a slowdown of 1% is detected, sustained"]["of"]

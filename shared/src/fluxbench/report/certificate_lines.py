@@ -89,15 +89,23 @@ def _agreement(certificate: Certificate) -> Iterator[Line]:
 
 
 def _tables(found: Independent, under: str = "") -> Iterator[Line]:
-    """Yield a line of tables within a session, and one of tables across two: both kinds have the same runs."""
-    for which, tables in (("one session", found.within), ("two sessions", found.between)):
-        yield Line(
-            question=f"A/A{under}: tables of {which} with a false positive",
-            answer=f"{tables.called} of {tables.of}; at most {percent(tables.upper_bound)}"
-            if tables.of
-            else _NOT_MEASURED,
-            of=f"disjoint pairs of runs, {count(len(found.sessions), 'session')}; 95% upper limit",
-        )
+    """Yield a line of tables within a session, and one of tables across two: both kinds have the same runs.
+
+    Those across the same two sessions share what differs between these, so they have no limit.
+    """
+    within, between = found.within, found.between
+    limit, pairs = f"; at most {percent(within.upper_bound)}", len(found.sessions) // 2
+    sessions = count(len(found.sessions), "session")
+    yield Line(
+        question=f"A/A{under}: tables of one session with a false positive",
+        answer=f"{within.called} of {within.of}{limit}" if within.of else _NOT_MEASURED,
+        of=f"disjoint pairs of successive runs, {sessions}; 95% upper limit",
+    )
+    yield Line(
+        question=f"A/A{under}: tables of two sessions with a false positive",
+        answer=f"{between.called} of {between.of}" if between.of else _NOT_MEASURED,
+        of=f"disjoint pairs of runs, {count(pairs, 'pair')} of sessions; not independent" if between.of else sessions,
+    )
 
 
 def _detection(certificate: Certificate) -> Iterator[Line]:

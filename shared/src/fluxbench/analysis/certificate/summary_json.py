@@ -11,7 +11,7 @@ import msgspec
 
 from fluxbench.analysis.certificate.certificate import Certificate, UnderLoad
 from fluxbench.analysis.certificate.judging import PERCENT, Detected
-from fluxbench.analysis.certificate.tables import Tables
+from fluxbench.analysis.certificate.tables import Independent
 from fluxbench.records.schema import BURST, SUSTAINED
 from fluxbench.stats.significance import Verdict
 
@@ -25,8 +25,7 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
     levels = {f"{percent:g}": one for percent, one in zip(PERCENT, certificate.detection, strict=True)}
     return {
         "tables": {
-            "within_sessions": _tables(certificate.independent.within),
-            "between_sessions": _tables(certificate.independent.between),
+            **_tables(certificate.independent),
             "sessions": [dataclasses.asdict(session) for session in certificate.independent.sessions],
         },
         "a_a": {
@@ -52,10 +51,7 @@ def to_json(certificate: Certificate) -> dict[str, Any]:
 
 def _sustained(found: UnderLoad) -> dict[str, Any]:
     return {
-        "tables": {
-            "within_sessions": _tables(found.independent.within),
-            "between_sessions": _tables(found.independent.between),
-        },
+        "tables": _tables(found.independent),
         "a_a": {
             "comparisons": found.same.count,
             "false_verdict_rate": found.same.rate(Verdict.FASTER, Verdict.SLOWER),
@@ -69,9 +65,13 @@ def _sustained(found: UnderLoad) -> dict[str, Any]:
     }
 
 
-def _tables(tables: Tables) -> dict[str, Any]:
-    """Return the independent tables, with the one-sided 95% upper limit of the rate of those with a false positive."""
-    return {"of": tables.of, "with_false_positive": tables.called, "upper_bound": tables.upper_bound}
+def _tables(found: Independent) -> dict[str, Any]:
+    """Return both kinds of tables; those within sessions with the 95% upper limit of their rate of false positives."""
+    counts = {
+        name: {"of": tables.of, "with_false_positive": tables.called}
+        for name, tables in (("within_sessions", found.within), ("between_sessions", found.between))
+    }
+    return counts | {"within_sessions": {**counts["within_sessions"], "upper_bound": found.within.upper_bound}}
 
 
 def _beside(certificate: Certificate, levels: Mapping[str, Detected | None]) -> dict[str, Any]:

@@ -34,13 +34,16 @@ class Tables:
 
     @property
     def upper_bound(self) -> float:
-        """The one-sided 95% upper limit of the rate."""
+        """The one-sided 95% upper limit of the rate, of tables within sessions."""
         return upper_bound(self.called, self.of)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Independent:
-    """The tables of pairs of runs within a session, and those of pairs between sessions, which are counted apart."""
+    """The tables of pairs of runs within a session, and those of pairs between sessions, which are counted apart.
+
+    All tables between the same two sessions share what differs between these, so their rate has no limit.
+    """
 
     sessions: tuple[Session, ...]
     within: Tables
