@@ -92,6 +92,7 @@ def test_a_quantized_kernel_is_compared_with_the_fastest_exact_one_and_has_its_e
             " The fastest quantized kernel, FlashAttention-3 float8, has 5% relative error "
             "and is not measurably faster."
         )
+    assert said(exact, quantized(0.4)).endswith("float8 is faster than these, with 5% relative error.")
     wide_and_faster = [quantized(0.70, "wide", ci=0.4), quantized(0.71, "sure")]
     assert "sure is 41% faster, with 5% relative error" in said(DEFAULT, exact, *wide_and_faster)
 
@@ -142,7 +143,10 @@ def test_what_is_launch_bound_or_far_too_uncertain_is_not_named_beside_others() 
     fast = record("flash_attn_3", sustained_ms=0.8)
     late = record("te_fused", sustained_ms=0.8, flags=[LAUNCH_BOUND])
     uncertain = record("xformers", sustained_ms=1.0, ci=0.9)
-    assert said(DEFAULT, fast, late, uncertain).startswith("FlashAttention-3 is the fastest exact kernel: 25%")
+    assert said(DEFAULT, fast, late, uncertain) == (
+        "FlashAttention-3 is the fastest exact kernel: 25% faster than PyTorch's default. "
+        "xFormers may be as fast: too uncertain to tell."
+    )
     [group] = groups([DEFAULT, fast, uncertain])
     assert [one.record.variant for one in analysis.of(group).exact] == ["flash_attn_3"]
     assert said(DEFAULT, record("te_fused", sustained_ms=0.8, flags=[LAUNCH_BOUND])).startswith("Transformer Engine")
@@ -158,7 +162,26 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
     found = analysis.of(group)
     assert (found.choice, found.beaten_at) == (at["a"][-1], 0)
     beaten = [record("c", workload, 0.7) for workload in LENGTHS[:2]]
-    assert "At 2 of the 6 lengths another exact kernel is faster than a." in said(*default, *at["a"], *beaten)
+    assert "At 2 of the 6 lengths another exact kernel or form is faster than a." in said(*default, *at["a"], *beaten)
+
+
+def test_a_choice_without_a_time_at_a_length_is_not_beaten_there() -> None:
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    few = [record("a", workload, 0.8) for workload in LENGTHS[2:]]
+    assert said(*default, *few).endswith("default. At 2 of the 6 lengths a has no time.")
+    [group] = groups([*default, *few])
+    assert (analysis.of(group).beaten_at, analysis.of(group).absent_at) == (0, 2)
+
+
+def test_a_default_that_nothing_beats_is_never_replaced_by_another_form_of_it_or_by_one_that_ties() -> None:
+    nothing = "No exact kernel is measurably faster than PyTorch's default."
+    late = record("torch_native", flags=[LAUNCH_BOUND])
+    assert said(late, record("flash_attn_3", sustained_ms=0.999)).startswith(nothing)
+    default = [record("torch_native", workload, 1.05 if workload in LENGTHS[:2] else 1.0) for workload in LENGTHS]
+    compiled = [record("torch_native_compile_d", workload, 0.999) for workload in LENGTHS]
+    assert said(*default, *compiled) == f"{nothing} At 2 of the 6 lengths another exact kernel or form is faster " + (
+        "than PyTorch default (SDPA)."
+    )
 
 
 def test_the_simplest_form_that_is_beaten_least_stands_for_a_kernel() -> None:

@@ -33,8 +33,9 @@ class Verdict:
 
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
-    `LEVEL_WITHIN`; the baseline is, since nothing is measurably faster then. `choice` is one of `exact`: the default,
-    which needs no change, else the one that is beaten at the fewest workloads. `rounding` is the fastest kernel that
+    `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
+    of `exact`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
+    beaten at `beaten_at` of the group's workloads and has no rank at `absent_at`. `rounding` is the fastest kernel that
     rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
     where the baseline is the only exact one. There is none of them where records must not be ranked together.
     """
@@ -43,8 +44,10 @@ class Verdict:
     workload: Workload
     baseline: Record | None  # the default, else the reference; None where neither has a rank
     exact: tuple[Contender, ...]
+    unsure: tuple[Record, ...]
     choice: Record | None
-    beaten_at: int  # of the group's workloads, at how many the choice is not among the fastest
+    beaten_at: int
+    absent_at: int
     rounding: Contender | None
     quantized: Contender | None
     is_faster: bool  # the quantized kernel, measurably, than the fastest exact one
@@ -81,8 +84,10 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
             workload=workload,
             baseline=None,
             exact=(),
+            unsure=(),
             choice=None,
             beaten_at=0,
+            absent_at=0,
             rounding=None,
             quantized=None,
             is_faster=False,
@@ -90,13 +95,14 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         )
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
-    exact = _unbeaten(group, workload, EXACT, ordering)
+    exact = _unbeaten(group, workload, EXACT, ordering, baseline)
     level = [record for record in exact if record is baseline or _is_level(record, exact[0], ordering)]
     quantized = _quantized(group, workload, exact[0] if exact else None, ordering)
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
-    beaten = _beaten(group, EXACT)
-    choice = min(level, key=lambda record: (record.variant != DEFAULT, beaten[record.variant]), default=None)
+    behind = _not_first(group, EXACT)
+    choice = min(level, key=lambda record: (record.variant != DEFAULT, behind[record.variant]), default=None)
+    absent = _absent(group, choice) if choice else 0
 
     def contender(record: Record) -> Contender:
         speedup = ordering.speedup(record, baseline) if baseline and record is not baseline else None
@@ -107,8 +113,10 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         workload=workload,
         baseline=baseline,
         exact=tuple(map(contender, level)),
+        unsure=tuple(record for record in exact if record not in level),
         choice=choice,
-        beaten_at=beaten[choice.variant] if choice else 0,
+        beaten_at=behind[choice.variant] - absent if choice else 0,
+        absent_at=absent,
         rounding=contender(rounding) if rounding else None,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
@@ -122,21 +130,29 @@ def baseline_of(group: Group, workload: Workload) -> Record | None:
     return by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
 
 
-def _unbeaten(group: Group, workload: Workload, precision_class: str, ordering: Ordering) -> list[Record]:
-    """Return one record of each kernel that nothing of its class beats at a workload."""
+def _unbeaten(
+    group: Group, workload: Workload, precision_class: str, ordering: Ordering, baseline: Record | None = None
+) -> list[Record]:
+    """Return one record of each kernel that nothing of its class beats at a workload: of its own the baseline."""
     first = [place.record for place in ranked(group, workload, precision_class) if place.rank == 1]
-    first = [record for record in first if not is_launch_bound(record)] or first
-    beaten = _beaten(group, precision_class)
+    first = [record for record in first if record is baseline or not is_launch_bound(record)] or first
+    behind = _not_first(group, precision_class)
     kernels: dict[str, list[Record]] = {}
     for record in first:
         kernels.setdefault(record.kernel, []).append(record)
     chosen = [
-        min(forms, key=lambda record: (beaten[record.variant], simplicity(record.form))) for forms in kernels.values()
+        min(forms, key=lambda record: (record is not baseline, behind[record.variant], simplicity(record.form)))
+        for forms in kernels.values()
     ]
     return sorted(chosen, key=lambda record: (ordering.log(record), record.variant))
 
 
-def _beaten(group: Group, precision_class: str) -> Mapping[str, int]:
+def _absent(group: Group, choice: Record) -> int:
+    """Return at how many workloads a record's variant has no rank."""
+    return sum(group.trusted(choice.variant, workload) is None for workload in group.workloads)
+
+
+def _not_first(group: Group, precision_class: str) -> Mapping[str, int]:
     """Return, for variants of a class that have rank 1 anywhere, at how many workloads each does not have it."""
     wins = Counter(
         place.record.variant

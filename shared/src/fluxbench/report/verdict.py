@@ -69,7 +69,8 @@ def _use(verdict: Verdict) -> list[Block]:
 def _why(verdict: Verdict) -> str:
     """Return why the choice is not the first of the exact kernels, where it is not."""
     is_first = verdict.exact[0].record is verdict.choice
-    return "" if is_first or verdict.default_is_level or verdict.beaten_at else ", unbeaten at all lengths"
+    is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
+    return "" if is_sure else ", unbeaten at all lengths"
 
 
 def sentence(verdict: Verdict) -> str:
@@ -99,19 +100,23 @@ def _exact(verdict: Verdict) -> str:
     if len(exact) == 1:
         is_alone = len(ranked(verdict.group, verdict.workload, EXACT)) == 1
         which = f"{_names(exact)} is the {'only exact kernel with a time' if is_alone else 'fastest exact kernel'}"
+    unsure = f" {_names(verdict.unsure)} may be as fast: too uncertain to tell." if verdict.unsure else ""
     speedups = [one.speedup for one in verdict.exact if one.speedup]
     if not speedups or not verdict.baseline:
-        return f"{which}."
+        return f"{which}.{unsure}"
     gain = _gain(speedups)
-    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {baseline_name(verdict.baseline)}."
+    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {baseline_name(verdict.baseline)}.{unsure}"
 
 
 def _elsewhere(verdict: Verdict) -> str:
-    if not verdict.beaten_at:
+    if not verdict.choice:
         return ""
-    assert verdict.choice
     count, choice = len(verdict.group.workloads), label(verdict.choice.variant)
-    return f"At {verdict.beaten_at} of the {count} lengths another exact kernel is faster than {choice}."
+    clauses = (
+        (verdict.beaten_at, f"another exact kernel or form is faster than {choice}"),
+        (verdict.absent_at, f"{choice} has no time"),
+    )
+    return " ".join(f"At {number} of the {count} lengths {what}." for number, what in clauses if number)
 
 
 def _rounding(verdict: Verdict) -> str:
@@ -134,8 +139,9 @@ def _quantized(verdict: Verdict) -> str:
     name, error = label(record.variant), f"{share(record.rel_l2 or 0.0)} relative error"
     if not verdict.exact:
         return f"Of the quantized kernels {name} is the fastest, with {error}."
-    if verdict.is_faster and verdict.quantized.speedup and verdict.baseline:
-        return f"{name} is {_gain([verdict.quantized.speedup])}, with {error}."
+    if verdict.is_faster:
+        speedup = verdict.quantized.speedup
+        return f"{name} is {_gain([speedup]) if speedup else 'faster than these'}, with {error}."
     return f"The fastest quantized kernel, {name}, has {error} and is not measurably faster."
 
 
