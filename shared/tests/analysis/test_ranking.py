@@ -117,6 +117,14 @@ def test_a_single_process_is_as_many_values_as_samples() -> None:
     assert [rank for _, rank, _ in short(places(*single))] == [1, 1]
 
 
+def test_the_samples_of_a_single_process_are_no_processes_beside_records_of_several() -> None:
+    several = [timed(name, *(0.5 * by for by in (0.99, 1.0, 1.01))) for name in ("a", "b", "c")]
+    alone = timed("alone", 0.52)
+    steady = msgspec.structs.replace(alone.timings["sustained"], samples_ms=[[0.52, 0.5201, 0.5199] * 4])
+    alone = changed(alone, timings={**alone.timings, "sustained": steady})
+    assert [rank for _, rank, _ in short(places(*several, alone))] == [1, 1, 1, 1]
+
+
 def test_variants_of_one_time_are_in_the_order_of_their_names() -> None:
     assert [name for name, _, _ in short(places(record("b"), record("a")))] == ["a", "b"]
 

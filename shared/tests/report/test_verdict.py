@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import xml.etree.ElementTree as ET
 
+import msgspec
 import pytest
 from drawn import overlap, text_box, texts, tooltips
 from published import REPORTS
-from sample_records import LAUNCH_BOUND, record
+from sample_records import LAUNCH_BOUND, changed, record
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
@@ -200,6 +201,16 @@ def test_the_chart_has_each_kernel_once_with_its_interval() -> None:
         "FlashAttention-3 float8: 2.00× [1.99, 2.01]",
     ]
     assert {"times as fast as PyTorch's default", "FlashAttention-3 float8 (5% error)"} <= set(texts(drawn))
+
+
+def test_a_chart_of_kernels_of_which_nothing_is_known_but_one_sample_is_drawn() -> None:
+    made = [record(name, sustained_ms=ms, regimes=("sustained",)) for name, ms in (("torch_flash", 1.0), ("flex", 0.9))]
+    single = [
+        changed(one, timings={"sustained": msgspec.structs.replace(one.timings["sustained"], samples_ms=((ms,),))})
+        for one, ms in zip(made, (1.0, 0.9), strict=True)
+    ]
+    [group] = groups(single)
+    assert "1.11× [0.00, inf]" in tooltips(chart(analysis.of(group), "name"))[0]
 
 
 def test_no_text_of_the_chart_reaches_over_an_edge_or_into_another() -> None:

@@ -32,5 +32,14 @@ def test_equal_variants_are_seldom_told_apart() -> None:
     assert beaten / (12 * 42) <= 0.07  # 5% of each; by chance up to 7% of so many
 
 
-def test_of_a_single_process_nothing_is_told() -> None:
-    assert ordering.faster_than(ordering.levels([[0.0], [1.0, 1.001]])) == [frozenset(), frozenset()]
+def test_a_single_process_is_told_from_others_by_a_large_difference_alone() -> None:
+    assert ordering.faster_than(ordering.levels([[0.0], [1.0]])) == [frozenset(), frozenset()]
+    rng = random.Random(4)
+    told = 0
+    for _ in range(100):
+        alone, *others = ([rng.gauss(0, 0.003) for _ in range(count)] for count in (1, *[3] * 10))
+        faster = ordering.faster_than(ordering.levels([alone, *others]))
+        told += bool(faster[0]) or any(0 in of_other for of_other in faster)
+    assert told <= 1
+    slower = ordering.levels([[0.2], *([rng.gauss(0, 0.003) for _ in range(3)] for _ in range(10))])
+    assert ordering.faster_than(slower)[0] == frozenset(range(1, 11))

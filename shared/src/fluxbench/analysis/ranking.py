@@ -123,12 +123,13 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
     scatter less between processes than the times do, or the reference's means differ between cells by more than its
     processes explain. On a device that does not drift the reference would only add its own scatter.
     """
-    times = [_logs(record, timing_of(record).samples_ms) for record in records]
+    alone = all(timing_of(record).processes == 1 for record in records)
+    times = [_logs(record, timing_of(record).samples_ms, alone=alone) for record in records]
     others = [
         (record, own) for record, own in zip(records, times, strict=True)
         if record.variant != timing_of(record).reference_variant
     ]  # fmt: skip
-    beside = {record.variant: _logs(record, timing_of(record).reference_ms) for record, _ in others}
+    beside = {record.variant: _logs(record, timing_of(record).reference_ms, alone=alone) for record, _ in others}
     if not others or any(len(own) < 2 or len(beside[record.variant]) != len(own) for record, own in others):
         return times
 
@@ -150,9 +151,12 @@ def _drifted(cells: Sequence[Sequence[float]]) -> bool:
     return variance(fmean(logs) for logs in cells) > _DRIFTED * explained
 
 
-def _logs(record: Record, samples_ms: Sequence[Sequence[float]]) -> list[float]:
-    """Return the logarithm of each process's mean, of burst samples the median. Of one process each sample is one."""
-    if len(samples_ms) == 1:
+def _logs(record: Record, samples_ms: Sequence[Sequence[float]], *, alone: bool) -> list[float]:
+    """Return the logarithm of each process's mean, of burst samples the median.
+
+    Where all records have one process alone, each sample counts as one: nothing else is known of their scatter.
+    """
+    if alone and len(samples_ms) == 1:
         return [math.log(sample) for sample in samples_ms[0]]
     middle = fmean if record.sustained else median
     return [math.log(middle(part)) for part in samples_ms if part]

@@ -39,17 +39,20 @@ def levels(several: Sequence[Sequence[float]]) -> list[Level]:
     Two degrees of freedom say little of a spread, so variants share what their variances between processes have in
     common, and one whose processes differ far more (it is tuned anew in each) keeps its wide interval. That is the
     median, and not the mean as in `intervals.means`: the mean with the degrees of freedom of all calls too much faster
-    where a few variants of a large page vary more than the others. Of a single value the variance is infinite.
+    where a few variants of a large page vary more than the others. A single value says nothing of its own spread, so
+    it is taken to be that of the widest; where all are single, the variance is infinite.
     """
     own = [variances.of(logs) for logs in several]
     common = variances.middle(own)
     widest = max([variances.APART * common.value, *(one.value for one in own)])
-    return [_level(logs, variances.at_least(common, one), widest) for logs, one in zip(several, own, strict=True)]
+    of_single = Variance(widest, common.df) if common.df else Variance(math.inf, 1.0)
+    return [
+        _level(logs, variances.at_least(common, one) if one.df else of_single, widest)
+        for logs, one in zip(several, own, strict=True)
+    ]
 
 
 def _level(logs: Sequence[float], whole: Variance, widest: float) -> Level:
-    if len(logs) < 2:
-        return Level(fmean(logs), math.inf, 1.0)
     return Level(fmean(logs), whole.value / len(logs), whole.df, widest / len(logs))
 
 

@@ -6,6 +6,7 @@ As wide as a phone, so that its text can be read there too; pages and the site's
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
@@ -60,7 +61,8 @@ def _name(verdict: Verdict, row: Contender) -> str:
 
 def _strip(verdict: Verdict) -> Strip:
     rows = verdict.shown
-    ends = [1.0, *(end for row in rows if row.speedup for end in (row.speedup.low, row.speedup.high))]
+    speedups = [row.speedup for row in rows if row.speedup]
+    ends = [1.0, *(end for one in speedups for end in (one.low, one.value, one.high) if math.isfinite(end))]
     room = _AROUND * (max(ends) - min(ends)) or 0.05
     names = [_name(verdict, row) for row in rows]
     # A speed has a line of its own where the name leaves no room for it.
@@ -84,7 +86,8 @@ def _strip(verdict: Verdict) -> Strip:
             y, look = begin + line + 21, look_of(row.record)
             plot.plot([1, 1], [y - 6, y + 6], color=INK, linewidth=0.8, alpha=0.6)
             if row.speedup:
-                plot.plot((row.speedup.low, row.speedup.high), [y, y], color=look.colour, linewidth=2.5)
+                high = min(row.speedup.high, max(ends) + room)  # nothing is known of an end that is infinite
+                plot.plot((row.speedup.low, high), [y, y], color=look.colour, linewidth=2.5)
             (mark,) = plot.plot([row.speedup.value if row.speedup else 1.0], [y], look.marker, **look.mark_options(8))
             tooltip(mark, f"{label(row.record.variant)}: {speed(row)}")
             write_at(figure, 0, top + begin + 12, name, fontsize=_NAME_PT)
