@@ -51,3 +51,14 @@ def test_intervals_hold_the_truth_and_a_factor_of_one_and_a_half_is_told(
         untold += not {0, 1} <= ordering.faster_than(levels)[2]
     assert missed / pages <= most
     assert untold / pages <= 0.01
+
+
+def test_what_few_processes_say_of_others_has_their_degrees_of_freedom_for_a_single_process_too() -> None:
+    rng, missed, pages = random.Random(5), 0, 600
+    for _ in range(pages):
+        *several, alone = (drawn(rng, 1.0, 4, 0.005, 0.05) for _ in range(3))
+        pairs = [*(each[:2] for each in several), alone[:1]]
+        first, *_, last = paired.levels([(samples, ones(samples)) for samples in pairs])
+        speedup = ordering.speedup(last, first)
+        missed += not speedup.low <= 1 <= speedup.high
+    assert missed / pages <= 0.1

@@ -30,8 +30,10 @@ def levels(pairs: Sequence[tuple[Samples, Samples]]) -> list[Level]:
     """
     spreads = [_spread(*pair) for pair in pairs]
     others = [each for each in spreads if each.within.value or each.between]  # the reference's own ratio is always 1
-    excess = [each.between - each.within.value for each in others if each.processes > 1]
-    return [_level(each, max(0.0, fmean(excess)) if excess else 0.0, len(excess)) for each in spreads]
+    several = [each for each in others if each.processes > 1]
+    excess = fmean(each.between - each.within.value for each in several) if several else 0.0
+    common = Variance(max(0.0, excess), sum(each.processes - 1 for each in several))
+    return [_level(each, common) for each in spreads]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,10 +63,10 @@ def _of_median(logs: Sequence[float]) -> float:
     return variance(logs) / len(logs) * (1.0 if len(logs) < 3 else _MEDIAN_OF_MANY)
 
 
-def _level(of: _Spread, common: float, variants: int) -> Level:
+def _level(of: _Spread, common: Variance) -> Level:
     if of.processes == 1 and not of.within.value:
         return Level(of.log, math.inf, 1.0)
     own = of.between - of.within.value
-    beyond, df = (own, of.processes - 1) if own > common else (common, (of.processes - 1) * variants)
-    whole = variances.total([of.within, Variance(beyond, df or math.inf)])
+    beyond = Variance(own, of.processes - 1) if own > common.value else common
+    whole = variances.total([of.within, beyond])
     return Level(of.log, whole.value / of.processes, max(1.0, whole.df))
