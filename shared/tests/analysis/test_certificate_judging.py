@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 from certificates import BASES, FORMS, PROCESSES, UNSLOWED, WORKLOADS, made_up
 
 from fluxbench.analysis.certificate import judging
 from fluxbench.analysis.certificate.trials import Trials
-from fluxbench.records.schema import BURST
+from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.significance import Verdict
 
 
@@ -137,3 +139,30 @@ def test_on_a_cpu_the_cross_check_is_of_unslowed_variants_alone(good: Trials) ->
     assert {record.variant for record, _ in judging.cupti_differences(on_cpu)} == set(UNSLOWED)
     assert {record.variant for record, _ in judging.cupti_differences(good)} == set(FORMS)
     assert [share for _, share in judging.cupti_differences(good)] == [pytest.approx(0.002)] * len(good.records)
+
+
+def kept(of: Trials, run: int, keep: Callable[[Record], Record | None]) -> Trials:
+    """Return trials with the records of one run that `keep` returns."""
+    runs = list(of.runs)
+    runs[run] = msgspec.structs.replace(runs[run], records=tuple(filter(None, map(keep, runs[run].records))))
+    return msgspec.structs.replace(of, runs=tuple(runs))
+
+
+def test_a_run_in_which_a_form_lost_a_process_has_no_true_ratios_of_it(good: Trials) -> None:
+    def without_a_process(one: Record) -> Record:
+        if one.variant != "torch_flash_plus_0":
+            return one
+        burst = msgspec.structs.replace(one.timings[BURST], samples_ms=one.timings[BURST].samples_ms[1:])
+        return msgspec.structs.replace(one, timings={BURST: burst})
+
+    whole, fewer = (judging.injected(of, "torch_flash", 1.0) for of in (good, kept(good, 0, without_a_process)))
+    assert sorted(fewer) == sorted(judging.injected(kept(good, 0, lambda one: None), "torch_flash", 1.0))
+    assert len(fewer) == len(whole) * 5 // 6
+
+
+def test_an_unknown_truth_is_not_outside_of_an_interval() -> None:
+    slowed_alone = kept(made_up(runs=2), 0, lambda one: None if one.variant in UNSLOWED else one)
+    apart = kept(slowed_alone, 1, lambda one: one if one.variant in UNSLOWED else None)
+    found = judging.detected(apart, 1.0)
+    assert found.total.count > 0
+    assert (found.truth, found.total.known, found.total.coverage) == ({}, 0, None)

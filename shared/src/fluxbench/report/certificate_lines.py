@@ -136,10 +136,10 @@ def _under_load(found: UnderLoad, pairs: int) -> Iterator[Line]:
         met=_met(wrong, lambda rate: rate <= _FALSE_AT_MOST, enough=compared >= _COMPARISONS),
     )
     for slowdown in found.detection:
-        error = max(slowdown.truth_error[base] for base in slowdown.truth)
+        error = max((slowdown.truth_error[base] for base in slowdown.truth), default=math.inf)
         least = DETECTED_AT_LEAST.get(slowdown.percent)
         truths = slowdown.truth.values()
-        ends = dict.fromkeys(_share(end - 1) for end in (min(truths), max(truths)))
+        ends = dict.fromkeys(_share(end - 1) for end in (min(truths), max(truths))) if truths else ("unknown",)
         yield Line(
             question=f"a slowdown of {slowdown.percent:g}% is detected, sustained",
             answer=rate_text(slowdown.rate),

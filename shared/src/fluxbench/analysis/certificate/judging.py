@@ -55,6 +55,7 @@ class Tally:
     verdicts: Mapping[Verdict, int]
     covered: int  # intervals that hold the truth
     half_width: float | None  # of the 95% intervals, a share, median
+    known: int  # intervals whose truth is known
     missing: int = 0  # rows that could not be compared
 
     @property
@@ -69,8 +70,8 @@ class Tally:
 
     @property
     def coverage(self) -> float | None:
-        """The share of the intervals that hold the truth; None where there is no row."""
-        return self.covered / self.count if self.count else None
+        """The share of the intervals with a known truth that hold it; None where there is none."""
+        return self.covered / self.known if self.known else None
 
     def rate(self, *which: Verdict) -> float | None:
         """Return the share of the rows with one of these verdicts; None where there is no row."""
@@ -85,7 +86,7 @@ def change_of(row: Row, regime: str) -> Change | None:
 def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row: 1.0, regime: str = BURST) -> Tally:
     """Count the verdicts on rows, whose true ratio `truth` returns, None where it is unknown."""
     verdicts = dict.fromkeys(Verdict, 0)
-    missing, covered, widths = 0, 0, []
+    missing, known, covered, widths = 0, 0, 0, []
     for row in rows:
         change = change_of(row, regime)
         if change is None:
@@ -93,10 +94,12 @@ def tally(rows: Iterable[Row], truth: Callable[[Row], float | None] = lambda row
             continue
         verdicts[change.verdict] += 1
         expected = truth(row)
+        known += expected is not None
         covered += expected is not None and change.low <= expected <= change.high
         widths.append((change.high - change.low) / 2)
     finite = [width for width in widths if math.isfinite(width)]
-    return Tally(verdicts=verdicts, covered=covered, half_width=median(finite) if finite else None, missing=missing)
+    half_width = median(finite) if finite else None
+    return Tally(verdicts=verdicts, covered=covered, half_width=half_width, known=known, missing=missing)
 
 
 def a_a(trials: Trials) -> list[Comparison]:
@@ -152,19 +155,29 @@ def injected(
 ) -> list[float]:
     """Return the true ratios: of a slowed variant's time to that of `plus_0`, for each process and workload.
 
-    A time is a process's median in burst, and its mean sustained. Nothing where the form was not measured.
+    A time is a process's median in burst, and its mean sustained. Nothing where the form was not measured, and of a run
+    in which another number of processes measured it than the other: these are no pairs.
     """
+    pairs = _injected(trials, base, percent, workload, twin=twin, regime=regime)
+    return [ratio for of_process in pairs.values() for ratio in of_process]
+
+
+def _injected(
+    trials: Trials, base: str, percent: float, workload: str | None = None, *, twin: bool = False, regime: str = BURST
+) -> dict[tuple[int, int], list[float]]:
+    """Return the true ratios by run and process."""
     if not trials.has(base, percent, twin=twin):
-        return []
+        return {}
     middle = fmean if regime == SUSTAINED else median
     plain, slower = trials.variant(base, 0.0), trials.variant(base, percent, twin=twin)
-    ratios = []
-    for run in trials.runs:
+    ratios: dict[tuple[int, int], list[float]] = {}
+    for number, run in enumerate(trials.runs):
         times = {(r.variant, r.workload.name): r.timings[regime].samples_ms for r in run.records if regime in r.timings}
         for variant, name in times:
-            if variant == plain and (slower, name) in times and workload in (None, name):
-                pairs = zip(times[plain, name], times[slower, name], strict=True)
-                ratios += [middle(after) / middle(before) for before, after in pairs]
+            before, after = times[variant, name], times.get((slower, name), ())
+            if variant == plain and len(before) == len(after) and workload in (None, name):
+                for process, pair in enumerate(zip(before, after, strict=True)):
+                    ratios.setdefault((number, process), []).append(middle(pair[1]) / middle(pair[0]))
     return ratios
 
 
@@ -231,9 +244,7 @@ def _truth_error(trials: Trials, base: str, percent: float, regime: str) -> floa
 
     As for nearly normal values: sqrt(pi / 2) times that of the mean. Of one process it is infinite.
     """
-    workloads = dict.fromkeys(record.workload.name for record in trials.records)
-    by_workload = [injected(trials, base, percent, workload, regime=regime) for workload in workloads]
-    processes = [fmean(ratios) for ratios in zip(*filter(None, by_workload), strict=False)]
+    processes = [fmean(ratios) for ratios in _injected(trials, base, percent, regime=regime).values()]
     if len(processes) < 2:
         return math.inf
     return math.sqrt(math.pi / 2) * stdev(processes) / math.sqrt(len(processes))
