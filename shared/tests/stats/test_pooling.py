@@ -81,6 +81,19 @@ def test_an_outlying_process_is_named_and_left_out() -> None:
     assert found[0].mean.se == pytest.approx(plain[0].mean.se, rel=0.1)
 
 
+def test_a_variant_that_differs_much_by_nature_hides_no_outlying_process_of_another() -> None:
+    rng = np.random.default_rng(5)
+    named = 0
+    for _ in range(10):
+        spreads = [0.03, *[0.001] * 39]
+        levels = [own * rng.normal(size=(2, 1, 3)) + 0.0007 * rng.normal(size=(2, 6, 3)) for own in spreads]
+        variants = [(before, after) for before, after in levels]
+        variants[7][1][:, 2] += 0.02
+        _, outliers = effects(variants, [NOTHING] * 40)
+        named += any((one.variant, one.side, one.process) == (7, 1, 2) for one in outliers)
+    assert named >= 7
+
+
 def test_of_two_processes_none_is_outlying_and_of_one_nothing_is_known() -> None:
     variants = [(before[:, :2], after[:, :2]) for before, after in page()]
     variants[3][0][:, 0] += 0.02

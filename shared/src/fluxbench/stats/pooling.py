@@ -166,7 +166,7 @@ def spread(sides: Sequence[Levels]) -> tuple[Variance, Variance]:
 def _without_outliers(
     variants: Sequence[tuple[Levels, Levels]],
 ) -> tuple[list[tuple[Levels, Levels]], list[Outlier]]:
-    """Leave out outlying processes, the most extreme first: at most one of three or more a variant and side.
+    """Leave out outlying processes, the surest first: at most one of three or more a variant and side.
 
     The mean level of a process less that of the others of its side, over its standard error, is Student's t. Its
     variance is that of the variant without the process, moderated by those of the other variants. The level is
@@ -175,11 +175,8 @@ def _without_outliers(
     kept, outliers = list(variants), list[Outlier]()
     limit = _OUTLYING / max(1, sum(side.shape[1] for sides in variants for side in sides))
     spreads = [spread(sides) for sides in kept]
-    for outlier in sorted(_furthest(kept), key=lambda one: -abs(one.log_ratio)):
-        side = kept[outlier.variant][outlier.side]
-        sides = list(kept[outlier.variant])
-        sides[outlier.side] = np.delete(side, outlier.process, axis=1)
-        without = (sides[0], sides[1])
+    for outlier in _surest_first(kept, spreads):
+        side, without = kept[outlier.variant][outlier.side], _without(kept, outlier)
         own = spread(without)
         others = [*spreads[: outlier.variant], own, *spreads[outlier.variant + 1 :]]
         mean = _moderated_spreads(others)[0][outlier.variant]
@@ -189,6 +186,34 @@ def _without_outliers(
         kept[outlier.variant], spreads[outlier.variant] = without, own
         outliers.append(outlier)
     return kept, outliers
+
+
+def _without(variants: Sequence[tuple[Levels, Levels]], outlier: Outlier) -> tuple[Levels, Levels]:
+    """Return the sides of an outlier's variant without it."""
+    before, after = variants[outlier.variant]
+    if outlier.side:
+        return before, np.delete(after, outlier.process, axis=1)
+    return np.delete(before, outlier.process, axis=1), after
+
+
+def _surest_first(
+    variants: Sequence[tuple[Levels, Levels]], spreads: Sequence[tuple[Variance, Variance]]
+) -> list[Outlier]:
+    """Return what `_furthest` does, by how far each is from the others in units of its own variant's spread.
+
+    A variant that differs much between processes by nature is far off too, and must not hide another's outlier.
+    """
+    candidates, sureness = _furthest(variants), dict[Outlier, float]()
+    for which in (0, 1):
+        of_side = {one.variant: one for one in candidates if one.side == which}
+        own = [
+            spread(_without(variants, of_side[index])) if index in of_side else whole
+            for index, whole in enumerate(spreads)
+        ]
+        means, _ = _moderated_spreads(own)
+        for index, one in of_side.items():
+            sureness[one] = one.log_ratio**2 / means[index].value if means[index].value else math.inf
+    return sorted(candidates, key=lambda one: -sureness[one])
 
 
 def _furthest(variants: Sequence[tuple[Levels, Levels]]) -> list[Outlier]:
