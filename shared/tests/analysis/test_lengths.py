@@ -13,7 +13,7 @@ from sample_records import changed, record
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.lengths import crossovers, of_memory, of_time
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Memory, Record
+from fluxbench.records.schema import Memory, Record, Timing
 from fluxbench.records.status import Status
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
@@ -93,6 +93,28 @@ def test_a_crossover_lies_between_the_lengths_at_which_either_is_faster() -> Non
     assert 128 < found.length < 512
     # On the line between the logarithms: 0.8 times as long at 128, twice at 512.
     assert found.length == pytest.approx(128 * 4 ** (0.2231 / (0.2231 + 0.6931)), rel=1e-3)
+
+
+def beside(records: list[Record], cell: str, reference_ms: float) -> list[Record]:
+    """Return records as of a cell whose reference takes so long at all lengths."""
+
+    def timing(one: Timing) -> Timing:
+        ratio = one.median_ms / reference_ms
+        its = tuple((reference_ms,) * len(part) for part in one.samples_ms)
+        return msgspec.structs.replace(one, reference_ms=its, ratio=ratio, ratio_ci95=(0.99 * ratio, 1.01 * ratio))
+
+    return [
+        changed(one, cell=cell, timings={regime: timing(its) for regime, its in one.timings.items()}) for one in records
+    ]
+
+
+def test_a_crossover_of_ratios_lies_between_its_lengths_where_a_reference_was_slower_in_one_cell() -> None:
+    early = beside(curve("torch_math", FAST_SHORT), "early", 1.0)
+    late = beside(curve("torch_native", [1.3 * ms for ms in FAST_LONG]), "late", 1.3)
+    same = crossovers(group(curve("torch_math", FAST_SHORT), curve("torch_native", FAST_LONG)))
+    [found] = crossovers(group(early, late))
+    assert (found.below, found.above) == (128, 512)
+    assert found.length == pytest.approx(same[0].length)
 
 
 @pytest.mark.parametrize(

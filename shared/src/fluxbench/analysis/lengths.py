@@ -31,7 +31,8 @@ class Crossover:
     """One variant is faster up to a length, another from a longer one on.
 
     `below` is the longest length at which the first is faster, `above` the shortest from which on the other always is;
-    in between neither is. `length` is where the line between the logarithms of both ratios reaches 1.
+    in between neither is. `length` is between them: where the line between the logarithms of what one takes over the
+    other, as the ranking compares them, reaches 0.
     """
 
     shorter: Record  # of the variant that is faster up to `below`
@@ -91,7 +92,7 @@ def _crossover(group: Group, one: str, other: str) -> Crossover | None:
         return None
     _, record, rival = both[-1]
     shorter, longer = (rival, record) if record.variant == last else (record, rival)
-    ends = [(both[index][0].x, _log_ratio(both[index])) for index in (below, above)]
+    ends = [(both[index][0].x, _log_ratio(group, *both[index])) for index in (below, above)]
     return Crossover(shorter=shorter, longer=longer, below=ends[0][0], above=ends[1][0], length=_zero(*ends))
 
 
@@ -113,12 +114,13 @@ def _faster(group: Group, workload: Workload, one: Record, other: Record) -> str
     (low, high), (other_low, other_high) = (each.ratio_ci95 if is_same else each.ci95_ms for each in (first, second))
     if low <= other_high and other_low <= high:
         return None
+    lower, higher = (one, other) if high < other_low else (other, one)
+    return lower.variant if order(group, workload).faster(lower, higher) else None
+
+
+def _log_ratio(group: Group, workload: Workload, one: Record, other: Record) -> float:
     found = order(group, workload)
-    return next((a.variant for a, b in ((one, other), (other, one)) if found.faster(a, b)), None)
-
-
-def _log_ratio(at: tuple[Workload, Record, Record]) -> float:
-    return math.log(timing_of(at[1]).median_ms / timing_of(at[2]).median_ms)
+    return found.log(one) - found.log(other)
 
 
 def _zero(first: tuple[int, float], last: tuple[int, float]) -> float:
