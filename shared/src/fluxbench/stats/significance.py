@@ -136,7 +136,7 @@ def mean_effect(effects: Sequence[Effect]) -> Effect:
 
 
 def judge(variants: Sequence[VariantEffects], *, least: float = 0.0) -> list[list[Change]]:
-    """Return the change and the verdict of each row of a page, by variant: few pages have any false positive.
+    """Return the change and the verdict of each row of a page, by variant: few pages have any of an unchanged variant.
 
     The family is that of the variants, each with one p-value: of its mean change, and of the departure of the workload
     that departs most, which finds a change at one length (Bonferroni, four fifths of the level for the first).
