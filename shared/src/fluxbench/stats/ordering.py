@@ -78,7 +78,7 @@ def faster_than(every: Sequence[Level]) -> list[frozenset[int]]:
     One that is clearly slower is no rival: so far behind that a first test at a tenth of that level, over all variants,
     says so (Romano, Shaikh and Wolf, A Practical Two-Step Method for Testing Moment Inequalities, Econometrica, 2014).
     As just one variant can be the fastest, the set of those that nothing beats holds it with 95% (multiple comparisons
-    with the best: Hsu, Annals of Statistics, 1984), and with 91% or more where some scatter far more than the others.
+    with the best: Hsu, Annals of Statistics, 1984), and with about 90% where some scatter far more than the others.
     """
     return [_rivals_faster(place, every) for place in range(len(every))]
 
