@@ -42,15 +42,15 @@ class Verdict:
 
     group: Group
     workload: Workload
-    baseline: Record | None  # the default, else the reference; None where neither has a rank
-    exact: tuple[Contender, ...]
-    unsure: tuple[Record, ...]
-    choice: Record | None
-    beaten_at: int
-    absent_at: int
-    rounding: Contender | None
-    quantized: Contender | None
-    is_faster: bool  # the quantized kernel, measurably, than the fastest exact one
+    baseline: Record | None = None  # the default, else the reference; None where neither has a rank
+    exact: tuple[Contender, ...] = ()
+    unsure: tuple[Record, ...] = ()
+    choice: Record | None = None
+    beaten_at: int = 0
+    absent_at: int = 0
+    rounding: Contender | None = None
+    quantized: Contender | None = None
+    is_faster: bool = False  # the quantized kernel, measurably, than the fastest exact one
     incomparable: Incomparable | None = None  # why there is no verdict: two of the records must not be ranked together
 
     @property
@@ -79,20 +79,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     """
     workload = workload or group.longest
     if why := incomparable(group.ranked_at(workload)):
-        return Verdict(
-            group=group,
-            workload=workload,
-            baseline=None,
-            exact=(),
-            unsure=(),
-            choice=None,
-            beaten_at=0,
-            absent_at=0,
-            rounding=None,
-            quantized=None,
-            is_faster=False,
-            incomparable=why,
-        )
+        return Verdict(group=group, workload=workload, incomparable=why)
     ordering = order(group, workload)
     baseline = baseline_of(group, workload)
     exact = _unbeaten(group, workload, EXACT, ordering, baseline)
