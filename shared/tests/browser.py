@@ -11,13 +11,14 @@ import http.server
 import importlib.util
 import json
 import shutil
-import socket
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from fakes import port_keeper
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _AXE = Path(__file__).parent / "vendor" / "axe.min.js"
@@ -114,9 +115,7 @@ def started() -> Iterator[Browser]:
         for argument in (*_ARGUMENTS, f"--user-data-dir={profile}"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "WARNING", "performance": "ALL"})
-        with socket.socket() as held:  # so that no other program gets the port; the driver may reuse it
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            held.bind(("127.0.0.1", 0))
+        with port_keeper() as held:
             service = ChromeService(executable_path=shutil.which("chromedriver"), port=held.getsockname()[1])
             driver = Chrome(options=options, service=service)
             try:

@@ -10,13 +10,14 @@ import os
 import platform
 import secrets
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from fakes import port_keeper
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol")
 _CONFIGURATION = """ClusterName=made-up
@@ -120,11 +121,7 @@ class Cluster:
 def started(folder: Path) -> Iterator[Cluster]:
     """Give a cluster that is ready, and end all of its processes."""
     cluster = Cluster(folder)
-    # Held, so that no other program of this machine gets these ports; Slurm binds a port that another may reuse.
-    sockets = {name: socket.socket() for name in ("controller", "a", "b", "c", "far")}
-    for each in sockets.values():
-        each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        each.bind(("", 0))
+    sockets = {name: port_keeper("") for name in ("controller", "a", "b", "c", "far")}  # Slurm reuses their ports
     ports = {name: each.getsockname()[1] for name, each in sockets.items()}
     text = _CONFIGURATION.format(folder=folder, host=platform.node(), **ports)
     (folder / "slurm.conf").write_text(text, encoding="utf-8")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import random
+import socket
 import sys
 import textwrap
 import time
@@ -128,6 +129,14 @@ def until(condition: Callable[[], object], limit_s: float = 120.0) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def port_keeper(host: str = "127.0.0.1") -> socket.socket:
+    """Return a socket that keeps a free port from other programs of this machine, except one that may reuse it."""
+    keeper = socket.socket()
+    keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keeper.bind((host, 0))
+    return keeper
 
 
 def is_alive(pid: int) -> bool:

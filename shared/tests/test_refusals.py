@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from commands import BUILD, RERUN, STATUS, fluxbench
-from fakes import REPOSITORY
+from fakes import REPOSITORY, port_keeper
 
 pytestmark = pytest.mark.usefixtures("one_cell")
 
@@ -147,10 +147,8 @@ def test_a_clone_must_lie_in_a_folder_whose_name_is_one_line(monkeypatch: pytest
 
 def test_the_site_is_served_until_interrupted_and_a_taken_port_is_refused() -> None:
     Path("index.html").write_text("the index", encoding="utf-8")
-    with socket.socket() as held, socket.socket() as taken:
-        for each in (held, taken):
-            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))  # for who may reuse it, as the server
+    with port_keeper() as held, socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         taken.bind(held.getsockname())
         taken.listen()
         port = str(taken.getsockname()[1])
