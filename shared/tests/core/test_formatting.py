@@ -42,6 +42,11 @@ def test_an_interval_has_its_unit_after_the_number() -> None:
     assert formatting.interval(0.4, (0.398, 0.402), unit=" ms") == "0.400 ms [0.398, 0.402]"
 
 
+def test_more_names_than_a_line_has_room_for_are_counted() -> None:
+    assert [formatting.first("abcd"[:most], 2) for most in (0, 2, 4)] == ["", "a, b", "a, b and 2 more"]
+    assert formatting.first(["a", "b"], 1, "; ") == "a and 1 more"
+
+
 @pytest.mark.parametrize(("share", "text"), [(0.003, "0.3%"), (-0.012, "-1.2%"), (-0.0001, "0.0%"), (1.5, "150.0%")])
 def test_a_share_is_in_percent_with_no_sign_on_a_zero(share: float, text: str) -> None:
     assert formatting.percent(share) == text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 _WIDE = 0.05  # half an interval over its number above which ± would hide where the interval lies
 _ONE = 1.000001  # unit of the last decimal, with room for binary fractions
@@ -52,6 +53,12 @@ def _places(value: float, ends: tuple[float, float], digits: int) -> int:
 def count(number: int, noun: str) -> str:
     """Return a number of things: `1 run`, `1,200 runs`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def first(names: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first names, and how many more there are: `a, b and 3 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 def utc(time: str) -> str:

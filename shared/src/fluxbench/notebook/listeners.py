@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
+from fluxbench.core.formatting import first
 from fluxbench.core.output import Output, one_line
 from fluxbench.core.progress import Progress
 
@@ -149,8 +150,7 @@ class Bar(Lines):
 
 def _brief(reasons: Sequence[str]) -> str:
     """Return the first reasons of a cell in one line; `fluxbench status` has them all."""
-    more = f" and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-    return ("; ".join(reasons[:3]) or "requested") + more
+    return first(reasons, 3, "; ") or "requested"
 
 
 def _outcome(duration_s: float | None, failure: str | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from fluxbench.bench.dependencies import measured_variants
+from fluxbench.core.formatting import first
 from fluxbench.device.targets import Target
 from fluxbench.environments import cell
 from fluxbench.notebook.document import Document
@@ -42,8 +43,7 @@ def of(
             for reason, place in _not_passed(cells[code.id], required):
                 not_passed.setdefault(reason, []).append(place)
     for reason, places in not_passed.items():
-        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
-        yield f"{', '.join(places[:_NAMED])}{more}: {reason}"
+        yield f"{first(places, _NAMED)}: {reason}"
 
 
 def _not_passed(freshness: Freshness, required: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -16,7 +16,7 @@ from fluxbench.analysis.comparison.model import (
     OutlyingProcess,
     Row,
 )
-from fluxbench.core.formatting import interval
+from fluxbench.core.formatting import first, interval
 from fluxbench.stats.significance import Change, Verdict
 
 _NAMED = 8  # variants that a sentence names before it counts the rest
@@ -143,10 +143,10 @@ def _named(comparison: Comparison, changed: Iterable[tuple[Row, Change | None]])
     furthest = sorted(ratios, key=lambda name: -max(abs(math.log(one)) for one in ratios[name]))
     rows_of = Counter(label(comparison, row) for row in comparison.compared)
     named = []
-    for name in furthest[:_NAMED]:
+    for name in furthest:
         ends = dict.fromkeys(ratio_text(end) for end in (min(ratios[name]), max(ratios[name])))
         named.append(f"{name} {' to '.join(ends)} ({len(ratios[name])} of {_plural(rows_of[name], 'workload')})")
-    return ", ".join(named) + (f" and {len(furthest) - _NAMED} more" if len(furthest) > _NAMED else "")
+    return first(named, _NAMED)
 
 
 def _detectable(rows: Sequence[Row]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
-from fluxbench.core.formatting import interval, plus_minus
+from fluxbench.core.formatting import first, interval, plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import (
@@ -173,13 +173,10 @@ def mixed_versions(records: Iterable[Record]) -> str:
             if name in record.versions:
                 variants.setdefault(record.versions[name], []).append(record.variant)
         if len(variants) > 1:
-            parts.append(f"{name} " + ", ".join(f"{of} ({_first(names)})" for of, names in sorted(variants.items())))
+            parts.append(
+                f"{name} " + ", ".join(f"{of} ({first(names, _NAMED)})" for of, names in sorted(variants.items()))
+            )
     return f"These were not all measured with the same versions: {'; '.join(parts)}." if parts else ""
-
-
-def _first(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _versions(records: Iterable[Record]) -> list[str]:

@@ -9,7 +9,7 @@ from statistics import median
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.verdict import DEFAULT
-from fluxbench.core.formatting import number, plus_minus, reason
+from fluxbench.core.formatting import first, number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
@@ -158,8 +158,7 @@ def _tied(point: Point) -> str | Name:
     names = [label(record.variant) for record in point.unbeaten]
     if len(names) == 1:  # alone, or its margin may be none
         return legend.name(point.unbeaten[0].variant)
-    more = len(names) - _NAMED
-    return " = ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return first(names, _NAMED, " = ")
 
 
 def _time(record: Record, on_device: bool) -> str:

@@ -46,9 +46,7 @@ def _symbols(group: Group) -> str:
     """Return the symbols that the rows of a group have."""
     places = [place for kind in CLASSES for place in ranked(group, group.longest, kind)]
     omitted = legend.everywhere(place.record for place in places)
-    return "".join(
-        legend.of_place(place, omitted) + legend.of_time(place.record, BURST, omitted).strip() for place in places
-    )
+    return "".join(legend.of_place(place, omitted) + legend.of_time(place.record, BURST, omitted) for place in places)
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:

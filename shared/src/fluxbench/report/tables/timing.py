@@ -32,7 +32,7 @@ def _symbols(group: Group) -> str:
     """Return the symbols behind the times of a group."""
     timed = [record for record in group.records if record.timing]
     omitted = legend.everywhere(timed)
-    return "".join(legend.of_time(record, regime, omitted).strip() for record in timed for regime in record.timings)
+    return "".join(legend.of_time(record, regime, omitted) for record in timed for regime in record.timings)
 
 
 def _of_group(group: Group) -> tuple[str, list[Table]] | None:
