@@ -166,6 +166,13 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
     assert "At 2 of the 6 lengths another exact kernel or form is faster than a." in said(*default, *at["a"], *beaten)
 
 
+def test_the_choice_is_no_other_way_to_load_a_kernel_that_ties_with_it() -> None:
+    loaded, direct = (record(name, sustained_ms=ms) for name, ms in (("hf_local_flash", 0.8), ("gluon_flash", 0.801)))
+    [group] = groups([DEFAULT, loaded, direct])
+    assert said(DEFAULT, loaded, direct).startswith("HF local (fluxbench) and Gluon (fluxbench) tie as fastest")
+    assert analysis.of(group).choice == direct
+
+
 def test_a_choice_without_a_time_at_a_length_is_not_beaten_there() -> None:
     default = [record("torch_native", workload) for workload in LENGTHS]
     few = [record("a", workload, 0.8) for workload in LENGTHS[2:]]

@@ -13,6 +13,7 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
+from fluxbench.variants import is_another_way
 from fluxbench.variants.forms import simplicity
 
 DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
@@ -34,10 +35,11 @@ class Verdict:
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
     `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
-    of `exact`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
-    beaten at `beaten_at` of the group's workloads and has no rank at `absent_at`. `rounding` is the fastest kernel that
-    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
-    where the baseline is the only exact one. There is none of them where records must not be ranked together.
+    of `exact`: the default, which needs no change, else the one that is among the fastest at the most workloads, and
+    rather not another way to load the same kernel. It is beaten at `beaten_at` of the group's workloads and has no rank
+    at `absent_at`. `rounding` is the fastest kernel that rounds more than an exact one and is not quantized, where it
+    is measurably faster than the fastest exact kernel, or where the baseline is the only exact one. There is none of
+    them where records must not be ranked together.
     """
 
     group: Group
@@ -88,7 +90,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
     behind = _not_first(group, EXACT)
-    choice = min(level, key=lambda record: (record.variant != DEFAULT, behind[record.variant]), default=None)
+    choice = min(level, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
 
     def contender(record: Record) -> Contender:
@@ -108,6 +110,10 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
+
+
+def _rather(variant: str, behind: Mapping[str, int]) -> tuple[bool, int, bool]:
+    return variant != DEFAULT, behind[variant], is_another_way(variant)
 
 
 def baseline_of(group: Group, workload: Workload) -> Record | None:

@@ -54,10 +54,17 @@ _LABELS = {
     for form in (*variant.forms, COMPILE_BLOCKS)
 }
 
+_OTHER_WAYS = {name for variant in REGISTRY if variant.is_another_way for name in variant.names}
+
 
 def notes() -> dict[str, str]:
     """Return what a reader must know of a variant, by its name without a form, where there is something."""
     return {variant.name: variant.note for variant in REGISTRY if variant.note}
+
+
+def is_another_way(name: str) -> bool:
+    """Say whether a variant in its form is another way to load kernels of other variants; an unknown name is not."""
+    return name in _OTHER_WAYS
 
 
 def label(name: str) -> str:

@@ -90,6 +90,7 @@ class Variant:
     diffusers: str = ""  # its backend in diffusers; empty where diffusers has none, or does not find this build
     base: Variant | None = None  # of a slowed form: what it slows
     deterministic_of: str | None = None  # of a deterministic backward pass: the variant that it is a choice of
+    is_another_way: bool = False  # to load kernels of other variants of this repository
     only_decodes: bool = False  # made for one query a sequence, and measured with that alone
 
     @property

@@ -1,4 +1,4 @@
-"""Our Triton attention as users of the Hugging Face package `kernels` load it: a local repository.
+"""Our attention as users of the Hugging Face package `kernels` load it: a local repository.
 
 The repository is made from the sources of `gluon_flash` and `triton_flash` when it is loaded
 (`fluxbench.kernels.package`). Its kernels are those of `gluon_flash` where that runs, else those of `triton_flash`. A
@@ -29,9 +29,10 @@ def load(call: AttentionCall) -> Attention:
 VARIANT = replace(
     triton_flash.VARIANT,
     name="hf_local_flash",
-    label="Triton (fluxbench, HF local)",
+    label="HF local (fluxbench)",
     load=load,
     kernel_pattern=r"^(flash|gluon)_forward_kernel$",
     note="the same kernels as gluon_flash, else triton_flash, loaded by the package kernels",
     packages=("torch", "triton", "kernels"),
+    is_another_way=True,
 )
