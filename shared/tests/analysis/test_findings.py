@@ -138,6 +138,16 @@ def test_two_kernels_change_places_between_burst_and_sustained() -> None:
         assert case.value.high < 1 < case.second.low
 
 
+def test_a_kernel_that_changes_places_with_several_is_one_finding() -> None:
+    exact = [kernel("flash_attn_3", 0.98, 0.9), kernel("torch_cudnn", 0.97, 0.9, seed=2)]
+    [one] = of_group(page(*exact, kernel("flash_attn_4", 0.9, 0.93, seed=3)))
+    assert one.kind == Kind.REGIMES
+    assert {(case.variant, case.against) for case in one.cases} == {
+        ("flash_attn_3", "flash_attn_4"),
+        ("torch_cudnn", "flash_attn_4"),
+    }
+
+
 @pytest.mark.parametrize(
     ("three", "four"),
     [

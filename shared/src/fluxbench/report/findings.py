@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fluxbench.analysis import findings
 from fluxbench.analysis.findings.finding import Case, Finding, Kind
 from fluxbench.analysis.groups import Group, groups
-from fluxbench.core.formatting import interval, percent
+from fluxbench.core.formatting import count, interval, percent
 from fluxbench.operations.workload import Workload
 from fluxbench.report.blocks import Block, Bullets, Fold, Paragraph
 from fluxbench.report.results import Results
@@ -85,11 +85,18 @@ def _copies(finding: Finding) -> str:
 
 def _regimes(finding: Finding) -> str:
     case = finding.cases[0]
-    faster = _range([1 / one.value.value - 1 for one in finding.cases])
-    slower = _range([one.second.value - 1 for one in finding.cases if one.second])
-    return (
+    own = [one for one in finding.cases if one.variant == case.variant]
+    faster = _range([1 / one.value.value - 1 for one in own])
+    slower = _range([one.second.value - 1 for one in own if one.second])
+    text = (
         f"{label(case.variant)} is {faster} faster than {label(case.against)} in single calls, but {slower} slower "
-        f"under sustained load, {_at(_workloads(finding))}."
+        f"under sustained load, {_at(_workloads(own))}"
+    )
+    others = len({one.variant for one in finding.cases}) - 1
+    return (
+        f"{text}; {count(others, 'other kernel')} change{'' if others > 1 else 's'} places with it too."
+        if others
+        else f"{text}."
     )
 
 
@@ -98,7 +105,7 @@ def _quantizing(finding: Finding) -> str:
     other = label(finding.cases[0].against) if len(against) == 1 else "the fastest exact kernel"
     shares = _range([case.part.share for case in finding.cases if case.part])
     return (
-        f"{label(finding.cases[0].variant)} is not measurably faster than {other} {_at(_workloads(finding))}: "
+        f"{label(finding.cases[0].variant)} is not measurably faster than {other} {_at(_workloads(finding.cases))}: "
         f"quantizing takes {shares} of its call."
     )
 
@@ -142,9 +149,9 @@ def _others(finding: Finding) -> str:
     return f", and {len(others)} other{'s' if len(others) > 1 else ''} by {_range(others)}" if others else ""
 
 
-def _workloads(finding: Finding) -> list[Workload]:
+def _workloads(cases: Sequence[Case]) -> list[Workload]:
     """Return the workloads of all cases, smallest x first."""
-    return sorted({one for case in finding.cases for one in case.workloads}, key=lambda workload: workload.x)
+    return sorted({one for case in cases for one in case.workloads}, key=lambda workload: workload.x)
 
 
 def _at(workloads: Sequence[Workload]) -> str:

@@ -21,7 +21,7 @@ _Pair = tuple[str, str, Workload]  # faster in burst, faster sustained, and wher
 
 
 def find(group: Group, level: float) -> list[Finding]:
-    """Return the pairs of kernels that change places, a finding each, with a case for each workload.
+    """Return who changes places: a finding for each kernel that gains under load, a case for each other and workload.
 
     Of all precision classes, since a kernel that draws less power is one that the limit slows less.
     """
@@ -36,9 +36,9 @@ def find(group: Group, level: float) -> list[Finding]:
         pair: max(chance_over(_reversed(in_burst), _LEAST), chance_over(sustained, _LEAST))
         for pair, (in_burst, sustained) in differences.items()
     }
-    together: dict[tuple[str, str], list[Case]] = {}
+    together: dict[str, list[Case]] = {}
     for pair in significant(chances, level):
-        together.setdefault(pair[:2], []).append(_case(group, pair, *differences[pair]))
+        together.setdefault(pair[1], []).append(_case(group, pair, *differences[pair]))
     return [finding(Kind.REGIMES, cases, _cell(group, cases[0])) for cases in together.values()]
 
 
