@@ -1,7 +1,8 @@
 """Kernels in Gluon checked and timed in child processes, since a wrong barrier hangs.
 
-A child that prints nothing for 20 s is killed and reported. Times are milliseconds of a call and TFLOP/s: burst, the
-median of 10 calls of a rested GPU, and sustained, the mean of the last 0.2 s of 0.3 s without a pause.
+A child that prints nothing for 20 s is killed and reported. Its lines are printed as they come. Times are
+milliseconds of a call and TFLOP/s: burst, the median of 10 calls of a rested GPU, and sustained, the mean of the last
+0.2 s of 0.3 s without a pause.
 """
 
 from __future__ import annotations
@@ -80,8 +81,11 @@ def time_shape(shape: str, flops: float, calls: Iterable[tuple[str, Callable[[],
         )
 
 
-def watch(script: str, *arguments: str) -> tuple[list[str], str]:
-    """Run a script as a child until it is silent for too long. Return its lines, and how it ended if not well."""
+def watch(script: str, *arguments: str, hear: Callable[[str], None] = lambda line: None) -> tuple[list[str], str]:
+    """Run a script as a child until it is silent for too long. Return its lines, and how it ended if not well.
+
+    `hear` gets each line as it comes.
+    """
     child = subprocess.Popen(
         [sys.executable, script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -99,6 +103,7 @@ def watch(script: str, *arguments: str) -> tuple[list[str], str]:
     while reader.is_alive() or not read.empty():
         try:
             lines.append(read.get(timeout=0.2))
+            hear(lines[-1])
             heard = time.monotonic()
         except queue.Empty:
             limit_s = SILENCE_S if lines else START_S
@@ -110,30 +115,37 @@ def watch(script: str, *arguments: str) -> tuple[list[str], str]:
 
 
 def check_all(script: str, asked: list[tuple[str, ...]]) -> None:
-    """Check every group, several at a time, and print a line for each, and each line that is not good."""
+    """Check every group, several at a time. Print what is not good as it comes, and a line for each group that ends."""
+
+    def check(group: tuple[str, ...]) -> None:
+        name = f"{' '.join(group):<48}"
+
+        def hear(line: str) -> None:
+            if line.startswith("BAD"):
+                print(f"{name} {line}", flush=True)
+
+        lines, ended = watch(script, "--check", *group, hear=hear)
+        good, bad = (sum(line.startswith(word) for line in lines) for word in ("ok", "BAD"))
+        last = "\n    " + " | ".join(line[:200] for line in lines[-3:]) if ended else ""
+        print(f"{name} {good} ok, {bad} bad {ended}{last}", flush=True)
+
     with ThreadPoolExecutor(8) as pool:
-        running = pool.map(lambda group: watch(script, "--check", *group), asked)
-        for group, (lines, ended) in zip(asked, running, strict=True):
-            good = sum(line.startswith("ok") for line in lines)
-            bad = [line for line in lines if line.startswith("BAD")]
-            print(f"{' '.join(group):<48} {good} ok, {len(bad)} bad {ended}", flush=True)
-            for line in bad:
-                print("    " + line)
-            if ended:
-                print("    " + " | ".join(line[:200] for line in lines[-3:]))
+        list(pool.map(check, asked))
 
 
 def time_groups(script: str) -> None:
     """Time everything in one child, and in a next one what comes after a candidate at which it ended."""
+
+    def hear(line: str) -> None:
+        if not line.startswith("START"):
+            print(line, flush=True)
+
     skipped: list[str] = []
     for _ in range(6):
-        lines, ended = watch(script, "--time", *skipped)
-        for line in lines:
-            if not line.startswith("START"):
-                print(line)
+        lines, ended = watch(script, "--time", *skipped, hear=hear)
         started = [line.removeprefix("START ") for line in lines if line.startswith("START")]
         if not ended or not started:
-            print(ended)
+            print(ended, flush=True)
             return
         print(f"{started[-1]:<42} {ended}: {lines[-1][:160]}", flush=True)
         skipped += started
