@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -33,31 +34,23 @@ from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward
 TILINGS = {
     128: {
         "default": DEFAULTS[128],
-        "atomic additions": Tiling(tma_adds=False),
-        "atomic, 3 stages": Tiling(tma_adds=False, stages=3),
-        "starts": Tiling(starts=True),
-        "starts, atomic": Tiling(starts=True, tma_adds=False),
+        "3 stages": Tiling(stages=3),
         "dv later": Tiling(dv_first=False),
-        "dk first": Tiling(dk_first=True),
-        "dk first, atomic": Tiling(dk_first=True, tma_adds=False),
-        "1 at once": Tiling(at_once=1),
-        "4 at once": Tiling(at_once=4),
         "not split": Tiling(split=False),
-        "3 for dq alone": Tiling(queries_stages=3),
+        "2 at once": Tiling(at_once=2),
+        "8 at once": Tiling(at_once=8),
     },
     64: {
         "default": DEFAULTS[64],
-        "128, atomic": Tiling(block_m=128, starts=True, tma_adds=False),
-        "128, dk first": Tiling(block_m=128, starts=True, dk_first=True),
-        "64": Tiling(),
-        "64, atomic": Tiling(tma_adds=False),
-        "64 for dq alone": Tiling(block_m=128, starts=True, queries_block_n=64),
-        "64, 4 stages": Tiling(stages=4),
-        "64, starts": Tiling(starts=True),
-        "not split": Tiling(block_m=128, starts=True, split=False),
+        "dv later": replace(DEFAULTS[64], dv_first=False),
+        "not split": replace(DEFAULTS[64], split=False),
+        "4 at once": replace(DEFAULTS[64], at_once=4),
+        "64 for dq alone": replace(DEFAULTS[64], queries_block_n=64),
     },
 }
-OF_A_MASK, OF_NONE = ("1 at once", "4 at once"), ("not split",)  # what changes nothing otherwise
+# What changes nothing otherwise.
+OF_A_MASK = ("2 at once", "4 at once", "8 at once")
+OF_NONE = ("not split",)
 # tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
     "4608": (4608, 24, 24, 128, False),
@@ -175,7 +168,7 @@ def profile_all() -> None:
     """Print the mean time of each kernel of a call."""
     for shape in SHAPES:
         for name, call in candidates(shape):
-            if name not in ("default", "atomic additions", "128, atomic", "deterministic", "Triton"):
+            if name not in ("default", "deterministic", "Triton"):
                 continue
             call()
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:

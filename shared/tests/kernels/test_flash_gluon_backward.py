@@ -25,10 +25,10 @@ from gluon_gradients import (  # noqa: E402
     CAUSAL,
     FULL,
     GREEDY,
+    LONG,
     LOW,
     ROUNDING,
     SPLIT,
-    WIDE,
     Case,
     of_autograd,
     relative_l2,
@@ -37,7 +37,7 @@ from gluon_gradients import (  # noqa: E402
 from partitions import Stuck  # noqa: E402
 
 from fluxbench.kernels import flash_attention, flash_gluon, flash_gluon_backward  # noqa: E402
-from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward  # noqa: E402
+from fluxbench.kernels.flash_gluon_backward import gluon_backward  # noqa: E402
 
 OF_BACKWARD = ("sums", "consumer", "kernel", "queries")
 MODULES = ("flash_gluon_tiles", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
@@ -113,16 +113,18 @@ def test_emulated_gradients_are_within_twice_the_error_of_math_attention(
         (FULL, "dk * scale", "dk"),
         (FULL, "values * scale", "values"),
         (GREEDY, "ds_buffers.index(step % 2)", "ds_buffers.index(0)"),
-        (FULL, "        fence_async_shared()\n        if DK_FIRST", "        if DK_FIRST"),
+        (FULL, "        fence_async_shared()\n        _meet", "        _meet"),
         (FULL, "        _meet()  # all", "        pass  # all"),
-        (GREEDY, "    _meet()  # nobody", "    pass  # nobody"),
+        (LONG, "    _meet()  # nobody", "    pass  # nobody"),
         (FULL, "tma.store_wait(0)  # the chunk", "pass  # the chunk"),
         (FULL, "chunk + CONSUMER", "chunk"),
         (FULL, "is not None:\n        CLEARED", "is None:\n        CLEARED"),
         (FULL, "init(q_empty.index(stage), count=2)", "init(q_empty.index(stage), count=1)"),
         (FULL, "dv, dq, p = warpgroup_mma_wait(1", "dv, dq, p = warpgroup_mma_wait(2"),
-        (WIDE, "row += part * ROWS", "row += 0"),
-        (WIDE, "slice(CONSUMER * ROWS, ROWS, 1)", "slice(0, ROWS, 1)"),
+        (FULL, "row += part * 64", "row += 0"),
+        (FULL, "slice(CONSUMER * ROWS, ROWS, 1)", "slice(0, ROWS, 1)"),
+        (LONG, "column += part * 64", "column += 0"),
+        (LONG, "slice(CONSUMER * 64, 64, 1)", "slice(0, 64, 1)"),
         (CAUSAL, "<= query[None, :]", "< query[None, :]"),
         (CAUSAL, "gl.cdiv(last_key, BLOCK_M)", "(last_key // BLOCK_M)"),
         (CAUSAL, "0) // BLOCK_M\n", "0) // BLOCK_M + 1\n"),
@@ -139,8 +141,9 @@ def test_emulated_gradients_are_within_twice_the_error_of_math_attention(
         (SPLIT, "kept % parts * blocks_m // parts", "0"),
         (SPLIT, "(kept % parts + 1) * blocks_m // parts", "blocks_m"),
         (SPLIT, "whole + (tile - whole) // parts", "whole"),
-        (SPLIT, "        part += 4 * ROWS * HEAD_DIM", "        pass"),
-        (CAUSAL._replace(tiling=Tiling(tma_adds=False)), "gl.cast(chunk, gl.int64)", "gl.cast(chunk // 2, gl.int64)"),
+        (SPLIT, "        part += 2 * 128 * HEAD_DIM", "        pass"),
+        (SPLIT, "share % SHARES * KEYS", "share % SHARES"),
+        (SPLIT, "gl.program_id(0) - of_parts", "gl.program_id(0)"),
     ],
 )
 def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +213,3 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         gluon_backward(**{**RIGHT, **changes})
-
-
-def test_a_tiling_that_registers_do_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flash_gluon_backward, "unsupported", lambda q, k, v: None)
-    wide = {name: x.repeat(1, 1, 1, 2) if x.ndim == 4 else x for name, x in RIGHT.items()}
-    with pytest.raises(ValueError, match="block_m must be 64, or 128 at head_dim 64, got 128 at 128"):
-        gluon_backward(**wide, tiling=Tiling(block_m=128))

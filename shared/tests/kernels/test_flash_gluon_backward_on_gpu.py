@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any
 
 import pytest
@@ -30,10 +29,7 @@ OF_GPU = [
     for seed in range(36)
     for n in ((2, 33, 123, 1024, 4097, 4415)[seed % 6],)
 ]  # fmt: skip
-TILINGS = [
-    *(Tiling(dv_first=dv, dk_first=dk, tma_adds=tma) for dv, dk, tma in product((False, True), repeat=3)),
-    *(Tiling(stages=3, tma_adds=False), Tiling(at_once=3), Tiling(split=False)),
-]
+TILINGS = [Tiling(dv_first=False), Tiling(stages=3), Tiling(at_once=3), Tiling(split=False)]
 
 
 def on_gpu(case: Case) -> tuple[Any, Any, Any, Any]:

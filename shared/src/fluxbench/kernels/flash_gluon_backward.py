@@ -13,7 +13,7 @@ kernel leaves dq out, which takes four products instead of five, and another one
 by three.
 
 Without a mask, tiles of keys after the last round in which every multiprocessor has one are split along the queries.
-Their parts of dk and dv are kept in float32, at most 128 KiB for each of four times the multiprocessors, and a last
+Their parts of dk and dv are kept in float32, at most 128 KiB for each of four times the multiprocessors, and the third
 kernel adds them in one order.
 """
 
@@ -33,14 +33,15 @@ from fluxbench.kernels.flash_gluon import describe, unsupported
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel
 from fluxbench.kernels.flash_gluon_backward_queries import gluon_backward_queries_kernel
 from fluxbench.kernels.flash_gluon_backward_sums import (
-    gluon_backward_dq_kernel,
-    gluon_backward_parts_kernel,
+    gluon_backward_end_kernel,
     gluon_backward_rows_kernel,
 )
 from fluxbench.kernels.flash_tensors import check, fits_descriptor
 
 _OF_PROGRAM = 128  # keys, or of the kernel for dq alone queries
 _ROWS = 64  # of a warpgroup
+_SHARES = 8  # programs that add the parts of a tile
+_QUERIES_STAGES = 4  # of the kernel for dq alone: buffers of k, and of v
 # Estimates, in blocks of queries: what a program takes at its ends, and what adding parts takes.
 _COST_OF_A_PART = 2
 _COST_OF_SPLITTING = 6
@@ -53,20 +54,15 @@ _OF_SUMS = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2
 class Tiling:
     """How the work is cut."""
 
-    block_m: int = 64  # queries of a block; 128 only at head_dim 64
     stages: int = 2  # buffers of q, and of dout
-    tma_adds: bool = True  # add to dq by the TMA unit, from shared memory; else by atomic additions, from registers
-    starts: bool = False  # products start at -lse / scale and -delta; else these are added later
     dv_first: bool = True  # start the product of dv before dS is computed
-    dk_first: bool = False  # start the product of dk before that of dq
-    at_once: int = 8  # heads of k and v whose programs come by the block of keys; only if causal
+    at_once: int = 4  # heads of k and v whose programs come by the block of keys; only if causal
     split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
     programs: int | None = None  # at once, which splitting goes by; None: one a multiprocessor
     queries_block_n: int = 64  # of the kernel for dq alone: keys of a block
-    queries_stages: int = 4  # of the kernel for dq alone: buffers of k, and of v
 
 
-TILINGS = {64: Tiling(block_m=128, starts=True, queries_block_n=128), 128: Tiling()}  # by head_dim; not measured yet
+TILINGS = {64: Tiling(at_once=8, queries_block_n=128), 128: Tiling()}  # by head_dim
 
 
 def gluon_backward(
@@ -104,14 +100,10 @@ def gluon_backward(
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     tiling = tiling or TILINGS[head_dim]
-    if tiling.block_m != _ROWS and (tiling.block_m, head_dim) != (2 * _ROWS, 64):
-        raise ValueError(
-            f"block_m must be 64, or 128 at head_dim 64, got {tiling.block_m} at {head_dim}; pass another tiling"
-        )
     if dout.stride(3) != 1 or not fits_descriptor(dout):  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
-    block_m = tiling.block_m
+    block_m = _block_m(head_dim)
     lines = batch * heads * triton.cdiv(seq_len_q, block_m)
     rows = torch.empty((lines * 2, block_m), dtype=torch.float32, device=q.device)
     dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
@@ -135,13 +127,9 @@ def gluon_backward(
             num_warps=4,
         )
         if dk is not None and dv is not None:
-            _launch_keys(q, k, v, dout, rows, sums, dk, dv, causal, scale, tiling)
+            _launch_keys(q, k, v, dout, rows, sums, dq, dk, dv, causal, scale, tiling)
         if dq is not None and sums is None:
             _launch_queries(q, k, v, dout, rows, dq, causal, scale, tiling)
-        elif dq is not None:
-            gluon_backward_dq_kernel[(lines * 2,)](
-                sums, dq, seq_len_q, heads, scale, HEAD_DIM=head_dim, BLOCK_M=block_m, num_warps=4
-            )
     return dq, dk, dv
 
 
@@ -152,16 +140,17 @@ def _launch_keys(
     dout: torch.Tensor,
     rows: torch.Tensor,
     sums: torch.Tensor | None,
+    dq: torch.Tensor | None,
     dk: torch.Tensor,
     dv: torch.Tensor,
     causal: bool,
     scale: float,
     tiling: Tiling,
 ) -> None:
-    """Write dk and dv, and add to the sums of dq if there are any."""
+    """Write dk and dv, and dq if there is memory for its sums."""
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
-    block_m, group = tiling.block_m, heads // kv_heads
+    block_m, group = _block_m(head_dim), heads // kv_heads
     blocks_m = triton.cdiv(seq_len_q, block_m)
     tiles = triton.cdiv(seq_len_k, _OF_PROGRAM) * batch * kv_heads
     whole, parts = tiles, 1
@@ -172,7 +161,6 @@ def _launch_keys(
     split = tiles - whole
     of_part = (2, _OF_PROGRAM, head_dim)
     kept = torch.empty((split, parts, *of_part), dtype=torch.float32, device=q.device) if split else None
-    by_tma = sums is not None and tiling.tma_adds
     gluon_backward_kernel[(whole + split * parts,)](
         describe(q, block_m),
         describe(k, _OF_PROGRAM),
@@ -181,8 +169,7 @@ def _launch_keys(
         describe(dk, _ROWS),
         describe(dv, _ROWS),
         _describe_lines(rows, 1, _OF_ROWS),
-        _describe_lines(sums, block_m * head_dim // 64, _OF_SUMS) if by_tma else None,
-        None if by_tma else sums,
+        None if sums is None else _describe_lines(sums, _OF_PROGRAM, _OF_SUMS),
         kept,
         seq_len_q,
         seq_len_k,
@@ -200,14 +187,29 @@ def _launch_keys(
         STAGES=tiling.stages,
         RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
         CAUSAL=causal,
-        STARTS=tiling.starts,
         DV_FIRST=tiling.dv_first,
-        DK_FIRST=tiling.dk_first,
         num_warps=4,
     )
-    if kept is not None:
-        gluon_backward_parts_kernel[(2 * split,)](
-            kept, dk, dv, seq_len_k, kv_heads, whole, parts, scale, HEAD_DIM=head_dim, num_warps=4
+    chunks = 0 if sums is None else 2 * batch * heads * blocks_m
+    if chunks or split:
+        gluon_backward_end_kernel[(split * _SHARES + chunks,)](
+            sums,
+            kept,
+            dq,
+            dk,
+            dv,
+            seq_len_q,
+            seq_len_k,
+            heads,
+            kv_heads,
+            whole,
+            split,
+            parts,
+            scale,
+            HEAD_DIM=head_dim,
+            BLOCK_M=block_m,
+            SHARES=_SHARES,
+            num_warps=4,
         )
 
 
@@ -242,13 +244,18 @@ def _launch_queries(
         scale,
         math.log2(math.e) * scale,
         HEAD_DIM=head_dim,
-        ROWS_BLOCK=tiling.block_m,
+        ROWS_BLOCK=_block_m(head_dim),
         BLOCK_N=block_n,
-        STAGES=tiling.queries_stages,
+        STAGES=_QUERIES_STAGES,
         RAGGED=seq_len_k % block_n != 0 and not causal,
         CAUSAL=causal,
         num_warps=4,
     )
+
+
+def _block_m(head_dim: int) -> int:
+    """Return the queries of a block: as many as shared memory and registers hold."""
+    return 8192 // head_dim
 
 
 def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:

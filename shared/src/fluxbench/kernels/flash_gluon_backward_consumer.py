@@ -31,7 +31,6 @@ def _meet() -> None:
 @gluon.jit  # type: ignore[untyped-decorator]
 def _hidden(
     values: gl.tensor,
-    instead: gl.constexpr,
     start_m: gl.tensor,
     start_n: gl.tensor,
     seq_len_q: gl.tensor,
@@ -42,21 +41,20 @@ def _hidden(
     CONSUMER: gl.constexpr,
     LAYOUT: gl.constexpr,
 ) -> gl.tensor:
-    """Replace the values of hidden keys: those past the sequence, and of a causal mask those after each query."""
+    """Set the values of hidden keys to -inf: those past the sequence, and of a causal mask those after each query."""
     if HIDE:
         key = start_n + CONSUMER * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
         if CAUSAL:
             query = start_m + (seq_len_k - seq_len_q) + gl.arange(0, BLOCK_M, layout=gl.SliceLayout(0, LAYOUT))
-            values = gl.where(key[:, None] <= query[None, :], values, instead)
+            values = gl.where(key[:, None] <= query[None, :], values, -float("inf"))
         else:
-            values = gl.where((key < seq_len_k)[:, None], values, instead)
+            values = gl.where((key < seq_len_k)[:, None], values, -float("inf"))
     return values
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def _step(
     sums_source: gl.tensor,
-    sums_pointer: gl.tensor,
     sums_buffers: gl.tensor,
     k_buffer: gl.tensor,
     v_buffer: gl.tensor,
@@ -83,24 +81,20 @@ def _step(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     HIDE: gl.constexpr,
-    STARTS: gl.constexpr,
     DV_FIRST: gl.constexpr,
-    DK_FIRST: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> gl.tuple:
     """Add what BLOCK_M queries give to dk and dv, and what these keys give to dq. Returns the new dk and dv.
 
-    Scores are transposed: keys by queries. With STARTS the product with q starts at -lse / scale_log2 instead of zero,
-    and the product with dout at -delta, so that neither takes registers or instructions of its own later.
+    Scores are transposed: keys by queries. The product with q starts at -lse / scale_log2, and that with dout at
+    -delta, so that neither takes registers or instructions of its own later.
     """
     dtype: gl.constexpr = k_buffer.dtype
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     K_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     A_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, K_LAYOUT, 2)
-    COLUMNS: gl.constexpr = HEAD_DIM * BLOCK_M // 128
-    Q_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, COLUMNS, 16])
+    Q_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     OF_QUERIES: gl.constexpr = gl.SliceLayout(0, S_LAYOUT)
-    WITH_DQ: gl.constexpr = sums_source is not None or sums_pointer is not None
     k = k_buffer.slice(CONSUMER * ROWS, ROWS, 0)
     v = v_buffer.slice(CONSUMER * ROWS, ROWS, 0)
     stage = step % STAGES
@@ -109,91 +103,55 @@ def _step(
     dout = dout_buffers.index(stage)
 
     mbarrier.wait(q_full.index(stage), phase)
-    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
-    minus_lse = lse_buffers.index(stage).load(OF_QUERIES)
-    if STARTS:
-        starts = _hidden(
-            starts + minus_lse[None, :],
-            -float("inf"),
-            start_m,
-            start_n,
-            seq_len_q,
-            seq_len_k,
-            BLOCK_M,
-            CAUSAL,
-            HIDE,
-            CONSUMER,
-            S_LAYOUT,
-        )
-    scores = warpgroup_mma(k, q.permute((1, 0)), starts, use_acc=STARTS, is_async=True)
+    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT) + lse_buffers.index(stage).load(OF_QUERIES)[None, :]
+    starts = _hidden(starts, start_m, start_n, seq_len_q, seq_len_k, BLOCK_M, CAUSAL, HIDE, CONSUMER, S_LAYOUT)
+    scores = warpgroup_mma(k, q.permute((1, 0)), starts, is_async=True)
     mbarrier.wait(dout_full.index(stage), phase)
-    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT)
-    if STARTS:
-        starts += delta_buffers.index(stage).load(OF_QUERIES)[None, :]
-    products = warpgroup_mma(v, dout.permute((1, 0)), starts, use_acc=STARTS, is_async=True)
+    starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT) + delta_buffers.index(stage).load(OF_QUERIES)[None, :]
+    products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
     scores = warpgroup_mma_wait(1, deps=(scores,))
-    if STARTS:
-        weights = gl.exp2(scores * scale_log2)
-    else:
-        weights = gl.exp2(scores * scale_log2 + (minus_lse * scale_log2)[None, :])
-        weights = _hidden(
-            weights, 0.0, start_m, start_n, seq_len_q, seq_len_k, BLOCK_M, CAUSAL, HIDE, CONSUMER, S_LAYOUT
-        )
+    weights = gl.exp2(scores * scale_log2)
     if DV_FIRST:
         p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
         dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
         dp = warpgroup_mma_wait(1, deps=(products,))
     else:
         dp = warpgroup_mma_wait(0, deps=(products,))
-    if not STARTS:
-        dp += delta_buffers.index(stage).load(OF_QUERIES)[None, :]
     exact_ds = weights * dp
     if not DV_FIRST:
         p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
         dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
     rounded = exact_ds.to(dtype)
     ds = gl.convert_layout(rounded, A_LAYOUT)
-    if WITH_DQ:
+    if sums_source is not None:
         ds_buffer = ds_buffers.index(step % 2)
         ds_buffer.slice(CONSUMER * ROWS, ROWS, 0).store(rounded)
         fence_async_shared()
-        if DK_FIRST:
-            dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
         _meet()  # all keys' dS is there; nobody reads the other buffer any more
-        no_dq = gl.zeros([ROWS, COLUMNS], gl.float32, Q_LAYOUT)
+        no_dq = gl.zeros([ROWS, 64], gl.float32, Q_LAYOUT)
         if BLOCK_M == ROWS:
             rows = ds_buffer.permute((1, 0))
-            columns = k_buffer.slice(CONSUMER * COLUMNS, COLUMNS, 1)
+            columns = k_buffer.slice(CONSUMER * 64, 64, 1)
             dq = warpgroup_mma(rows, columns, no_dq, use_acc=False, is_async=True)
         else:
             rows = ds_buffer.slice(CONSUMER * ROWS, ROWS, 1).permute((1, 0))
             dq = warpgroup_mma(rows, k_buffer, no_dq, use_acc=False, is_async=True)
-        if DK_FIRST:
-            dv, dk, p, ds = warpgroup_mma_wait(1, deps=(dv_ahead, dk_ahead, p, ds))
-            mbarrier.arrive(dout_empty.index(stage), count=1)
-            mbarrier.arrive(q_empty.index(stage), count=1)
-            dq = warpgroup_mma_wait(0, deps=(dq,))
-            add(sums_source, sums_pointer, sums_buffers.index(CONSUMER), chunk + CONSUMER, dq, COLUMNS)
-        else:
-            dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
-            dv, dq, p = warpgroup_mma_wait(1, deps=(dv_ahead, dq, p))
-            mbarrier.arrive(dout_empty.index(stage), count=1)
-            add(sums_source, sums_pointer, sums_buffers.index(CONSUMER), chunk + CONSUMER, dq, COLUMNS)
-            dk, ds = warpgroup_mma_wait(0, deps=(dk_ahead, ds))
-            mbarrier.arrive(q_empty.index(stage), count=1)
+        dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
+        dv, dq, p = warpgroup_mma_wait(1, deps=(dv_ahead, dq, p))
+        mbarrier.arrive(dout_empty.index(stage), count=1)
+        add(sums_source, sums_buffers.index(CONSUMER), chunk + CONSUMER, dq)
     else:
         dk_ahead = warpgroup_mma(ds, q, dk, is_async=True)
         dv, p = warpgroup_mma_wait(1, deps=(dv_ahead, p))
         mbarrier.arrive(dout_empty.index(stage), count=1)
-        dk, ds = warpgroup_mma_wait(0, deps=(dk_ahead, ds))
-        mbarrier.arrive(q_empty.index(stage), count=1)
+    dk, ds = warpgroup_mma_wait(0, deps=(dk_ahead, ds))
+    mbarrier.arrive(q_empty.index(stage), count=1)
     return dk, dv
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def consume(
     sums_source: gl.tensor,
-    sums_pointer: gl.tensor,
     parts_pointer: gl.tensor,
     dk_source: gl.tensor,
     dv_source: gl.tensor,
@@ -228,9 +186,7 @@ def consume(
     STAGES: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    STARTS: gl.constexpr,
     DV_FIRST: gl.constexpr,
-    DK_FIRST: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute dk and dv of the ROWS keys of this warpgroup, and add to the sums of dq."""
@@ -253,18 +209,18 @@ def consume(
         if CAUSAL or RAGGED:
             for block in range(first, open_from):
                 dk, dv = _step(
-                    sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
+                    sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                     delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                     (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, STARTS, DV_FIRST, DK_FIRST, CONSUMER,
+                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, CONSUMER,
                 )  # fmt: skip
                 step += 1
         for block in range(open_from, end):
             dk, dv = _step(
-                sums_source, sums_pointer, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
+                sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                 (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, STARTS, DV_FIRST, DK_FIRST, CONSUMER,
+                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, DV_FIRST, CONSUMER,
             )  # fmt: skip
             step += 1
 

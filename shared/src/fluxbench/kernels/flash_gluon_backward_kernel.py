@@ -88,8 +88,7 @@ def gluon_backward_kernel(
     dk_source: gl.tensor,  # in blocks of ROWS rows
     dv_source: gl.tensor,  # in blocks of ROWS rows
     rows_source: gl.tensor,  # a descriptor of [batch * heads * blocks_m * 2, BLOCK_M], float32: lse, delta in turns
-    sums_source: gl.tensor,  # a descriptor of [chunks * BLOCK_M * HEAD_DIM / 64, 32], float32; or None
-    sums_pointer: gl.tensor,  # [chunks, BLOCK_M * HEAD_DIM / 2], float32; or None. Without both there is no dq
+    sums_source: gl.tensor,  # a descriptor of [chunks * 128, 32], float32; None: no dq
     parts_pointer: gl.tensor,  # [programs after the whole ones, 2, 128, HEAD_DIM], float32; or None: no tile is split
     seq_len_q: gl.tensor,
     seq_len_k: gl.tensor,
@@ -103,13 +102,11 @@ def gluon_backward_kernel(
     scale: gl.tensor,  # of the scores
     scale_log2: gl.tensor,  # log2(e) times the scale of the scores
     HEAD_DIM: gl.constexpr,
-    BLOCK_M: gl.constexpr,
+    BLOCK_M: gl.constexpr,  # 64 * 128 / HEAD_DIM
     STAGES: gl.constexpr,  # buffers of q and of dout
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of 128
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
-    STARTS: gl.constexpr,  # sums start at -lse and -delta, which else are added later
     DV_FIRST: gl.constexpr,  # start the product of dv before dS is computed
-    DK_FIRST: gl.constexpr,  # start the product of dk before that of dq
 ) -> None:
     """Write dk and dv of 128 keys of one head, and add what they give to dq.
 
@@ -124,8 +121,8 @@ def gluon_backward_kernel(
     OF_SUMS: gl.constexpr = gl.NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2)
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
     # What is not needed takes little room.
-    DS_BUFFERS: gl.constexpr = 1 if sums_source is None and sums_pointer is None else 2
-    LINES: gl.constexpr = 8 if sums_source is None else BLOCK_M * HEAD_DIM // 64
+    DS_BUFFERS: gl.constexpr = 1 if sums_source is None else 2
+    LINES: gl.constexpr = 8 if sums_source is None else 128
     k_buffer = gl.allocate_shared_memory(dtype, [BLOCK_N, HEAD_DIM], OF_HEAD)
     v_buffer = gl.allocate_shared_memory(dtype, [BLOCK_N, HEAD_DIM], OF_HEAD)
     q_buffers = gl.allocate_shared_memory(dtype, [STAGES, BLOCK_M, HEAD_DIM], OF_HEAD)
@@ -170,18 +167,18 @@ def gluon_backward_kernel(
     gl.warp_specialize(
         [
             (consume, (
-                sums_source, sums_pointer, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
+                sums_source, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, STARTS, DV_FIRST, DK_FIRST, 0,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, 0,
             )),
             (consume, (
-                sums_source, sums_pointer, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
+                sums_source, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, STARTS, DV_FIRST, DK_FIRST, 1,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, dout_source, rows_source, k_buffer, v_buffer, q_buffers, dout_buffers,

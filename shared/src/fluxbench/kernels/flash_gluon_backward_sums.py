@@ -1,6 +1,6 @@
 """The sums of dq, in float32, to which programs of the backward kernel in Gluon add, and what is done around it.
 
-A chunk is what a warpgroup adds at once: 64 rows of dq and COLUMNS of its columns. It lies in the order of the threads
+A chunk is what a warpgroup adds at once: 64 rows of dq and 64 of its columns. It lies in the order of the threads
 that hold it, four values of one thread side by side, so that adding needs no exchange between threads.
 """
 
@@ -14,25 +14,14 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language._core import builtin
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, tma
 
-from fluxbench.kernels.flash_gluon_tiles import ROWS
-
-# Of a chunk as `[ROWS * COLUMNS / 32, 32]`: a register's bits, a lane's and a warp's, as (row, column).
-_OF_64_COLUMNS = gl.constexpr(
+# Of a chunk as `[128, 32]`: a register's bits, a lane's and a warp's, as (row, column).
+_FLAT = gl.constexpr(
     gl.DistributedLinearLayout(
         [[0, 1], [0, 2], [4, 0], [8, 0], [16, 0]],
         [[0, 4], [0, 8], [0, 16], [1, 0], [2, 0]],
         [[32, 0], [64, 0]],
         [],
         [128, 32],
-    )
-)
-_OF_32_COLUMNS = gl.constexpr(
-    gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [4, 0], [8, 0]],
-        [[0, 4], [0, 8], [0, 16], [1, 0], [2, 0]],
-        [[16, 0], [32, 0]],
-        [],
-        [64, 32],
     )
 )
 
@@ -50,29 +39,19 @@ _tma_add = tma.async_atomic_add if hasattr(tma, "async_atomic_add") else _start_
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def add(
-    sums_source: gl.tensor,  # a descriptor of [chunks * ROWS * COLUMNS / 32, 32], or None
-    sums_pointer: gl.tensor,  # the same memory where there is no descriptor
+    sums_source: gl.tensor,  # a descriptor of [chunks * 128, 32]
     buffer: gl.tensor,
     chunk: gl.tensor,
     dq: gl.tensor,
-    COLUMNS: gl.constexpr,
 ) -> None:
-    """Add `[ROWS, COLUMNS]` of a product, float32, to a chunk: by the TMA unit, or by atomic additions."""
-    LINES: gl.constexpr = ROWS * COLUMNS // 32
-    FLAT: gl.constexpr = _OF_64_COLUMNS if COLUMNS == 64 else _OF_32_COLUMNS
+    """Start to add `[64, 64]` of a product, float32, to a chunk."""
     # A row is (warp, half, lane / 4), a column (block of 8, lane % 4, one of two).
-    values = gl.permute(gl.reshape(dq, [4, 2, 8, COLUMNS // 8, 4, 2]), [0, 3, 2, 4, 1, 5])
-    values = gl.convert_layout(gl.reshape(values, [LINES, 32]), FLAT, assert_trivial=True)
-    if sums_source is not None:
-        tma.store_wait(0)  # the chunk before has left the buffer
-        buffer.store(values)
-        fence_async_shared()
-        _tma_add(sums_source, [chunk * LINES, 0], buffer)
-    else:
-        line = gl.arange(0, LINES, layout=gl.SliceLayout(1, FLAT))
-        column = gl.arange(0, 32, layout=gl.SliceLayout(0, FLAT))
-        start = sums_pointer + gl.cast(chunk, gl.int64) * (ROWS * COLUMNS)
-        gl.atomic_add(start + (line * 32)[:, None] + column[None, :], values, sem="relaxed", scope="gpu")
+    values = gl.permute(gl.reshape(dq, [4, 2, 8, 8, 4, 2]), [0, 3, 2, 4, 1, 5])
+    values = gl.convert_layout(gl.reshape(values, [128, 32]), _FLAT, assert_trivial=True)
+    tma.store_wait(0)  # the chunk before has left the buffer
+    buffer.store(values)
+    fence_async_shared()
+    _tma_add(sums_source, [chunk * 128, 0], buffer)
 
 
 @gluon.jit(do_not_specialize=["seq_len_q", "heads"])  # type: ignore[untyped-decorator]
@@ -125,10 +104,11 @@ def gluon_backward_rows_kernel(
         )
 
 
-@gluon.jit(do_not_specialize=["seq_len_q", "heads"])  # type: ignore[untyped-decorator]
-def gluon_backward_dq_kernel(
-    sums_pointer: gl.tensor,  # [batch * heads, blocks_m, 2, ROWS * COLUMNS], float32, contiguous
-    dq_pointer: gl.tensor,  # [batch, seq_len_q, heads, head_dim], contiguous
+@gluon.jit  # type: ignore[untyped-decorator]
+def _write_dq(
+    sums_pointer: gl.tensor,
+    dq_pointer: gl.tensor,
+    chunk: gl.tensor,
     seq_len_q: gl.tensor,
     heads: gl.tensor,
     scale: gl.tensor,
@@ -136,61 +116,95 @@ def gluon_backward_dq_kernel(
     BLOCK_M: gl.constexpr,
 ) -> None:
     """Write a chunk of sums, scaled, where it belongs in dq."""
-    COLUMNS: gl.constexpr = HEAD_DIM * BLOCK_M // 128
-    FLAT: gl.constexpr = _OF_64_COLUMNS if COLUMNS == 64 else _OF_32_COLUMNS
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // COLUMNS, COLUMNS // 8], [4, 1], [1, 0])
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     blocks_m = gl.cdiv(seq_len_q, BLOCK_M)
-    pair = gl.program_id(0) // (2 * blocks_m)
-    block = gl.program_id(0) // 2 % blocks_m
-    part = gl.program_id(0) % 2
-    line = gl.arange(0, ROWS * COLUMNS // 32, layout=gl.SliceLayout(1, FLAT))
-    column = gl.arange(0, 32, layout=gl.SliceLayout(0, FLAT))
-    start = sums_pointer + gl.cast(gl.program_id(0), gl.int64) * (ROWS * COLUMNS)
+    pair = chunk // (2 * blocks_m)
+    block = chunk // 2 % blocks_m
+    part = chunk % 2
+    line = gl.arange(0, 128, layout=gl.SliceLayout(1, _FLAT))
+    column = gl.arange(0, 32, layout=gl.SliceLayout(0, _FLAT))
+    start = sums_pointer + gl.cast(chunk, gl.int64) * (64 * 64)
     values = gl.load(start + (line * 32)[:, None] + column[None, :])
-    values = gl.permute(gl.reshape(values * scale, [4, COLUMNS // 8, 8, 4, 2, 2]), [0, 4, 2, 1, 3, 5])
-    dq = gl.convert_layout(gl.reshape(values, [ROWS, COLUMNS]), LAYOUT).to(dq_pointer.dtype.element_ty)
-    row = block * BLOCK_M + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
-    column = gl.arange(0, COLUMNS, layout=gl.SliceLayout(0, LAYOUT))
-    if BLOCK_M == ROWS:  # chunks halve the columns, else the rows
-        column += part * COLUMNS
+    values = gl.permute(gl.reshape(values * scale, [4, 8, 8, 4, 2, 2]), [0, 4, 2, 1, 3, 5])
+    dq = gl.convert_layout(gl.reshape(values, [64, 64]), LAYOUT).to(dq_pointer.dtype.element_ty)
+    row = block * BLOCK_M + gl.arange(0, 64, layout=gl.SliceLayout(1, LAYOUT))
+    column = gl.arange(0, 64, layout=gl.SliceLayout(0, LAYOUT))
+    if BLOCK_M == 64:  # chunks halve the columns, else the rows
+        column += part * 64
     else:
-        row += part * ROWS
+        row += part * 64
     of_dq = dq_pointer + (gl.cast(pair // heads, gl.int64) * seq_len_q * heads + pair % heads) * HEAD_DIM
     pointers = of_dq + (gl.cast(row, gl.int64) * (heads * HEAD_DIM))[:, None] + column[None, :]
     gl.store(pointers, dq, mask=(row < seq_len_q)[:, None])
 
 
-@gluon.jit(do_not_specialize=["seq_len_k", "kv_heads", "whole", "parts"])  # type: ignore[untyped-decorator]
-def gluon_backward_parts_kernel(
-    parts_pointer: gl.tensor,  # [split tiles, parts, 2, 128, head_dim], float32, contiguous
-    dk_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
-    dv_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
+@gluon.jit  # type: ignore[untyped-decorator]
+def _add_parts(
+    parts_pointer: gl.tensor,
+    dk_pointer: gl.tensor,
+    dv_pointer: gl.tensor,
+    share: gl.tensor,
     seq_len_k: gl.tensor,
     kv_heads: gl.tensor,
-    whole: gl.tensor,  # tiles before the first that is split
+    whole: gl.tensor,
     parts: gl.tensor,
     scale: gl.tensor,
     HEAD_DIM: gl.constexpr,
+    SHARES: gl.constexpr,
 ) -> None:
-    """Write half of the keys of dk and dv of a split tile: the sum of its parts, always in one order."""
+    """Write a share of the keys of dk and dv of a split tile: the sum of its parts, always in one order."""
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [256 // HEAD_DIM, HEAD_DIM // 8], [4, 1], [1, 0])
-    blocks_n = gl.cdiv(seq_len_k, 2 * ROWS)
-    split = gl.program_id(0) // 2
-    start_n = (whole + split) % blocks_n * (2 * ROWS)
-    pair = (whole + split) // blocks_n
-    row = gl.program_id(0) % 2 * ROWS + gl.arange(0, ROWS, layout=gl.SliceLayout(1, LAYOUT))
+    KEYS: gl.constexpr = 128 // SHARES
+    blocks_n = gl.cdiv(seq_len_k, 128)
+    tile = whole + share // SHARES
+    pair = tile // blocks_n
+    row = share % SHARES * KEYS + gl.arange(0, KEYS, layout=gl.SliceLayout(1, LAYOUT))
     column = gl.arange(0, HEAD_DIM, layout=gl.SliceLayout(0, LAYOUT))
-    part = parts_pointer + gl.cast(split, gl.int64) * parts * (4 * ROWS * HEAD_DIM)
+    part = parts_pointer + gl.cast(share // SHARES, gl.int64) * parts * (2 * 128 * HEAD_DIM)
     of_part = (row * HEAD_DIM)[:, None] + column[None, :]
-    dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
-    dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, LAYOUT)
+    dk = gl.zeros([KEYS, HEAD_DIM], gl.float32, LAYOUT)
+    dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, LAYOUT)
     for _ in range(parts):
         dk += gl.load(part + of_part)
-        dv += gl.load(part + 2 * ROWS * HEAD_DIM + of_part)
-        part += 4 * ROWS * HEAD_DIM
-    key = start_n + row
+        dv += gl.load(part + 128 * HEAD_DIM + of_part)
+        part += 2 * 128 * HEAD_DIM
+    key = tile % blocks_n * 128 + row
     of_rows = (gl.cast(pair // kv_heads, gl.int64) * seq_len_k + key) * kv_heads + pair % kv_heads
     pointers = (of_rows * HEAD_DIM)[:, None] + column[None, :]
     mask = (key < seq_len_k)[:, None]
     gl.store(dk_pointer + pointers, (dk * scale).to(dk_pointer.dtype.element_ty), mask=mask)
     gl.store(dv_pointer + pointers, dv.to(dv_pointer.dtype.element_ty), mask=mask)
+
+
+@gluon.jit(  # type: ignore[untyped-decorator]
+    do_not_specialize=["seq_len_q", "seq_len_k", "heads", "kv_heads", "whole", "split", "parts"]
+)
+def gluon_backward_end_kernel(
+    sums_pointer: gl.tensor,  # [batch * heads, blocks_m, 2, 64 * 64], float32, contiguous; or None
+    parts_pointer: gl.tensor,  # [split tiles, parts, 2, 128, head_dim], float32, contiguous; or None
+    dq_pointer: gl.tensor,  # [batch, seq_len_q, heads, head_dim], contiguous
+    dk_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
+    dv_pointer: gl.tensor,  # [batch, seq_len_k, kv_heads, head_dim], contiguous
+    seq_len_q: gl.tensor,
+    seq_len_k: gl.tensor,
+    heads: gl.tensor,
+    kv_heads: gl.tensor,
+    whole: gl.tensor,  # tiles before the first that is split
+    split: gl.tensor,  # tiles that are split
+    parts: gl.tensor,  # of each
+    scale: gl.tensor,
+    HEAD_DIM: gl.constexpr,
+    BLOCK_M: gl.constexpr,
+    SHARES: gl.constexpr,  # programs of a tile that is split
+) -> None:
+    """Write dk and dv of the tiles that are split, and a chunk of dq with each later program."""
+    of_parts = split * SHARES
+    if parts_pointer is not None:  # noqa: SIM102  (only this one is known to the compiler)
+        if gl.program_id(0) < of_parts:
+            _add_parts(
+                parts_pointer, dk_pointer, dv_pointer, gl.program_id(0), seq_len_k, kv_heads, whole, parts, scale,
+                HEAD_DIM, SHARES,
+            )  # fmt: skip
+    if sums_pointer is not None:  # noqa: SIM102
+        if gl.program_id(0) >= of_parts:
+            _write_dq(sums_pointer, dq_pointer, gl.program_id(0) - of_parts, seq_len_q, heads, scale, HEAD_DIM, BLOCK_M)

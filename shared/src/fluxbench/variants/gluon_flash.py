@@ -46,6 +46,6 @@ VARIANT = _base.Variant(
     refuses=_base.takes_head_dims("fluxbench's Gluon kernel takes", HEAD_DIMS),
     jit=True,
     kernel_pattern=r"^gluon_forward_kernel$",
-    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_parts|_dq)?)_kernel$",
+    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_end)?)_kernel$",
     packages=("torch", "triton"),
 )
