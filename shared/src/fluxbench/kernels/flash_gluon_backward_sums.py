@@ -89,12 +89,10 @@ def gluon_backward_rows_kernel(
     row_64 = gl.cast(row, gl.int64)
     out = gl.load(of_out + (row_64 * (heads * HEAD_DIM))[:, None] + column[None, :], mask=inside[:, None], other=0.0)
     dout = gl.load(of_dout + (row_64 * stride_ds)[:, None] + column[None, :], mask=inside[:, None], other=0.0)
-    delta = gl.sum(out.to(gl.float32) * dout.to(gl.float32), 1)
     lse = gl.load(lse_pointer + gl.cast(pair, gl.int64) * seq_len_q + row, mask=inside, other=float("inf"))
     program = gl.cast(gl.program_id(0), gl.int64)
     of_rows = rows_pointer + program * (2 * BLOCK_M) + gl.arange(0, BLOCK_M, layout=OF_ROWS)
-    gl.store(of_rows, -lse / scale_log2)
-    gl.store(of_rows + BLOCK_M, -delta)
+    gl.store(of_rows, -lse / scale_log2)  # no load moves past a store: so all are issued before
     if sums_pointer is not None:
         CLEARED: gl.constexpr = gl.BlockedLayout([4], [32], [4], [0])
         of_sums = sums_pointer + program * (BLOCK_M * HEAD_DIM)
@@ -102,6 +100,7 @@ def gluon_backward_rows_kernel(
             of_sums + gl.arange(0, BLOCK_M * HEAD_DIM, layout=CLEARED),
             gl.zeros([BLOCK_M * HEAD_DIM], gl.float32, CLEARED),
         )
+    gl.store(of_rows + BLOCK_M, -gl.sum(out.to(gl.float32) * dout.to(gl.float32), 1))
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
