@@ -34,14 +34,17 @@ from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward
 TILINGS = {
     128: {
         "default": DEFAULTS[128],
+        "staggered": Tiling(staggered=True),
         "3 stages": Tiling(stages=3),
         "dv later": Tiling(dv_first=False),
         "not split": Tiling(split=False),
+        "staggered, not split": Tiling(staggered=True, split=False),
         "2 at once": Tiling(at_once=2),
         "8 at once": Tiling(at_once=8),
     },
     64: {
         "default": DEFAULTS[64],
+        "staggered": replace(DEFAULTS[64], staggered=True),
         "dv later": replace(DEFAULTS[64], dv_first=False),
         "not split": replace(DEFAULTS[64], split=False),
         "4 at once": replace(DEFAULTS[64], at_once=4),
@@ -50,7 +53,7 @@ TILINGS = {
 }
 # What changes nothing otherwise.
 OF_A_MASK = ("2 at once", "4 at once", "8 at once")
-OF_NONE = ("not split",)
+OF_NONE = ("staggered", "not split", "staggered, not split")
 # tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
     "4608": (4608, 24, 24, 128, False),
@@ -168,7 +171,7 @@ def profile_all() -> None:
     """Print the mean time of each kernel of a call."""
     for shape in SHAPES:
         for name, call in candidates(shape):
-            if name not in ("default", "deterministic", "Triton"):
+            if name not in ("default", "staggered", "deterministic", "Triton"):
                 continue
             call()
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:

@@ -47,7 +47,7 @@ PARTS = ("parts_pointer",)
         (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": False}, PARTS),
         (128, "fp16", Tiling(stages=3), {"CAUSAL": True, "RAGGED": False}, PARTS),
         (128, "bf16", Tiling(dv_first=False), {"CAUSAL": False, "RAGGED": True}, ("sums_source", *PARTS)),
-        (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": True}, ()),
+        (128, "bf16", Tiling(staggered=True), {"CAUSAL": False, "RAGGED": True}, ()),
         (64, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": True}, ()),
         (64, "bf16", Tiling(), {"CAUSAL": True, "RAGGED": False}, PARTS),
     ],
@@ -60,6 +60,7 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
         "BLOCK_M": block_m,
         "STAGES": tiling.stages,
         "DV_FIRST": tiling.dv_first,
+        "STAGGERED": tiling.staggered,
     }
     constants = {**of_tiling, **constants, **dict.fromkeys(without)}
     blocks = blocks_of(block_m)
@@ -106,7 +107,7 @@ def test_the_kernel_for_dq_alone_compiles_for_hopper_without_spills_and_with_pro
 @pytest.mark.parametrize(("head_dim", "block_m"), OF_HEAD_DIM)
 def test_each_product_reads_the_buffers_that_it_should(head_dim: int, block_m: int) -> None:
     constants = {
-        **{"BLOCK_M": block_m, "STAGES": 2, "DV_FIRST": False, "CAUSAL": False, "RAGGED": False},
+        **{"BLOCK_M": block_m, "STAGES": 2, "DV_FIRST": False, "STAGGERED": False, "CAUSAL": False, "RAGGED": False},
         **dict.fromkeys(PARTS),
     }
     done = compiled_gluon(gluon_backward_kernel, head_dim, "bf16", constants, blocks_of(block_m))

@@ -29,7 +29,7 @@ OF_GPU = [
     for seed in range(36)
     for n in ((2, 33, 123, 1024, 4097, 4415)[seed % 6],)
 ]  # fmt: skip
-TILINGS = [Tiling(dv_first=False), Tiling(stages=3), Tiling(at_once=3), Tiling(split=False)]
+TILINGS = [Tiling(dv_first=False), Tiling(staggered=True), Tiling(stages=3), Tiling(at_once=3), Tiling(split=False)]
 
 
 def on_gpu(case: Case) -> tuple[Any, Any, Any, Any]:

@@ -56,6 +56,7 @@ class Tiling:
 
     stages: int = 2  # buffers of q, and of dout
     dv_first: bool = True  # start the product of dv before dS is computed
+    staggered: bool = False  # programs of one head begin at other blocks of queries; not if causal
     at_once: int = 4  # heads of k and v whose programs come by the block of keys; only if causal
     split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
     programs: int | None = None  # at once, which splitting goes by; None: one a multiprocessor
@@ -188,6 +189,7 @@ def _launch_keys(
         RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
         CAUSAL=causal,
         DV_FIRST=tiling.dv_first,
+        STAGGERED=tiling.staggered and not causal,
         num_warps=4,
     )
     chunks = 0 if sums is None else 2 * batch * heads * blocks_m

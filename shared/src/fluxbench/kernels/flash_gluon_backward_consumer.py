@@ -29,6 +29,23 @@ def _meet() -> None:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def block_of(
+    turn: gl.tensor,
+    start_n: gl.tensor,
+    first: gl.tensor,
+    end: gl.tensor,
+    BLOCK_M: gl.constexpr,
+    STAGGERED: gl.constexpr,
+) -> gl.tensor:
+    """Return the block of queries of a turn; both are in [first, end)."""
+    block = turn
+    if STAGGERED:
+        block += start_n // BLOCK_M % (end - first)
+        block = gl.where(block < end, block, block - (end - first))
+    return block
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def _hidden(
     values: gl.tensor,
     start_m: gl.tensor,
@@ -187,6 +204,7 @@ def consume(
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
     DV_FIRST: gl.constexpr,
+    STAGGERED: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute dk and dv of the ROWS keys of this warpgroup, and add to the sums of dq."""
@@ -207,7 +225,8 @@ def consume(
     for member in range(group):
         pair = kv_pair * group + member
         if CAUSAL or RAGGED:
-            for block in range(first, open_from):
+            for turn in range(first, open_from):
+                block = block_of(turn, start_n, first, end, BLOCK_M, STAGGERED)
                 dk, dv = _step(
                     sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                     delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
@@ -215,7 +234,8 @@ def consume(
                     scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, CONSUMER,
                 )  # fmt: skip
                 step += 1
-        for block in range(open_from, end):
+        for turn in range(open_from, end):
+            block = block_of(turn, start_n, first, end, BLOCK_M, STAGGERED)
             dk, dv = _step(
                 sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
