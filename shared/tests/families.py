@@ -14,7 +14,7 @@ TE = {"te_fused", "te_flash", "te_unfused"}
 SAGE = {"sage_int8_fp16_triton", "sage_int8_fp16_cuda", "sage_int8_fp8_sm90"}
 CUDNN = {"cudnn_frontend", "cudnn_frontend_fp8"}
 DET = {f"{name}_det" for name in ("torch_flash", "torch_efficient", "flash_attn_2", "flash_attn_4", "te_fused")}
-DET.add("cudnn_frontend_det")
+DET |= {"cudnn_frontend_det", "gluon_flash_det"}
 TRITON = {"triton_flash", "triton_flash_tf32"}
 OURS = {"triton_flash", "gluon_flash"}
 ALL = TORCH | FLEX | FA | IN_TORCH | TE | SAGE | CUDNN | OURS | {"gluon_int8_fp8", "xformers", "hf_sage"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -172,9 +173,7 @@ def test_dq_has_the_same_bits_alone_and_whichever_program_runs_first(
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("names", ["q", "v", "qkv"])
-def test_autograd_takes_it_where_it_is_asked_for(
-    names: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autograd_takes_it_where_it_runs(names: str, deterministic: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     emulate(monkeypatch)
     forward = load(SOURCES, "fluxbench.kernels", OF_FORWARD)["flash_gluon_kernel"].gluon_forward_kernel
     monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(forward))
@@ -190,11 +189,41 @@ def test_autograd_takes_it_where_it_is_asked_for(
     exact = of_autograd(case, q.double(), k.double(), v.double(), torch.ones(shapes["q"]).double())
     for name, leaf in leaves.items():
         leaf.requires_grad_(name in names)
-    out = flash_attention.attention(q, k, v, causal=True, backward="gluon", deterministic=deterministic)
+    out = flash_attention.attention(q, k, v, causal=True, deterministic=deterministic)
     out.sum().backward()  # one element that is expanded
     for x, expected, name in zip((q, k, v), exact[:3], "qkv", strict=True):
         assert (x.grad is not None) == (name in names)
         assert x.grad is None or relative_l2(x.grad, expected) < 0.01
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("switched", [False, True])
+def test_gradients_are_deterministic_where_the_call_or_torchs_switch_asks_for_it(
+    switched: bool, asked: bool, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch is on during the backward pass, and where torch.compile wants it alike during the forward pass."""
+    found = []
+
+    def backward(dout: Any, q: Any, k: Any, v: Any, out: Any, lse: Any, *, deterministic: bool, **options: Any) -> Any:
+        found.append(deterministic)
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+    monkeypatch.setattr(flash_attention, "gluon_backward", backward)
+    monkeypatch.setattr(flash_attention, "unsupported", lambda q, k, v: None)
+    of_forward = torch.zeros(1, 8, 2, 64).bfloat16(), torch.zeros(1, 2, 8)
+    monkeypatch.setattr(flash_attention, "gluon_forward_with_lse", lambda q, k, v, **_: [x.clone() for x in of_forward])
+    attend = partial(flash_attention.attention, deterministic=asked)
+    attend = torch.compile(attend, backend="aot_eager", fullgraph=True) if compiled else attend
+    q = torch.zeros(1, 8, 2, 64).bfloat16().requires_grad_()
+    try:
+        torch.use_deterministic_algorithms(switched and compiled)
+        out = attend(q, q, q)
+        torch.use_deterministic_algorithms(switched)
+        out.sum().backward()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert found == [switched or asked]
 
 
 ZEROS = torch.zeros(1, 8, 2, 64).bfloat16()

@@ -179,9 +179,10 @@ BACKWARD_KERNELS = {
         "xformers",
     },
     "triton_tem_fused_flex_attention_backward_1": {"flex"},
-    "flash_backward_delta_kernel": OURS,
-    "flash_backward_keys_kernel": OURS,
-    "flash_backward_queries_kernel": OURS,
+    **{f"flash_backward_{name}_kernel": {"triton_flash"} for name in ("delta", "keys", "queries")},
+    **{
+        f"gluon_backward{name}_kernel": {"gluon_flash", "gluon_flash_det"} for name in ("", "_rows", "_queries", "_end")
+    },
     MATRIX: {"te_unfused"},
     **{kernel: set() for kernel in (FA2_KERNEL, FA3_KERNEL, FA4_KERNEL, "flash_forward_kernel")},
 }

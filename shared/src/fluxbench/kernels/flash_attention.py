@@ -1,7 +1,6 @@
 """Flash attention with a gradient: the forward and the backward kernels as operators of torch.
 
-The forward kernel is the one in Gluon where it runs, else the one in Triton. The backward kernels are in Triton, and
-where they are asked for in Gluon.
+The kernels of both passes are those in Gluon where these run, else those in Triton.
 
 As operators they are opaque to torch.compile, which so takes a call into one graph, and autograd knows their gradient.
 Their namespace is this package's name, so that a copy of it in another package has operators of its own.
@@ -25,7 +24,6 @@ except ImportError as error:  # a Triton without what it needs
 else:
     _WITHOUT_GLUON = None
 
-_GLUON_BY_DEFAULT = {"forward": True, "backward": False}  # where it runs; the backward kernel was not on a GPU yet
 _NAMESPACE = __name__.rpartition(".")[0].replace(".", "_")
 
 
@@ -51,8 +49,9 @@ def attention(
     tf32:   round what enters a product of float32 to TF32; torch's own setting decides nothing here
     forward: "gluon" or "triton", the kernel of the forward pass. By default Gluon's where it runs: on compute
             capability 9.0, in 16 bits, of head_dim 64 and 128, with addresses and strides of multiples of 16 bytes
-    backward: "gluon" or "triton", the kernels of the backward pass; Triton's by default
-    deterministic: gradients have the same bits each time. Triton's always do; without it, dq of Gluon's does not
+    backward: "gluon" or "triton", the kernels of the backward pass; by default likewise
+    deterministic: gradients have the same bits each time, as `torch.use_deterministic_algorithms` asks too if it is on
+            during the backward pass. Triton's always do; without it, dq of Gluon's does not
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     It is one operator to torch.compile. Raises `ValueError` for other inputs, empty ones among them, and `ImportError`
@@ -96,8 +95,7 @@ def _is_gluon(which: str, asked: str | None, q: torch.Tensor, k: torch.Tensor, v
         raise ValueError(f"{which} must be 'gluon', 'triton' or None, got {asked!r}")
     if asked == "gluon" and _WITHOUT_GLUON:
         raise _WITHOUT_GLUON
-    by_default = asked is None and _GLUON_BY_DEFAULT[which] and not _WITHOUT_GLUON
-    return asked == "gluon" or (by_default and unsupported(q, k, v) is None)
+    return asked == "gluon" or (asked is None and not _WITHOUT_GLUON and unsupported(q, k, v) is None)
 
 
 @_attention.register_fake  # type: ignore[untyped-decorator]
@@ -135,6 +133,9 @@ def _gradients(
 ) -> list[torch.Tensor]:
     asked: dict[str, Any] = {"causal": causal, "scale": scale, "of_q": of_q, "of_kv": of_kv}
     if _is_gluon("backward", backward, q, k, v):
+        deterministic = (
+            deterministic or torch.are_deterministic_algorithms_enabled()
+        )  # read when it runs, as torch does
         gradients = gluon_backward(dout, q, k, v, out, lse, deterministic=deterministic, **asked)
     else:
         gradients = flash_backward(dout, q, k, v, out, lse, tf32=tf32, **asked)

@@ -1,8 +1,10 @@
-"""Our own forward flash attention in Gluon (`fluxbench.kernels.flash_gluon`), of fluxbench's own version.
+"""Our own flash attention in Gluon (`fluxbench.kernels.flash_gluon`), of fluxbench's own version.
 
 Exact: matrix products of 16-bit operands into float32; softmax in float32, in base 2; the weights are rounded to the
-inputs' dtype before they meet V. Its causal mask is aligned to the end. Its backward pass is that of `triton_flash`,
-with the same bits each time.
+inputs' dtype before they meet V. Its causal mask is aligned to the end. Its backward pass adds to dq in the order in
+which programs end.
+
+`gluon_flash_det`: with `deterministic=True`, dq has a kernel of its own, which adds in a fixed order.
 
 Runs on NVIDIA GPUs of compute capability 9.x, head_dim 64 and 128; addresses and strides must be multiples of 16 bytes.
 It needs Triton 3.6 or newer.
@@ -15,17 +17,16 @@ from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base
 
 HEAD_DIMS = (64, 128)
-BACKWARD = "triton"  # "gluon", whose dq has other bits each time, once it was measured on a GPU
 
 
-def load(call: AttentionCall) -> Attention:
+def load(call: AttentionCall, *, deterministic: bool = False) -> Attention:
     """Return the kernel, which takes [batch, seq_len, heads, head_dim]; with its gradient where a call asks for it."""
     from fluxbench.kernels.flash_gluon import gluon_forward
 
     if call.backward:
         from fluxbench.kernels.flash_attention import attention
 
-        return partial(attention, causal=call.causal, forward="gluon", backward=BACKWARD)
+        return partial(attention, causal=call.causal, forward="gluon", backward="gluon", deterministic=deterministic)
     return partial(gluon_forward, causal=call.causal)
 
 
@@ -46,6 +47,11 @@ VARIANT = _base.Variant(
     refuses=_base.takes_head_dims("fluxbench's Gluon kernel takes", HEAD_DIMS),
     jit=True,
     kernel_pattern=r"^gluon_forward_kernel$",
-    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_end)?)_kernel$",
+    backward_kernel_pattern=r"^gluon_backward(_rows|_queries|_end)?_kernel$",
     packages=("torch", "triton"),
+)
+DETERMINISTIC = _base.deterministic(
+    VARIANT,
+    lambda call: load(call, deterministic=True),
+    "Gluon (fluxbench) det.",
 )

@@ -32,6 +32,7 @@ VARIANT = replace(
     label="HF local (fluxbench)",
     load=load,
     kernel_pattern=r"^(flash|gluon)_forward_kernel$",
+    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_end)?)_kernel$",
     note="the same kernels as gluon_flash, else triton_flash, loaded by the package kernels",
     packages=("torch", "triton", "kernels"),
     is_another_way=True,
