@@ -109,6 +109,7 @@ def _step(
     """
     stage_v = step % STAGES
     stage_k = (step + 1) % STAGES
+    mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)  # V of a block is loaded before K of the next one
     mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
     if CONSUMER == 0:
         named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
@@ -116,7 +117,6 @@ def _step(
         named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
-    mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
     sums = warpgroup_mma(weights, v_buffers.index(stage_v), out, is_async=True)
     if CONSUMER == 0:
         named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
