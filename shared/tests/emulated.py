@@ -92,6 +92,9 @@ def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
         order = [int(number) - 1 for pair in pairs for number in pair[::-1]]  # of each pair the second is the lower
         packed = torch.stack([values[index] for index in order], -1).to(torch.float8_e4m3fn)
         return packed.view(torch.int32)[..., 0]
+    if found := re.search(r"cvt\.rn\.(b?f16)x2\.f32 \$0, \$2, \$1;", asm):  # the first operand is the upper half
+        dtype = torch.bfloat16 if found[1] == "bf16" else torch.float16
+        return torch.stack(values, -1).to(dtype).view(torch.int32)[..., 0]
     return values[0]
 
 
@@ -130,6 +133,7 @@ class _SharedLayout:
 _LAYOUTS = ("SliceLayout", "NVMMADistributedLayout", "DotOperandLayout", "BlockedLayout", "DistributedLinearLayout")
 _LANGUAGE = SimpleNamespace(
     constexpr=lambda value: value,
+    bfloat16=torch.bfloat16,
     float32=torch.float32,
     float8e4nv=torch.float8_e4m3fn,
     int8=torch.int8,

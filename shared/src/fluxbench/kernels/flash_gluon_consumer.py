@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from fluxbench.kernels.flash_gluon_parts import keep, merged
+from fluxbench.kernels.flash_gluon_softmax import late, packed, softmax_step, unpacked
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 
 # Triton 3.9 has other names.
@@ -42,33 +43,6 @@ def hide(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _softmax_step(
-    scores: gl.tensor,
-    maximum: gl.tensor,
-    total: gl.tensor,
-    scale_log2: gl.tensor,
-    BLOCK_N: gl.constexpr,
-    GUARD: gl.constexpr,
-    PARTS: gl.constexpr,
-) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]` and sums `[ROWS, 4]`, float32.
-
-    Returns the new maximum and sums, the unnormalized weights and the factor that rescales what came before. The
-    maximum is of raw scores, so that scaling and subtracting are one instruction. The sums are those of each of the
-    four threads that share a row: they need not speak to each other. GUARD: rows may see no key yet.
-    """
-    maximum_new = gl.maximum(maximum, gl.max(scores, 1))
-    shift = maximum_new * scale_log2
-    if GUARD:
-        shift = gl.where(maximum_new == -float("inf"), 0.0, shift)
-    weights = gl.exp2(scores * scale_log2 - shift[:, None])
-    rescale = gl.exp2(maximum * scale_log2 - shift)
-    parts = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
-    total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + gl.convert_layout(parts, PARTS)
-    return maximum_new, total, weights, rescale
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
 def named_barrier(ASM: gl.constexpr) -> None:
     """Run a barrier instruction once a thread of a warpgroup."""
     thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
@@ -85,10 +59,7 @@ def _step(
     v_full: gl.tensor,
     v_empty: gl.tensor,
     step: gl.tensor,
-    start_m: gl.tensor,
-    start_n: gl.tensor,
-    seq_len_q: gl.tensor,
-    seq_len_k: gl.tensor,
+    diagonal: gl.tensor,
     weights: gl.tensor,
     out: gl.tensor,
     maximum: gl.tensor,
@@ -103,8 +74,9 @@ def _step(
     O_ROWS: gl.constexpr,
     PARTS: gl.constexpr,
 ) -> gl.tuple:
-    """Multiply the weights of block `step` with its V, while block `step + 1` goes from its scores to its weights.
+    """Multiply the packed weights of block `step` with its V, while block `step + 1` goes from scores to weights.
 
+    HIDE: of the next block, row i sees the keys up to `diagonal` + i alone.
     Returns the new weights, out, maximum and total.
     """
     stage_v = step % STAGES
@@ -117,7 +89,9 @@ def _step(
         named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
-    sums = warpgroup_mma(weights, v_buffers.index(stage_v), out, is_async=True)
+    dtype: gl.constexpr = v_buffers.dtype
+    operand = unpacked(weights, dtype, P_LAYOUT)
+    sums = warpgroup_mma(operand, v_buffers.index(stage_v), out, is_async=True)
     if CONSUMER == 0:
         named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
     else:
@@ -125,13 +99,12 @@ def _step(
     scores = warpgroup_mma_wait(1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
-        scores = hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
-    maximum, total, exact, rescale = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
-    out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        scores = hide(scores, late(diagonal), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
+    maximum, total, exact, rescale = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
+    out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
     out = out * gl.convert_layout(rescale, O_ROWS)[:, None]
-    weights = gl.convert_layout(exact.to(weights.dtype), P_LAYOUT)
-    return weights, out, maximum, total
+    return packed(exact, dtype), out, maximum, total
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -213,9 +186,10 @@ def consume(
             turn, blocks_m, pairs, seq_len_q, seq_len_k, share, ROWS * CONSUMERS, BLOCK_N, CAUSAL, SPLIT
         )
         start_m += CONSUMER * ROWS
+        diagonal = start_m + seq_len_k - seq_len_q  # the last key that the first row sees, if causal
         open_blocks = blocks - 1  # of which every row here sees every key; the last block has a step of its own
         if CAUSAL:
-            open_blocks = gl.minimum(open_blocks, (start_m + seq_len_k - seq_len_q + 1) // BLOCK_N)
+            open_blocks = gl.minimum(open_blocks, (diagonal + 1) // BLOCK_N)
 
         stage = step % STAGES
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
@@ -226,36 +200,38 @@ def consume(
         scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(stage), count=1)
-        if CAUSAL or RAGGED:
-            scores = hide(
-                scores, start_m, (first + blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
-            )  # fmt: skip
+        last = (first + blocks - 1) * BLOCK_N
+        if CAUSAL:
+            scores = hide(scores, late(diagonal - last), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
+        elif RAGGED:
+            scores = hide(scores, 0, last, 0, seq_len_k, BLOCK_N, False, S_LAYOUT)
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         total = gl.zeros([ROWS, 4], gl.float32, PARTS)
-        maximum, total, exact, _ = _softmax_step(scores, maximum, total, scale_log2, BLOCK_N, CAUSAL, PARTS)
-        weights = gl.convert_layout(exact.to(dtype), P_LAYOUT)
+        maximum, total, exact, _ = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, CAUSAL, PARTS)
+        weights = packed(exact, dtype)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
         if CAUSAL:
             for block in range(blocks - 2, open_blocks - 1, -1):
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                    start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total,
+                    diagonal - block * BLOCK_N, weights, out, maximum, total,
                     scale_log2, BLOCK_N, STAGES, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
                 q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total,
+                0, weights, out, maximum, total,
                 scale_log2, BLOCK_N, STAGES, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
 
         stage = step % STAGES
         mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
-        sums = warpgroup_mma(weights, v_buffers.index(stage), out, is_async=True)
-        out, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        operand = unpacked(weights, dtype, P_LAYOUT)
+        sums = warpgroup_mma(operand, v_buffers.index(stage), out, is_async=True)
+        out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
         mbarrier.arrive(v_empty.index(stage), count=1)
         step += 1
 
