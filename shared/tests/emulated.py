@@ -23,16 +23,19 @@ class Product:
 
     def __init__(self, a: Any, b: Shared, acc: Any, use_acc: bool) -> None:
         self.a, self.b, self.acc, self.use_acc = a, b, acc, use_acc
+        self.result: Any = None
 
     def finish(self) -> Any:
         a = self.a.data if isinstance(self.a, Shared) else self.a
-        product = (a.float() @ self.b.data.float()).to(self.acc.dtype)
-        return product + self.acc if self.use_acc else product
+        acc = self.acc.result if isinstance(self.acc, Product) else self.acc
+        product = (a.float() @ self.b.data.float()).to(acc.dtype)
+        self.result = product + acc if self.use_acc else product
+        return self.result
 
 
 def _multiply(a: Any, b: Shared, acc: Any, *, use_acc: bool = True, is_async: bool = False) -> Product:
     assert is_async
-    assert not isinstance(acc, Product)
+    assert not isinstance(acc, Product) or any(acc is each for each in here.products)
     assert not any(operand.unfenced for operand in (a, b) if isinstance(operand, Shared))
     product = Product(a, b, acc, use_acc)
     here.products.append(product)
@@ -92,6 +95,8 @@ def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
         order = [int(number) - 1 for pair in pairs for number in pair[::-1]]  # of each pair the second is the lower
         packed = torch.stack([values[index] for index in order], -1).to(torch.float8_e4m3fn)
         return packed.view(torch.int32)[..., 0]
+    if "vote.sync" in asm:  # what a warp that jumps over it multiplies by is 1
+        return values[0] * values[1]
     if found := re.search(r"cvt\.rn\.(b?f16)x2\.f32 \$0, \$2, \$1;", asm):  # the first operand is the upper half
         dtype = torch.bfloat16 if found[1] == "bf16" else torch.float16
         return torch.stack(values, -1).to(dtype).view(torch.int32)[..., 0]

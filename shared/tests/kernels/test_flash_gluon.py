@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,6 +47,8 @@ class Case(NamedTuple):
     dtype: Any = torch.bfloat16
     programs: int = 3
     block_n: int = 64
+    after_turn: int = 0
+    slack: int = 0
 
 
 FULL, CAUSAL = Case(130, 200, batch=2, heads=4, kv_heads=2), Case(300, 330, causal=True, programs=4)
@@ -58,6 +61,9 @@ CASES = [
     CAUSAL._replace(block_n=128, batch=2, dtype=torch.float16),
     SPLIT._replace(seq_len_q=64, programs=7),  # fewer tiles than programs
     SPLIT._replace(seq_len_q=385, seq_len_k=1000, heads=1, programs=3, dtype=torch.float16),
+    *(case._replace(after_turn=after_turn) for case, after_turn in product((CAUSAL, SPLIT), (16, 32))),
+    *(case._replace(slack=slack) for case, slack in product((CAUSAL, SPLIT), (1, 8))),
+    FULL._replace(block_n=128, head_dim=128, heads=2, after_turn=32, slack=8),
 ]  # fmt: skip
 
 
@@ -76,7 +82,9 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, backwards: bo
         return whole[:, :seq_len, 1:]
 
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
-    tiling = flash_gluon.Tiling(block_n=case.block_n, programs=case.programs)
+    tiling = flash_gluon.Tiling(
+        block_n=case.block_n, programs=case.programs, after_turn=case.after_turn, slack=case.slack
+    )
     got = flash_gluon.gluon_forward_with_lse(q, k, v, causal=case.causal, tiling=tiling)
     return got, plain(q.double(), k.double(), v.double(), case.causal), plain(q, k, v, case.causal)
 
@@ -128,6 +136,9 @@ def test_the_emulated_kernel_is_within_twice_the_error_of_math_attention(
         (FULL, "gl.log2(sums_of_rows)", "sums_of_rows"),
         (FULL, "mbarrier.arrive(q_empty.index(CONSUMER), count=1)", "pass"),
         (FULL, "bar.arrive 10", "bar.arrive 11"),
+        (FULL._replace(after_turn=16), "warpgroup_mma_wait(3, ", "warpgroup_mma_wait(4, "),
+        (FULL._replace(after_turn=16), "v.slice(BLOCK_N // 2, AFTER_TURN, 0)", "v.slice(0, AFTER_TURN, 0)"),
+        (SPLIT._replace(slack=1), "rescale = gl.where(grown, rescale, 1.0)", "rescale = gl.where(grown, 1.0, 1.0)"),
         (CAUSAL, "<= (query + ", "< (query + "),
         (CAUSAL, "(diagonal + 1) // BLOCK_N", "(diagonal + BLOCK_N) // BLOCK_N"),
         (CAUSAL, "if GUARD:", "if False:"),
@@ -149,7 +160,7 @@ def test_parts_of_a_tile_are_added_in_one_order_whichever_ends_last(monkeypatch:
 
 POINTERS = ("lse_pointer", "parts_pointer", "arrivals_pointer")
 TILING = flash_gluon.Tiling()
-OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2}
+OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2, "AFTER_TURN": 0, "SLACK": 0}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +168,7 @@ OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2}
     [
         (64, "bf16", {"CAUSAL": False, "RAGGED": True}),
         (128, "fp16", {"CAUSAL": True, "RAGGED": False, **dict.fromkeys(POINTERS[1:])}),
+        (128, "bf16", {"CAUSAL": False, "RAGGED": False, "AFTER_TURN": 32, "SLACK": 8}),
     ],
 )
 def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
@@ -166,8 +178,8 @@ def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
     done = compiled_gluon(gluon_forward_kernel, head_dim, dtype, {**OF_TILING, **constants}, blocks)
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
     ptx = done.asm["ptx"]
-    steps = 4 * 2 if constants["CAUSAL"] else 3 * 2  # before, in and after the loops of two consumers
-    assert ptx.count("wgmma.commit_group") == steps + (2 * 2 if constants["CAUSAL"] else 2)
+    of_block, in_loops = 4 if constants.get("AFTER_TURN") else 2, 2 if constants["CAUSAL"] else 1
+    assert ptx.count("wgmma.commit_group") == 2 * (2 + in_loops * of_block)  # of two consumers, one before, one after
     says, loops = assembled(done, tmp_path)
     blocks_of_keys = [" ".join(loop) for loop in loops if any("HGMMA" in each for each in loop)]
     assert blocks_of_keys

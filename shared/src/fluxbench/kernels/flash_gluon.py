@@ -42,6 +42,10 @@ class Tiling:
     stages: int = 2  # buffers of K, and of V
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
+    after_turn: int = (
+        0  # keys whose product with V a warpgroup starts after the other's turn began; or block_n / 4, / 2
+    )
+    slack: int = 0  # powers of 2 by which a row's maximum may grow before its sums are rescaled
 
 
 def gluon_forward(
@@ -158,6 +162,8 @@ def _launch(
             CONSUMERS=_CONSUMERS,
             RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
+            AFTER_TURN=tiling.after_turn,
+            SLACK=tiling.slack,
             num_warps=4,
         )
     return out, lse

@@ -13,7 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from fluxbench.kernels.flash_gluon_parts import keep, merged
-from fluxbench.kernels.flash_gluon_softmax import late, packed, softmax_step, unpacked
+from fluxbench.kernels.flash_gluon_softmax import halves, late, packed, rescaled, softmax_step, unpacked
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 
 # Triton 3.9 has other names.
@@ -50,6 +50,15 @@ def named_barrier(ASM: gl.constexpr) -> None:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def _give_turn(CONSUMER: gl.constexpr) -> None:
+    """Let the other warpgroup start its products."""
+    if CONSUMER == 0:
+        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+    else:
+        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def _step(
     q: gl.tensor,
     k_buffers: gl.tensor,
@@ -65,8 +74,11 @@ def _step(
     maximum: gl.tensor,
     total: gl.tensor,
     scale_log2: gl.tensor,
+    HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
+    AFTER_TURN: gl.constexpr,
+    SLACK: gl.constexpr,
     HIDE: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
@@ -91,20 +103,32 @@ def _step(
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
     dtype: gl.constexpr = v_buffers.dtype
     operand = unpacked(weights, dtype, P_LAYOUT)
-    sums = warpgroup_mma(operand, v_buffers.index(stage_v), out, is_async=True)
-    if CONSUMER == 0:
-        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+    v = v_buffers.index(stage_v)
+    if AFTER_TURN == 0:
+        sums = warpgroup_mma(operand, v, out, is_async=True)
+        _give_turn(CONSUMER)
+        scores = warpgroup_mma_wait(1, deps=(scores,))
     else:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
-    scores = warpgroup_mma_wait(1, deps=(scores,))
+        first, last = halves(operand, P_LAYOUT)
+        sums = warpgroup_mma(first, v.slice(0, BLOCK_N // 2, 0), out, is_async=True)
+        if AFTER_TURN < BLOCK_N // 2:
+            middle, last = halves(last, P_LAYOUT)
+            sums = warpgroup_mma(middle, v.slice(BLOCK_N // 2, AFTER_TURN, 0), sums, is_async=True)
+        _give_turn(CONSUMER)
+        sums = warpgroup_mma(last, v.slice(BLOCK_N - AFTER_TURN, AFTER_TURN, 0), sums, is_async=True)
+        if AFTER_TURN < BLOCK_N // 2:
+            scores = warpgroup_mma_wait(3, deps=(scores,))
+        else:
+            scores = warpgroup_mma_wait(2, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
         scores = hide(scores, late(diagonal), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
-    maximum, total, exact, rescale = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, HIDE, PARTS)
+    maximum, total, exact, rescale = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, SLACK, HIDE, PARTS)
     out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
-    out = out * gl.convert_layout(rescale, O_ROWS)[:, None]
-    return packed(exact, dtype), out, maximum, total
+    weights = packed(exact, dtype)
+    out = rescaled(out, gl.convert_layout(rescale, O_ROWS), HEAD_DIM, SLACK)
+    return weights, out, maximum, total
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -163,6 +187,8 @@ def consume(
     CONSUMERS: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
+    AFTER_TURN: gl.constexpr,
+    SLACK: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
@@ -177,7 +203,7 @@ def consume(
         [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
     )
     if CONSUMER == 1:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+        _give_turn(CONSUMER)
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
@@ -207,7 +233,7 @@ def consume(
             scores = hide(scores, 0, last, 0, seq_len_k, BLOCK_N, False, S_LAYOUT)
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         total = gl.zeros([ROWS, 4], gl.float32, PARTS)
-        maximum, total, exact, _ = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, CAUSAL, PARTS)
+        maximum, total, exact, _ = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, SLACK, CAUSAL, PARTS)
         weights = packed(exact, dtype)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
@@ -215,15 +241,15 @@ def consume(
             for block in range(blocks - 2, open_blocks - 1, -1):
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                    diagonal - block * BLOCK_N, weights, out, maximum, total,
-                    scale_log2, BLOCK_N, STAGES, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    diagonal - block * BLOCK_N, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
+                    AFTER_TURN, SLACK, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
                 q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                0, weights, out, maximum, total,
-                scale_log2, BLOCK_N, STAGES, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                0, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
+                AFTER_TURN, SLACK, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
 

@@ -131,6 +131,8 @@ def gluon_forward_kernel(
     CONSUMERS: gl.constexpr,  # 2: warpgroups that share k and v
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
+    AFTER_TURN: gl.constexpr,  # keys of a block, the last ones, whose product with V follows the next turn's start
+    SLACK: gl.constexpr,  # weights may grow to 2 to this power before a row's sums are rescaled
 ) -> None:
     """Write softmax(q @ k.T * scale) @ v and the logarithms of the sums, tile by tile, as many as this program has.
 
@@ -165,13 +167,13 @@ def gluon_forward_kernel(
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, 0,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, 0,
             )),
             (consume, (
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, 1,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,

@@ -8,6 +8,29 @@ from triton.experimental.gluon import language as gl
 from fluxbench.kernels.flash_gluon_tiles import ROWS
 
 
+def _rescaling(values: int) -> str:
+    """Return assembly that multiplies a thread's values of out by the factor of their row, of two rows in turn.
+
+    A warp whose factors are all 1 jumps over it.
+    """
+    upper, lower = f"${2 * values}", f"${2 * values + 2}"
+    products = " ".join(f"mul.f32 ${i}, ${i}, {lower if i & 2 else upper};" for i in range(values))
+    return (
+        f"{{ .reg .pred one, some; setp.neu.f32 one, {upper}, 0f3F800000; "
+        f"setp.neu.or.f32 some, {lower}, 0f3F800000, one; vote.sync.any.pred some, some, 0xffffffff; "
+        f"@!some bra.uni DONE; {products} DONE: }}"
+    )
+
+
+def _operands(values: int) -> str:
+    """Return the constraints of that assembly: out, the same registers as out before, and factors."""
+    return ",".join(["=f"] * values + [str(i) for i in range(values)] + ["f"] * values)
+
+
+_OF_64, _OPERANDS_OF_64 = gl.constexpr(_rescaling(32)), gl.constexpr(_operands(32))
+_OF_128, _OPERANDS_OF_128 = gl.constexpr(_rescaling(64)), gl.constexpr(_operands(64))
+
+
 @gluon.jit  # type: ignore[untyped-decorator]
 def late(index: gl.tensor) -> gl.tensor:
     """Return an int32 as it is, but none before what was waited for in the source.
@@ -25,6 +48,7 @@ def softmax_step(
     total: gl.tensor,
     scale_log2: gl.tensor,
     BLOCK_N: gl.constexpr,
+    SLACK: gl.constexpr,
     GUARD: gl.constexpr,
     PARTS: gl.constexpr,
 ) -> gl.tuple:
@@ -33,13 +57,20 @@ def softmax_step(
     Returns the new maximum and sums, the unnormalized weights and the factor that rescales what came before. The
     maximum is of raw scores, so that scaling and subtracting are one instruction. The sums are those of each of the
     four threads that share a row: they need not speak to each other. GUARD: rows may see no key yet.
+
+    With SLACK a row keeps its maximum, and the factor is 1, until weights would be over 2 to the power of SLACK.
     """
     maximum_new = gl.maximum(maximum, gl.max(scores, 1))
+    if SLACK:
+        grown = (maximum_new - maximum) * scale_log2 > SLACK
+        maximum_new = gl.where(grown, maximum_new, maximum)
     shift = maximum_new * scale_log2
     if GUARD:
         shift = gl.where(maximum_new == -float("inf"), 0.0, shift)
     weights = gl.exp2(scores * scale_log2 - shift[:, None])
     rescale = gl.exp2(maximum * scale_log2 - shift)
+    if SLACK:
+        rescale = gl.where(grown, rescale, 1.0)
     parts = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
     total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + gl.convert_layout(parts, PARTS)
     return maximum_new, total, weights, rescale
@@ -62,3 +93,26 @@ def unpacked(weights: gl.tensor, dtype: gl.constexpr, LAYOUT: gl.constexpr) -> g
     pairs = gl.join(weights.to(gl.int16), (weights >> 16).to(gl.int16))
     values = gl.cast(gl.reshape(pairs, [ROWS, 2 * weights.shape[1]]), dtype, bitcast=True)
     return gl.convert_layout(values, LAYOUT, assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def halves(weights: gl.tensor, LAYOUT: gl.constexpr) -> gl.tuple:
+    """Return the first and the last columns of an operand of LAYOUT. Nothing moves."""
+    first, last = gl.split(gl.permute(gl.reshape(weights, [ROWS, 2, weights.shape[1] // 2]), (0, 2, 1)))
+    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def rescaled(out: gl.tensor, factor: gl.tensor, HEAD_DIM: gl.constexpr, SLACK: gl.constexpr) -> gl.tensor:
+    """Return out `[ROWS, HEAD_DIM]` times the factors of its rows. With SLACK a warp jumps over it if all are 1."""
+    if SLACK == 0:
+        out = out * factor[:, None]
+    elif HEAD_DIM == 64:
+        out = gl.inline_asm_elementwise(
+            _OF_64, _OPERANDS_OF_64, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=32
+        )
+    else:
+        out = gl.inline_asm_elementwise(
+            _OF_128, _OPERANDS_OF_128, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=64
+        )
+    return out
