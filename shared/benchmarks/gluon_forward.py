@@ -2,9 +2,8 @@
 
     PYTHONPATH=shared/src python shared/benchmarks/gluon_forward.py [--only check|time]
 
-Both run in child processes (`watched.py`); `--time` alone times in this one, and prints each line at once. A check
-compares with float64, by the budget of the tests: twice the error of unfused attention in the same dtype, plus one
-rounding. Its inputs lie in longer tensors of NaN.
+Both run in child processes (`watched.py`). A check compares with float64, by the budget of the tests: twice the error
+of unfused attention in the same dtype, plus one rounding. Its inputs lie in longer tensors of NaN.
 """
 
 from __future__ import annotations
@@ -26,10 +25,12 @@ from fluxbench.kernels.flash_gluon import Tiling, gluon_forward, gluon_forward_w
 
 TILINGS = {
     "default": Tiling(),
-    "32 keys after the turn": Tiling(after_turn=32),
-    "64 keys after the turn": Tiling(after_turn=64),
+    "named": Tiling(named=True),
+    "32 after the turn": Tiling(after_turn=32),
+    "named, 32 after the turn": Tiling(named=True, after_turn=32),
     "slack": Tiling(slack=8),
-    "32 keys after the turn, slack": Tiling(after_turn=32, slack=8),
+    "named, 32 after the turn, slack": Tiling(named=True, after_turn=32, slack=8),
+    "named, 64 after the turn": Tiling(named=True, after_turn=64),
     "3 stages": Tiling(stages=3),
     "4 stages": Tiling(stages=4),
 }

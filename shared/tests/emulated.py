@@ -89,8 +89,9 @@ def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
 
 
 def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
-    if found := re.search(r"bar\.(sync|arrive) (\d+), (\d+)", asm):
-        here.named.run(found[1], found[2], int(found[3]))
+    if found := re.search(r"bar\.(sync|arrive) (\d+|\$1), (\d+)", asm):
+        number = str(int(values[0][0])) if found[2] == "$1" else found[2]
+        here.named.run(found[1], number, int(found[3]), len(values[0]))
     if pairs := re.findall(r"e4m3x2\.f32 \w+, \$(\d), \$(\d);", asm):
         order = [int(number) - 1 for pair in pairs for number in pair[::-1]]  # of each pair the second is the lower
         packed = torch.stack([values[index] for index in order], -1).to(torch.float8_e4m3fn)

@@ -88,10 +88,10 @@ class NamedBarriers:
         self.arrived: dict[str, int] = {}
         self.rounds: dict[str, int] = {}
 
-    def run(self, instruction: str, number: str, threads: int) -> None:
-        """Arrive with a warpgroup, and wait for the others where the instruction does."""
+    def run(self, instruction: str, number: str, threads: int, arriving: int) -> None:
+        """Arrive with some of the threads, and wait for the others where the instruction does."""
         now = self.rounds.setdefault(number, 0)
-        self.arrived[number] = self.arrived.get(number, 0) + 128
+        self.arrived[number] = self.arrived.get(number, 0) + arriving
         if self.arrived[number] == threads:
             self.arrived[number], self.rounds[number] = 0, now + 1
         elif instruction == "sync":

@@ -96,7 +96,10 @@ REFERENCES = ["variants/torch_flash.py", "variants/torch_efficient.py", "variant
 TRITON = [
     "variants/triton_flash.py",
     *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "forward_kernel", "tensors")),
-    *(f"kernels/flash_gluon{name}.py" for name in ("", "_kernel", "_consumer", "_tiles", "_parts", "_softmax")),
+    *(
+        f"kernels/flash_gluon{name}.py"
+        for name in ("", "_kernel", "_consumer", "_tiles", "_parts", "_softmax", "_buffers")
+    ),
     *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
 ]
 SHOWING = [

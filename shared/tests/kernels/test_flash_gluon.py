@@ -25,7 +25,7 @@ from fluxbench import variants  # noqa: E402
 from fluxbench.kernels import flash_gluon  # noqa: E402
 from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel  # noqa: E402
 
-MODULES = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "softmax", "consumer", "kernel"))
+MODULES = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "softmax", "buffers", "consumer", "kernel"))
 SOURCES = Path(flash_gluon.__file__).parent
 ROUNDING = {torch.bfloat16: 2**-8 / math.sqrt(6), torch.float16: 2**-11 / math.sqrt(6)}
 
@@ -49,6 +49,7 @@ class Case(NamedTuple):
     block_n: int = 64
     after_turn: int = 0
     slack: int = 0
+    named: bool = False
 
 
 FULL, CAUSAL = Case(130, 200, batch=2, heads=4, kv_heads=2), Case(300, 330, causal=True, programs=4)
@@ -64,6 +65,7 @@ CASES = [
     *(case._replace(after_turn=after_turn) for case, after_turn in product((CAUSAL, SPLIT), (16, 32))),
     *(case._replace(slack=slack) for case, slack in product((CAUSAL, SPLIT), (1, 8))),
     FULL._replace(block_n=128, head_dim=128, heads=2, after_turn=32, slack=8),
+    *(case._replace(named=True) for case in (FULL._replace(seq_len_k=33), CAUSAL, SPLIT, FULL)),
 ]  # fmt: skip
 
 
@@ -83,7 +85,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, backwards: bo
 
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     tiling = flash_gluon.Tiling(
-        block_n=case.block_n, programs=case.programs, after_turn=case.after_turn, slack=case.slack
+        block_n=case.block_n, programs=case.programs, after_turn=case.after_turn, slack=case.slack, named=case.named
     )
     got = flash_gluon.gluon_forward_with_lse(q, k, v, causal=case.causal, tiling=tiling)
     return got, plain(q.double(), k.double(), v.double(), case.causal), plain(q, k, v, case.causal)
@@ -138,6 +140,9 @@ def test_the_emulated_kernel_is_within_twice_the_error_of_math_attention(
         (FULL, "bar.arrive 10", "bar.arrive 11"),
         (FULL._replace(after_turn=16), "warpgroup_mma_wait(3, ", "warpgroup_mma_wait(4, "),
         (FULL._replace(after_turn=16), "v.slice(BLOCK_N // 2, AFTER_TURN, 0)", "v.slice(0, AFTER_TURN, 0)"),
+        (FULL._replace(named=True), "if step >= STAGES:", "if step > STAGES:"),
+        (FULL._replace(named=True), "    give_back(v_empty, stage_v, OF_V, NAMED)\n", "    pass\n"),
+        (FULL._replace(named=True), "OF_V = gl.constexpr(13)", "OF_V = gl.constexpr(12)"),
         (SPLIT._replace(slack=1), "rescale = gl.where(grown, rescale, 1.0)", "rescale = gl.where(grown, 1.0, 1.0)"),
         (CAUSAL, "<= (query + ", "< (query + "),
         (CAUSAL, "(diagonal + 1) // BLOCK_N", "(diagonal + BLOCK_N) // BLOCK_N"),
@@ -160,7 +165,14 @@ def test_parts_of_a_tile_are_added_in_one_order_whichever_ends_last(monkeypatch:
 
 POINTERS = ("lse_pointer", "parts_pointer", "arrivals_pointer")
 TILING = flash_gluon.Tiling()
-OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2, "AFTER_TURN": 0, "SLACK": 0}
+OF_TILING = {
+    "BLOCK_N": TILING.block_n,
+    "STAGES": TILING.stages,
+    "CONSUMERS": 2,
+    "AFTER_TURN": 0,
+    "SLACK": 0,
+    "NAMED": False,
+}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +180,7 @@ OF_TILING = {"BLOCK_N": TILING.block_n, "STAGES": TILING.stages, "CONSUMERS": 2,
     [
         (64, "bf16", {"CAUSAL": False, "RAGGED": True}),
         (128, "fp16", {"CAUSAL": True, "RAGGED": False, **dict.fromkeys(POINTERS[1:])}),
-        (128, "bf16", {"CAUSAL": False, "RAGGED": False, "AFTER_TURN": 32, "SLACK": 8}),
+        (128, "bf16", {"CAUSAL": False, "RAGGED": False, "AFTER_TURN": 32, "SLACK": 8, "NAMED": True}),
     ],
 )
 def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(

@@ -46,6 +46,7 @@ class Tiling:
         0  # keys whose product with V a warpgroup starts after the other's turn began; or block_n / 4, / 2
     )
     slack: int = 0  # powers of 2 by which a row's maximum may grow before its sums are rescaled
+    named: bool = False  # barriers with numbers say which buffers of K and V are empty, no mbarriers; with 2 stages
 
 
 def gluon_forward(
@@ -164,6 +165,7 @@ def _launch(
             CAUSAL=causal,
             AFTER_TURN=tiling.after_turn,
             SLACK=tiling.slack,
+            NAMED=tiling.named,
             num_warps=4,
         )
     return out, lse

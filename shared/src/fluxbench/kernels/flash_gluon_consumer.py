@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from fluxbench.kernels.flash_gluon_buffers import OF_K, OF_V, give_back
 from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_softmax import halves, late, packed, rescaled, softmax_step, unpacked
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
@@ -79,6 +80,7 @@ def _step(
     STAGES: gl.constexpr,
     AFTER_TURN: gl.constexpr,
     SLACK: gl.constexpr,
+    NAMED: gl.constexpr,
     HIDE: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
@@ -120,12 +122,12 @@ def _step(
             scores = warpgroup_mma_wait(3, deps=(scores,))
         else:
             scores = warpgroup_mma_wait(2, deps=(scores,))
-    mbarrier.arrive(k_empty.index(stage_k), count=1)
+    give_back(k_empty, stage_k, OF_K, NAMED)
     if HIDE:
         scores = hide(scores, late(diagonal), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
     maximum, total, exact, rescale = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, SLACK, HIDE, PARTS)
     out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
-    mbarrier.arrive(v_empty.index(stage_v), count=1)
+    give_back(v_empty, stage_v, OF_V, NAMED)
     weights = packed(exact, dtype)
     out = rescaled(out, gl.convert_layout(rescale, O_ROWS), HEAD_DIM, SLACK)
     return weights, out, maximum, total
@@ -189,6 +191,7 @@ def consume(
     CAUSAL: gl.constexpr,
     AFTER_TURN: gl.constexpr,
     SLACK: gl.constexpr,
+    NAMED: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
@@ -225,7 +228,7 @@ def consume(
         nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
         scores = warpgroup_mma_wait(0, deps=(scores,))
-        mbarrier.arrive(k_empty.index(stage), count=1)
+        give_back(k_empty, stage, OF_K, NAMED)
         last = (first + blocks - 1) * BLOCK_N
         if CAUSAL:
             scores = hide(scores, late(diagonal - last), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
@@ -242,14 +245,14 @@ def consume(
                 weights, out, maximum, total = _step(
                     q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                     diagonal - block * BLOCK_N, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
-                    AFTER_TURN, SLACK, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    AFTER_TURN, SLACK, NAMED, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
                 q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
                 0, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
-                AFTER_TURN, SLACK, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                AFTER_TURN, SLACK, NAMED, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
 
@@ -258,7 +261,7 @@ def consume(
         operand = unpacked(weights, dtype, P_LAYOUT)
         sums = warpgroup_mma(operand, v_buffers.index(stage), out, is_async=True)
         out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
-        mbarrier.arrive(v_empty.index(stage), count=1)
+        give_back(v_empty, stage, OF_V, NAMED)
         step += 1
 
         maximum = maximum * scale_log2

@@ -9,6 +9,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
+from fluxbench.kernels.flash_gluon_buffers import OF_K, OF_V, wait_for_the_last, wait_until_empty
 from fluxbench.kernels.flash_gluon_consumer import consume
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
 
@@ -31,6 +32,14 @@ def fetch(
 ) -> None:
     """Once the buffer is empty, start to copy rows of one head into it. Rows past the sequence arrive as zeros."""
     mbarrier.wait(empty, phase)
+    _fill(source, batch, head, row, buffer, full)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _fill(
+    source: gl.tensor, batch: gl.tensor, head: gl.tensor, row: gl.tensor, buffer: gl.tensor, full: gl.tensor
+) -> None:
+    """Start to copy rows of one head into a buffer."""
     mbarrier.expect(full, source.block_type.nbytes)
     load(source, [batch, head, row, 0], full, buffer)
 
@@ -60,6 +69,7 @@ def _produce(
     STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
     CAUSAL: gl.constexpr,
+    NAMED: gl.constexpr,
     SPLIT: gl.constexpr,
 ) -> None:
     """Load what the consumers need, in the order in which they need it: the keys from the last block to the first."""
@@ -73,36 +83,28 @@ def _produce(
         kv_head = head // group
 
         stage = step % STAGES
-        phase = ((step // STAGES) & 1) ^ 1  # a wait for the phase before the first passes
         start_n = (first + blocks - 1) * BLOCK_N
         # The buffer of these keys is empty before that of the queries is.
-        fetch(
-            k_source, batch, kv_head, start_n,
-            k_buffers.index(stage), k_full.index(stage), k_empty.index(stage), phase,
-        )  # fmt: skip
+        wait_until_empty(k_empty, step, OF_K, STAGES, NAMED)
+        _fill(k_source, batch, kv_head, start_n, k_buffers.index(stage), k_full.index(stage))
         for consumer in gl.static_range(CONSUMERS):
             fetch(
                 q_source, batch, head, start_m + consumer * ROWS,
                 q_buffers.index(consumer), q_full.index(consumer), q_empty.index(consumer), (turn & 1) ^ 1,
             )  # fmt: skip
-        fetch(
-            v_source, batch, kv_head, start_n,
-            v_buffers.index(stage), v_full.index(stage), v_empty.index(stage), phase,
-        )  # fmt: skip
+        wait_until_empty(v_empty, step, OF_V, STAGES, NAMED)
+        _fill(v_source, batch, kv_head, start_n, v_buffers.index(stage), v_full.index(stage))
         step += 1
         for done in range(1, blocks):
             stage = step % STAGES
-            phase = ((step // STAGES) & 1) ^ 1
             start_n = (first + blocks - 1 - done) * BLOCK_N
-            fetch(
-                k_source, batch, kv_head, start_n,
-                k_buffers.index(stage), k_full.index(stage), k_empty.index(stage), phase,
-            )  # fmt: skip
-            fetch(
-                v_source, batch, kv_head, start_n,
-                v_buffers.index(stage), v_full.index(stage), v_empty.index(stage), phase,
-            )  # fmt: skip
+            wait_until_empty(k_empty, step, OF_K, STAGES, NAMED)
+            _fill(k_source, batch, kv_head, start_n, k_buffers.index(stage), k_full.index(stage))
+            wait_until_empty(v_empty, step, OF_V, STAGES, NAMED)
+            _fill(v_source, batch, kv_head, start_n, v_buffers.index(stage), v_full.index(stage))
             step += 1
+    if NAMED:
+        wait_for_the_last(step, STAGES)
 
 
 @gluon.jit(  # type: ignore[untyped-decorator]
@@ -133,6 +135,7 @@ def gluon_forward_kernel(
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
     AFTER_TURN: gl.constexpr,  # keys of a block, the last ones, whose product with V follows the next turn's start
     SLACK: gl.constexpr,  # weights may grow to 2 to this power before a row's sums are rescaled
+    NAMED: gl.constexpr,  # barriers with numbers say which buffers of k and v are empty, no mbarriers; with 2 STAGES
 ) -> None:
     """Write softmax(q @ k.T * scale) @ v and the logarithms of the sums, tile by tile, as many as this program has.
 
@@ -167,19 +170,19 @@ def gluon_forward_kernel(
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, 0,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, NAMED, 0,
             )),
             (consume, (
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, 1,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, NAMED, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                BLOCK_N, STAGES, CONSUMERS, CAUSAL, parts_pointer is not None,
+                BLOCK_N, STAGES, CONSUMERS, CAUSAL, NAMED, parts_pointer is not None,
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer
