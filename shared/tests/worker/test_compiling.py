@@ -54,6 +54,29 @@ def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_ru
     assert ("compiles", True) in seen
 
 
+def test_the_device_is_given_back_while_torch_compiles_a_backward_pass_when_it_is_first_called(tmp_path: Path) -> None:
+    lock, seen = DeviceLock(tmp_path, 0), []
+
+    def compiler(name: str) -> Callable[..., Any]:
+        def compiles(graph: torch.fx.GraphModule, inputs: object) -> Any:
+            seen.append((name, lock.is_held))
+            return boxed(graph.forward)
+
+        return compiles
+
+    boxed = importlib.import_module("functorch.compile").make_boxed_func
+    common = importlib.import_module("torch._dynamo.backends.common")
+    backend = common.aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"))
+    phases: list[bool] = []
+    with lock.held(short=True), given_back_while_compiling(lock, phases.append), torch.enable_grad():
+        out = torch.compile(lambda x: (x * x).sum(), backend=backend)(torch.ones(2, requires_grad=True))
+        assert lock.is_held
+        out.backward()
+        assert lock.is_held
+    assert seen == [("forward", False), ("backward", False)]
+    assert phases == [True, False, True, False]
+
+
 def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path: Path, benchmarker: Any) -> None:
     lock = DeviceLock(tmp_path, 0)
     seen: list[bool | str] = []

@@ -14,6 +14,7 @@ import torch
 
 from fluxbench.core.device_lock import DeviceLock
 
+_ON_THE_HOST = ("DYNAMO", "LAZY_BACKWARD")  # why torch compiles; a CUDA graph is recorded on the device
 _IDLE_S = 0.2  # between two measurements of max-autotune, after which the device is given back again
 
 
@@ -42,7 +43,7 @@ def _while_torch_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> 
         return
 
     def begins(args: Any) -> None:
-        if args.callback_trigger.name != "DYNAMO":  # a CUDA graph is recorded on the device
+        if args.callback_trigger.name not in _ON_THE_HOST:
             return
         tuning.give_back()
         compiles(True)
