@@ -170,7 +170,7 @@ def test_a_library_that_ends_a_waiting_worker(tmp_path: Path, monkeypatch: pytes
 def test_every_step_is_reported_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listened = tmp_path / "progress.jsonl"
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(listened))
-    progress.say(steps=18)  # three variants at two workloads in three processes
+    progress.say(steps=24)  # three variants at two workloads in three processes, of which the first counts double
     played(tmp_path, "")
     lines = [json.loads(line) for line in listened.read_text(encoding="utf-8").splitlines()]
     assert [(line["variant"], line["workload"]) for line in lines[1:6]] == [

@@ -35,6 +35,17 @@ def test_the_share_is_that_of_the_steps_that_have_begun(file: Path) -> None:
     assert progress.read(file).share == 1.0
 
 
+def test_a_step_may_count_more_and_more_steps_may_come_than_were_foreseen(file: Path) -> None:
+    progress.say(left=2)
+    assert progress.read(file).share == 0.0
+    progress.say(steps=4)
+    for _ in range(2):
+        progress.say(variant="flex", workload="tiny", counts=2)
+    assert progress.read(file).share == 1.0
+    progress.say(left=1)
+    assert progress.read(file).share == 0.8
+
+
 def test_every_half_of_the_last_line_is_left_out(file: Path) -> None:
     progress.say(steps=4)
     progress.say(variant="flex", workload="tiny")

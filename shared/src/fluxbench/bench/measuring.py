@@ -204,7 +204,6 @@ def _run(
             for workload in workloads:
                 collected.fail(name, workload.name, Status.UNAVAILABLE, str(error))
         return
-    progress.say(steps=least * len(workloads) * len(wanted))
     compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
     compiled.mkdir(parents=True, exist_ok=True)
     caches = compiler_caches.variables(compiled, {"device": device.name, **packages})
@@ -246,6 +245,7 @@ def _run(
                     effort=study.effort,
                 )
                 batches.append((batch, pool))
+        progress.say(steps=sum(batch.steps for batch, _ in batches))
         for batch, pool in batches:
             batch.measure(collected, pool, deadline)
             pool.close()

@@ -32,6 +32,7 @@ _PLANNED = "planned.json"  # not of the files `request-N.json`
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
 COMPILING = 2  # cells that compile several variants, at once
+FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -115,7 +116,7 @@ def run_worker(
             worker.stdin.flush()
         stack.callback(lambda: collected.end_phase(time.monotonic()))
         with events_path.open(encoding="utf-8") as file:
-            return _collect(worker, file, collected, deadline)
+            return _collect(worker, file, collected, deadline, 1 if request.process else FIRST_COUNTS)
 
 
 def _start(
@@ -193,8 +194,10 @@ class _Position:
         )
 
 
-def _collect(worker: subprocess.Popen[str], file: TextIO, collected: Collected, deadline: float) -> Exit | None:
-    """Collect what a worker writes until it is done, dead, silent for too long or late."""
+def _collect(
+    worker: subprocess.Popen[str], file: TextIO, collected: Collected, deadline: float, counts: int
+) -> Exit | None:
+    """Collect what a worker writes until it is done, dead, silent for too long or late; a step `counts` so many."""
     position = _Position()
     latest = time.monotonic()
     try:
@@ -211,7 +214,7 @@ def _collect(worker: subprocess.Popen[str], file: TextIO, collected: Collected, 
             collected.add(event)
             position.update(event)
             if isinstance(event, events.Begin):
-                progress.say(variant=event.variant, workload=event.workload)
+                progress.say(variant=event.variant, workload=event.workload, counts=counts)
             if isinstance(event, events.Done):
                 return None
     except RecordError as error:

@@ -12,9 +12,9 @@ from pathlib import Path
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.events import Failed
-from fluxbench.bench.pool import Exit, Pool, run_worker
+from fluxbench.bench.pool import FIRST_COUNTS, Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, Width, is_slow
-from fluxbench.core import device_lock
+from fluxbench.core import device_lock, progress
 from fluxbench.device.model import Device
 from fluxbench.environments.prepare import Environment
 from fluxbench.operations import whole_of
@@ -22,6 +22,8 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
+
+_NEEDED = 1 / 3  # of the trials of further processes: 28 of 90 on an H200's page
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +46,13 @@ class Batch:
     cases: str  # the folder where cases are kept
     effort: Effort = USUAL
     whole_up_to: int | None = None  # see `Study`
+
+    @property
+    def steps(self) -> int:
+        """About how many steps this will be, of which those of the first process count more."""
+        further = (self.most - self.processes) * _NEEDED if self.sustained else 0
+        counted = FIRST_COUNTS + self.processes - 1 + further
+        return round(counted * len(self.workloads) * len({*self.variants, *self.references[:1]}))
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and again, with nothing else in memory, what had too little of it.
@@ -95,6 +104,8 @@ class Batch:
                 if self.processes <= process + 1 < last and self._left(collected, process + 1):
                     pool.add()  # it imports while this one measures
                 while left := self._left(collected, process):
+                    if process >= self.processes:
+                        progress.say(left=len(self.workloads) * len({*left, *self.references[:1]}))
                     worker = pool.next()
                     before = len(self._done(collected, process))
                     request = self._request(collected, process, left)

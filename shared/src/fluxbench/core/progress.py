@@ -1,7 +1,9 @@
 """What a measuring cell is at, for whoever waits for it: JSON lines in the file that `FLUXBENCH_PROGRESS` names.
 
 {"steps": 144}                                      how many steps there will be; the largest such number counts
+{"left": 12}                                        so many are still to begin, at least
 {"variant": "flex", "workload": "flux1-1024px-t512"}   a step begins; variant null: all are timed together
+{"variant": "flex", "workload": "flux1-1024px-t512", "counts": 2}   one that takes as long as two
 {"step": "building the environment"}                   something else begins
 {"early": "soon"}                                      early records may be there when this step is over (`bench.early`)
 {"early": "ready"}                                     they are there
@@ -20,7 +22,11 @@ from typing import Any
 from fluxbench.core import files
 
 VARIABLE = "FLUXBENCH_PROGRESS"
-_TYPES = {"steps": (int,), "step": (str,), "early": (str,), "variant": (str, NoneType), "workload": (str,)}
+_NUMBERS = ("steps", "left", "counts")
+_TYPES = {
+    **dict.fromkeys(_NUMBERS, (int,)),
+    **{"step": (str,), "early": (str,), "variant": (str, NoneType), "workload": (str,)},
+}
 _MOST_BYTES, _MOST_STEPS = 4 << 20, 10**9
 
 
@@ -58,11 +64,13 @@ def read(path: Path) -> Progress:
     for line in lines:
         said = _said(line)
         steps = max(steps, said.get("steps", 0))
+        if "left" in said:
+            steps = max(steps, begun + said["left"])
         step = said.get("step", step)
         soon += said.get("early") == "soon"
         early |= said.get("early") == "ready"
         if "workload" in said:
-            begun += said["variant"] is not None
+            begun += max(0, said.get("counts", 1)) * (said["variant"] is not None)
             step = f"{said['variant'] or 'all variants'} at {said['workload']}"
     return Progress(share=min(1.0, begun / steps) if steps else None, step=step, soon=soon, early=early)
 
@@ -76,4 +84,4 @@ def _said(line: bytes) -> dict[str, Any]:
     if not isinstance(fields, dict) or ("variant" in fields) != ("workload" in fields):
         return {}
     fits = all(type(value) in _TYPES.get(key, ()) for key, value in fields.items())
-    return fields if fits and abs(fields.get("steps", 0)) <= _MOST_STEPS else {}
+    return fields if fits and all(abs(fields.get(key, 0)) <= _MOST_STEPS for key in _NUMBERS) else {}

@@ -70,8 +70,10 @@ class Schedule:
         self._is_due = self._has_new = False  # the page, and its figures
         self._stops, self._stops_drawing = threading.Event(), threading.Event()
         self.spans: list[Span] = []
-        usual_s = {code.id: result.run.duration if (result := cells[code.id].result) else None for code in codes}
-        self._times = estimates.Times(usual_s, weights, self._width.measuring)
+        usual_s = {
+            code.id: result.run.duration if (result := cells[code.id].result) else None for code in self._waiting
+        }
+        self._times = estimates.Times(usual_s, weights, self._width.measuring, self._compiling, COMPILING)
         if listener:
             ids = {code.id for code in codes}
             listener.plan({code.id: cells[code.id].reasons or _of_needs(code, ids) for code in codes})
