@@ -31,7 +31,7 @@ WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured envir
 _PLANNED = "planned.json"  # not of the files `request-N.json`
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
-COMPILING = 2  # cells that compile several variants, at once
+COMPILING = 3  # cells that compile several variants, at once
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
