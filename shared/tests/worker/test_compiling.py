@@ -98,6 +98,46 @@ def test_the_device_is_given_back_between_measurements_of_a_compilation(tmp_path
     assert seen[-1] is False
 
 
+def test_what_max_autotune_chooses_from_is_compiled_before_the_device_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmarker: Any
+) -> None:
+    lock, seen = DeviceLock(tmp_path, 0), list[tuple[str, bool]]()
+    owner = importlib.import_module("torch._inductor.select_algorithm").AlgorithmSelectorCache
+
+    class Choice:
+        def __init__(self, name: str) -> None:
+            self.name = name
+            self.bmreq = self
+
+        def precompile(self) -> None:
+            seen.append((f"compiles {self.name}", lock.is_held))
+            if self.name == "b":
+                raise RuntimeError("no")
+
+    class Extern:
+        name = "extern"
+
+    def benchmark(cls: type, choice: Any, arguments: object) -> float:
+        benchmarker.benchmark(lambda: None, device=torch.device("cpu"))
+        seen.append((f"timed {choice.name}", lock.is_alone))
+        return 1.0
+
+    def backend(graph: torch.fx.GraphModule, inputs: object) -> object:
+        choices = [Choice("a"), Choice("b"), Extern()]
+        assert list(owner.benchmark_choices(choices, None).values()) == [1.0, 1.0, 1.0]
+        return graph.forward
+
+    own = vars(owner)["benchmark_choices"]
+    monkeypatch.setattr(owner, "benchmark_choice", classmethod(benchmark))
+    with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
+        torch.compile(lambda x: x + 11, backend=backend)(torch.zeros(2))
+    assert seen == [
+        *((f"compiles {name}", False) for name in ("a", "b")),
+        *((f"timed {name}", True) for name in ("a", "b", "extern")),
+    ]
+    assert vars(owner)["benchmark_choices"] is own
+
+
 def test_a_compilation_that_fails_holds_the_device_again(tmp_path: Path) -> None:
     lock = DeviceLock(tmp_path, 0)
 

@@ -29,6 +29,7 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
     tuning = _Tuning(lock)
     with contextlib.ExitStack() as stack:
         stack.enter_context(_while_torch_compiles(tuning, compiles))
+        stack.enter_context(_choices_compiled_before_they_are_timed())
         for owner, method in _compilers():
             stack.enter_context(_while_method_compiles(owner, method, tuning, compiles))
         yield
@@ -66,6 +67,33 @@ def _while_torch_compiles(tuning: _Tuning, compiles: Callable[[bool], None]) -> 
                 callbacks.remove(callback)
         for name in names:
             delattr(benchmarker, name)
+
+
+@contextlib.contextmanager
+def _choices_compiled_before_they_are_timed() -> Iterator[None]:
+    """Let max-autotune compile its choices before it times the first, while others may use the device.
+
+    Inductor's own processes have compiled them with torch's ptxas. This one does so again with Triton's, a second for
+    each, and would in the first call of each measurement, which has the device alone.
+    """
+    owner = getattr(sys.modules.get("torch._inductor.select_algorithm"), "AlgorithmSelectorCache", None)
+    name = "benchmark_choices"
+    own = vars(owner).get(name) if owner else None
+    if not isinstance(own, classmethod):
+        yield
+        return
+
+    def compiled_before(cls: type, choices: Any, *args: Any, **kwargs: Any) -> Any:
+        for choice in choices:
+            with contextlib.suppress(Exception):  # it has none, or fails again when it is timed
+                choice.bmreq.precompile()
+        return own.__func__(cls, choices, *args, **kwargs)
+
+    setattr(owner, name, classmethod(compiled_before))
+    try:
+        yield
+    finally:
+        setattr(owner, name, own)
 
 
 def _compilers() -> Iterator[tuple[type, str]]:
