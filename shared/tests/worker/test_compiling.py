@@ -186,24 +186,28 @@ def test_the_device_is_given_back_while_cute_dsl_compiles(cute: CuteCompiler) ->
     assert (cute.seen, phases) == ([False, False, True], [True, False, True, False])
 
 
-def test_the_device_is_given_back_while_a_triton_function_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "owner", "method"),
+    [("triton.runtime.jit", "JITFunction", "_do_compile"), ("cudnn", "pygraph", "build")],
+)
+def test_the_device_is_given_back_while_a_library_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, owner: str, method: str
 ) -> None:
     lock, seen = DeviceLock(tmp_path, 0), list[tuple[object, bool]]()
 
-    class JITFunction:
-        def _do_compile(self, key: object) -> object:
-            seen.append((key, lock.is_held))
-            return key
+    def compiles(self: object, key: object) -> object:
+        seen.append((key, lock.is_held))
+        return key
 
-    module = type(sys)("triton.runtime.jit")
-    vars(module)["JITFunction"] = JITFunction
-    monkeypatch.setitem(sys.modules, "triton.runtime.jit", module)
+    compiler = type(owner, (), {method: compiles})
+    fake = type(sys)(module)
+    vars(fake)[owner] = compiler
+    monkeypatch.setitem(sys.modules, module, fake)
     with lock.held(short=True), given_back_while_compiling(lock, lambda _: None):
-        assert JITFunction()._do_compile("bf16") == "bf16"
+        assert getattr(compiler(), method)("bf16") == "bf16"
         assert lock.is_held
     with lock.held(short=True):
-        JITFunction()._do_compile("fp16")
+        getattr(compiler(), method)("fp16")
     assert seen == [("bf16", False), ("fp16", True)]
 
 

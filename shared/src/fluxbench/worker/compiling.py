@@ -20,7 +20,7 @@ _IDLE_S = 0.2  # between two measurements of max-autotune, after which the devic
 
 @contextlib.contextmanager
 def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None]) -> Iterator[None]:
-    """Let other workers use the device while torch, CuTe DSL or Triton compiles in this context, which holds it else.
+    """Let other workers use the device, which is held else, while torch, CuTe DSL, Triton or cuDNN's frontend compiles.
 
     `compiles` is called with True when a compilation begins, and with False when it has ended and the device is held
     again. What a compilation times on the device (max-autotune) has it alone. A compiler whose hooks are others, or
@@ -99,12 +99,13 @@ def _choices_compiled_before_they_are_timed() -> Iterator[None]:
 def _compilers() -> Iterator[tuple[type, str]]:
     """Yield the methods by which libraries compile their own kernels, where these can be wrapped.
 
-    That of `cutlass.cute.compile`, an object with options that FlashAttention-4 calls at its first calls; and what a
-    Triton function calls for arguments of new types.
+    That of `cutlass.cute.compile`, an object with options that FlashAttention-4 calls at its first calls; what a Triton
+    function calls for arguments of new types; and what makes the plan of a graph of cuDNN's frontend.
     """
     cute = type(getattr(sys.modules.get("cutlass.cute"), "compile", None))
     triton = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
-    for owner, method in ((cute, "__call__"), (triton, "_do_compile")):
+    cudnn = getattr(sys.modules.get("cudnn"), "pygraph", None)
+    for owner, method in ((cute, "__call__"), (triton, "_do_compile"), (cudnn, "build")):
         if isinstance(owner, type) and isinstance(vars(owner).get(method), types.FunctionType):
             yield owner, method
 
