@@ -12,7 +12,7 @@ from notebooks import Machine
 from fluxbench.bench.pool import FIRST_COUNTS
 from fluxbench.device.model import Device
 from fluxbench.notebook.document import load
-from fluxbench.notebook.estimates import Times, at_once, limit_s, weight
+from fluxbench.notebook.estimates import Times, at_once, compiles, limit_s, weight
 from fluxbench.notebook.store import Store
 from fluxbench.notebook.width import Width
 
@@ -143,3 +143,12 @@ def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Mach
     weights = {code.id: weight(code, notebook, gpu, machine.settings) for code in notebook.cells}
     measured = {name: weights[name] for name in ("sdpa", "flex", "flash_attn_2", "flash_attn_4", "grid")}
     assert measured == {"sdpa": 7 + 1 + 2, "flex": 2 + 2, "flash_attn_2": 1 + 2, "flash_attn_4": 2 + 2, "grid": 0}
+
+
+@pytest.mark.parametrize(
+    ("name", "cells"),
+    [("model", {"blocks", "whole"}), ("backward", {"sdpa_compiled", "flex", "flex_autotuned"}), ("decode", {"flex"})],
+)
+def test_cells_that_mostly_compile_have_several_compiled_variants_or_none_other(name: str, cells: set[str]) -> None:
+    notebook = load(REPOSITORY / "notebooks" / f"{name}.md")
+    assert {code.id for code in notebook.cells if compiles(code, notebook)} == cells

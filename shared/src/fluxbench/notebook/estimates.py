@@ -61,11 +61,12 @@ def at_once(codes: Iterable[CodeCell], document: Document) -> int:
 
 
 def compiles(code: CodeCell, document: Document) -> bool:
-    """Return whether a measuring cell has several variants that torch compiles, so that it mostly needs the host."""
+    """Return whether torch compiles several variants of a measuring cell, or all, so that it mostly needs the host."""
     if not document.is_measuring(code):
         return False
     try:
-        return sum(variants.find(name).compiles for name in cell.parse(code.code, code.id).variants) >= _SEVERAL
+        compiled = [variants.find(name).compiles for name in cell.parse(code.code, code.id).variants]
+        return any(compiled) and sum(compiled) >= min(_SEVERAL, len(compiled))
     except (SetupError, ValueError):  # an unknown name, which the cell will refuse
         return False
 
