@@ -12,7 +12,7 @@ from fluxbench.operations.workload import Shape, Workload
 
 STEP = "flux1-step"  # the group of the whole model
 SHARED_BY = (2, 3, 4, 5, 6, 7, 8)  # GPUs; studies take 2, 4 and 8
-_PIXELS = (512, 1024, 2048)
+_PIXELS = (512, 768, 1024, 1536, 2048)
 _PIXELS_PER_TOKEN = 16
 _IMAGE = 1024 // _PIXELS_PER_TOKEN
 _SMALL_PIXELS = (128, 256)
