@@ -14,6 +14,7 @@ from fluxbench.notebook import pausing
 from fluxbench.notebook.document import load
 from fluxbench.notebook.listeners import Lines
 from fluxbench.notebook.store import Store
+from fluxbench.notebook.width import Width
 from fluxbench.records import files as files_of_records
 from fluxbench.records.schema import Flag
 from fluxbench.records.status import FlagKind
@@ -40,6 +41,13 @@ with lock.held(short=True):
 if os.environ.get("EARLY") == "is left":
     shutil.copy(os.path.join(os.environ["LABORATORY"], "early.jsonl"), "first.jsonl")
     sys.exit()
+"""
+# The page has the cell's source too.
+BESIDE = """say(early="ready")
+with lock.held(short=False):
+    late = time.monotonic() + 60
+    while "torch_math=" + "3.0" not in page.read_text() and time.monotonic() < late:
+        time.sleep(0.01)
 """
 OF_EARLY = "Of first it shows one process of the first variants, not checked on all inputs yet."
 
@@ -70,6 +78,17 @@ def test_early_records_are_drawn_while_their_cell_waits_and_its_own_take_their_p
     assert early.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
     assert [early.good(cell).number for cell in ("first", "gathered", "shown")] == [1, 1, 1]
     assert not (early.notebook.parent / ".uvnote" / "interim").exists()
+
+
+def test_with_cores_to_spare_they_are_drawn_beside_the_cell_that_goes_on(early: Machine) -> None:
+    early.monkeypatch.delenv("BUILD_WAITS")  # nobody asks for the device
+    early.monkeypatch.setattr(Width, "on", lambda device, at_once: Width(measuring=1, beside=1, alone=1))
+    early.rewrite('say(early="ready")', BESIDE)
+    assert early.build().problems == ()
+    page = before(early, "rest")
+    assert shown(page, "shown") == "shown torch_math=3.0"
+    assert status(page) == f"0 of 2 measured. {OF_EARLY} {UNFINISHED}"
+    assert early.shown("shown") == "shown torch_math=1.0 torch_native=1.0"
 
 
 def test_where_the_page_has_times_or_the_records_do_not_come_nothing_is_drawn_early(early: Machine) -> None:

@@ -58,8 +58,8 @@ def measure_variants(cell: Cell, settings: Settings, started: float) -> None:
     device = detect.detect()
     collected = Collected()
     most = PROCESSES if device.worker_kind == "cpu" else MOST_PROCESSES
-    early = device.worker_kind == "cpu" and progress.is_heard()
-    found = measure(cell, cell.variants, device, settings, deadline_of(started, settings), collected, most, early=early)
+    deadline, early = deadline_of(started, settings), progress.is_heard()
+    found = measure(cell, cell.variants, device, settings, deadline, collected, most, early=early)
     files.write(Path(f"{cell.id}.jsonl"), found)
     references_failed = [failed for failed in collected.failed.values() if failed.variant not in cell.variants]
     write_gzip(Path(f"{cell.id}.samples.json.gz"), samples.to_json(collected, references_failed))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from uvnote.parser import CodeCell
@@ -138,22 +139,28 @@ class Schedule:
                 settled = self._start_cell(code, pool) or settled
 
     def _start_early(self, pool: ThreadPoolExecutor) -> None:
-        """Start drawing with the early records of a cell, where the page shows no time yet."""
+        """Start drawing with the early records of a cell, where the page shows no time yet.
+
+        Beside the cell, where a host has cores for that, else while it waits.
+        """
         for one in self._running.values():
-            if self._page and not self._drawing and one.progress.soon > one.heard:
-                one.heard = one.progress.soon
+            announced = int(one.progress.early) if self._width.beside else one.progress.soon
+            if self._page and not self._drawing and announced > one.heard:
+                one.heard = announced
                 snapshot = self.snapshot()
                 if not self._page.has_times(snapshot):
                     self._drawing = (pool.submit(self._draw_early, one, snapshot, self._page), time.monotonic())
 
     def _draw_early(self, one: _Running, snapshot: Snapshot, page: Page) -> None:
-        check, alone = self._check_drawing, self._width.alone
-        pausing.draw_early(
-            self._settings.cache,
-            lambda: one.progress,
-            lambda folder: page.begin(one.code, folder, snapshot, alone, check),
-            check,
-        )
+        check, at_once = self._check_drawing, self._width.beside or self._width.alone
+
+        def draw(folder: Path) -> None:
+            page.begin(one.code, folder, snapshot, at_once, check)
+
+        if not self._width.beside:
+            pausing.draw_early(self._settings.cache, lambda: one.progress, draw, check)
+        elif folder := one.progress.folder:
+            draw(folder)
 
     def _start_cell(self, code: CodeCell, pool: ThreadPoolExecutor) -> bool:
         """Start a cell where its turn has come; return whether it ended instead."""
