@@ -1,6 +1,6 @@
 """Check the float8 kernel on this GPU (compute capability 9.0), then time candidate tilings of it beside other kernels.
 
-    PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time]
+    PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time] [--launch TILING]
 
 Both run in child processes (`watched.py`), whose kinds of times these are: a call, quantization included. A
 check compares with float64, on normal and on Flux-like inputs that lie in longer tensors of NaN; the budget is that of
@@ -143,11 +143,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", choices=("check", "time"))
     parser.add_argument("--check", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--launch", choices=TILINGS, help="only run one tiling a few times, for a profiler")
     parser.add_argument("--time", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.check:
         dtype, head_dim, causal, name = arguments.check
         check(dtype, int(head_dim), causal == "1", name)
+        return
+    if arguments.launch:
+        call = next(call for name, call in candidates(next(iter(SHAPES))) if name == arguments.launch)
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
         return
     if arguments.time is not None:
         time_all(arguments.time, candidates)
