@@ -22,7 +22,7 @@ from gluon_forward import SHAPES, math_attention, relative_l2, time_all
 from watched import time_groups, watch
 
 from fluxbench import variants
-from fluxbench.kernels.gluon_int8_fp8 import SCORES, Tiling, quantized_forward
+from fluxbench.kernels.gluon_int8_fp8 import Tiling, quantized_forward
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.operations import qkv
 from fluxbench.operations.shapes import AttentionCall
@@ -106,11 +106,16 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
     call = of((tokens, tokens, 1, heads, kv_heads), "bfloat16", head_dim, causal)
     made = qkv.make(call, "normal", torch.Generator("cuda").manual_seed(0))
-    for name, tiling in TILINGS.items():
-        if shape == next(iter(SHAPES)) or name in ELSEWHERE:
-            yield name, partial(quantized_forward, **made, causal=causal, tiling=tiling)
-    for scores, dtype in SCORES.items():
-        yield f"quantization to {scores}", partial(quantize, **made, scale=1.0, block_n=128, dtype=dtype)
+    names = list(TILINGS) if shape == next(iter(SHAPES)) else ELSEWHERE
+    attentions = [(name, partial(quantized_forward, **made, causal=causal, tiling=TILINGS[name])) for name in names]
+    quantizations = [
+        (
+            f"quantization, {warps} warps",
+            partial(quantize, **made, scale=1.0, block_n=128, dtype=torch.int8, warps=warps),
+        )
+        for warps in (16, 8, 4)
+    ]
+    yield from (*attentions[:2], *quantizations, *attentions[2:])
     for name in OTHERS:
         try:
             yield name, partial(variants.find(name).variant.load(call), **made)
