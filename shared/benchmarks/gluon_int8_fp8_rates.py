@@ -30,6 +30,8 @@ INSTRUCTIONS = {
     "fma": ("fma.rn.f32 x, x, c, c;", 1),
     "fma, saturated": ("fma.rn.sat.f32 x, x, c, c;", 1),
     "max": ("max.f32 x, x, n;", 1),
+    "max of int32": ("max.s32 w, w, v;", 1),
+    "max of 3 int32": ("max.s32 w, w, v; max.s32 w, w, o;", 1),
     "prmt": ("prmt.b32 w, w, v, 0x5410;", 1),
     "int32 to float32": ("mov.b32 w, x; cvt.rn.f32.s32 x, w;", 1),
     "2 float32 to bfloat16": ("cvt.rn.bf16x2.f32 w, x, c; mov.b32 x, w;", 1),
@@ -51,7 +53,10 @@ def source(name: str, with_ex2: bool) -> str:
         starts.append(f"cvt.rn.f32.u32 x{chain}, $2; add.f32 x{chain}, x{chain}, 0f3F80000{chain};")
         starts.append(f"mov.b32 w{chain}, x{chain}; mov.f32 e{chain}, x{chain};")
         line = re.sub(r"\b([xwhg])\b", rf"\g<1>{chain}", text)
-        body.append(re.sub(r"\bn\b", f"x{(chain + 1) % CHAINS}", re.sub(r"\bv\b", f"w{chain ^ 1}", line)))
+        others = {"n": f"x{(chain + 1) % CHAINS}", "v": f"w{chain ^ 1}", "o": f"w{chain ^ 2}"}
+        for word, register in others.items():
+            line = re.sub(rf"\b{word}\b", register, line)
+        body.append(line)
         body += [f"ex2.approx.ftz.f32 e{chain}, e{chain};"] * (count if with_ex2 else 0)
         ends.append(f"mov.b32 w, x{chain}; xor.b32 $1, $1, w; xor.b32 $1, $1, w{chain};")
         ends.append(f"mov.b32 w, e{chain}; xor.b32 $1, $1, w;")

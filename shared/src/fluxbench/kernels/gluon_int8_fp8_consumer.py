@@ -95,12 +95,12 @@ def _step(
     _hand_over(CONSUMER)
     scores = warpgroup_mma_wait(2 if ONES else 1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
-    scores = as_float(scores, OFFSET)
     if HIDE:
-        scores = hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
+        scores = hide(as_float(scores, OFFSET), start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
     maximum, scale, shift, next_rescale = maximum_step(
         scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, HIDE, S_LAYOUT
     )
+    scores = as_float(scores, OFFSET)
     exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
     if not ONES:
         total = added(exact, next_rescale, total, block_scales[2], BLOCK_N, PARTS)
@@ -201,16 +201,17 @@ def consume(
         scores = multiply_scores(q, k_buffers.index(stage), BLOCK_N, OFFSET, S_LAYOUT)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(stage), count=1)
-        scores = as_float(scores, OFFSET)
         if CAUSAL or RAGGED:
             scores = hide(
-                scores, start_m, (first + blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
+                as_float(scores, OFFSET), start_m, (first + blocks - 1) * BLOCK_N,
+                seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT,
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         total = gl.zeros([ROWS, 8 if ONES else 4], gl.float32, PARTS)
         maximum, scale, shift, rescale = maximum_step(
             scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, CAUSAL, S_LAYOUT
         )
+        scores = as_float(scores, OFFSET)
         exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
         if not ONES:
             total = added(exact, rescale, total, block_scales[2], BLOCK_N, PARTS)

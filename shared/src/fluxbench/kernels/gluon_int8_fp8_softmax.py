@@ -108,7 +108,10 @@ def scales_of(scales_pointer: gl.tensor) -> gl.tuple:
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def _largest(scores: gl.tensor, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr) -> gl.tensor:
-    """Return the largest of each row, `[ROWS]`. It is a tree: of a chain each instruction waits for the one before."""
+    """Return the largest of each row, `[ROWS]`. It is a tree: of a chain each instruction waits for the one before.
+
+    Integers take half the instructions, since these have three operands.
+    """
     first, last = gl.split(gl.permute(gl.reshape(scores, [ROWS, 2, BLOCK_N // 2]), (0, 2, 1)))
     larger = gl.maximum(first, last)
     first, last = gl.split(gl.permute(gl.reshape(larger, [ROWS, 2, BLOCK_N // 4]), (0, 2, 1)))
@@ -126,14 +129,14 @@ def maximum_step(
     GUARD: gl.constexpr,
     S_LAYOUT: gl.constexpr,
 ) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]`, float32.
+    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]`, float32; they may still be int32.
 
     Returns the new maximum, which includes the scale of its block of V; what scores are multiplied by, and what is then
     subtracted; and the factor that rescales what came before. GUARD: rows may see no key yet.
     """
     key_scale, log2_value_scale, _ = block_scales
     scale = q_scales * key_scale
-    largest = _largest(scores, BLOCK_N, S_LAYOUT)
+    largest = as_float(_largest(scores, BLOCK_N, S_LAYOUT), OFFSET)
     if OFFSET:
         largest -= _OFFSET
     maximum_new = gl.maximum(maximum, largest * scale + log2_value_scale)
