@@ -1,6 +1,6 @@
 """Check the float8 kernel on this GPU (compute capability 9.0), then time candidate tilings of it beside other kernels.
 
-    PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time]
+    PYTHONPATH=shared/src python shared/benchmarks/gluon_int8_fp8.py [--only check|time] [--launch TILING]
 
 Both run in child processes (`watched.py`), whose kinds of times these are: a call, quantization included. A
 check compares with float64, on normal and on Flux-like inputs that lie in longer tensors of NaN; the budget is that of
@@ -22,27 +22,25 @@ from gluon_forward import SHAPES, math_attention, relative_l2, time_all
 from watched import time_groups, watch
 
 from fluxbench import variants
-from fluxbench.kernels.gluon_int8_fp8 import SCORES, Tiling, quantized_forward
+from fluxbench.kernels.gluon_int8_fp8 import Tiling, quantized_forward
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.operations import qkv
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import gluon_int8_fp8
 
-TILINGS = {
+TILINGS = {  # what is most likely to be fast first
     "default": Tiling(),
-    "not split": Tiling(split=False),
-    "3 stages": Tiling(stages=3),
-    "2 stages": Tiling(stages=2),
-    "blocks of 64, hold": Tiling(block_n=64, stages=6, hold=True),
-    "blocks of 64": Tiling(block_n=64, stages=6),
+    "linear": Tiling(ones=True, linear=True, hold=True, offset=False),
+    "linear, offset": Tiling(ones=True, linear=True, hold=True),
+    "ones, hold, converted": Tiling(ones=True, hold=True, offset=False),
+    "linear, not held": Tiling(ones=True, linear=True, offset=False),
     "hold": Tiling(hold=True),
-    "halves, hold": Tiling(halves=True, hold=True),
-    "halves": Tiling(halves=True),
-    "no promotion": Tiling(promote=False),
     "no promotion, hold": Tiling(promote=False, hold=True),
+    "linear, 3 stages": Tiling(ones=True, linear=True, hold=True, offset=False, stages=3),
+    "linear, not split": Tiling(ones=True, linear=True, hold=True, offset=False, split=False),
     "float8 scores": Tiling(scores="float8"),
 }
-ELSEWHERE = ("default", "halves, hold", "blocks of 64, hold", "hold")  # timed of all shapes
+ELSEWHERE = ("default", "linear")  # timed of all shapes
 OTHERS = ("flash_attn_3_fp8", "cudnn_frontend_fp8", "sage_int8_fp16_triton", "sage_int8_fp8_sm90", "gluon_flash")
 # tokens of q and of k, batch, heads, kv_heads
 CASES = [
@@ -51,7 +49,7 @@ CASES = [
 ]
 DTYPES = ("bfloat16", "float16")
 BUDGET = gluon_int8_fp8.VARIANT.quantized_budget_rel_l2 or 0.0
-BUDGET_OF_LESS = 0.06  # with float8 scores, or without promotion
+BUDGET_OF_LESS = 0.06  # with float8 scores, without promotion, or of linear weights
 
 
 def of(case: tuple[int, ...], dtype: str, head_dim: int, causal: bool = False) -> AttentionCall:
@@ -97,7 +95,7 @@ def check(dtype: str, head_dim: int, causal: bool, tiling_name: str) -> None:
         same = torch.equal(out, again)
         if case[1] == 4608:
             of_long[kind] = error
-        full = tiling.promote and tiling.scores == "int8"
+        full = tiling.promote and tiling.scores == "int8" and not tiling.linear
         good = error <= (BUDGET if full else BUDGET_OF_LESS) and same
         print(f"{'ok ' if good else 'BAD'} {case} {kind}: {error:.4f} {'same' if same else 'OTHER'} bits", flush=True)
     print(f"at 4608 tokens: {of_long}", flush=True)
@@ -108,11 +106,16 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     tokens, heads, kv_heads, head_dim, causal = SHAPES[shape]
     call = of((tokens, tokens, 1, heads, kv_heads), "bfloat16", head_dim, causal)
     made = qkv.make(call, "normal", torch.Generator("cuda").manual_seed(0))
-    for name, tiling in TILINGS.items():
-        if shape == next(iter(SHAPES)) or name in ELSEWHERE:
-            yield name, partial(quantized_forward, **made, causal=causal, tiling=tiling)
-    for scores, dtype in SCORES.items():
-        yield f"quantization to {scores}", partial(quantize, **made, scale=1.0, block_n=128, dtype=dtype)
+    names = list(TILINGS) if shape == next(iter(SHAPES)) else ELSEWHERE
+    attentions = [(name, partial(quantized_forward, **made, causal=causal, tiling=TILINGS[name])) for name in names]
+    quantizations = [
+        (
+            f"quantization, {warps} warps",
+            partial(quantize, **made, scale=1.0, block_n=128, dtype=torch.int8, warps=warps),
+        )
+        for warps in (16, 8, 4)
+    ]
+    yield from (*attentions[:2], *quantizations, *attentions[2:])
     for name in OTHERS:
         try:
             yield name, partial(variants.find(name).variant.load(call), **made)
@@ -123,10 +126,10 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
 def check_groups() -> None:
     """Check every group, several at a time, and print a line for each, and each line that is not good."""
     groups = [
+        *(("bfloat16", 128, causal, name) for causal, name in product((0, 1), TILINGS)),
         *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(DTYPES, (64, 128), (0, 1))),
-        *(("bfloat16", 128, causal, name) for name, causal in product(TILINGS, (0, 1)) if name != "default"),
     ]
-    arguments = [("--check", *map(str, group)) for group in groups]
+    arguments = [("--check", *map(str, group)) for group in dict.fromkeys(groups)]
     with ThreadPoolExecutor(8) as pool:
         for group, (lines, ended) in zip(
             arguments, pool.map(lambda each: watch(__file__, *each), arguments), strict=True
@@ -145,11 +148,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", choices=("check", "time"))
     parser.add_argument("--check", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--launch", choices=TILINGS, help="only run one tiling a few times, for a profiler")
     parser.add_argument("--time", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.check:
         dtype, head_dim, causal, name = arguments.check
         check(dtype, int(head_dim), causal == "1", name)
+        return
+    if arguments.launch:
+        call = next(call for name, call in candidates(next(iter(SHAPES))) if name == arguments.launch)
+        for _ in range(3):
+            call()
+        torch.cuda.synchronize()
         return
     if arguments.time is not None:
         time_all(arguments.time, candidates)

@@ -101,6 +101,11 @@ def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
     if found := re.search(r"cvt\.rn\.(b?f16)x2\.f32 \$0, \$2, \$1;", asm):  # the first operand is the upper half
         dtype = torch.bfloat16 if found[1] == "bf16" else torch.float16
         return torch.stack(values, -1).to(dtype).view(torch.int32)[..., 0]
+    if "fma.rn.sat" in asm:
+        a, b, c = values
+        return (a.double() * b + c).float().nan_to_num(0.0).clamp(0, 1)
+    if "0x5410" in asm:  # the lower halves of two
+        return (values[0] & 0xFFFF) | (values[1] << 16)
     return values[0]
 
 
@@ -120,7 +125,7 @@ def _read(pointers: Pointer, mask: Any = True, other: float = 0.0, cache_modifie
 
 
 def _cast(value: Any, dtype: Any, *, bitcast: bool = False) -> Any:
-    return value.view(dtype) if bitcast else value
+    return value.view(dtype) if bitcast else value.to(dtype) if isinstance(value, torch.Tensor) else value
 
 
 def _add(pointer: Pointer, value: Any, sem: str, scope: str) -> Any:

@@ -42,8 +42,10 @@ class Tiling:
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
     promote: bool = True  # add the blocks' products with V in float32, not on the tensor cores
-    halves: bool = False  # those of one half of head_dim after those of the other, for fewer registers; with promote
-    hold: bool = False  # wait for a product with V after the exponentials; takes registers
+    hold: bool = False  # wait for a product with V after the exponentials
+    ones: bool = False  # add up the weights of a row on the tensor cores
+    linear: bool = False  # with ones: weights of scores without exponentials, 2**f as 1 + f for f from 0 to 1
+    offset: bool = True  # int8 sums start at the bits of a float32, instead of being converted
     scores: str = "int8"  # what q and k are rounded to: "int8" or "float8"
 
 
@@ -121,8 +123,10 @@ def quantized_forward(
             RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
             PROMOTE=tiling.promote,
-            HALVES=tiling.halves,
             HOLD=tiling.hold,
+            ONES=tiling.ones,
+            LINEAR=tiling.linear,
+            OFFSET=tiling.offset and tiling.scores == "int8",
             num_warps=4,
         )
     return out
@@ -145,8 +149,8 @@ def _impossible(tiling: Tiling) -> str | None:
         return f"block_n must be 64 or 128, got {tiling.block_n}; use the default"
     if tiling.scores not in SCORES:
         return f"scores must be one of {', '.join(SCORES)}, got {tiling.scores!r}; use the default"
-    if tiling.halves and not tiling.promote:
-        return "halves must come with promote, got promote=False; use the default"
+    if tiling.linear and not tiling.ones:
+        return "linear must come with ones, got ones=False; use the default"
     return None
 
 

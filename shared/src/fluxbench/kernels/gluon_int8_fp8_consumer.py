@@ -10,16 +10,28 @@ from fluxbench.kernels.flash_gluon_consumer import barrier, finish, hide, named_
 from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 from fluxbench.kernels.gluon_int8_fp8_softmax import (
+    add_up,
+    added,
     as_float,
     exponentials,
-    halves,
+    hold,
+    joined,
+    linear_codes,
     maximum_step,
     multiply_scores,
     multiply_values,
     packed,
     scales_of,
-    whole,
 )
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def _hand_over(CONSUMER: gl.constexpr) -> None:
+    """Let the other warpgroup start its products."""
+    if CONSUMER == 0:
+        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
+    else:
+        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -32,6 +44,7 @@ def _step(
     k_empty: gl.tensor,
     v_full: gl.tensor,
     v_empty: gl.tensor,
+    ones: gl.tensor,
     scales_pointer: gl.tensor,
     step: gl.tensor,
     start_m: gl.tensor,
@@ -43,14 +56,16 @@ def _step(
     maximum: gl.tensor,
     total: gl.tensor,
     rescale: gl.tensor,
+    inverse: gl.tensor,
     HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
     STAGES: gl.constexpr,
     HIDE: gl.constexpr,
-    INT8: gl.constexpr,
+    OFFSET: gl.constexpr,
     PROMOTE: gl.constexpr,
-    HALVES: gl.constexpr,
     HOLD: gl.constexpr,
+    ONES: gl.constexpr,
+    LINEAR: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
     P_LAYOUT: gl.constexpr,
@@ -59,11 +74,10 @@ def _step(
 ) -> gl.tuple:
     """Multiply the weights of block `step` with its V, while block `step + 1` goes from its scores to its weights.
 
-    `scales_pointer` leads to the scales of block `step + 1`. Returns the new weights, out, maximum, total and rescale.
+    `scales_pointer` leads to the scales of block `step + 1`. `inverse` is the inverse scale of the V of block
+    `step`. Returns the new weights, out, maximum, total, rescale and inverse.
     """
     O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
-    HALF: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM // 2, 32])
-    HALF_ROWS: gl.constexpr = gl.SliceLayout(1, HALF)
     block_scales = scales_of(scales_pointer)  # here, so that they arrive while products run
     stage_v = step % STAGES
     stage_k = (step + 1) % STAGES
@@ -72,44 +86,39 @@ def _step(
         named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
     else:
         named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
-    scores = multiply_scores(q, k_buffers.index(stage_k), BLOCK_N, INT8, S_LAYOUT)
+    scores = multiply_scores(q, k_buffers.index(stage_k), BLOCK_N, OFFSET, S_LAYOUT)
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
     v_buffer = v_buffers.index(stage_v)
-    if HALVES:
-        first, last = halves(out, HEAD_DIM, HALF)
-        sums = multiply_values(weights, v_buffer.slice(0, HEAD_DIM // 2, 0), first, BLOCK_N, True, P_LAYOUT)
-    else:
-        sums = multiply_values(weights, v_buffer, out, BLOCK_N, PROMOTE, P_LAYOUT)
-    if CONSUMER == 0:
-        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
-    scores = warpgroup_mma_wait(1, deps=(scores,))
+    sums = multiply_values(weights, v_buffer, out, BLOCK_N, PROMOTE, P_LAYOUT)
+    if ONES:
+        row_sums = add_up(weights, ones, total, BLOCK_N)
+    _hand_over(CONSUMER)
+    scores = warpgroup_mma_wait(2 if ONES else 1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
-    scores = as_float(scores, INT8)
     if HIDE:
-        scores = hide(scores, start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
-    maximum, scale, shift, next_rescale = maximum_step(scores, q_scales, block_scales, maximum, INT8, HIDE)
-    if HALVES:
+        scores = hide(as_float(scores, OFFSET), start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
+    maximum, scale, shift, next_rescale = maximum_step(
+        scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, HIDE, S_LAYOUT
+    )
+    scores = as_float(scores, OFFSET)
+    exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
+    if not ONES:
+        total = added(exact, next_rescale, total, block_scales[2], BLOCK_N, PARTS)
+    if HOLD:
+        maximum = hold(maximum)
+    if ONES:
+        sums, row_sums, weights = warpgroup_mma_wait(0, deps=(sums, row_sums, weights))
+        total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + row_sums * inverse
+    else:
         sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
-        first = first * gl.convert_layout(rescale, HALF_ROWS)[:, None] + sums
-        sums = multiply_values(weights, v_buffer.slice(HEAD_DIM // 2, HEAD_DIM // 2, 0), last, BLOCK_N, True, P_LAYOUT)
-    exact, total = exponentials(scores, scale, shift, next_rescale, total, block_scales, BLOCK_N, PARTS)
-    if HOLD:  # the assembler moves the wait before the exponentials; it moves it less far before what depends on them
-        total = gl.inline_asm_elementwise(
-            "bar.warp.sync 0xffffffff; mov.b32 $0, $1;", "=f,f", [total], dtype=gl.float32, is_pure=False, pack=1
-        )
-    sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
     mbarrier.arrive(v_empty.index(stage_v), count=1)
-    if HALVES:
-        last = last * gl.convert_layout(rescale, HALF_ROWS)[:, None] + sums
-        out = whole(first, last, HEAD_DIM, O_LAYOUT)
-    elif PROMOTE:
+    if PROMOTE:
         out = out * gl.convert_layout(rescale, O_ROWS)[:, None] + sums
     else:
         out = sums * gl.convert_layout(next_rescale, O_ROWS)[:, None]
-    weights = packed(exact, BLOCK_N)  # after the wait: until then the product reads the registers of those before
-    return weights, out, maximum, total, next_rescale
+    # After the wait: until then the product reads the registers of those before.
+    weights = joined(exact) if LINEAR else packed(exact, BLOCK_N)
+    return weights, out, maximum, total, next_rescale, block_scales[2]
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -123,6 +132,7 @@ def consume(
     k_buffers: gl.tensor,
     v_buffers: gl.tensor,
     out_buffers: gl.tensor,
+    ones: gl.tensor,
     q_full: gl.tensor,
     q_empty: gl.tensor,
     k_full: gl.tensor,
@@ -143,23 +153,28 @@ def consume(
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
     PROMOTE: gl.constexpr,
-    HALVES: gl.constexpr,
     HOLD: gl.constexpr,
+    ONES: gl.constexpr,
+    LINEAR: gl.constexpr,
+    OFFSET: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
-    INT8: gl.constexpr = q_buffers.dtype == gl.int8
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N, 32])
     O_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 32])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, O_LAYOUT, 4)
     S_ROWS: gl.constexpr = gl.SliceLayout(1, S_LAYOUT)
     O_ROWS: gl.constexpr = gl.SliceLayout(1, O_LAYOUT)
-    # Four threads share a row, as in the layout of a product.
-    PARTS: gl.constexpr = gl.DistributedLinearLayout(
-        [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+    # Of the row sums. Four threads share a row, as in the layout of a product.
+    PARTS: gl.constexpr = (
+        gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 32])
+        if ONES
+        else gl.DistributedLinearLayout(
+            [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
+        )
     )
     if CONSUMER == 1:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
+        _hand_over(CONSUMER)
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
@@ -183,37 +198,43 @@ def consume(
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
         q = q_buffers.index(CONSUMER)
         mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
-        scores = multiply_scores(q, k_buffers.index(stage), BLOCK_N, INT8, S_LAYOUT)
+        scores = multiply_scores(q, k_buffers.index(stage), BLOCK_N, OFFSET, S_LAYOUT)
         scores = warpgroup_mma_wait(0, deps=(scores,))
         mbarrier.arrive(k_empty.index(stage), count=1)
-        scores = as_float(scores, INT8)
         if CAUSAL or RAGGED:
             scores = hide(
-                scores, start_m, (first + blocks - 1) * BLOCK_N, seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT
+                as_float(scores, OFFSET), start_m, (first + blocks - 1) * BLOCK_N,
+                seq_len_q, seq_len_k, BLOCK_N, CAUSAL, S_LAYOUT,
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
-        total = gl.zeros([ROWS, 4], gl.float32, PARTS)
-        maximum, scale, shift, rescale = maximum_step(scores, q_scales, block_scales, maximum, INT8, CAUSAL)
-        exact, total = exponentials(scores, scale, shift, rescale, total, block_scales, BLOCK_N, PARTS)
-        weights = packed(exact, BLOCK_N)
+        total = gl.zeros([ROWS, 8 if ONES else 4], gl.float32, PARTS)
+        maximum, scale, shift, rescale = maximum_step(
+            scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, CAUSAL, S_LAYOUT
+        )
+        scores = as_float(scores, OFFSET)
+        exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
+        if not ONES:
+            total = added(exact, rescale, total, block_scales[2], BLOCK_N, PARTS)
+        weights = joined(exact) if LINEAR else packed(exact, BLOCK_N)
+        inverse = block_scales[2]
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
         if CAUSAL:
             for block in range(blocks - 2, open_blocks - 1, -1):
                 scales -= 3
-                weights, out, maximum, total, rescale = _step(
-                    q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
-                    start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                    HEAD_DIM, BLOCK_N, STAGES, True, INT8, PROMOTE, HALVES, HOLD, CONSUMER,
+                weights, out, maximum, total, rescale, inverse = _step(
+                    q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, ones, scales, step,
+                    start_m, block * BLOCK_N, seq_len_q, seq_len_k, weights, out, maximum, total, rescale, inverse,
+                    HEAD_DIM, BLOCK_N, STAGES, True, OFFSET, PROMOTE, HOLD, ONES, LINEAR, CONSUMER,
                     S_LAYOUT, P_LAYOUT, O_LAYOUT, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             scales -= 3
-            weights, out, maximum, total, rescale = _step(
-                q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, scales, step,
-                start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total, rescale,
-                HEAD_DIM, BLOCK_N, STAGES, False, INT8, PROMOTE, HALVES, HOLD, CONSUMER,
+            weights, out, maximum, total, rescale, inverse = _step(
+                q, q_scales, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, ones, scales, step,
+                start_m, 0, seq_len_q, seq_len_k, weights, out, maximum, total, rescale, inverse,
+                HEAD_DIM, BLOCK_N, STAGES, False, OFFSET, PROMOTE, HOLD, ONES, LINEAR, CONSUMER,
                 S_LAYOUT, P_LAYOUT, O_LAYOUT, PARTS,
             )  # fmt: skip
             step += 1
@@ -222,7 +243,12 @@ def consume(
         stage = step % STAGES
         mbarrier.wait(v_full.index(stage), (step // STAGES) & 1)
         sums = multiply_values(weights, v_buffers.index(stage), out, BLOCK_N, PROMOTE, P_LAYOUT)
-        sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
+        if ONES:
+            row_sums = add_up(weights, ones, total, BLOCK_N)
+            sums, row_sums, weights = warpgroup_mma_wait(0, deps=(sums, row_sums, weights))
+            total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + row_sums * inverse
+        else:
+            sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))
         mbarrier.arrive(v_empty.index(stage), count=1)
         out = out * gl.convert_layout(rescale, O_ROWS)[:, None] + sums if PROMOTE else sums
         step += 1

@@ -114,8 +114,10 @@ def quantized_forward_kernel(
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
     PROMOTE: gl.constexpr,  # add the products of weights and values of each block in float32
-    HALVES: gl.constexpr,  # with PROMOTE: the product with V of one half of HEAD_DIM after that of the other
-    HOLD: gl.constexpr,  # wait for the product with V after the exponentials, as far as the assembler lets
+    HOLD: gl.constexpr,  # wait for the product with V after the exponentials
+    ONES: gl.constexpr,  # add up the weights of a row on the tensor cores
+    LINEAR: gl.constexpr,  # with ONES: take the codes of weights from the scores, without exponentials
+    OFFSET: gl.constexpr,  # int8: sums of products start at an offset, and have the bits of float32
 ) -> None:
     """Write softmax(q @ k.T) @ v, tile by tile, as many as this program has. Scales make q, k and v what they were."""
     K_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, HEAD_DIM], q_source.dtype)
@@ -126,6 +128,11 @@ def quantized_forward_kernel(
     k_buffers = gl.allocate_shared_memory(k_source.dtype, [STAGES, BLOCK_N, HEAD_DIM], K_LAYOUT)
     v_buffers = gl.allocate_shared_memory(v_source.dtype, [STAGES, HEAD_DIM, BLOCK_N], V_LAYOUT)
     out_buffers = gl.allocate_shared_memory(out_source.dtype, [CONSUMERS, ROWS, HEAD_DIM], OUT_LAYOUT)
+    ones = v_buffers  # not read
+    if ONES:  # eighths, since a row has eight such sums
+        ones = gl.allocate_shared_memory(v_source.dtype, [8, BLOCK_N], V_LAYOUT)
+        eighths = gl.full([8, BLOCK_N], 0.125, gl.float32, gl.BlockedLayout([1, 4], [8, 4], [1, 4], [1, 0]))
+        ones.store(eighths.to(v_source.dtype))
     q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     q_empty = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
@@ -146,15 +153,15 @@ def quantized_forward_kernel(
         [
             (consume, (
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
-                q_buffers, k_buffers, v_buffers, out_buffers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                q_buffers, k_buffers, v_buffers, out_buffers, ones, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HALVES, HOLD, 0,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, ONES, LINEAR, OFFSET, 0,
             )),
             (consume, (
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
-                q_buffers, k_buffers, v_buffers, out_buffers, q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                q_buffers, k_buffers, v_buffers, out_buffers, ones, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HALVES, HOLD, 1,
+                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, ONES, LINEAR, OFFSET, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,

@@ -148,7 +148,14 @@ def quantize_qkv_kernel(
 
 
 def quantize(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, block_n: int, dtype: torch.dtype
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    block_n: int,
+    dtype: torch.dtype,
+    warps: int | None = None,
 ) -> Quantized:
     """Return what the 8-bit kernel reads.
 
@@ -157,6 +164,7 @@ def quantize(
     scale:   of the scores
     block_n: keys of a block, a power of two from 16 on
     dtype:   of q and k: int8 or float8_e4m3fn
+    warps:   of a program, a power of two; one for 1,024 elements of a block by default
     """
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
@@ -190,6 +198,6 @@ def quantize(
         FLOAT8_LARGEST=FLOAT8_MAX,
         LEAST_AMAX=_LEAST_AMAX,
         SAMPLES=_SAMPLES,
-        num_warps=block_n * head_dim // 1024,
+        num_warps=warps or block_n * head_dim // 1024,
     )
     return result

@@ -13,18 +13,20 @@ from fluxbench.kernels.flash_gluon_tiles import ROWS
 _OFFSET = gl.constexpr(12582912.0)
 _OFFSET_BITS = gl.constexpr(0x4B400000)
 _LOG2_LARGEST = gl.constexpr(8.0)  # weights are multiplied by 2**8, of the 448 that float8 reaches
+_LOG2_LEAST = gl.constexpr(-7.0)  # of a weight whose code is 0, if codes are linear in the logarithm
+_LARGEST_CODE = gl.constexpr(120.0)  # of 2**8; a power of two has 8 codes
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def multiply_scores(
-    q: gl.tensor, k_buffer: gl.tensor, BLOCK_N: gl.constexpr, INT8: gl.constexpr, S_LAYOUT: gl.constexpr
+    q: gl.tensor, k_buffer: gl.tensor, BLOCK_N: gl.constexpr, OFFSET: gl.constexpr, S_LAYOUT: gl.constexpr
 ) -> gl.tensor:
-    """Start the product of queries and keys, `[ROWS, BLOCK_N]`; that of int8 is offset by _OFFSET_BITS."""
-    if INT8:
+    """Start the product of queries and keys, `[ROWS, BLOCK_N]`. OFFSET: it is of int8, and offset by _OFFSET_BITS."""
+    if OFFSET:
         offset = gl.full([ROWS, BLOCK_N], _OFFSET_BITS, gl.int32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffer.permute((1, 0)), offset, is_async=True)
     else:
-        nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
+        nothing = gl.zeros([ROWS, BLOCK_N], gl.int32 if q.dtype == gl.int8 else gl.float32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffer.permute((1, 0)), nothing, use_acc=False, is_async=True)
     return scores
 
@@ -85,25 +87,17 @@ def multiply_values(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def halves(out: gl.tensor, HEAD_DIM: gl.constexpr, LAYOUT: gl.constexpr) -> gl.tuple:
-    """Return the first and the last columns of `[ROWS, HEAD_DIM]`. Nothing moves."""
-    first, last = gl.split(gl.permute(gl.reshape(out, [ROWS, 2, HEAD_DIM // 2]), (0, 2, 1)))
-    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
+def add_up(weights: gl.tensor, ones: gl.tensor, total: gl.tensor, BLOCK_N: gl.constexpr) -> gl.tensor:
+    """Start to add up the rows of packed weights, as a product with `ones`, `[8, BLOCK_N]`; the sums are like total."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 8, 32])
+    operand = _unpacked(weights, BLOCK_N, gl.DotOperandLayout(0, LAYOUT, 4))
+    return warpgroup_mma(operand, ones.permute((1, 0)), gl.zeros_like(total), use_acc=False, is_async=True)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def whole(first: gl.tensor, last: gl.tensor, HEAD_DIM: gl.constexpr, LAYOUT: gl.constexpr) -> gl.tensor:
-    """Put together what `halves` took apart."""
-    out = gl.reshape(gl.permute(gl.join(first, last), (0, 2, 1)), [ROWS, HEAD_DIM])
-    return gl.convert_layout(out, LAYOUT, assert_trivial=True)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def as_float(scores: gl.tensor, INT8: gl.constexpr) -> gl.tensor:
-    """Return scores as float32, those of int8 still offset."""
-    if INT8:
-        scores = gl.cast(scores, gl.float32, bitcast=True)
-    return scores
+def as_float(scores: gl.tensor, OFFSET: gl.constexpr) -> gl.tensor:
+    """Return scores as float32, still offset if they were."""
+    return gl.cast(scores, gl.float32, bitcast=OFFSET)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -113,51 +107,120 @@ def scales_of(scales_pointer: gl.tensor) -> gl.tuple:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
+def _largest(scores: gl.tensor, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr) -> gl.tensor:
+    """Return the largest of each row, `[ROWS]`. It is a tree: of a chain each instruction waits for the one before.
+
+    Integers take half the instructions, since these have three operands.
+    """
+    first, last = gl.split(gl.permute(gl.reshape(scores, [ROWS, 2, BLOCK_N // 2]), (0, 2, 1)))
+    larger = gl.maximum(first, last)
+    first, last = gl.split(gl.permute(gl.reshape(larger, [ROWS, 2, BLOCK_N // 4]), (0, 2, 1)))
+    return gl.convert_layout(gl.max(gl.maximum(first, last), 1), gl.SliceLayout(1, S_LAYOUT), assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
 def maximum_step(
     scores: gl.tensor,
     q_scales: gl.tensor,
     block_scales: gl.tuple,
     maximum: gl.tensor,
-    INT8: gl.constexpr,
+    BLOCK_N: gl.constexpr,
+    OFFSET: gl.constexpr,
     GUARD: gl.constexpr,
+    S_LAYOUT: gl.constexpr,
 ) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]`, float32.
+    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]`, float32; they may still be int32.
 
     Returns the new maximum, which includes the scale of its block of V; what scores are multiplied by, and what is then
     subtracted; and the factor that rescales what came before. GUARD: rows may see no key yet.
     """
     key_scale, log2_value_scale, _ = block_scales
     scale = q_scales * key_scale
-    largest = gl.max(scores, 1)
-    if INT8:
+    largest = as_float(_largest(scores, BLOCK_N, S_LAYOUT), OFFSET)
+    if OFFSET:
         largest -= _OFFSET
     maximum_new = gl.maximum(maximum, largest * scale + log2_value_scale)
     subtracted = maximum_new
     if GUARD:
         subtracted = gl.where(maximum_new == -float("inf"), 0.0, maximum_new)
     shift = subtracted - (log2_value_scale + _LOG2_LARGEST)
-    if INT8:
+    if OFFSET:
         shift += _OFFSET * scale
     return maximum_new, scale, shift, gl.exp2(maximum - subtracted)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def exponentials(
-    scores: gl.tensor,
-    scale: gl.tensor,
-    shift: gl.tensor,
+def exponentials(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor) -> gl.tensor:
+    """Return the unnormalized weights of a block `[ROWS, BLOCK_N]`, float32, which include the scale of its V."""
+    return gl.exp2(scores * scale[:, None] - shift[:, None])
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def added(
+    weights: gl.tensor,
     rescale: gl.tensor,
     total: gl.tensor,
-    block_scales: gl.tuple,
+    inverse: gl.tensor,
     BLOCK_N: gl.constexpr,
     PARTS: gl.constexpr,
-) -> gl.tuple:
-    """Return the unnormalized weights of a block `[ROWS, BLOCK_N]`, and the sums with theirs, `[ROWS, 4]`, float32.
-
-    A weight includes the scale of its block of V; the sums do not.
-    """
-    weights = gl.exp2(scores * scale[:, None] - shift[:, None])
+) -> gl.tensor:
+    """Return the sums `[ROWS, 4]` with those of a block's weights, multiplied by the inverse scale of its V."""
     parts_of_sum = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
     total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None]
-    total += gl.convert_layout(parts_of_sum, PARTS) * block_scales[2]
-    return weights, total
+    return total + gl.convert_layout(parts_of_sum, PARTS) * inverse
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def linear_codes(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor, BLOCK_N: gl.constexpr) -> gl.tensor:
+    """Return the float8 codes of the unnormalized weights of a block, by two, `[ROWS, BLOCK_N // 16, 4, 2]`, int32.
+
+    A code is linear in the logarithm of its weight: between powers of two 2**f is taken to be 1 + f. These weights are
+    4% larger than exact ones in the mean, so the sums of rows must be theirs.
+    """
+    STEP: gl.constexpr = 1.0 / (_LOG2_LARGEST - _LOG2_LEAST)
+    shares = gl.inline_asm_elementwise(  # of the largest code, from 0 to 1
+        "fma.rn.sat.f32 $0, $1, $2, $3;",
+        "=f,f,f,f",
+        [scores, (scale * STEP)[:, None], ((-_LOG2_LEAST - shift) * STEP)[:, None]],
+        dtype=gl.float32,
+        is_pure=True,
+        pack=1,
+    )
+    in_order = gl.permute(gl.reshape(shares, [ROWS, BLOCK_N // 16, 2, 4, 2]), (0, 1, 3, 2, 4))
+    even, odd = gl.split(in_order)
+    # Next to 256 * _OFFSET the spacing of float32 is 256. The difference is the odd code times 256, next to _OFFSET.
+    odd = odd * (256 * _LARGEST_CODE) + 256 * _OFFSET - 255 * _OFFSET
+    return gl.cast(even * _LARGEST_CODE + odd, gl.int32, bitcast=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def joined(codes: gl.tensor) -> gl.tensor:
+    """Pack codes that come by two, in the low halves of int32, by four, like `packed`."""
+    low, high = gl.split(codes)
+    return gl.inline_asm_elementwise(
+        "prmt.b32 $0, $1, $2, 0x5410;", "=r,r,r", [low, high], dtype=gl.int32, is_pure=True, pack=1
+    )
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def hold(maximum: gl.tensor) -> gl.tensor:
+    """Keep waits for products behind what comes before this, and return the maximum as it was.
+
+    The assembler moves such a wait up as far as it can, but not over a branch. This branch changes no value.
+    """
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .pred usual;
+        setp.ne.f32 usual, $2, 0f7F7FFFFF;
+        @usual bra done;
+        nanosleep.u32 1;
+        done:
+        mov.b32 $0, $2;
+        mov.b32 $1, $3;
+        }""",
+        "=f,=f,f,f",
+        [maximum],
+        dtype=gl.float32,
+        is_pure=False,
+        pack=2,
+    )
