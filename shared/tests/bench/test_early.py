@@ -1,4 +1,4 @@
-"""Early records: those of the first variants of a cell on a CPU, while it goes on."""
+"""Early records: those of the first variants of a cell, while it goes on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fakes import CPU, TINIER, TINY
+from fakes import CPU, GPU, TINIER, TINY
 from sample_events import checked, failed, timed
 
 from fluxbench.bench import events
@@ -24,13 +24,13 @@ CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",
 Hears = Callable[..., None]
 
 
-@pytest.fixture
-def hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hears:
+@pytest.fixture(params=[CPU, GPU], ids=["cpu", "gpu"])
+def hears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Hears:
     """Let a cell hear events of a worker."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLUXBENCH_PROGRESS", str(tmp_path / "progress.jsonl"))
     collected = Collected()
-    context = Context(cell=CELL, device=CPU, processes=3, fingerprint={}, measured_at="", powers={})
+    context = Context(cell=CELL, device=request.param, processes=3, fingerprint={}, measured_at="", powers={})
     collected.heard = Early(collected, (TINY, TINIER), context).hear
 
     def hear(*several: dict[str, object]) -> None:
@@ -88,3 +88,8 @@ def test_where_they_cannot_be_written_the_measurement_goes_on(hears: Hears) -> N
     Path(FOLDER).touch()
     hears(*of("torch_flash"), *of("torch_math"))
     assert seen() == (1, False)
+
+
+def test_where_they_cannot_be_computed_the_measurement_goes_on(hears: Hears) -> None:
+    hears(*of("torch_flash"), *of("no such variant"))
+    assert (seen(), Path(FOLDER).exists()) == ((1, False), False)

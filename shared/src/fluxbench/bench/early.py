@@ -7,8 +7,8 @@ beside it.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,14 +42,15 @@ class Early:
                 progress.say(early="soon")
         elif len(timed) >= _VARIANTS:
             self._is_done = True
-            with contextlib.suppress(OSError):  # never worth failing for
+            try:
                 self._write(timed)
+            except Exception:  # noqa: BLE001 - never worth what is being measured
+                traceback.print_exc()
+            else:
                 progress.say(early="ready")
 
     def _write(self, names: Sequence[str]) -> None:
         so_far = dataclasses.replace(self._collected)  # with a log of its own, as that of all is made once
-        cell = self._context.cell
+        records = list(recording.of_cell(so_far, names, self._workloads, self._context))
         Path(FOLDER).mkdir()
-        files.write(
-            Path(FOLDER) / f"{cell.id}.jsonl", list(recording.of_cell(so_far, names, self._workloads, self._context))
-        )
+        files.write(Path(FOLDER) / f"{self._context.cell.id}.jsonl", records)
