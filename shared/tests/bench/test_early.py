@@ -44,10 +44,11 @@ def began(variant: str) -> dict[str, object]:
     return {"event": "trial", "variant": variant}
 
 
-def of(variant: str) -> list[dict[str, object]]:
-    """Return the events of a variant that is checked on one kind of inputs and timed."""
-    both = [checked(variant, shape.name, thorough=False) for shape in (TINY, TINIER)]
-    return [*both, began(variant), timed(variant, workloads=[TINY.name, TINIER.name])]
+def of(variant: str, *workloads: str) -> list[dict[str, object]]:
+    """Return the events of a variant that is checked on one kind of inputs and timed, at both workloads by default."""
+    names = workloads or (TINY.name, TINIER.name)
+    checks = [checked(variant, name, thorough=False) for name in names]
+    return [*checks, began(variant), timed(variant, workloads=names)]
 
 
 def written() -> list[Record]:
@@ -82,6 +83,15 @@ def test_a_variant_that_fails_while_it_is_timed_puts_them_off(hears: Hears) -> N
     hears(*of("torch_native"))
     assert seen() == (2, True)
     assert {each.variant for each in written()} == {"torch_flash", "torch_native"}
+
+
+def test_what_is_still_to_be_timed_is_left_out(hears: Hears) -> None:
+    hears(*of("torch_flash", TINY.name), failed("torch_math", TINIER.name), *of("torch_math", TINY.name))
+    assert [(each.variant, each.workload.name, each.status) for each in written()] == [
+        ("torch_flash", TINY.name, Status.PASSED),
+        ("torch_math", TINY.name, Status.PASSED),
+        ("torch_math", TINIER.name, Status.INCORRECT),
+    ]
 
 
 def test_where_they_cannot_be_written_the_measurement_goes_on(hears: Hears) -> None:

@@ -51,6 +51,9 @@ class Early:
 
     def _write(self, names: Sequence[str]) -> None:
         so_far = dataclasses.replace(self._collected)  # with a log of its own, as that of all is made once
-        records = list(recording.of_cell(so_far, names, self._workloads, self._context))
+        known = {(trial.timed.variant, name) for trial in so_far.trials for name in trial.timed.workloads}
+        known |= set(so_far.failed)  # the others are still to come
+        records = recording.of_cell(so_far, names, self._workloads, self._context)
+        early = [record for record in records if (record.variant, record.workload.name) in known]
         Path(FOLDER).mkdir()
-        files.write(Path(FOLDER) / f"{self._context.cell.id}.jsonl", records)
+        files.write(Path(FOLDER) / f"{self._context.cell.id}.jsonl", early)
