@@ -95,7 +95,7 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
         ],
         {},
         "Gluon (fluxbench) is 13% faster than Gluon int8/fp8 (fluxbench) in single calls, but 3.0% slower under "
-        "sustained load, at 512 text tokens; 2 other kernels change places with it too.",
+        "sustained load, at 512 text tokens; 2 other kernels change places with Gluon int8/fp8 (fluxbench) too.",
     ),
     (
         Kind.QUANTIZING,

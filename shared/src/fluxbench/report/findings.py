@@ -88,16 +88,14 @@ def _regimes(finding: Finding) -> str:
     own = [one for one in finding.cases if one.variant == case.variant]
     faster = _range([1 / one.value.value - 1 for one in own])
     slower = _range([one.second.value - 1 for one in own if one.second])
+    other = label(case.against)
     text = (
-        f"{label(case.variant)} is {faster} faster than {label(case.against)} in single calls, but {slower} slower "
+        f"{label(case.variant)} is {faster} faster than {other} in single calls, but {slower} slower "
         f"under sustained load, {_at(_workloads(own))}"
     )
-    others = len({one.variant for one in finding.cases}) - 1
-    return (
-        f"{text}; {count(others, 'other kernel')} change{'' if others > 1 else 's'} places with it too."
-        if others
-        else f"{text}."
-    )
+    more = len({one.variant for one in finding.cases}) - 1
+    changes = "change" if more > 1 else "changes"
+    return f"{text}; {count(more, 'other kernel')} {changes} places with {other} too." if more else f"{text}."
 
 
 def _quantizing(finding: Finding) -> str:
