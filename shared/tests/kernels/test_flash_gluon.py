@@ -230,6 +230,21 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given:
         flash_gluon.gluon_forward(**given)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"named": True, "stages": 3}, "named must come with 2 stages, got 3"),
+        ({"after_turn": 16}, "after_turn must be 0, block_n / 4 or block_n / 2, got 16"),
+    ],
+)
+def test_a_tiling_that_there_is_not_is_refused(
+    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flash_gluon, "unsupported", lambda q, k, v: None)
+    with pytest.raises(ValueError, match=message):
+        flash_gluon.gluon_forward(**tensors(), tiling=flash_gluon.Tiling(**changes))
+
+
 ON_HOPPER = [
     pytest.mark.gpu,
     pytest.mark.skipif(

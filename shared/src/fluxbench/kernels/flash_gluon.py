@@ -42,9 +42,7 @@ class Tiling:
     stages: int = 2  # buffers of K, and of V
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
-    after_turn: int = (
-        0  # keys whose product with V a warpgroup starts after the other's turn began; or block_n / 4, / 2
-    )
+    after_turn: int = 0  # keys whose product with V starts after the other warpgroup's turn; or block_n / 4, / 2
     slack: int = 0  # powers of 2 by which a row's maximum may grow before its sums are rescaled
     named: bool = False  # barriers with numbers say which buffers of K and V are empty, no mbarriers; with 2 stages
 
@@ -119,9 +117,9 @@ def _launch(
     with_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     check(q, k, v, causal=causal, scale=scale)
-    if reason := unsupported(q, k, v):
-        raise ValueError(reason)
     tiling = tiling or Tiling()
+    if reason := unsupported(q, k, v) or _impossible(tiling):
+        raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     group = heads // kv_heads
@@ -169,6 +167,15 @@ def _launch(
             num_warps=4,
         )
     return out, lse
+
+
+def _impossible(tiling: Tiling) -> str | None:
+    """Return why there is no such tiling, or None."""
+    if tiling.named and tiling.stages != 2:  # others would share a barrier, and the GPU would hang
+        return f"named must come with 2 stages, got {tiling.stages}; use the default"
+    if tiling.after_turn not in (0, tiling.block_n // 4, tiling.block_n // 2):
+        return f"after_turn must be 0, block_n / 4 or block_n / 2, got {tiling.after_turn}; use the default"
+    return None
 
 
 def share_of(tiles: int, blocks_n: int, programs: int) -> int:
