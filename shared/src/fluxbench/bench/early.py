@@ -1,8 +1,8 @@
 """The records of a cell that goes on: of the first variants of its first process, for a page without a figure.
 
-They have a flag, and the build that draws them never keeps them. On a CPU whoever draws holds the device lock
-meanwhile, and waits for it from the begin of the trial on after which there will be records, so that nothing is timed
-beside it.
+They have a flag, and the build that draws them never keeps them. On a CPU, or a host of few cores, whoever draws holds
+the device lock meanwhile, and waits for it from the begin of the trial on after which there will be records, so that
+nothing is timed beside it.
 """
 
 from __future__ import annotations

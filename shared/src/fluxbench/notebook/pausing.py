@@ -1,4 +1,4 @@
-"""Draws between two steps of a cell that measures on a CPU: it holds the device, for which the cell's workers wait."""
+"""Draws between two steps of a cell where no cores are to spare: it holds the device, for which the workers wait."""
 
 from __future__ import annotations
 
