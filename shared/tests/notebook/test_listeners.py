@@ -36,6 +36,7 @@ def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO
         listener.note("the page grows")
         listener.ended("sdpa", 90.0, None)
         listener.ended("te", None, None)
+        listener.advanced("figure", 0.1, Progress(share=None, step=""), 0.0)
         listener.ended("figure", None, "it needs sdpa, which failed")
     text = stream.getvalue()
     assert "cell sdpa will run: driver 1 -> 2; b; c and 2 more" in text
@@ -47,6 +48,7 @@ def test_the_cell_its_variant_and_the_time_left_are_seen(seen: tuple[io.StringIO
     assert "[2/3] te" in text  # beside the first
     assert "[markup] at x" in text
     assert "about 0:30 left" in text
+    assert "about 0:00 left" not in text  # of cells that show no time is known
     assert "the page grows" in text
     assert "te unchanged" in text
     assert "figure not run: it needs sdpa, which failed" in text

@@ -160,7 +160,8 @@ def _outcome(duration_s: float | None, failure: str | None) -> str:
 
 
 def _left(left_s: float | None) -> str:
-    return "" if left_s is None else f", about {_clock(left_s)} left"
+    """Return the time left; nothing where only cells that show are left, of which no time is known."""
+    return f", about {_clock(left_s)} left" if left_s and left_s >= 1 else ""
 
 
 def _clock(seconds: float) -> str:
