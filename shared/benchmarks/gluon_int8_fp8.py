@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 from gluon_forward import SHAPES, math_attention, relative_l2, time_all
-from watched import time_groups, watch
+from watched import check_all, time_groups
 
 from fluxbench import variants
 from fluxbench.kernels.gluon_int8_fp8 import Tiling, quantized_forward
@@ -123,24 +122,13 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
             print(f"{shape:<14} {name:<27} not here: {str(error).splitlines()[0][:100]}", flush=True)
 
 
-def check_groups() -> None:
-    """Check every group, several at a time, and print a line for each, and each line that is not good."""
-    groups = [
+def groups() -> list[tuple[str, ...]]:
+    """Return what is checked: dtype, head_dim, whether causal, and the tiling."""
+    found = [
         *(("bfloat16", 128, causal, name) for causal, name in product((0, 1), TILINGS)),
         *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(DTYPES, (64, 128), (0, 1))),
     ]
-    arguments = [("--check", *map(str, group)) for group in dict.fromkeys(groups)]
-    with ThreadPoolExecutor(8) as pool:
-        for group, (lines, ended) in zip(
-            arguments, pool.map(lambda each: watch(__file__, *each), arguments), strict=True
-        ):
-            good, bad = (sum(line.startswith(start) for line in lines) for start in ("ok", "BAD"))
-            print(f"{' '.join(group[1:]):<48} {good} ok, {bad} bad {ended}", flush=True)
-            for line in lines:
-                if line.startswith(("BAD", "at 4608")):
-                    print("    " + line)
-            if ended:
-                print("    " + " | ".join(line[:200] for line in lines[-3:]))
+    return [tuple(map(str, group)) for group in dict.fromkeys(found)]
 
 
 def main() -> None:
@@ -165,7 +153,7 @@ def main() -> None:
         time_all(arguments.time, candidates)
         return
     began = time.monotonic()
-    for part, run in (("check", check_groups), ("time", partial(time_groups, __file__))):
+    for part, run in (("check", partial(check_all, __file__, groups())), ("time", partial(time_groups, __file__))):
         if arguments.only in (None, part):
             run()
             print(f"-- {part}: {time.monotonic() - began:.0f} s since the start", flush=True)

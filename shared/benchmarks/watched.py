@@ -115,13 +115,16 @@ def watch(script: str, *arguments: str, hear: Callable[[str], None] = lambda lin
 
 
 def check_all(script: str, asked: list[tuple[str, ...]]) -> None:
-    """Check every group, several at a time. Print what is not good as it comes, and a line for each group that ends."""
+    """Check every group, several at a time. Print what is not good as it comes, and a line for each group that ends.
+
+    Lines that begin with "at" are printed too.
+    """
 
     def check(group: tuple[str, ...]) -> None:
         name = f"{' '.join(group):<48}"
 
         def hear(line: str) -> None:
-            if line.startswith("BAD"):
+            if line.startswith(("BAD", "at ")):
                 print(f"{name} {line}", flush=True)
 
         lines, ended = watch(script, "--check", *group, hear=hear)
