@@ -51,7 +51,16 @@ def named_barrier(ASM: gl.constexpr) -> None:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def _give_turn(CONSUMER: gl.constexpr) -> None:
+def take_turn(CONSUMER: gl.constexpr) -> None:
+    """Wait until this warpgroup may start its products."""
+    if CONSUMER == 0:
+        named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
+    else:
+        named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def give_turn(CONSUMER: gl.constexpr) -> None:
     """Let the other warpgroup start its products."""
     if CONSUMER == 0:
         named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
@@ -97,10 +106,7 @@ def _step(
     stage_k = (step + 1) % STAGES
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)  # V of a block is loaded before K of the next one
     mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
-    if CONSUMER == 0:
-        named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+    take_turn(CONSUMER)
     nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
     dtype: gl.constexpr = v_buffers.dtype
@@ -108,7 +114,7 @@ def _step(
     v = v_buffers.index(stage_v)
     if AFTER_TURN == 0:
         sums = warpgroup_mma(operand, v, out, is_async=True)
-        _give_turn(CONSUMER)
+        give_turn(CONSUMER)
         scores = warpgroup_mma_wait(1, deps=(scores,))
     else:
         first, last = halves(operand, P_LAYOUT)
@@ -116,7 +122,7 @@ def _step(
         if AFTER_TURN < BLOCK_N // 2:
             middle, last = halves(last, P_LAYOUT)
             sums = warpgroup_mma(middle, v.slice(BLOCK_N // 2, AFTER_TURN, 0), sums, is_async=True)
-        _give_turn(CONSUMER)
+        give_turn(CONSUMER)
         sums = warpgroup_mma(last, v.slice(BLOCK_N - AFTER_TURN, AFTER_TURN, 0), sums, is_async=True)
         if AFTER_TURN < BLOCK_N // 2:
             scores = warpgroup_mma_wait(3, deps=(scores,))
@@ -206,7 +212,7 @@ def consume(
         [[8, 0]], [[0, 1], [0, 2], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [64, 4]
     )
     if CONSUMER == 1:
-        _give_turn(CONSUMER)
+        give_turn(CONSUMER)
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)

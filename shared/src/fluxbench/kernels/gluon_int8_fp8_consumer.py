@@ -6,32 +6,20 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
-from fluxbench.kernels.flash_gluon_consumer import barrier, finish, hide, named_barrier
+from fluxbench.kernels.flash_gluon_consumer import barrier, finish, give_turn, hide, take_turn
 from fluxbench.kernels.flash_gluon_parts import keep, merged
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 from fluxbench.kernels.gluon_int8_fp8_softmax import (
     add_up,
-    added,
     as_float,
-    exponentials,
     hold,
     joined,
-    linear_codes,
-    maximum_step,
     multiply_scores,
     multiply_values,
     packed,
     scales_of,
+    softmax_step,
 )
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def _hand_over(CONSUMER: gl.constexpr) -> None:
-    """Let the other warpgroup start its products."""
-    if CONSUMER == 0:
-        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -82,28 +70,21 @@ def _step(
     stage_v = step % STAGES
     stage_k = (step + 1) % STAGES
     mbarrier.wait(k_full.index(stage_k), ((step + 1) // STAGES) & 1)
-    if CONSUMER == 0:
-        named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
+    take_turn(CONSUMER)
     scores = multiply_scores(q, k_buffers.index(stage_k), BLOCK_N, OFFSET, S_LAYOUT)
     mbarrier.wait(v_full.index(stage_v), (step // STAGES) & 1)
     v_buffer = v_buffers.index(stage_v)
     sums = multiply_values(weights, v_buffer, out, BLOCK_N, PROMOTE, P_LAYOUT)
     if ONES:
         row_sums = add_up(weights, ones, total, BLOCK_N)
-    _hand_over(CONSUMER)
+    give_turn(CONSUMER)
     scores = warpgroup_mma_wait(2 if ONES else 1, deps=(scores,))
     mbarrier.arrive(k_empty.index(stage_k), count=1)
     if HIDE:
         scores = hide(as_float(scores, OFFSET), start_m, start_n, seq_len_q, seq_len_k, BLOCK_N, True, S_LAYOUT)
-    maximum, scale, shift, next_rescale = maximum_step(
-        scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, HIDE, S_LAYOUT
+    exact, maximum, total, next_rescale = softmax_step(
+        scores, q_scales, block_scales, maximum, total, BLOCK_N, OFFSET, HIDE, ONES, LINEAR, S_LAYOUT, PARTS
     )
-    scores = as_float(scores, OFFSET)
-    exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
-    if not ONES:
-        total = added(exact, next_rescale, total, block_scales[2], BLOCK_N, PARTS)
     if HOLD:
         maximum = hold(maximum)
     if ONES:
@@ -174,7 +155,7 @@ def consume(
         )
     )
     if CONSUMER == 1:
-        _hand_over(CONSUMER)
+        give_turn(CONSUMER)
     step = 0
     SPLIT: gl.constexpr = parts_pointer is not None
     blocks_n = gl.cdiv(seq_len_k, BLOCK_N)
@@ -208,13 +189,9 @@ def consume(
             )  # fmt: skip
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         total = gl.zeros([ROWS, 8 if ONES else 4], gl.float32, PARTS)
-        maximum, scale, shift, rescale = maximum_step(
-            scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, CAUSAL, S_LAYOUT
+        exact, maximum, total, rescale = softmax_step(
+            scores, q_scales, block_scales, maximum, total, BLOCK_N, OFFSET, CAUSAL, ONES, LINEAR, S_LAYOUT, PARTS
         )
-        scores = as_float(scores, OFFSET)
-        exact = linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else exponentials(scores, scale, shift)
-        if not ONES:
-            total = added(exact, rescale, total, block_scales[2], BLOCK_N, PARTS)
         weights = joined(exact) if LINEAR else packed(exact, BLOCK_N)
         inverse = block_scales[2]
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)

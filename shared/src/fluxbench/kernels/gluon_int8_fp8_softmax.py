@@ -119,7 +119,7 @@ def _largest(scores: gl.tensor, BLOCK_N: gl.constexpr, S_LAYOUT: gl.constexpr) -
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def maximum_step(
+def _maximum_step(
     scores: gl.tensor,
     q_scales: gl.tensor,
     block_scales: gl.tuple,
@@ -150,13 +150,13 @@ def maximum_step(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def exponentials(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor) -> gl.tensor:
+def _exponentials(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor) -> gl.tensor:
     """Return the unnormalized weights of a block `[ROWS, BLOCK_N]`, float32, which include the scale of its V."""
     return gl.exp2(scores * scale[:, None] - shift[:, None])
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def added(
+def _added(
     weights: gl.tensor,
     rescale: gl.tensor,
     total: gl.tensor,
@@ -171,7 +171,7 @@ def added(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def linear_codes(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor, BLOCK_N: gl.constexpr) -> gl.tensor:
+def _linear_codes(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor, BLOCK_N: gl.constexpr) -> gl.tensor:
     """Return the float8 codes of the unnormalized weights of a block, by two, `[ROWS, BLOCK_N // 16, 4, 2]`, int32.
 
     A code is linear in the logarithm of its weight: between powers of two 2**f is taken to be 1 + f. These weights are
@@ -191,6 +191,35 @@ def linear_codes(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor, BLOCK_N:
     # Next to 256 * _OFFSET the spacing of float32 is 256. The difference is the odd code times 256, next to _OFFSET.
     odd = odd * (256 * _LARGEST_CODE) + 256 * _OFFSET - 255 * _OFFSET
     return gl.cast(even * _LARGEST_CODE + odd, gl.int32, bitcast=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def softmax_step(
+    scores: gl.tensor,
+    q_scales: gl.tensor,
+    block_scales: gl.tuple,
+    maximum: gl.tensor,
+    total: gl.tensor,
+    BLOCK_N: gl.constexpr,
+    OFFSET: gl.constexpr,
+    GUARD: gl.constexpr,
+    ONES: gl.constexpr,
+    LINEAR: gl.constexpr,
+    S_LAYOUT: gl.constexpr,
+    PARTS: gl.constexpr,
+) -> gl.tuple:
+    """Take one block of scores into the running maximum and, unless ONES, into the sums of weights.
+
+    Returns the block's weights, with LINEAR their codes; the maximum, the sums, and what rescales those before.
+    """
+    maximum, scale, shift, rescale = _maximum_step(
+        scores, q_scales, block_scales, maximum, BLOCK_N, OFFSET, GUARD, S_LAYOUT
+    )
+    scores = as_float(scores, OFFSET)
+    exact = _linear_codes(scores, scale, shift, BLOCK_N) if LINEAR else _exponentials(scores, scale, shift)
+    if not ONES:
+        total = _added(exact, rescale, total, block_scales[2], BLOCK_N, PARTS)
+    return exact, maximum, total, rescale
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
