@@ -133,9 +133,7 @@ def _gradients(
 ) -> list[torch.Tensor]:
     asked: dict[str, Any] = {"causal": causal, "scale": scale, "of_q": of_q, "of_kv": of_kv}
     if _is_gluon("backward", backward, q, k, v):
-        deterministic = (
-            deterministic or torch.are_deterministic_algorithms_enabled()
-        )  # read when it runs, as torch does
+        deterministic |= torch.are_deterministic_algorithms_enabled()  # read when it runs, as torch does
         gradients = gluon_backward(dout, q, k, v, out, lse, deterministic=deterministic, **asked)
     else:
         gradients = flash_backward(dout, q, k, v, out, lse, tf32=tf32, **asked)

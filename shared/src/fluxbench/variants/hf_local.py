@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
-from fluxbench.variants import triton_flash
+from fluxbench.variants import gluon_flash, triton_flash
 
 if TYPE_CHECKING:  # what the repository is made of, so that results depend on it
     from fluxbench.kernels import flash_attention  # noqa: F401
@@ -32,7 +32,7 @@ VARIANT = replace(
     label="HF local (fluxbench)",
     load=load,
     kernel_pattern=r"^(flash|gluon)_forward_kernel$",
-    backward_kernel_pattern=r"^(flash_backward_(delta|keys|queries)|gluon_backward(_rows|_queries|_end)?)_kernel$",
+    backward_kernel_pattern=f"{triton_flash.VARIANT.backward_kernel_pattern}|{gluon_flash.VARIANT.backward_kernel_pattern}",
     note="the same kernels as gluon_flash, else triton_flash, loaded by the package kernels",
     packages=("torch", "triton", "kernels"),
     is_another_way=True,
