@@ -91,6 +91,9 @@ def case_of(asked: Asked, device: str, kind: str = "normal") -> Case:
     return Case.make(workload, kind, asked.seed, torch.device(device))
 
 
+BY_TRITON: dict[str, Any] = {"forward": "triton", "backward": "triton"}  # on Hopper it would be Gluon
+
+
 def gradients(asked: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
     """Return dq, dk and dv, by autograd where the tiling is the device's own."""
     q, k, v = (laid_out(inputs[name], asked.memory).detach() for name in "qkv")
@@ -102,7 +105,7 @@ def gradients(asked: Asked, inputs: dict[str, Any]) -> dict[str, Any]:
         found = kernel.flash_backward(dout, q, k, v, out, lse, causal=bool(asked.causal), tiling=SMALL)
     else:
         leaves = tuple(x.requires_grad_() for x in (q, k, v))
-        found = torch.autograd.grad(attention(*leaves, causal=bool(asked.causal)), leaves, dout)
+        found = torch.autograd.grad(attention(*leaves, causal=bool(asked.causal), **BY_TRITON), leaves, dout)
     return dict(zip(("dq", "dk", "dv"), found, strict=True))
 
 
