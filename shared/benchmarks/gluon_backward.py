@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from itertools import product
 from typing import Any
@@ -27,33 +26,19 @@ from watched import check_all, time_groups, time_shape
 
 from fluxbench.kernels.flash_backward import flash_backward
 from fluxbench.kernels.flash_gluon import gluon_forward_with_lse
-from fluxbench.kernels.flash_gluon_backward import TILINGS as DEFAULTS
 from fluxbench.kernels.flash_gluon_backward import Tiling, gluon_backward
 
 # By head_dim. The first is the default.
 TILINGS = {
     128: {
-        "default": DEFAULTS[128],
-        "staggered": Tiling(staggered=True),
-        "3 stages": Tiling(stages=3),
-        "dv later": Tiling(dv_first=False),
+        "default": Tiling(),
         "not split": Tiling(split=False),
-        "staggered, not split": Tiling(staggered=True, split=False),
-        "2 at once": Tiling(at_once=2),
-        "8 at once": Tiling(at_once=8),
     },
     64: {
-        "default": DEFAULTS[64],
-        "staggered": replace(DEFAULTS[64], staggered=True),
-        "dv later": replace(DEFAULTS[64], dv_first=False),
-        "not split": replace(DEFAULTS[64], split=False),
-        "4 at once": replace(DEFAULTS[64], at_once=4),
-        "64 for dq alone": replace(DEFAULTS[64], queries_block_n=64),
+        "default": Tiling(),
+        "not split": Tiling(split=False),
     },
 }
-# What changes nothing otherwise.
-OF_A_MASK = ("2 at once", "4 at once", "8 at once")
-OF_NONE = ("staggered", "not split", "staggered, not split")
 # tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
     "4608": (4608, 24, 24, 128, False),
@@ -132,9 +117,7 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
     out, lse = gluon_forward_with_lse(q, k, v, causal=causal)
     given = (dout, q, k, v, out, lse)
     for name, tiling in TILINGS[head_dim].items():
-        if name.endswith("for dq alone"):
-            yield name, partial(gluon_backward, *given, causal=causal, tiling=tiling, of_kv=False)
-        elif name not in (OF_NONE if causal else OF_A_MASK):
+        if tiling.split or not causal:  # under a mask none is
             yield name, partial(gluon_backward, *given, causal=causal, tiling=tiling)
     yield "without dq", partial(gluon_backward, *given, causal=causal, of_q=False)
     yield "dq alone", partial(gluon_backward, *given, causal=causal, of_kv=False)
@@ -171,7 +154,7 @@ def profile_all() -> None:
     """Print the mean time of each kernel of a call."""
     for shape in SHAPES:
         for name, call in candidates(shape):
-            if name not in ("default", "staggered", "deterministic", "Triton"):
+            if name not in ("default", "deterministic", "Triton"):
                 continue
             call()
             with profile(activities=[ProfilerActivity.CUDA]) as profiled:

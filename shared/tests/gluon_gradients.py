@@ -33,24 +33,22 @@ class Case(NamedTuple):
 
 
 FULL = Case(130, 200, batch=2, heads=4, kv_heads=2)
-CAUSAL = Case(300, 330, causal=True, batch=2, heads=4, kv_heads=2, tiling=Tiling(at_once=3))
+CAUSAL = Case(300, 330, causal=True, batch=2, heads=4, kv_heads=2)
 SPLIT = FULL._replace(seq_len_q=700, programs=6)  # 8 tiles, of which 2 are split into 3 parts
 ALONE = FULL._replace(seq_len_k=330, deterministic=True)
 ALONE_CAUSAL = CAUSAL._replace(deterministic=True)
-STAGGERED = FULL._replace(seq_len_q=300, seq_len_k=390, tiling=Tiling(staggered=True))
 GREEDY, LOW = FULL._replace(greedy=True), FULL._replace(low=True)
 LONG = FULL._replace(head_dim=128, greedy=True, scale=0.3)  # rows
 CASES = [
     *(Case(n, n, causal=causal, dtype=torch.float16) for n in (2, 33, 123) for causal in (False, True)),
-    *(FULL, CAUSAL, GREEDY, LOW, SPLIT, STAGGERED, LONG, CAUSAL._replace(head_dim=128, greedy=True, scale=0.3)),
-    *(case._replace(tiling=Tiling(dv_first=False), backwards=True) for case in (FULL, CAUSAL, LONG)),
-    *(case._replace(tiling=Tiling(stages=3, at_once=3), head_dim=128, heads=6, kv_heads=3) for case in (FULL, CAUSAL)),
+    *(FULL, CAUSAL, GREEDY, LOW, SPLIT, LONG, CAUSAL._replace(head_dim=128, greedy=True, scale=0.3)),
+    *(case._replace(head_dim=128, heads=6, kv_heads=3, backwards=True) for case in (FULL, CAUSAL)),
     CAUSAL._replace(seq_len_q=1, seq_len_k=500),
-    SPLIT._replace(tiling=Tiling(staggered=True), programs=7, seq_len_k=300, greedy=True),
+    SPLIT._replace(programs=7, seq_len_k=300, greedy=True),
     SPLIT._replace(head_dim=128, programs=33, heads=2, kv_heads=2),
     *(ALONE, ALONE_CAUSAL, ALONE._replace(head_dim=128, greedy=True, low=True)),
     *(each._replace(deterministic=True, backwards=True) for each in (SPLIT, FULL)),
-    *(ALONE_CAUSAL._replace(seq_len_q=n, tiling=Tiling(queries_block_n=128), scale=0.3) for n in (1, 129)),
+    *(ALONE_CAUSAL._replace(seq_len_q=n, scale=0.3) for n in (1, 129)),
     Case(200, 1, dtype=torch.float16),
 ]  # fmt: skip
 

@@ -14,8 +14,6 @@ pytest.importorskip("triton")
 from compiled import SHARED_MEMORY_KIB, assembled, compiled_gluon
 from ptx import Product, products
 
-from fluxbench.kernels import flash_gluon_backward
-from fluxbench.kernels.flash_gluon_backward import Tiling
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel
 from fluxbench.kernels.flash_gluon_backward_queries import gluon_backward_queries_kernel
 from fluxbench.kernels.flash_gluon_backward_sums import gluon_backward_end_kernel, gluon_backward_rows_kernel
@@ -32,35 +30,27 @@ def blocks_of(block_m: int) -> dict[str, tuple[int, ...]]:
     }  # fmt: skip
 
 
-def order(loop: list[str]) -> str:
-    """Return a letter for each instruction of a product (P), wait for products (W) and exponential (e)."""
-    letters = {"HGMMA": "P", "WARPGROUP.DEPBAR": "W", "MUFU.EX2": "e"}
-    return "".join(letter for each in loop for name, letter in letters.items() if each.startswith(name))
-
-
 PARTS = ("parts_pointer",)
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "dtype", "tiling", "constants", "without"),
+    ("head_dim", "dtype", "constants", "without"),
     [
-        (128, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": False}, PARTS),
-        (128, "fp16", Tiling(stages=3), {"CAUSAL": True, "RAGGED": False}, PARTS),
-        (128, "bf16", Tiling(dv_first=False), {"CAUSAL": False, "RAGGED": True}, ("sums_source", *PARTS)),
-        (128, "bf16", Tiling(staggered=True), {"CAUSAL": False, "RAGGED": True}, ()),
-        (64, "bf16", Tiling(), {"CAUSAL": False, "RAGGED": True}, ()),
-        (64, "bf16", Tiling(), {"CAUSAL": True, "RAGGED": False}, PARTS),
+        (128, "bf16", {"CAUSAL": False, "RAGGED": False}, PARTS),
+        (128, "fp16", {"CAUSAL": True, "RAGGED": False}, PARTS),
+        (128, "bf16", {"CAUSAL": False, "RAGGED": True}, ("sums_source", *PARTS)),
+        (128, "bf16", {"CAUSAL": False, "RAGGED": True}, ()),
+        (64, "bf16", {"CAUSAL": False, "RAGGED": True}, ()),
+        (64, "bf16", {"CAUSAL": True, "RAGGED": False}, PARTS),
     ],
 )
 def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in_flight(
-    head_dim: int, dtype: str, tiling: Tiling, constants: dict[str, Any], without: tuple[str, ...], tmp_path: Path
+    head_dim: int, dtype: str, constants: dict[str, Any], without: tuple[str, ...], tmp_path: Path
 ) -> None:
     block_m = BLOCK_M[head_dim]
     of_tiling = {
         "BLOCK_M": block_m,
-        "STAGES": tiling.stages,
-        "DV_FIRST": tiling.dv_first,
-        "STAGGERED": tiling.staggered,
+        "STAGES": 2,
     }
     constants = {**of_tiling, **constants, **dict.fromkeys(without)}
     blocks = blocks_of(block_m)
@@ -78,8 +68,6 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
     spilled = [sum(each.startswith(("LDL", "STL")) for each in loop) for loop in of_products]
     assert sorted(spilled)[1] <= (2 if head_dim == 64 else 1)  # of the loops without a mask
     assert max(spilled) <= (12 if block_m == 128 else 2)
-    if tiling.dv_first:  # all exponentials are taken before anything waits for the product of dP
-        assert all(re.match("P+W[eP]+W", order(loop)) for loop in of_products)
     # The first warpgroup gives back what it does not need, so that both have 240 registers a thread.
     assert {("inc", "240"), ("dec", "240"), ("dec", "24")} <= set(
         re.findall(r"setmaxnreg\.(\w+)\.sync\.aligned\.u32 \t(\d+)", ptx)
@@ -91,8 +79,7 @@ def test_it_compiles_for_hopper_without_spills_in_its_loops_and_with_products_in
 def test_the_kernel_for_dq_alone_compiles_for_hopper_without_spills_and_with_products_in_flight(
     head_dim: int, mask: str, tmp_path: Path
 ) -> None:
-    tiling = flash_gluon_backward.TILINGS[head_dim]
-    block_n = tiling.queries_block_n
+    block_n = 128 if mask == "CAUSAL" and head_dim == 64 else 64
     of_tiling = {"ROWS_BLOCK": BLOCK_M[head_dim], "BLOCK_N": block_n, "STAGES": 4}
     constants = {**of_tiling, "CAUSAL": False, "RAGGED": False, mask: True}
     blocks = {**dict.fromkeys(("q", "dout", "dq"), (64,)), **dict.fromkeys("kv", (block_n,))}
@@ -107,7 +94,7 @@ def test_the_kernel_for_dq_alone_compiles_for_hopper_without_spills_and_with_pro
 @pytest.mark.parametrize(("head_dim", "block_m"), OF_HEAD_DIM)
 def test_each_product_reads_the_buffers_that_it_should(head_dim: int, block_m: int) -> None:
     constants = {
-        **{"BLOCK_M": block_m, "STAGES": 2, "DV_FIRST": False, "STAGGERED": False, "CAUSAL": False, "RAGGED": False},
+        **{"BLOCK_M": block_m, "STAGES": 2, "CAUSAL": False, "RAGGED": False},
         **dict.fromkeys(PARTS),
     }
     done = compiled_gluon(gluon_backward_kernel, head_dim, "bf16", constants, blocks_of(block_m))

@@ -41,7 +41,8 @@ from fluxbench.kernels.flash_tensors import check, fits_descriptor
 _OF_PROGRAM = 128  # keys, or of the kernel for dq alone queries
 _ROWS = 64  # of a warpgroup
 _SHARES = 8  # programs that add the parts of a tile
-_QUERIES_STAGES = 4  # of the kernel for dq alone: buffers of k, and of v
+_STAGES = 2  # buffers of q, and of dout
+_STAGES_OF_QUERIES = 4  # of the kernel for dq alone: buffers of k, and of v
 # Estimates, in blocks of queries: what a program takes at its ends, and what adding parts takes.
 _COST_OF_A_PART = 2
 _COST_OF_SPLITTING = 6
@@ -54,16 +55,8 @@ _OF_SUMS = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=32, rank=2
 class Tiling:
     """How the work is cut."""
 
-    stages: int = 2  # buffers of q, and of dout
-    dv_first: bool = True  # start the product of dv before dS is computed
-    staggered: bool = False  # programs of one head begin at other blocks of queries; not if causal
-    at_once: int = 4  # heads of k and v whose programs come by the block of keys; only if causal
     split: bool = True  # share out the queries of the tiles after the last full round of programs; not if causal
     programs: int | None = None  # at once, which splitting goes by; None: one a multiprocessor
-    queries_block_n: int = 64  # of the kernel for dq alone: keys of a block
-
-
-TILINGS = {64: Tiling(at_once=8, queries_block_n=128), 128: Tiling()}  # by head_dim
 
 
 def gluon_backward(
@@ -100,7 +93,7 @@ def gluon_backward(
     if reason := unsupported(q, k, v):
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
-    tiling = tiling or TILINGS[head_dim]
+    tiling = tiling or Tiling()
     if dout.stride(3) != 1 or not fits_descriptor(dout):  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
@@ -130,7 +123,7 @@ def gluon_backward(
         if dk is not None and dv is not None:
             _launch_keys(q, k, v, dout, rows, sums, dq, dk, dv, causal, scale, tiling)
         if dq is not None and sums is None:
-            _launch_queries(q, k, v, dout, rows, dq, causal, scale, tiling)
+            _launch_queries(q, k, v, dout, rows, dq, causal, scale)
     return dq, dk, dv
 
 
@@ -178,18 +171,16 @@ def _launch_keys(
         batch * kv_heads,
         kv_heads,
         group,
-        tiling.at_once if causal else 1,
+        _at_once(head_dim) if causal else 1,
         whole,
         parts,
         scale,
         math.log2(math.e) * scale,
         HEAD_DIM=head_dim,
         BLOCK_M=block_m,
-        STAGES=tiling.stages,
+        STAGES=_STAGES,
         RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
         CAUSAL=causal,
-        DV_FIRST=tiling.dv_first,
-        STAGGERED=tiling.staggered and not causal,
         num_warps=4,
     )
     chunks = 0 if sums is None else 2 * batch * heads * blocks_m
@@ -224,12 +215,11 @@ def _launch_queries(
     dq: torch.Tensor,
     causal: bool,
     scale: float,
-    tiling: Tiling,
 ) -> None:
     """Write dq."""
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
-    block_n = tiling.queries_block_n
+    block_n = 128 if causal and head_dim == 64 else 64
     gluon_backward_queries_kernel[(triton.cdiv(seq_len_q, _OF_PROGRAM) * batch * heads,)](
         describe(q, _ROWS),
         describe(k, block_n),
@@ -242,13 +232,13 @@ def _launch_queries(
         batch * heads,
         heads,
         heads // kv_heads,
-        tiling.at_once * (heads // kv_heads) if causal else 1,
+        _at_once(head_dim) * (heads // kv_heads) if causal else 1,
         scale,
         math.log2(math.e) * scale,
         HEAD_DIM=head_dim,
         ROWS_BLOCK=_block_m(head_dim),
         BLOCK_N=block_n,
-        STAGES=_QUERIES_STAGES,
+        STAGES=_STAGES_OF_QUERIES,
         RAGGED=seq_len_k % block_n != 0 and not causal,
         CAUSAL=causal,
         num_warps=4,
@@ -258,6 +248,11 @@ def _launch_queries(
 def _block_m(head_dim: int) -> int:
     """Return the queries of a block: as many as shared memory and registers hold."""
     return 8192 // head_dim
+
+
+def _at_once(head_dim: int) -> int:
+    """Return of how many heads of k and v, under a causal mask, the programs come by the block of keys."""
+    return 512 // head_dim
 
 
 def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:

@@ -29,23 +29,6 @@ def _meet() -> None:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def block_of(
-    turn: gl.tensor,
-    start_n: gl.tensor,
-    first: gl.tensor,
-    end: gl.tensor,
-    BLOCK_M: gl.constexpr,
-    STAGGERED: gl.constexpr,
-) -> gl.tensor:
-    """Return the block of queries of a turn; both are in [first, end)."""
-    block = turn
-    if STAGGERED:
-        block += start_n // BLOCK_M % (end - first)
-        block = gl.where(block < end, block, block - (end - first))
-    return block
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
 def _hidden(
     values: gl.tensor,
     start_m: gl.tensor,
@@ -98,7 +81,6 @@ def _step(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     HIDE: gl.constexpr,
-    DV_FIRST: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> gl.tuple:
     """Add what BLOCK_M queries give to dk and dv, and what these keys give to dq. Returns the new dk and dv.
@@ -128,16 +110,10 @@ def _step(
     products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
     scores = warpgroup_mma_wait(1, deps=(scores,))
     weights = gl.exp2(scores * scale_log2)
-    if DV_FIRST:
-        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
-        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
-        dp = warpgroup_mma_wait(1, deps=(products,))
-    else:
-        dp = warpgroup_mma_wait(0, deps=(products,))
+    dp = warpgroup_mma_wait(0, deps=(products,))
     exact_ds = weights * dp
-    if not DV_FIRST:
-        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
-        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
+    p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
+    dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
     rounded = exact_ds.to(dtype)
     ds = gl.convert_layout(rounded, A_LAYOUT)
     if sums_source is not None:
@@ -203,8 +179,6 @@ def consume(
     STAGES: gl.constexpr,
     RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    DV_FIRST: gl.constexpr,
-    STAGGERED: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute dk and dv of the ROWS keys of this warpgroup, and add to the sums of dq."""
@@ -225,22 +199,20 @@ def consume(
     for member in range(group):
         pair = kv_pair * group + member
         if CAUSAL or RAGGED:
-            for turn in range(first, open_from):
-                block = block_of(turn, start_n, first, end, BLOCK_M, STAGGERED)
+            for block in range(first, open_from):
                 dk, dv = _step(
                     sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                     delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                     (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, DV_FIRST, CONSUMER,
+                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, CONSUMER,
                 )  # fmt: skip
                 step += 1
-        for turn in range(open_from, end):
-            block = block_of(turn, start_n, first, end, BLOCK_M, STAGGERED)
+        for block in range(open_from, end):
             dk, dv = _step(
                 sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                 (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, DV_FIRST, CONSUMER,
+                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, CONSUMER,
             )  # fmt: skip
             step += 1
 

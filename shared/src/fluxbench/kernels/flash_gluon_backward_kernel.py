@@ -6,7 +6,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from fluxbench.kernels.flash_gluon_backward_consumer import block_of, consume
+from fluxbench.kernels.flash_gluon_backward_consumer import consume
 from fluxbench.kernels.flash_gluon_tiles import ROWS
 
 _load = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared  # renamed in Triton 3.9
@@ -40,7 +40,6 @@ def _produce(
     group: gl.tensor,
     BLOCK_M: gl.constexpr,
     STAGES: gl.constexpr,
-    STAGGERED: gl.constexpr,
 ) -> None:
     """Load k and v once, and of each head of the group blocks of q and dout, with a row of lse and of delta each."""
     batch = kv_pair // kv_heads
@@ -52,8 +51,7 @@ def _produce(
     step = 0
     for member in range(group):
         head = kv_head * group + member
-        for turn in range(first, end):
-            block = block_of(turn, start_n, first, end, BLOCK_M, STAGGERED)
+        for block in range(first, end):
             stage = step % STAGES
             phase = ((step // STAGES) & 1) ^ 1  # a wait for the phase before the first passes
             row = ((kv_pair * group + member) * blocks_m + block) * 2
@@ -108,8 +106,6 @@ def gluon_backward_kernel(
     STAGES: gl.constexpr,  # buffers of q and of dout
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of 128
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
-    DV_FIRST: gl.constexpr,  # start the product of dv before dS is computed
-    STAGGERED: gl.constexpr,  # programs of one head begin at other blocks of queries; not if CAUSAL
 ) -> None:
     """Write dk and dv of 128 keys of one head, and add what they give to dq.
 
@@ -174,19 +170,19 @@ def gluon_backward_kernel(
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, STAGGERED, 0,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, 0,
             )),
             (consume, (
                 sums_source, parts_pointer, dk_source, dv_source, sums_buffers, k_buffer, v_buffer,
                 q_buffers, dout_buffers, lse_buffers, delta_buffers, ds_buffers,
                 k_full, v_full, q_full, q_empty, dout_full, dout_empty, start_n, first, end, kept, kv_pair, kv_heads,
                 seq_len_q, seq_len_k, blocks_m, group, scale, scale_log2,
-                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, DV_FIRST, STAGGERED, 1,
+                HEAD_DIM, BLOCK_M, STAGES, RAGGED, CAUSAL, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, dout_source, rows_source, k_buffer, v_buffer, q_buffers, dout_buffers,
                 lse_buffers, delta_buffers, k_full, v_full, q_full, q_empty, dout_full, dout_empty,
-                start_n, first, end, kv_pair, kv_heads, blocks_m, group, BLOCK_M, STAGES, STAGGERED,
+                start_n, first, end, kv_pair, kv_heads, blocks_m, group, BLOCK_M, STAGES,
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer
