@@ -23,17 +23,7 @@ from watched import check_all, time_groups, time_shape
 
 from fluxbench.kernels.flash_gluon import Tiling, gluon_forward, gluon_forward_with_lse
 
-TILINGS = {
-    "default": Tiling(),
-    "named": Tiling(named=True),
-    "32 after the turn": Tiling(after_turn=32),
-    "named, 32 after the turn": Tiling(named=True, after_turn=32),
-    "slack": Tiling(slack=8),
-    "named, 32 after the turn, slack": Tiling(named=True, after_turn=32, slack=8),
-    "named, 64 after the turn": Tiling(named=True, after_turn=64),
-    "3 stages": Tiling(stages=3),
-    "4 stages": Tiling(stages=4),
-}
+TILINGS = {"default": Tiling(), "not split": Tiling(split=False)}
 # tokens, heads, kv_heads, head_dim, causal
 SHAPES = {
     "4224": (4224, 24, 24, 128, False),
@@ -123,7 +113,7 @@ def candidates(shape: str) -> Iterator[tuple[str, Callable[[], object]]]:
         torch.randn((1, tokens, count, head_dim), device="cuda").bfloat16() for count in (heads, kv_heads, kv_heads)
     )
     for name, tiling in TILINGS.items():
-        if tiling.stages == 2 or head_dim == 64:  # else shared memory is too small
+        if not causal or tiling.split:  # causal tiles are not split
             yield name, partial(gluon_forward, q, k, v, causal=causal, tiling=tiling)
     for name, backend in (("cuDNN", SDPBackend.CUDNN_ATTENTION), ("torch flash", SDPBackend.FLASH_ATTENTION)):
 
@@ -147,11 +137,7 @@ def groups() -> list[tuple[str, ...]]:
     """Return what is checked: dtype, head_dim, whether causal, and the tiling."""
     found = [
         *((dtype, head_dim, causal, "default") for dtype, head_dim, causal in product(ROUNDING, (64, 128), (0, 1))),
-        *(
-            (torch.bfloat16, 128 if tiling.stages == 2 else 64, causal, name)
-            for (name, tiling), causal in product(TILINGS.items(), (0, 1))
-            if name != "default"
-        ),
+        (torch.bfloat16, 128, 0, "not split"),
     ]
     return [(str(dtype).removeprefix("torch."), *map(str, rest)) for dtype, *rest in found]
 

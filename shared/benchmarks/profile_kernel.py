@@ -1,7 +1,7 @@
 """Run a command under Nsight Compute and print, of one launch of a kernel, how busy its units are and where it waits.
 
     PYTHONPATH=shared/src python shared/benchmarks/profile_kernel.py quantized_forward_kernel -- \\
-        python shared/benchmarks/gluon_int8_fp8.py --launch linear
+        python shared/benchmarks/gluon_int8_fp8.py --launch default
 
 It profiles the second launch whose name matches. Clocks stay as they are. Samples of waiting warps are summed by
 reason, by opcode, by the stretches between products and barriers, and by instruction.

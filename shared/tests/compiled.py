@@ -60,14 +60,14 @@ def compiled_gluon(
     return _of_gluon(kernel, sources, {"HEAD_DIM": head_dim, **constants}, dtype)
 
 
-def compiled_float8(head_dim: int, dtype: str, scores: str, constants: dict[str, Any]) -> Any:
-    """Compile the 8-bit kernel for compute capability 9.0. `scores` is the dtype of q and k: "i8" or "fp8e4nv"."""
+def compiled_quantized(head_dim: int, dtype: str, constants: dict[str, Any]) -> Any:
+    """Compile the 8-bit kernel for compute capability 9.0."""
+    from fluxbench.kernels.gluon_int8_fp8 import BLOCK_N
     from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
 
-    rows = constants["BLOCK_N"]
     sources = {
-        **{"q": (64, head_dim, scores), "k": (rows, head_dim, scores)},
-        **{"v": (head_dim, rows, "fp8e4nv"), "out": (64, head_dim, dtype)},
+        **{"q": (64, head_dim, "i8"), "k": (BLOCK_N, head_dim, "i8")},
+        **{"v": (head_dim, BLOCK_N, "fp8e4nv"), "out": (64, head_dim, dtype)},
     }
     return _of_gluon(quantized_forward_kernel, sources, {"HEAD_DIM": head_dim, **constants}, dtype)
 

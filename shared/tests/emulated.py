@@ -88,14 +88,12 @@ def _allocate(dtype: Any, shape: list[int], layout: Any) -> Shared:
     return Shared(torch.full(shape, torch.nan if dtype.is_floating_point else -128, dtype=dtype))
 
 
-def _assemble(asm: str, constraints: str, values: list[Any], **_: Any) -> Any:
-    if found := re.search(r"bar\.(sync|arrive) (\d+|\$1), (\d+)", asm):
-        number = str(int(values[0][0])) if found[2] == "$1" else found[2]
-        here.named.run(found[1], number, int(found[3]), len(values[0]))
-    if pairs := re.findall(r"e4m3x2\.f32 \w+, \$(\d), \$(\d);", asm):
-        order = [int(number) - 1 for pair in pairs for number in pair[::-1]]  # of each pair the second is the lower
-        packed = torch.stack([values[index] for index in order], -1).to(torch.float8_e4m3fn)
-        return packed.view(torch.int32)[..., 0]
+def _assemble(asm: str, constraints: str, values: list[Any], *, pack: int = 1, **_: Any) -> Any:
+    if found := re.search(r"(?<!@never )bar\.(sync|arrive) \$?(\d+), (\d+)", asm):
+        number = found[2]
+        if f"${number}" in found[0]:
+            number = str(int(values[(int(number) - constraints.count("=")) // pack].flatten()[0]))
+        here.named.run(found[1], number, int(found[3]), values[0].numel() // pack)
     if "vote.sync" in asm:  # what a warp that jumps over it multiplies by is 1
         return values[0] * values[1]
     if found := re.search(r"cvt\.rn\.(b?f16)x2\.f32 \$0, \$2, \$1;", asm):  # the first operand is the upper half

@@ -94,8 +94,7 @@ class NamedBarriers:
         self.arrived[number] = self.arrived.get(number, 0) + arriving
         if self.arrived[number] == threads:
             self.arrived[number], self.rounds[number] = 0, now + 1
-        elif instruction == "sync":
-            here.schedule.pause(lambda: self.rounds[number] > now)
+        here.schedule.pause(lambda: instruction == "arrive" or self.rounds[number] > now)
 
 
 def specialize(partitions: list[tuple[Callable[..., None], tuple[Any, ...]]], warps: Any, registers: Any) -> None:

@@ -98,7 +98,7 @@ TRITON = [
     *(f"kernels/flash_{name}.py" for name in ("attention", "forward", "forward_kernel", "tensors")),
     *(
         f"kernels/flash_gluon{name}.py"
-        for name in ("", "_kernel", "_consumer", "_tiles", "_parts", "_softmax", "_buffers")
+        for name in ("", "_kernel", "_consumer", "_tiles", "_parts", "_softmax", "_barriers")
     ),
     *(f"kernels/flash_{name}.py" for name in ("backward", "backward_keys", "backward_queries")),
 ]

@@ -42,7 +42,7 @@ from fluxbench.kernels.flash_gluon_backward import gluon_backward  # noqa: E402
 
 OF_BACKWARD = ("sums", "consumer", "kernel", "queries")
 MODULES = ("flash_gluon_tiles", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
-OF_FORWARD = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "softmax", "buffers", "consumer", "kernel"))
+OF_FORWARD = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "softmax", "barriers", "consumer", "kernel"))
 DQ_IS_DONE = "dq, ds = warpgroup_mma_wait(0, deps=(dq_ahead, ds))"
 GIVE_K_BACK = "mbarrier.arrive(k_empty.index(before), count=1)"
 SOURCES = Path(flash_gluon_backward.__file__).parent

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import re
-import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from calls import wrong  # noqa: E402
-from compiled import SHARED_MEMORY_KIB, compiled_float8  # noqa: E402
+from compiled import SHARED_MEMORY_KIB, assembled, compiled_quantized  # noqa: E402
 from emulated import Launched, load  # noqa: E402
 from partitions import Stuck  # noqa: E402
 from quantized import dequantized, quantized  # noqa: E402
@@ -28,17 +26,12 @@ from fluxbench import variants  # noqa: E402
 from fluxbench.kernels import gluon_int8_fp8  # noqa: E402
 
 MODULES = (
-    *("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_consumer", "flash_gluon_kernel"),
+    *("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_softmax", "flash_gluon_barriers"),
+    *("flash_gluon_consumer", "flash_gluon_kernel"),
     *("gluon_int8_fp8_softmax", "gluon_int8_fp8_consumer", "gluon_int8_fp8_kernel"),
 )
 SOURCES = Path(gluon_int8_fp8.__file__).parent
-ROUNDED_WEIGHTS = 0.03  # a float8 weight errs by 2.6% of itself in the root of the mean square
-LINEAR_WEIGHTS = 0.04  # a linear one by 3.2%, after all are scaled alike
-
-
-FAST = {"HOLD": True, "ONES": True, "LINEAR": True, "OFFSET": False}
-PRODUCT_IS_DONE = "        sums, weights = warpgroup_mma_wait(0, deps=(sums, weights))"
-GIVE_V_BACK = "    mbarrier.arrive(v_empty.index(stage_v), count=1)"
+ROUNDED_WEIGHTS = 0.04  # a weight linear in its logarithm errs by 3.2% in the root of the mean square
 
 
 class Case(NamedTuple):
@@ -53,34 +46,19 @@ class Case(NamedTuple):
     head_dim: int = 64
     dtype: Any = torch.bfloat16
     programs: int = 3
-    block_n: int = 64
-    stages: int = 2
-    promote: bool = True
-    hold: bool = False
-    ones: bool = False
-    linear: bool = False
-    offset: bool = True
-    scores: str = "int8"
 
 
-FULL, CAUSAL = Case(130, 200, batch=2, heads=4, kv_heads=2), Case(300, 330, causal=True, programs=4)
-SPLIT = Case(257, 700, programs=4)  # 6 tiles: 1 a program, and 2 that are split
-LINEAR = FULL._replace(ones=True, linear=True)
+FULL, CAUSAL = Case(130, 450, batch=2, heads=4, kv_heads=2), Case(300, 330, causal=True, programs=4)
+SPLIT = Case(257, 1400, programs=4)  # 6 tiles: 1 a program, and 2 that are split
 CASES = [
-    *(Case(n, n, dtype=torch.float16) for n in (1, 33, 123)),
-    *(Case(n, n, causal=True) for n in (1, 33, 123)),
-    *(FULL, CAUSAL, SPLIT, FULL._replace(block_n=128, head_dim=128, heads=2)),
-    *(each._replace(scores="float8") for each in (FULL, CAUSAL._replace(dtype=torch.float16))),
-    *(each._replace(promote=False) for each in (FULL, CAUSAL, SPLIT)),
-    *(SPLIT._replace(stages=stages) for stages in (3, 4)),
-    *(each._replace(ones=True) for each in (FULL, CAUSAL._replace(promote=False))),
-    *(each._replace(ones=True, linear=True, hold=True) for each in (FULL, CAUSAL, SPLIT)),
-    *(each._replace(ones=True, linear=True, offset=False, block_n=128) for each in (FULL, CAUSAL)),
-    *(FULL._replace(ones=True, linear=True, scores="float8"), FULL._replace(offset=False, hold=True)),
+    *(Case(n, n, dtype=torch.float16) for n in (1, 33, 123, 256)),
+    *(Case(n, n, causal=True) for n in (1, 33, 123, 256)),
+    *(FULL, CAUSAL, SPLIT, FULL._replace(head_dim=128, heads=2)),
+    *(each._replace(head_dim=128, dtype=torch.float16) for each in (CAUSAL, SPLIT)),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
-    CAUSAL._replace(block_n=128, batch=2, dtype=torch.float16),
-    SPLIT._replace(seq_len_q=385, seq_len_k=1000, heads=1, programs=3, dtype=torch.float16),
-]  # fmt: skip
+    CAUSAL._replace(seq_len_q=513, seq_len_k=900, batch=2, dtype=torch.float16),
+    SPLIT._replace(seq_len_q=385, seq_len_k=1920, heads=1, programs=3, dtype=torch.float16),
+]
 
 
 def emulate(monkeypatch: pytest.MonkeyPatch, *change: str) -> None:
@@ -107,12 +85,11 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
         return whole[:, :seq_len, 1:]
 
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
-    v *= 10.0 ** (torch.arange(case.seq_len_k) // case.block_n % 4)[:, None, None]
-    names = ("block_n", "stages", "programs", "promote", "hold", "ones", "linear", "offset", "scores")
-    tiling = gluon_int8_fp8.Tiling(**{name: getattr(case, name) for name in names})
+    v *= 10.0 ** (torch.arange(case.seq_len_k) // gluon_int8_fp8.BLOCK_N % 4)[:, None, None]
+    tiling = gluon_int8_fp8.Tiling(programs=case.programs)
     out = gluon_int8_fp8.quantized_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
-    exact = plain(*dequantized(q, k, v, block_n=case.block_n, dtype=gluon_int8_fp8.SCORES[case.scores]), case.causal)
+    exact = plain(*dequantized(q, k, v, block_n=gluon_int8_fp8.BLOCK_N), case.causal)
     return float((out.double() - exact).norm() / exact.norm())
 
 
@@ -128,7 +105,7 @@ def plain(q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_emulated_kernel_errs_by_the_rounding_of_weights(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert error(case, monkeypatch) < (LINEAR_WEIGHTS if case.linear else ROUNDED_WEIGHTS)
+    assert error(case, monkeypatch) < ROUNDED_WEIGHTS
 
 
 @pytest.mark.parametrize(
@@ -138,27 +115,29 @@ def test_the_emulated_kernel_errs_by_the_rounding_of_weights(case: Case, monkeyp
         (FULL, "first + blocks - 1) * 3", "blocks_n - first - blocks) * 3"),
         (FULL, "            scales -= 3\n            weights, out", "            weights, out"),
         (FULL, "(0, 1, 3, 2, 4)", "(0, 1, 3, 4, 2)"),
-        (FULL, "low, $2, $1;", "low, $1, $2;"),
-        (FULL, "+ log2_value_scale)", ")"),
-        (FULL, "* inverse", ""),
-        (FULL, "largest -= _OFFSET", "pass"),
-        (FULL, "shift += _OFFSET * scale", "pass"),
-        (FULL, f"{PRODUCT_IS_DONE}\n{GIVE_V_BACK}", f"    {GIVE_V_BACK}\n{PRODUCT_IS_DONE}"),
-        (FULL, "(rescale, O_ROWS)[:, None] + sums\n    else", "(next_rescale, O_ROWS)[:, None] + sums\n    else"),
+        (FULL, "low, high = gl.split(codes)", "high, low = gl.split(codes)"),
+        (FULL, "gl.join(first, last)", "gl.join(last, first)"),
+        (FULL, "packed(first, codes_of(last", "packed(first, codes_of(first"),
+        (FULL, "even * _LARGEST_CODE + odd", "odd * _LARGEST_CODE + even"),
+        (FULL, "-_LOG2_LEAST - shift", "_LOG2_LEAST - shift"),
+        (FULL, "- 255 * _INTEGERS", ""),
+        (FULL, "value_scale * block_scales[2], block", "ratio, block"),
+        (FULL, "block_scales[2], block_scales[1]\n", "block_scales[2], value_scale\n"),
+        (FULL, "out *= value_scale", "pass"),
+        (FULL, "rescale * ratio, sums", "rescale, sums"),
+        (FULL, "_added(total, rescale,", "_added(total, rescale * ratio,"),
+        (FULL, "total, next_rescale, value", "total, rescale, value"),
+        (FULL, "mbarrier.arrive(empty, count=1)", "pass"),
+        (FULL, "0x20", "0x28"),
         (FULL, "mbarrier.arrive(q_empty.index(CONSUMER), count=1)", "pass"),
         (FULL, "head, 0, column]", "head, 0, 0]"),
-        (FULL, "CAUSAL or RAGGED", "CAUSAL"),
+        (FULL, "elif RAGGED:", "elif False:"),
         (FULL, "bar.arrive 10", "bar.arrive 11"),
-        (CAUSAL, "seq_len_q + 1) // BLOCK_N", "seq_len_q + BLOCK_N) // BLOCK_N"),
+        (CAUSAL, "(diagonal + 1) // BLOCK_N", "(diagonal + BLOCK_N) // BLOCK_N"),
+        (CAUSAL, "diagonal - block * BLOCK_N", "diagonal"),
+        (CAUSAL, "late(diagonal - last)", "late(diagonal - last + 1)"),
         (CAUSAL, "if GUARD:", "if False:"),
         (SPLIT, "arrived == count - 1", "arrived == 0"),
-        (SPLIT._replace(promote=False), "next_rescale, O_ROWS", "rescale, O_ROWS"),
-        (FULL._replace(ones=True), "+ row_sums * inverse", "+ row_sums"),
-        (FULL._replace(ones=True), "next_rescale, block_scales[2]\n", "next_rescale, inverse\n"),
-        (LINEAR, "-_LOG2_LEAST - shift", "_LOG2_LEAST - shift"),
-        (LINEAR, "low, high = gl.split(codes)", "high, low = gl.split(codes)"),
-        (LINEAR, "even * _LARGEST_CODE + odd", "odd * _LARGEST_CODE + even"),
-        (LINEAR, "- 255 * _OFFSET", ""),
     ],
 )
 def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,40 +149,41 @@ def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, mon
 def test_zeros_are_numbers_too(causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     emulate(monkeypatch)
     q, k, v = (torch.zeros(1, 300, 1, 64).half() for _ in "qkv")
-    v[:, 64:128] = 1  # in one block of five; all scores are 0
-    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=gluon_int8_fp8.Tiling(block_n=64, programs=3))
+    v[:, 128:192] = 1  # in one block of three; all scores are 0
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=gluon_int8_fp8.Tiling(programs=3))
     seen = torch.arange(1, 301) if causal else torch.full((300,), 300)
-    ones = (seen - 64).clamp(0, 64)
+    ones = (seen - 128).clamp(0, 64)
     assert torch.allclose(out[0, :, 0], (ones / seen)[:, None].half().expand(-1, 64), rtol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("head_dim", "dtype", "scores", "constants"),
+    ("head_dim", "dtype", "constants"),
     [
-        (64, "bf16", "i8", {"CAUSAL": False, "RAGGED": True}),
-        (128, "bf16", "fp8e4nv", {"CAUSAL": False, "RAGGED": False}),
-        (128, "bf16", "i8", {"CAUSAL": False, "RAGGED": False, "HOLD": True}),
-        (128, "bf16", "i8", {"CAUSAL": False, "RAGGED": True, **FAST}),
-        (128, "fp16", "i8", {"CAUSAL": True, "RAGGED": False, "parts_pointer": None, "arrivals_pointer": None}),
+        *(
+            (dim, "bf16", {"CAUSAL": False, "RAGGED": ragged})
+            for dim, ragged in ((64, True), (128, False), (128, True))
+        ),
+        *(
+            (dim, "fp16", {"CAUSAL": True, "RAGGED": False, "parts_pointer": None, "arrivals_pointer": None})
+            for dim in (64, 128)
+        ),
     ],
 )
 def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
-    head_dim: int, dtype: str, scores: str, constants: dict[str, Any], tmp_path: Path
+    head_dim: int, dtype: str, constants: dict[str, Any], tmp_path: Path
 ) -> None:
-    tiling = gluon_int8_fp8.Tiling()
-    names = ("block_n", "stages", "promote", "hold", "ones", "linear")
-    of_tiling = {"CONSUMERS": 2, "OFFSET": scores == "i8", **{name.upper(): getattr(tiling, name) for name in names}}
-    done = compiled_float8(head_dim, dtype, scores, {**of_tiling, **constants})
+    done = compiled_quantized(head_dim, dtype, constants)
     assert done.metadata.shared <= SHARED_MEMORY_KIB[9, 0] * 1024
-    ptx = done.asm["ptx"]
-    kinds = set(re.findall(r"wgmma\.mma_async\.sync\.aligned\.m64n\d+k32\.(\w+\.\w+\.\w+)", ptx))
-    assert kinds == {"f32.e4m3.e4m3", "s32.s8.s8" if scores == "i8" else "f32.e4m3.e4m3"}
-    (tmp_path / "kernel.ptx").write_text(ptx)
-    assembler = triton.knobs.nvidia.ptxas.path
-    command = [assembler, "-v", "--gpu-name=sm_90a", tmp_path / "kernel.ptx", "-o", tmp_path / "kernel.cubin"]
-    says = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", says)
+    says, loops = assembled(done, tmp_path)
+    assert constants["CAUSAL"] or "0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads" in says
     assert "serialized" not in says  # as it says where products cannot be in flight
+    of_blocks = ["\n".join(each) for each in loops if any("QGMMA" in line for line in each)]
+    open_blocks = [each for each in of_blocks if "FSEL" not in each]  # nothing is hidden
+    assert len(open_blocks) == 2  # of two warpgroups
+    for each in open_blocks:
+        assert "LDL" not in each
+        assert "STL" not in each
+        assert each.index("BAR.ARV 0xf, 0x100") < each.index("WARPGROUP.DEPBAR.LE gsb0, 0x0")
 
 
 def tensors(**changes: Any) -> dict[str, Any]:
@@ -226,22 +206,6 @@ def test_input_that_it_cannot_take_is_refused_with_the_rule_and_the_value(given:
         gluon_int8_fp8.quantized_forward(**given)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"block_n": 32}, "block_n must be 64 or 128, got 32"),
-        ({"scores": "int4"}, "scores must be one of .* 'int4'"),
-        ({"linear": True}, "linear must come with ones"),
-    ],
-)
-def test_a_tiling_that_there_is_not_is_refused(
-    changes: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gluon_int8_fp8, "unsupported", lambda q: None)
-    with pytest.raises(ValueError, match=message):
-        gluon_int8_fp8.quantized_forward(**tensors(), tiling=gluon_int8_fp8.Tiling(**changes))
-
-
 def on_hopper(test: Any) -> Any:
     reason = "needs a GPU of compute capability 9.0"
     absent = not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0)
@@ -258,24 +222,13 @@ def test_it_is_within_its_budget_on_the_gpu(dim: int, dtype: str, tokens: int, c
 
 
 @on_hopper
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({}, {"causal": True}, {"scores": "float8"}, {"promote": False}),
-        *({"ones": True}, {"offset": False, "hold": True}, {"block_n": 64, "hold": True}),
-        *({"ones": True, "linear": True, "hold": True, "offset": offset} for offset in (False, True)),
-        {"ones": True, "linear": True, "hold": True, "causal": True},
-    ],
-)
-def test_it_errs_by_the_rounding_of_weights_on_the_gpu(changes: dict[str, Any]) -> None:
-    causal = bool(changes.pop("causal", False))
-    tiling = gluon_int8_fp8.Tiling(**changes)
+@pytest.mark.parametrize("causal", [False, True])
+def test_it_errs_by_the_rounding_of_weights_on_the_gpu(causal: bool) -> None:
     wide = (torch.randn(2, 1100, 10, 128, device="cuda").bfloat16() for _ in "qkv")
     q, k, v = (x[:, :1000, 1 : count + 1] for x, count in zip(wide, (8, 2, 2), strict=True))
-    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=tiling)
-    exact = plain(*dequantized(q, k, v, block_n=tiling.block_n, dtype=gluon_int8_fp8.SCORES[tiling.scores]), causal)
-    limit = LINEAR_WEIGHTS if tiling.linear else ROUNDED_WEIGHTS
-    assert float((out.double() - exact).norm() / exact.norm()) < limit
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal)
+    exact = plain(*dequantized(q, k, v, block_n=gluon_int8_fp8.BLOCK_N), causal)
+    assert float((out.double() - exact).norm() / exact.norm()) < ROUNDED_WEIGHTS
 
 
 @on_hopper

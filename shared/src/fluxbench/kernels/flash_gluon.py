@@ -29,6 +29,7 @@ COMPUTE_CAPABILITY = (9, 0)
 _LAYOUT = NVMMASharedLayout(swizzle_byte_width=128, element_bitwidth=16, rank=4)  # made once: it takes 30 us
 _ROWS = 64  # of a consumer
 _CONSUMERS = 2
+_BLOCK_N = 128  # keys of a block
 # Estimates: parts of a tile, about; and what parts must save at least, in blocks of keys.
 _MOST_PARTS = 8
 _COST_OF_PARTS = 4
@@ -38,13 +39,8 @@ _COST_OF_PARTS = 4
 class Tiling:
     """How the work is cut."""
 
-    block_n: int = 128  # keys of a block
-    stages: int = 2  # buffers of K, and of V
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
-    after_turn: int = 0  # keys whose product with V starts after the other warpgroup's turn; or block_n / 4, / 2
-    slack: int = 0  # powers of 2 by which a row's maximum may grow before its sums are rescaled
-    named: bool = False  # barriers with numbers say which buffers of K and V are empty, no mbarriers; with 2 stages
 
 
 def gluon_forward(
@@ -118,14 +114,14 @@ def _launch(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     check(q, k, v, causal=causal, scale=scale)
     tiling = tiling or Tiling()
-    if reason := unsupported(q, k, v) or _impossible(tiling):
+    if reason := unsupported(q, k, v):
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     group = heads // kv_heads
     out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device) if with_lse else None
-    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, tiling.block_n)
+    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, _BLOCK_N)
     programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
     tiles = blocks_m * batch * heads
     share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
@@ -141,8 +137,8 @@ def _launch(
     with torch.cuda.device_of(q):
         gluon_forward_kernel[(programs,)](
             describe(q, _ROWS),
-            describe(k, tiling.block_n),
-            describe(v, tiling.block_n),
+            describe(k, _BLOCK_N),
+            describe(v, _BLOCK_N),
             describe(out, _ROWS),
             lse,
             parts,
@@ -156,26 +152,12 @@ def _launch(
             share,
             math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
             HEAD_DIM=head_dim,
-            BLOCK_N=tiling.block_n,
-            STAGES=tiling.stages,
+            BLOCK_N=_BLOCK_N,
             CONSUMERS=_CONSUMERS,
-            RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
             CAUSAL=causal,
-            AFTER_TURN=tiling.after_turn,
-            SLACK=tiling.slack,
-            NAMED=tiling.named,
             num_warps=4,
         )
     return out, lse
-
-
-def _impossible(tiling: Tiling) -> str | None:
-    """Return why there is no such tiling, or None."""
-    if tiling.named and tiling.stages != 2:  # others would share a barrier, and the GPU would hang
-        return f"named must come with 2 stages, got {tiling.stages}; use the default"
-    if tiling.after_turn not in (0, tiling.block_n // 4, tiling.block_n // 2):
-        return f"after_turn must be 0, block_n / 4 or block_n / 2, got {tiling.after_turn}; use the default"
-    return None
 
 
 def share_of(tiles: int, blocks_n: int, programs: int) -> int:

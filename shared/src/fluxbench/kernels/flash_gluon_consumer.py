@@ -12,9 +12,19 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from fluxbench.kernels.flash_gluon_buffers import OF_K, OF_V, give_back
+from fluxbench.kernels.flash_gluon_barriers import OF_K, OF_V, STAGES, give_back, give_back_after, give_turn, take_turn
 from fluxbench.kernels.flash_gluon_parts import keep, merged
-from fluxbench.kernels.flash_gluon_softmax import halves, late, packed, rescaled, softmax_step, unpacked
+from fluxbench.kernels.flash_gluon_softmax import (
+    beside,
+    columns,
+    grown_maximum,
+    late,
+    packed,
+    rescaled,
+    sums_of,
+    unpacked,
+    weights_of,
+)
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 
 # Triton 3.9 has other names.
@@ -44,39 +54,12 @@ def hide(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def named_barrier(ASM: gl.constexpr) -> None:
-    """Run a barrier instruction once a thread of a warpgroup."""
-    thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
-    gl.inline_asm_elementwise(ASM, "=r,r", [thread], dtype=gl.int32, is_pure=False, pack=1)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def take_turn(CONSUMER: gl.constexpr) -> None:
-    """Wait until this warpgroup may start its products."""
-    if CONSUMER == 0:
-        named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.sync 10, 256; mov.b32 $0, $1;")
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def give_turn(CONSUMER: gl.constexpr) -> None:
-    """Let the other warpgroup start its products."""
-    if CONSUMER == 0:
-        named_barrier("bar.arrive 10, 256; mov.b32 $0, $1;")
-    else:
-        named_barrier("bar.arrive 9, 256; mov.b32 $0, $1;")
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
 def _step(
     q: gl.tensor,
     k_buffers: gl.tensor,
     v_buffers: gl.tensor,
     k_full: gl.tensor,
-    k_empty: gl.tensor,
     v_full: gl.tensor,
-    v_empty: gl.tensor,
     step: gl.tensor,
     diagonal: gl.tensor,
     weights: gl.tensor,
@@ -86,10 +69,6 @@ def _step(
     scale_log2: gl.tensor,
     HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
-    AFTER_TURN: gl.constexpr,
-    SLACK: gl.constexpr,
-    NAMED: gl.constexpr,
     HIDE: gl.constexpr,
     CONSUMER: gl.constexpr,
     S_LAYOUT: gl.constexpr,
@@ -111,31 +90,34 @@ def _step(
     scores = warpgroup_mma(q, k_buffers.index(stage_k).permute((1, 0)), nothing, use_acc=False, is_async=True)
     dtype: gl.constexpr = v_buffers.dtype
     operand = unpacked(weights, dtype, P_LAYOUT)
-    v = v_buffers.index(stage_v)
-    if AFTER_TURN == 0:
-        sums = warpgroup_mma(operand, v, out, is_async=True)
-        give_turn(CONSUMER)
-        scores = warpgroup_mma_wait(1, deps=(scores,))
-    else:
-        first, last = halves(operand, P_LAYOUT)
-        sums = warpgroup_mma(first, v.slice(0, BLOCK_N // 2, 0), out, is_async=True)
-        if AFTER_TURN < BLOCK_N // 2:
-            middle, last = halves(last, P_LAYOUT)
-            sums = warpgroup_mma(middle, v.slice(BLOCK_N // 2, AFTER_TURN, 0), sums, is_async=True)
-        give_turn(CONSUMER)
-        sums = warpgroup_mma(last, v.slice(BLOCK_N - AFTER_TURN, AFTER_TURN, 0), sums, is_async=True)
-        if AFTER_TURN < BLOCK_N // 2:
-            scores = warpgroup_mma_wait(3, deps=(scores,))
-        else:
-            scores = warpgroup_mma_wait(2, deps=(scores,))
-    give_back(k_empty, stage_k, OF_K, NAMED)
+    sums = warpgroup_mma(operand, v_buffers.index(stage_v), out, is_async=True)
+    give_turn(CONSUMER)
+    scores = warpgroup_mma_wait(1, deps=(scores,))
     if HIDE:
         scores = hide(scores, late(diagonal), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
-    maximum, total, exact, rescale = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, SLACK, HIDE, PARTS)
+    maximum, shift, rescale = grown_maximum(scores, maximum, scale_log2, HIDE)
+    total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None]
+
+    # Three eighths of the columns become weights while the product with V runs, at least.
+    half, last = columns(scores)
+    first, third = columns(half)
+    first, second = columns(first)
+    third, fourth = columns(third)
+    first = weights_of(first, scale_log2, shift)
+    total += sums_of(first, PARTS)
+    second = weights_of(second, scale_log2, shift)
+    total += sums_of(second, PARTS)
+    third = weights_of(third, scale_log2, shift)
+    total += sums_of(third, PARTS)
+    give_back_after(total, stage_k, OF_K, PARTS)
+    fourth = weights_of(fourth, scale_log2, shift)
+    total += sums_of(fourth, PARTS)
+    last = weights_of(last, scale_log2, shift)
+    total += sums_of(last, PARTS)
     out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
-    give_back(v_empty, stage_v, OF_V, NAMED)
-    weights = packed(exact, dtype)
-    out = rescaled(out, gl.convert_layout(rescale, O_ROWS), HEAD_DIM, SLACK)
+    give_back(stage_v, OF_V)
+    weights = packed(beside(beside(beside(first, second), beside(third, fourth)), last), dtype)
+    out = rescaled(out, gl.convert_layout(rescale, O_ROWS), HEAD_DIM)
     return weights, out, maximum, total
 
 
@@ -179,9 +161,7 @@ def consume(
     q_full: gl.tensor,
     q_empty: gl.tensor,
     k_full: gl.tensor,
-    k_empty: gl.tensor,
     v_full: gl.tensor,
-    v_empty: gl.tensor,
     seq_len_q: gl.tensor,
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,
@@ -191,13 +171,8 @@ def consume(
     scale_log2: gl.tensor,
     HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
-    RAGGED: gl.constexpr,
     CAUSAL: gl.constexpr,
-    AFTER_TURN: gl.constexpr,
-    SLACK: gl.constexpr,
-    NAMED: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> None:
     """Compute the ROWS rows of each tile that belong to one warpgroup."""
@@ -229,36 +204,39 @@ def consume(
         stage = step % STAGES
         mbarrier.wait(q_full.index(CONSUMER), turn & 1)
         q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))
-        mbarrier.arrive(q_empty.index(CONSUMER), count=1)
         mbarrier.wait(k_full.index(stage), (step // STAGES) & 1)
         nothing = gl.zeros([ROWS, BLOCK_N], gl.float32, S_LAYOUT)
         scores = warpgroup_mma(q, k_buffers.index(stage).permute((1, 0)), nothing, use_acc=False, is_async=True)
         scores = warpgroup_mma_wait(0, deps=(scores,))
-        give_back(k_empty, stage, OF_K, NAMED)
+        # Not before the product: neither the load of the queries nor a barrier after it waits until they are there, and
+        # the next tile's may overwrite them where this one has a single block.
+        mbarrier.arrive(q_empty.index(CONSUMER), count=1)
+        give_back(stage, OF_K)
         last = (first + blocks - 1) * BLOCK_N
         if CAUSAL:
             scores = hide(scores, late(diagonal - last), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
-        elif RAGGED:
-            scores = hide(scores, 0, last, 0, seq_len_k, BLOCK_N, False, S_LAYOUT)
+        elif last + BLOCK_N > seq_len_k:
+            scores = hide(scores, 0, late(last), 0, seq_len_k, BLOCK_N, False, S_LAYOUT)
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
-        total = gl.zeros([ROWS, 4], gl.float32, PARTS)
-        maximum, total, exact, _ = softmax_step(scores, maximum, total, scale_log2, BLOCK_N, SLACK, CAUSAL, PARTS)
+        maximum, shift, _ = grown_maximum(scores, maximum, scale_log2, CAUSAL)
+        exact = weights_of(scores, scale_log2, shift)
+        total = sums_of(exact, PARTS)
         weights = packed(exact, dtype)
         out = gl.zeros([ROWS, HEAD_DIM], gl.float32, O_LAYOUT)
 
         if CAUSAL:
             for block in range(blocks - 2, open_blocks - 1, -1):
                 weights, out, maximum, total = _step(
-                    q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                    diagonal - block * BLOCK_N, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
-                    AFTER_TURN, SLACK, NAMED, True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                    q, k_buffers, v_buffers, k_full, v_full, step,
+                    diagonal - block * BLOCK_N, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N,
+                    True, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
                 )  # fmt: skip
                 step += 1
         for _ in range(open_blocks):
             weights, out, maximum, total = _step(
-                q, k_buffers, v_buffers, k_full, k_empty, v_full, v_empty, step,
-                0, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N, STAGES,
-                AFTER_TURN, SLACK, NAMED, False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
+                q, k_buffers, v_buffers, k_full, v_full, step,
+                0, weights, out, maximum, total, scale_log2, HEAD_DIM, BLOCK_N,
+                False, CONSUMER, S_LAYOUT, P_LAYOUT, O_ROWS, PARTS,
             )  # fmt: skip
             step += 1
 
@@ -267,7 +245,7 @@ def consume(
         operand = unpacked(weights, dtype, P_LAYOUT)
         sums = warpgroup_mma(operand, v_buffers.index(stage), out, is_async=True)
         out, operand = warpgroup_mma_wait(0, deps=(sums, operand))
-        give_back(v_empty, stage, OF_V, NAMED)
+        give_back(stage, OF_V)
         step += 1
 
         maximum = maximum * scale_log2

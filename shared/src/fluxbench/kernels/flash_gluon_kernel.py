@@ -9,7 +9,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma
 
-from fluxbench.kernels.flash_gluon_buffers import OF_K, OF_V, wait_for_the_last, wait_until_empty
+from fluxbench.kernels.flash_gluon_barriers import OF_K, OF_V, STAGES, wait_for_the_last, wait_until_empty
 from fluxbench.kernels.flash_gluon_consumer import consume
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
 
@@ -55,9 +55,7 @@ def _produce(
     q_full: gl.tensor,
     q_empty: gl.tensor,
     k_full: gl.tensor,
-    k_empty: gl.tensor,
     v_full: gl.tensor,
-    v_empty: gl.tensor,
     seq_len_q: gl.tensor,
     seq_len_k: gl.tensor,
     blocks_m: gl.tensor,
@@ -66,10 +64,8 @@ def _produce(
     group: gl.tensor,
     share: gl.tensor,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
     CONSUMERS: gl.constexpr,
     CAUSAL: gl.constexpr,
-    NAMED: gl.constexpr,
     SPLIT: gl.constexpr,
 ) -> None:
     """Load what the consumers need, in the order in which they need it: the keys from the last block to the first."""
@@ -85,26 +81,25 @@ def _produce(
         stage = step % STAGES
         start_n = (first + blocks - 1) * BLOCK_N
         # The buffer of these keys is empty before that of the queries is.
-        wait_until_empty(k_empty, step, OF_K, STAGES, NAMED)
+        wait_until_empty(step, OF_K)
         _fill(k_source, batch, kv_head, start_n, k_buffers.index(stage), k_full.index(stage))
         for consumer in gl.static_range(CONSUMERS):
             fetch(
                 q_source, batch, head, start_m + consumer * ROWS,
                 q_buffers.index(consumer), q_full.index(consumer), q_empty.index(consumer), (turn & 1) ^ 1,
             )  # fmt: skip
-        wait_until_empty(v_empty, step, OF_V, STAGES, NAMED)
+        wait_until_empty(step, OF_V)
         _fill(v_source, batch, kv_head, start_n, v_buffers.index(stage), v_full.index(stage))
         step += 1
         for done in range(1, blocks):
             stage = step % STAGES
             start_n = (first + blocks - 1 - done) * BLOCK_N
-            wait_until_empty(k_empty, step, OF_K, STAGES, NAMED)
+            wait_until_empty(step, OF_K)
             _fill(k_source, batch, kv_head, start_n, k_buffers.index(stage), k_full.index(stage))
-            wait_until_empty(v_empty, step, OF_V, STAGES, NAMED)
+            wait_until_empty(step, OF_V)
             _fill(v_source, batch, kv_head, start_n, v_buffers.index(stage), v_full.index(stage))
             step += 1
-    if NAMED:
-        wait_for_the_last(step, STAGES)
+    wait_for_the_last(step)
 
 
 @gluon.jit(  # type: ignore[untyped-decorator]
@@ -129,13 +124,8 @@ def gluon_forward_kernel(
     scale_log2: gl.tensor,  # log2(e) times the scale of the scores
     HEAD_DIM: gl.constexpr,
     BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,  # buffers of k and of v
     CONSUMERS: gl.constexpr,  # 2: warpgroups that share k and v
-    RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
-    AFTER_TURN: gl.constexpr,  # keys of a block, the last ones, whose product with V follows the next turn's start
-    SLACK: gl.constexpr,  # weights may grow to 2 to this power before a row's sums are rescaled
-    NAMED: gl.constexpr,  # barriers with numbers say which buffers of k and v are empty, no mbarriers; with 2 STAGES
 ) -> None:
     """Write softmax(q @ k.T * scale) @ v and the logarithms of the sums, tile by tile, as many as this program has.
 
@@ -151,38 +141,34 @@ def gluon_forward_kernel(
     q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     q_empty = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    k_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     v_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    v_empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
     for consumer in gl.static_range(CONSUMERS):
         mbarrier.init(q_full.index(consumer), count=1)
         mbarrier.init(q_empty.index(consumer), count=1)
     for stage in gl.static_range(STAGES):
         mbarrier.init(k_full.index(stage), count=1)
-        mbarrier.init(k_empty.index(stage), count=CONSUMERS)
         mbarrier.init(v_full.index(stage), count=1)
-        mbarrier.init(v_empty.index(stage), count=CONSUMERS)
     fence_async_shared()
     # The tuples are written out: constants lose their type in a variable.
     gl.warp_specialize(
         [
             (consume, (
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
-                q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                q_full, q_empty, k_full, v_full,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, NAMED, 0,
+                HEAD_DIM, BLOCK_N, CONSUMERS, CAUSAL, 0,
             )),
             (consume, (
                 out_source, lse_pointer, parts_pointer, arrivals_pointer, q_buffers, k_buffers, v_buffers, out_buffers,
-                q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                q_full, q_empty, k_full, v_full,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, share, scale_log2,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, AFTER_TURN, SLACK, NAMED, 1,
+                HEAD_DIM, BLOCK_N, CONSUMERS, CAUSAL, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,
-                q_full, q_empty, k_full, k_empty, v_full, v_empty,
+                q_full, q_empty, k_full, v_full,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                BLOCK_N, STAGES, CONSUMERS, CAUSAL, NAMED, parts_pointer is not None,
+                BLOCK_N, CONSUMERS, CAUSAL, parts_pointer is not None,
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer

@@ -7,6 +7,8 @@ from triton.experimental.gluon import language as gl
 
 from fluxbench.kernels.flash_gluon_tiles import ROWS
 
+SLACK = gl.constexpr(8.0)  # powers of 2 by which a row's maximum may grow before its sums are rescaled
+
 
 def _rescaling(values: int) -> str:
     """Return assembly that multiplies a thread's values of out by the factor of their row, of two rows in turn.
@@ -42,38 +44,56 @@ def late(index: gl.tensor) -> gl.tensor:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def softmax_step(
-    scores: gl.tensor,
-    maximum: gl.tensor,
-    total: gl.tensor,
-    scale_log2: gl.tensor,
-    BLOCK_N: gl.constexpr,
-    SLACK: gl.constexpr,
-    GUARD: gl.constexpr,
-    PARTS: gl.constexpr,
-) -> gl.tuple:
-    """Take one block of scores `[ROWS, BLOCK_N]` into the running maximum `[ROWS]` and sums `[ROWS, 4]`, float32.
+def grown_maximum(scores: gl.tensor, maximum: gl.tensor, scale_log2: gl.tensor, GUARD: gl.constexpr) -> gl.tuple:
+    """Take one block of scores `[ROWS, n]` into the running maximum `[ROWS]`, of raw scores.
 
-    Returns the new maximum and sums, the unnormalized weights and the factor that rescales what came before. The
-    maximum is of raw scores, so that scaling and subtracting are one instruction. The sums are those of each of the
-    four threads that share a row: they need not speak to each other. GUARD: rows may see no key yet.
-
-    With SLACK a row keeps its maximum, and the factor is 1, until weights would be over 2 to the power of SLACK.
+    Returns the new maximum, the same scaled, and the factor that rescales what came before, all float32. A row keeps
+    its maximum, and the factor is 1, until weights would be over 2**SLACK. GUARD: rows may see no key yet.
     """
     maximum_new = gl.maximum(maximum, gl.max(scores, 1))
-    if SLACK:
-        grown = (maximum_new - maximum) * scale_log2 > SLACK
-        maximum_new = gl.where(grown, maximum_new, maximum)
+    grown = (maximum_new - maximum) * scale_log2 > SLACK
+    maximum_new = gl.where(grown, maximum_new, maximum)
     shift = maximum_new * scale_log2
     if GUARD:
         shift = gl.where(maximum_new == -float("inf"), 0.0, shift)
-    weights = gl.exp2(scores * scale_log2 - shift[:, None])
-    rescale = gl.exp2(maximum * scale_log2 - shift)
-    if SLACK:
-        rescale = gl.where(grown, rescale, 1.0)
-    parts = gl.sum(gl.sum(gl.reshape(weights, [ROWS, BLOCK_N // 8, 4, 2]), 3), 1)
-    total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None] + gl.convert_layout(parts, PARTS)
-    return maximum_new, total, weights, rescale
+    rescale = gl.where(grown, gl.exp2(maximum * scale_log2 - shift), 1.0)
+    return maximum_new, shift, rescale
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def weights_of(scores: gl.tensor, scale_log2: gl.tensor, shift: gl.tensor) -> gl.tensor:
+    """Return the unnormalized weights of columns of scores, `[ROWS, n]`. The shift is the scaled maximum `[ROWS]`.
+
+    The maximum is of raw scores so that scaling and subtracting are one instruction.
+    """
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, scores.shape[1], 16])
+    shift = gl.convert_layout(shift, gl.SliceLayout(1, LAYOUT), assert_trivial=True)
+    return gl.exp2(scores * scale_log2 - shift[:, None])
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def sums_of(weights: gl.tensor, PARTS: gl.constexpr) -> gl.tensor:
+    """Return sums of weights `[ROWS, n]`: those of each of the four threads that share a row, `[ROWS, 4]`.
+
+    They need not speak to each other until the last block.
+    """
+    return gl.convert_layout(gl.sum(gl.sum(gl.reshape(weights, [ROWS, weights.shape[1] // 8, 4, 2]), 3), 1), PARTS)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def columns(values: gl.tensor) -> gl.tuple:
+    """Return the first and the last columns, `[ROWS, n / 2]` each. Nothing moves."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, values.shape[1] // 2, 16])
+    first, last = gl.split(gl.permute(gl.reshape(values, [ROWS, 2, values.shape[1] // 2]), (0, 2, 1)))
+    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
+
+
+@gluon.jit  # type: ignore[untyped-decorator]
+def beside(first: gl.tensor, last: gl.tensor) -> gl.tensor:
+    """Return what `columns` took apart. Nothing moves."""
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * first.shape[1], 16])
+    both = gl.reshape(gl.permute(gl.join(first, last), (0, 2, 1)), [ROWS, 2 * first.shape[1]])
+    return gl.convert_layout(both, LAYOUT, assert_trivial=True)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -96,18 +116,9 @@ def unpacked(weights: gl.tensor, dtype: gl.constexpr, LAYOUT: gl.constexpr) -> g
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def halves(weights: gl.tensor, LAYOUT: gl.constexpr) -> gl.tuple:
-    """Return the first and the last columns of an operand of LAYOUT. Nothing moves."""
-    first, last = gl.split(gl.permute(gl.reshape(weights, [ROWS, 2, weights.shape[1] // 2]), (0, 2, 1)))
-    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def rescaled(out: gl.tensor, factor: gl.tensor, HEAD_DIM: gl.constexpr, SLACK: gl.constexpr) -> gl.tensor:
-    """Return out `[ROWS, HEAD_DIM]` times the factors of its rows. With SLACK a warp jumps over it if all are 1."""
-    if SLACK == 0:
-        out = out * factor[:, None]
-    elif HEAD_DIM == 64:
+def rescaled(out: gl.tensor, factor: gl.tensor, HEAD_DIM: gl.constexpr) -> gl.tensor:
+    """Return out `[ROWS, HEAD_DIM]` times the factors of its rows. A warp whose factors are all 1 jumps over it."""
+    if HEAD_DIM == 64:
         out = gl.inline_asm_elementwise(
             _OF_64, _OPERANDS_OF_64, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=32
         )

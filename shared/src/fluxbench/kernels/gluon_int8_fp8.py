@@ -1,9 +1,10 @@
 """Forward flash attention of quantized q, k and v, in Gluon, for NVIDIA GPUs of compute capability 9.0.
 
 A launch in Triton quantizes (`gluon_int8_fp8_quantize.py`); then the design is that of the exact kernel in Gluon
-(`flash_gluon.py`). Scores are products of int8 by default: rounding q and k to float8 would be most of the error. Their
-sums are exact. The weights and v are float8 (e4m3). Tensor cores of Hopper keep about 14 bits of sums of float8, so the
-sum of each block of keys is added to those before in float32, in the instruction that rescales these.
+(`flash_gluon.py`). Scores are products of int8, since rounding q and k to float8 would be most of the error. Their sums
+are exact. The weights and v are float8 (e4m3). A weight's code is linear in its logarithm, so no exponential is taken,
+and the tensor cores add up the rows. Those of Hopper keep about 14 bits of sums of float8, so the sum of each block of
+keys is added to those before in float32, in the instruction that rescales these.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from fluxbench.kernels.flash_gluon import COMPUTE_CAPABILITY, DTYPES, HEAD_DIMS,
 from fluxbench.kernels.flash_tensors import check, walked_strides
 from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
+from fluxbench.kernels.gluon_int8_fp8_softmax import BLOCK_N as _CONSTANT
 
-BLOCKS_N = (64, 128)
-SCORES = {"int8": torch.int8, "float8": torch.float8_e4m3fn}
+BLOCK_N = _CONSTANT.value  # keys of a block
 _ROWS = 64  # of a consumer
 _CONSUMERS = 2
 _LAYOUTS = {  # by bytes of a row of a block, and bytes of an element; made once: it takes 30 us
@@ -35,18 +36,10 @@ _LAYOUTS = {  # by bytes of a row of a block, and bytes of an element; made once
 
 @dataclass(frozen=True, kw_only=True)
 class Tiling:
-    """How the work is cut, and what is rounded."""
+    """How the work is cut."""
 
-    block_n: int = 128  # keys of a block, 64 or 128
-    stages: int = 4  # buffers of K, and of V
     programs: int | None = None  # at once; None: one a multiprocessor
     split: bool = True  # share out the keys of the tiles after the last full round; not if causal
-    promote: bool = True  # add the blocks' products with V in float32, not on the tensor cores
-    hold: bool = False  # wait for a product with V after the exponentials
-    ones: bool = False  # add up the weights of a row on the tensor cores
-    linear: bool = False  # with ones: weights of scores without exponentials, 2**f as 1 + f for f from 0 to 1
-    offset: bool = True  # int8 sums start at the bits of a float32, instead of being converted
-    scores: str = "int8"  # what q and k are rounded to: "int8" or "float8"
 
 
 def quantized_forward(
@@ -65,19 +58,19 @@ def quantized_forward(
     k, v:   [batch, seq_len_k, kv_heads, head_dim], of the same dtype; kv_heads divides heads
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
     scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
-    tiling: how the work is cut, and what is rounded
+    tiling: how the work is cut
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     Raises `ValueError` for other inputs and other GPUs.
     """
     check(q, k, v, causal=causal, scale=scale)
     tiling = tiling or Tiling()
-    if reason := unsupported(q) or _impossible(tiling):
+    if reason := unsupported(q):
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
-    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, tiling.block_n)
+    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, BLOCK_N)
     programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
     tiles = blocks_m * batch * heads
     share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
@@ -91,18 +84,14 @@ def quantized_forward(
     else:
         programs = min(programs, tiles)
     with torch.cuda.device_of(q):
-        quantized = quantize(
-            *(q, k, v),
-            scale=1 / math.sqrt(head_dim) if scale is None else scale,
-            block_n=tiling.block_n,
-            dtype=SCORES[tiling.scores],
-        )
+        scale = 1 / math.sqrt(head_dim) if scale is None else scale
+        quantized = quantize(q, k, v, scale=scale, block_n=BLOCK_N)
         quantized_forward_kernel[(programs,)](
             _descriptor(quantized.q, _ROWS),
-            _descriptor(quantized.k, tiling.block_n),
+            _descriptor(quantized.k, BLOCK_N),
             TensorDescriptor(
                 *(quantized.v, list(quantized.v.shape), list(quantized.v.stride())),
-                *([1, 1, head_dim, tiling.block_n], _LAYOUTS[tiling.block_n, 1]),
+                *([1, 1, head_dim, BLOCK_N], _LAYOUTS[BLOCK_N, 1]),
             ),
             _descriptor(out, _ROWS),
             quantized.q_scales,
@@ -117,16 +106,8 @@ def quantized_forward(
             heads // kv_heads,
             share,
             HEAD_DIM=head_dim,
-            BLOCK_N=tiling.block_n,
-            STAGES=tiling.stages,
-            CONSUMERS=_CONSUMERS,
-            RAGGED=seq_len_k % tiling.block_n != 0 and not causal,
+            RAGGED=seq_len_k % BLOCK_N != 0 and not causal,
             CAUSAL=causal,
-            PROMOTE=tiling.promote,
-            HOLD=tiling.hold,
-            ONES=tiling.ones,
-            LINEAR=tiling.linear,
-            OFFSET=tiling.offset and tiling.scores == "int8",
             num_warps=4,
         )
     return out
@@ -140,17 +121,6 @@ def unsupported(q: torch.Tensor) -> str | None:
         return f"head_dim must be 64 or 128, got {q.shape[3]}; use an exact kernel"
     if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
         return f"q must be on a GPU of compute capability 9.0, got {q.device}; use an exact kernel"
-    return None
-
-
-def _impossible(tiling: Tiling) -> str | None:
-    """Return why there is no such tiling, or None."""
-    if tiling.block_n not in BLOCKS_N:
-        return f"block_n must be 64 or 128, got {tiling.block_n}; use the default"
-    if tiling.scores not in SCORES:
-        return f"scores must be one of {', '.join(SCORES)}, got {tiling.scores!r}; use the default"
-    if tiling.linear and not tiling.ones:
-        return "linear must come with ones, got ones=False; use the default"
     return None
 
 

@@ -8,7 +8,8 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from fluxbench.kernels.flash_gluon_kernel import fetch, load
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
-from fluxbench.kernels.gluon_int8_fp8_consumer import consume
+from fluxbench.kernels.gluon_int8_fp8_consumer import CONSUMERS, STAGES, consume
+from fluxbench.kernels.gluon_int8_fp8_softmax import BLOCK_N, COPIES
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -49,9 +50,6 @@ def _produce(
     heads: gl.tensor,
     group: gl.tensor,
     share: gl.tensor,
-    BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,
-    CONSUMERS: gl.constexpr,
     CAUSAL: gl.constexpr,
     SPLIT: gl.constexpr,
 ) -> None:
@@ -89,15 +87,15 @@ def _produce(
     do_not_specialize=["seq_len_q", "seq_len_k", "blocks_m", "pairs", "heads", "group", "share"]
 )
 def quantized_forward_kernel(
-    # Descriptors of [batch, heads, seq_len, head_dim], in blocks of ROWS or BLOCK_N rows of one head; q and k of int8
-    # or float8_e4m3fn. v is float8_e4m3fn, [batch, kv_heads, head_dim, seq_len], in blocks of BLOCK_N columns, and has
-    # the keys in the order that `packed` asks for.
+    # Descriptors of [batch, heads, seq_len, head_dim], in blocks of ROWS or BLOCK_N rows of one head; q and k are
+    # int8. v is float8_e4m3fn, [batch, kv_heads, head_dim, seq_len], in blocks of BLOCK_N columns, and has the keys in
+    # the order that `codes_of` asks for.
     q_source: gl.tensor,
     k_source: gl.tensor,
     v_source: gl.tensor,
     out_source: gl.tensor,  # of bfloat16 or float16
     q_scales_pointer: gl.tensor,  # [batch, heads, seq_len_q], float32: of a row, times log2(e) and that of the scores
-    scales_pointer: gl.tensor,  # [batch, kv_heads, blocks of keys, 3], float32: of k, and log2 and inverse of v's
+    scales_pointer: gl.tensor,  # [batch, kv_heads, blocks of keys, 3], float32: of k, of v, and the inverse of v's
     parts_pointer: gl.tensor,  # [programs, 2, CONSUMERS, (HEAD_DIM + 2) * ROWS], float32; None: no tile is split
     arrivals_pointer: gl.tensor,  # [split tiles, CONSUMERS], int32, zero; None: no tile is split
     seq_len_q: gl.tensor,
@@ -108,16 +106,8 @@ def quantized_forward_kernel(
     group: gl.tensor,  # query heads to a head of k and v
     share: gl.tensor,  # blocks of keys of the split tiles to a program
     HEAD_DIM: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-    STAGES: gl.constexpr,  # buffers of k and of v
-    CONSUMERS: gl.constexpr,  # 2: warpgroups that share k and v
     RAGGED: gl.constexpr,  # seq_len_k is no multiple of BLOCK_N
     CAUSAL: gl.constexpr,  # aligned to the end: the last query sees all keys; seq_len_q <= seq_len_k
-    PROMOTE: gl.constexpr,  # add the products of weights and values of each block in float32
-    HOLD: gl.constexpr,  # wait for the product with V after the exponentials
-    ONES: gl.constexpr,  # add up the weights of a row on the tensor cores
-    LINEAR: gl.constexpr,  # with ONES: take the codes of weights from the scores, without exponentials
-    OFFSET: gl.constexpr,  # int8: sums of products start at an offset, and have the bits of float32
 ) -> None:
     """Write softmax(q @ k.T) @ v, tile by tile, as many as this program has. Scales make q, k and v what they were."""
     K_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([64, HEAD_DIM], q_source.dtype)
@@ -128,11 +118,11 @@ def quantized_forward_kernel(
     k_buffers = gl.allocate_shared_memory(k_source.dtype, [STAGES, BLOCK_N, HEAD_DIM], K_LAYOUT)
     v_buffers = gl.allocate_shared_memory(v_source.dtype, [STAGES, HEAD_DIM, BLOCK_N], V_LAYOUT)
     out_buffers = gl.allocate_shared_memory(out_source.dtype, [CONSUMERS, ROWS, HEAD_DIM], OUT_LAYOUT)
-    ones = v_buffers  # not read
-    if ONES:  # eighths, since a row has eight such sums
-        ones = gl.allocate_shared_memory(v_source.dtype, [8, BLOCK_N], V_LAYOUT)
-        eighths = gl.full([8, BLOCK_N], 0.125, gl.float32, gl.BlockedLayout([1, 4], [8, 4], [1, 4], [1, 0]))
-        ones.store(eighths.to(v_source.dtype))
+    ones = gl.allocate_shared_memory(v_source.dtype, [COPIES, BLOCK_N], V_LAYOUT)
+    # 1 / COPIES, since the copies of a sum are added. As bytes: of two constants that are converted to float8 Triton
+    # 3.6.0 makes one.
+    eighths = gl.full([COPIES, BLOCK_N], 0x20, gl.int8, gl.BlockedLayout([1, 16], [8, 4], [1, 4], [1, 0]))
+    ones.store(gl.cast(eighths, v_source.dtype, bitcast=True))
     q_full = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     q_empty = gl.allocate_shared_memory(gl.int64, [CONSUMERS, 1], BARRIER)
     k_full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
@@ -155,19 +145,19 @@ def quantized_forward_kernel(
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
                 q_buffers, k_buffers, v_buffers, out_buffers, ones, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, ONES, LINEAR, OFFSET, 0,
+                HEAD_DIM, RAGGED, CAUSAL, 0,
             )),
             (consume, (
                 out_source, q_scales_pointer, scales_pointer, parts_pointer, arrivals_pointer,
                 q_buffers, k_buffers, v_buffers, out_buffers, ones, q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                HEAD_DIM, BLOCK_N, STAGES, CONSUMERS, RAGGED, CAUSAL, PROMOTE, HOLD, ONES, LINEAR, OFFSET, 1,
+                HEAD_DIM, RAGGED, CAUSAL, 1,
             )),
             (_produce, (
                 q_source, k_source, v_source, q_buffers, k_buffers, v_buffers,
                 q_full, q_empty, k_full, k_empty, v_full, v_empty,
                 seq_len_q, seq_len_k, blocks_m, pairs, heads, group, share,
-                BLOCK_N, STAGES, CONSUMERS, CAUSAL, parts_pointer is not None,
+                CAUSAL, parts_pointer is not None,
             )),
         ],
         [4, 1],  # warps of the second consumer and of the producer

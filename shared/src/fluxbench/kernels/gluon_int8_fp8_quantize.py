@@ -1,6 +1,6 @@
 """Quantization of q, k and v for the 8-bit kernel, in one launch in Triton.
 
-- q: int8 or float8, one scale a row.
+- q: int8, one scale a row.
 - k: the same, one scale a block of rows, after subtracting a row that estimates the mean of a head's keys. That adds
   the same to all scores of a query, so the softmax does not change, and large offsets of channels vanish ("smoothing":
   SageAttention, Zhang et al., 2024, section 4.2). The estimate is the mean of 64 keys, evenly spaced: every program
@@ -30,11 +30,11 @@ _LEAST_AMAX = 2.0**-50
 class Quantized(NamedTuple):
     """q, k and v as the 8-bit kernel reads them."""
 
-    q: torch.Tensor  # [batch, seq_len_q, heads, head_dim], int8 or float8_e4m3fn
-    k: torch.Tensor  # [batch, seq_len_k, kv_heads, head_dim], of the same dtype
+    q: torch.Tensor  # [batch, seq_len_q, heads, head_dim], int8
+    k: torch.Tensor  # [batch, seq_len_k, kv_heads, head_dim], int8
     v: torch.Tensor  # [batch, kv_heads, head_dim, whole blocks of keys], float8_e4m3fn, zero past the sequence
     q_scales: torch.Tensor  # [batch, heads, seq_len_q], float32: of a row, times log2(e) and the scale of the scores
-    scales: torch.Tensor  # [batch, kv_heads, blocks, 3], float32: k's; log2 of v's; the inverse of v's
+    scales: torch.Tensor  # [batch, kv_heads, blocks, 3], float32: k's; v's; the inverse of v's
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -51,15 +51,10 @@ def _scale_of(amax: tl.tensor, LARGEST: tl.constexpr, LEAST_AMAX: tl.constexpr) 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rounded(x: tl.tensor, scale: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
-    """Return x / scale, rounded to the nearest int8 or float8."""
-    x = x * (1 / scale)
-    if dtype == tl.int8:  # noqa: SIM108  (constexpr: only one side is compiled)
-        # The last byte of a float32 at 1.5 * 2**23, where the spacing is 1: faster than a conversion.
-        rounded = (x + 12582912.0).to(tl.int32, bitcast=True).to(tl.int8)
-    else:
-        rounded = x.to(dtype)
-    return rounded
+def _rounded(x: tl.tensor, scale: tl.tensor) -> tl.tensor:
+    """Return x / scale, rounded to the nearest int8."""
+    # The last byte of a float32 at 1.5 * 2**23, where the spacing is 1: faster than a conversion.
+    return (x * (1 / scale) + 12582912.0).to(tl.int32, bitcast=True).to(tl.int8)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -100,7 +95,7 @@ def quantize_qkv_kernel(
     scale_log2: tl.tensor,  # log2(e) times the scale of the scores
     HEAD_DIM: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    LARGEST: tl.constexpr,  # of the dtype of q8 and k8
+    INT8_LARGEST: tl.constexpr,
     FLOAT8_LARGEST: tl.constexpr,
     LEAST_AMAX: tl.constexpr,
     SAMPLES: tl.constexpr,
@@ -111,14 +106,13 @@ def quantize_qkv_kernel(
     batch = tl.program_id(2).to(tl.int64)
     start = (block * BLOCK_N).to(tl.int64)
     row = tl.arange(0, BLOCK_N)
-    dtype: tl.constexpr = q8_pointer.dtype.element_ty
     if column < heads:
         if start < seq_len_q:
             q_first = q_pointer + batch * q_stride_b + column.to(tl.int64) * q_stride_h + start * q_stride_s
             q = _rows(q_first, row, seq_len_q - start, q_stride_s, HEAD_DIM)
-            q_scale = _scale_of(tl.max(tl.abs(q), 1), LARGEST, LEAST_AMAX)
+            q_scale = _scale_of(tl.max(tl.abs(q), 1), INT8_LARGEST, LEAST_AMAX)
             q8_first = q8_pointer + ((batch * seq_len_q + start) * heads + column) * HEAD_DIM
-            _store_rows(q8_first, _rounded(q, q_scale[:, None], dtype), row, seq_len_q - start, heads, HEAD_DIM)
+            _store_rows(q8_first, _rounded(q, q_scale[:, None]), row, seq_len_q - start, heads, HEAD_DIM)
             q_scales = q_scales_pointer + (batch * heads + column) * seq_len_q + start
             tl.store(q_scales + row, q_scale * scale_log2, mask=row < seq_len_q - start)
     elif block < blocks:
@@ -129,9 +123,9 @@ def quantize_qkv_kernel(
             mean = tl.sum(_rows(k_first, sampled, seq_len_k, k_stride_s, HEAD_DIM), 0) * (1.0 / SAMPLES)
             k = _rows(k_first + start * k_stride_s, row, seq_len_k - start, k_stride_s, HEAD_DIM)
             k = tl.where((row < seq_len_k - start)[:, None], k - mean[None, :], 0.0)
-            k_scale = _scale_of(tl.max(tl.max(tl.abs(k), 1), 0), LARGEST, LEAST_AMAX)
+            k_scale = _scale_of(tl.max(tl.max(tl.abs(k), 1), 0), INT8_LARGEST, LEAST_AMAX)
             k8_first = k8_pointer + ((batch * seq_len_k + start) * kv_heads + k_head) * HEAD_DIM
-            _store_rows(k8_first, _rounded(k, k_scale, dtype), row, seq_len_k - start, kv_heads, HEAD_DIM)
+            _store_rows(k8_first, _rounded(k, k_scale), row, seq_len_k - start, kv_heads, HEAD_DIM)
             tl.store(scales_pointer + ((batch * kv_heads + k_head) * blocks + block) * 3, k_scale)
         else:
             v_head = column - heads - kv_heads
@@ -139,39 +133,28 @@ def quantize_qkv_kernel(
             key = row // 16 * 16 + row // 2 % 2 * 8 + row // 4 % 4 * 2 + row % 2  # 0, 1, 8, 9, 2, 3, 10, 11, 4 ..
             v = _rows(v_first, key, seq_len_k - start, v_stride_s, HEAD_DIM)
             v_scale = _scale_of(tl.max(tl.max(tl.abs(v), 1), 0), FLOAT8_LARGEST, LEAST_AMAX)
-            v8 = tl.trans(_rounded(v, v_scale, v8_pointer.dtype.element_ty))
+            v8 = tl.trans((v * (1 / v_scale)).to(v8_pointer.dtype.element_ty))
             v8_first = v8_pointer + (batch * kv_heads + v_head) * HEAD_DIM * blocks * BLOCK_N + start
             tl.store(v8_first + tl.arange(0, HEAD_DIM)[:, None] * (blocks * BLOCK_N) + row[None, :], v8)
             v_scales = scales_pointer + ((batch * kv_heads + v_head) * blocks + block) * 3
-            tl.store(v_scales + 1, tl.log2(v_scale))
+            tl.store(v_scales + 1, v_scale)
             tl.store(v_scales + 2, 1 / v_scale)
 
 
-def quantize(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    scale: float,
-    block_n: int,
-    dtype: torch.dtype,
-    warps: int | None = None,
-) -> Quantized:
+def quantize(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, scale: float, block_n: int) -> Quantized:
     """Return what the 8-bit kernel reads.
 
     q:       [batch, seq_len_q, heads, head_dim], bfloat16 or float16, contiguous in head_dim; other strides are free
     k, v:    [batch, seq_len_k, kv_heads, head_dim], of the same dtype
     scale:   of the scores
-    block_n: keys of a block, a power of two from 16 on
-    dtype:   of q and k: int8 or float8_e4m3fn
-    warps:   of a program, a power of two; one for 1,024 elements of a block by default
+    block_n: keys of a block, a power of two from 32 on
     """
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     blocks = triton.cdiv(seq_len_k, block_n)
     result = Quantized(
-        q=torch.empty(q.shape, dtype=dtype, device=q.device),
-        k=torch.empty(k.shape, dtype=dtype, device=q.device),
+        q=torch.empty(q.shape, dtype=torch.int8, device=q.device),
+        k=torch.empty(k.shape, dtype=torch.int8, device=q.device),
         v=torch.empty((batch, kv_heads, head_dim, blocks * block_n), dtype=torch.float8_e4m3fn, device=q.device),
         q_scales=torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device),
         scales=torch.empty((batch, kv_heads, blocks, 3), dtype=torch.float32, device=q.device),
@@ -194,10 +177,10 @@ def quantize(
         math.log2(math.e) * scale,
         HEAD_DIM=head_dim,
         BLOCK_N=block_n,
-        LARGEST=INT8_MAX if dtype == torch.int8 else FLOAT8_MAX,
+        INT8_LARGEST=INT8_MAX,
         FLOAT8_LARGEST=FLOAT8_MAX,
         LEAST_AMAX=_LEAST_AMAX,
         SAMPLES=_SAMPLES,
-        num_warps=warps or block_n * head_dim // 1024,
+        num_warps=block_n * head_dim // 2048,  # with twice as many it takes longer
     )
     return result
