@@ -1,7 +1,8 @@
 """Gluon on the CPU: what a warp-specialized kernel of Hopper does, its partitions as `partitions.py` runs them.
 
-A copy into shared memory is done when it is issued, a product of matrices only when it is waited for, and a copy out of
-shared memory too: a buffer that is handed on too early has the wrong content. Shared memory begins as NaN.
+A copy into shared memory is done when it is issued. A product of matrices is done only when it is waited for, and so
+is the load of its left operand; a copy out of shared memory too. So a buffer that is handed on too early has the wrong
+content. Shared memory begins as NaN.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class Product:
 
     def finish(self) -> Any:
         a = self.a.data if isinstance(self.a, Shared) else self.a
+        if hasattr(a, "loaded_from"):  # a load into registers is done when a product needs it
+            a.copy_(a.loaded_from)
+            del a.loaded_from
         acc = self.acc.result if isinstance(self.acc, Product) else self.acc
         product = (a.float() @ self.b.data.float()).to(acc.dtype)
         self.result = product + acc if self.use_acc else product

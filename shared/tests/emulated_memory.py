@@ -32,7 +32,9 @@ class Shared:
         return Shared(self.data.narrow(dim, start, length), unfenced=self.unfenced)
 
     def load(self, layout: Any) -> Any:
-        return self.data.clone()
+        loaded = self.data.clone()
+        loaded.loaded_from = self.data
+        return loaded
 
     def store(self, values: Any) -> None:
         self.data.copy_(values)

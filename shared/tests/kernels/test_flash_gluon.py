@@ -51,10 +51,21 @@ class Case(NamedTuple):
 FULL, CAUSAL = Case(130, 400, batch=2, heads=4, kv_heads=2), Case(300, 530, causal=True, programs=4)
 SPLIT = Case(257, 1400, programs=4)  # 6 tiles: 1 a program, and 2 that are split
 PEAKED = SPLIT._replace(times=16.0)
+ONE_BLOCK = Case(
+    800, 1400, heads=1, programs=5
+)  # a program has the last block of a tile, and then a part of another tile
 CASES = [
     *(Case(n, n, dtype=torch.float16) for n in (1, 33, 123)),
     *(Case(n, n, causal=True) for n in (1, 33, 123)),
-    *(FULL, CAUSAL, SPLIT, PEAKED, CAUSAL._replace(times=16.0), FULL._replace(head_dim=128, heads=2, times=16.0)),
+    *(
+        FULL,
+        CAUSAL,
+        SPLIT,
+        ONE_BLOCK,
+        PEAKED,
+        CAUSAL._replace(times=16.0),
+        FULL._replace(head_dim=128, heads=2, times=16.0),
+    ),
     FULL._replace(seq_len_k=33),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
     CAUSAL._replace(batch=2, dtype=torch.float16),
@@ -152,6 +163,14 @@ def test_the_emulated_kernel_is_within_twice_the_error_of_math_attention(
 )
 def test_a_wrong_copy_of_it_is_found(case: Case, written: str, instead: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_right(case, monkeypatch, written, instead)
+
+
+def test_a_copy_that_gives_the_queries_back_before_they_are_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = (SOURCES / "flash_gluon_consumer.py").read_text(encoding="utf-8")
+    loads = "        q = q_buffers.index(CONSUMER).load(gl.DotOperandLayout(0, S_LAYOUT, 2))\n"
+    gives_back = "        mbarrier.arrive(q_empty.index(CONSUMER), count=1)\n"
+    between = source.partition(loads)[2].partition(gives_back)[0]
+    assert not is_right(ONE_BLOCK, monkeypatch, loads + between + gives_back, loads + gives_back + between)
 
 
 def test_parts_of_a_tile_are_added_in_one_order_whichever_ends_last(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,8 +277,9 @@ def test_it_is_within_its_budget_on_the_gpu_as_are_its_gradients(
 
 @on_hopper
 @pytest.mark.parametrize("causal", [False, True])
-def test_it_has_the_same_bits_each_time(causal: bool) -> None:
-    q, k, v = (torch.randn(1, 4415, 8, 128, device="cuda").bfloat16() for _ in "qkv")
+@pytest.mark.parametrize(("tokens", "heads"), [(4415, 8), (4608, 4)])  # of the latter programs have parts of one block
+def test_it_has_the_same_bits_each_time(tokens: int, heads: int, causal: bool) -> None:
+    q, k, v = (torch.randn(1, tokens, heads, 128, device="cuda").bfloat16() for _ in "qkv")
     first, repetitions = flash_gluon.gluon_forward(q, k, v, causal=causal), range(1000)
     assert all(torch.equal(flash_gluon.gluon_forward(q, k, v, causal=causal), first) for _ in repetitions)
 
