@@ -51,21 +51,13 @@ class Case(NamedTuple):
 FULL, CAUSAL = Case(130, 400, batch=2, heads=4, kv_heads=2), Case(300, 530, causal=True, programs=4)
 SPLIT = Case(257, 1400, programs=4)  # 6 tiles: 1 a program, and 2 that are split
 PEAKED = SPLIT._replace(times=16.0)
-ONE_BLOCK = Case(
-    800, 1400, heads=1, programs=5
-)  # a program has the last block of a tile, and then a part of another tile
+# A program has the last block of a tile, and then a part of another one.
+ONE_BLOCK = Case(800, 1400, heads=1, programs=5)
 CASES = [
     *(Case(n, n, dtype=torch.float16) for n in (1, 33, 123)),
     *(Case(n, n, causal=True) for n in (1, 33, 123)),
-    *(
-        FULL,
-        CAUSAL,
-        SPLIT,
-        ONE_BLOCK,
-        PEAKED,
-        CAUSAL._replace(times=16.0),
-        FULL._replace(head_dim=128, heads=2, times=16.0),
-    ),
+    *(FULL, CAUSAL, SPLIT, ONE_BLOCK, PEAKED, CAUSAL._replace(times=16.0)),
+    FULL._replace(head_dim=128, heads=2, times=16.0),
     FULL._replace(seq_len_k=33),
     CAUSAL._replace(seq_len_q=1, heads=6, kv_heads=3, programs=5),
     CAUSAL._replace(batch=2, dtype=torch.float16),
@@ -116,9 +108,7 @@ def is_right(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> bool:
     except (Stuck, AssertionError):
         return False
     budget = 2 * relative_l2(unfused, exact) + ROUNDING[case.dtype]
-    return (
-        relative_l2(out, exact) <= budget and float(((lse - exact_lse) / exact_lse.abs().clamp(1)).abs().max()) < 2e-5
-    )
+    return relative_l2(out, exact) <= budget and float((lse - exact_lse).abs().max()) < 2e-5 * case.times
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -209,9 +199,8 @@ def test_it_compiles_for_hopper_without_spills_and_with_products_in_flight(
     assert re.search(r"\b0 bytes spill stores, 0 bytes spill loads", says)
     assert "serialized" not in says  # as it says where products cannot be in flight
     steps = re.findall(r"ldmatrix|wgmma\.wait_group\.sync\.aligned 0|mbarrier\.arrive\.shared", ptx)
-    in_order = re.sub(
-        r"(ldmatrix ?)+", "ldmatrix ", " ".join(steps)
-    )  # loaded queries are used before the buffer is free
+    in_order = re.sub(r"(ldmatrix ?)+", "ldmatrix ", " ".join(steps))
+    # The loaded queries are used before their buffer is given back.
     assert in_order.count("ldmatrix wgmma.wait_group.sync.aligned 0 mbarrier.arrive.shared") == 2
     assert {"setmaxnreg.inc.sync.aligned.u32 \t240", "setmaxnreg.dec.sync.aligned.u32 \t24"} <= set(
         re.findall(r"setmaxnreg\.\w+\.sync\.aligned\.u32 \t\d+", ptx)

@@ -41,7 +41,7 @@ from fluxbench.kernels import flash_attention, flash_gluon, flash_gluon_backward
 from fluxbench.kernels.flash_gluon_backward import gluon_backward  # noqa: E402
 
 OF_BACKWARD = ("sums", "consumer", "kernel", "queries")
-MODULES = ("flash_gluon_tiles", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
+MODULES = ("flash_gluon_tiles", "flash_gluon_barriers", *(f"flash_gluon_backward_{name}" for name in OF_BACKWARD))
 OF_FORWARD = tuple(f"flash_gluon_{name}" for name in ("tiles", "parts", "softmax", "barriers", "consumer", "kernel"))
 DQ_IS_DONE = "dq, ds = warpgroup_mma_wait(0, deps=(dq_ahead, ds))"
 GIVE_K_BACK = "mbarrier.arrive(k_empty.index(before), count=1)"

@@ -13,6 +13,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from fluxbench.kernels.flash_gluon_backward_sums import add
+from fluxbench.kernels.flash_gluon_barriers import named_barrier
 from fluxbench.kernels.flash_gluon_tiles import ROWS
 
 # Triton 3.9 has another name.
@@ -22,10 +23,7 @@ _store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shar
 @gluon.jit  # type: ignore[untyped-decorator]
 def _meet() -> None:
     """Wait until both warpgroups are here."""
-    thread = gl.arange(0, 128, layout=gl.BlockedLayout([1], [32], [4], [0]))
-    gl.inline_asm_elementwise(
-        "bar.sync 9, 256; mov.b32 $0, $1;", "=r,r", [thread], dtype=gl.int32, is_pure=False, pack=1
-    )
+    named_barrier("bar.sync 9, 256; mov.b32 $0, $1;")
 
 
 @gluon.jit  # type: ignore[untyped-decorator]

@@ -75,7 +75,7 @@ def give_back_after(sums: gl.tensor, stage: gl.tensor, FIRST: gl.constexpr, LAYO
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def wait_for_all(stage: gl.tensor, FIRST: gl.constexpr) -> None:
+def _wait_for_all(stage: gl.tensor, FIRST: gl.constexpr) -> None:
     """Wait, as one warp, until both warpgroups have given a buffer back."""
     number = gl.full([32], FIRST + stage, gl.int32, gl.BlockedLayout([1], [32], [1], [0]))
     gl.inline_asm_elementwise(
@@ -87,12 +87,12 @@ def wait_for_all(stage: gl.tensor, FIRST: gl.constexpr) -> None:
 def wait_until_empty(step: gl.tensor, FIRST: gl.constexpr) -> None:
     """Wait until the buffer of a step may be filled. The first ones are empty."""
     if step >= STAGES:
-        wait_for_all(step % STAGES, FIRST)
+        _wait_for_all(step % STAGES, FIRST)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
 def wait_for_the_last(steps: gl.tensor) -> None:
     """Wait for the last buffers of all steps: no barrier is left half full."""
     for step in range(gl.maximum(steps - STAGES, 0), steps):
-        wait_for_all(step % STAGES, OF_K)
-        wait_for_all(step % STAGES, OF_V)
+        _wait_for_all(step % STAGES, OF_K)
+        _wait_for_all(step % STAGES, OF_V)

@@ -99,10 +99,10 @@ def _step(
     total = total * gl.convert_layout(rescale, gl.SliceLayout(1, PARTS))[:, None]
 
     # Three eighths of the columns become weights while the product with V runs, at least.
-    half, last = columns(scores)
-    first, third = columns(half)
-    first, second = columns(first)
-    third, fourth = columns(third)
+    half, last = columns(scores, 16)
+    first, third = columns(half, 16)
+    first, second = columns(first, 16)
+    third, fourth = columns(third, 16)
     first = weights_of(first, scale_log2, shift)
     total += sums_of(first, PARTS)
     second = weights_of(second, scale_log2, shift)

@@ -81,9 +81,12 @@ def sums_of(weights: gl.tensor, PARTS: gl.constexpr) -> gl.tensor:
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def columns(values: gl.tensor) -> gl.tuple:
-    """Return the first and the last columns, `[ROWS, n / 2]` each. Nothing moves."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, values.shape[1] // 2, 16])
+def columns(values: gl.tensor, SUMMED: gl.constexpr) -> gl.tuple:
+    """Return the first and the last columns, `[ROWS, n / 2]` each. Nothing moves.
+
+    SUMMED: elements that an instruction of the product sums for a value, 16 of 16 bits or 32 of 8.
+    """
+    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, values.shape[1] // 2, SUMMED])
     first, last = gl.split(gl.permute(gl.reshape(values, [ROWS, 2, values.shape[1] // 2]), (0, 2, 1)))
     return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
 
@@ -118,12 +121,8 @@ def unpacked(weights: gl.tensor, dtype: gl.constexpr, LAYOUT: gl.constexpr) -> g
 @gluon.jit  # type: ignore[untyped-decorator]
 def rescaled(out: gl.tensor, factor: gl.tensor, HEAD_DIM: gl.constexpr) -> gl.tensor:
     """Return out `[ROWS, HEAD_DIM]` times the factors of its rows. A warp whose factors are all 1 jumps over it."""
-    if HEAD_DIM == 64:
-        out = gl.inline_asm_elementwise(
-            _OF_64, _OPERANDS_OF_64, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=32
-        )
-    else:
-        out = gl.inline_asm_elementwise(
-            _OF_128, _OPERANDS_OF_128, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=64
-        )
-    return out
+    ASM: gl.constexpr = _OF_64 if HEAD_DIM == 64 else _OF_128
+    OPERANDS: gl.constexpr = _OPERANDS_OF_64 if HEAD_DIM == 64 else _OPERANDS_OF_128
+    return gl.inline_asm_elementwise(
+        ASM, OPERANDS, [out, factor[:, None]], dtype=gl.float32, is_pure=False, pack=HEAD_DIM // 2
+    )

@@ -9,13 +9,12 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warp
 from fluxbench.kernels.flash_gluon_barriers import give_turn, take_turn
 from fluxbench.kernels.flash_gluon_consumer import barrier, finish, hide
 from fluxbench.kernels.flash_gluon_parts import keep, merged
-from fluxbench.kernels.flash_gluon_softmax import late
+from fluxbench.kernels.flash_gluon_softmax import columns, late
 from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
 from fluxbench.kernels.gluon_int8_fp8_softmax import (
     BLOCK_N,
     COPIES,
     codes_of,
-    columns,
     grown_maximum,
     hold,
     multiply_scores,
@@ -103,7 +102,7 @@ def _step(
     if HIDE:
         scores = hide(gl.cast(scores, gl.float32), late(diagonal), 0, 0, 0, BLOCK_N, True, S_LAYOUT)
     maximum, scale, shift, next_rescale = grown_maximum(scores, q_scales, block_scales[0], maximum, HIDE, S_LAYOUT)
-    first, last = columns(gl.cast(scores, gl.float32))
+    first, last = columns(gl.cast(scores, gl.float32), 32)
     first = hold(codes_of(first, scale, shift))
     products = (sums, row_sums, weights)
     out, total = _add_products(products, v_empty.index(stage_v), out, total, rescale, ratio, O_LAYOUT, T_LAYOUT)
@@ -184,7 +183,7 @@ def consume(
             scores = hide(gl.cast(scores, gl.float32), 0, last, 0, seq_len_k, BLOCK_N, False, S_LAYOUT)
         maximum = gl.full([ROWS], -float("inf"), gl.float32, S_ROWS)
         maximum, scale, shift, rescale = grown_maximum(scores, q_scales, block_scales[0], maximum, CAUSAL, S_LAYOUT)
-        left, right = columns(gl.cast(scores, gl.float32))
+        left, right = columns(gl.cast(scores, gl.float32), 32)
         weights = packed(codes_of(left, scale, shift), codes_of(right, scale, shift))
         value_scale = block_scales[1]
         ratio = value_scale * block_scales[2]  # about 1, of no sums

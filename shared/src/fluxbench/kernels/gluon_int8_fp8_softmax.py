@@ -78,14 +78,6 @@ def grown_maximum(
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
-def columns(values: gl.tensor) -> gl.tuple:
-    """Return the first and the last half of a block's columns. Nothing moves."""
-    LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_N // 2, 32])
-    first, last = gl.split(gl.permute(gl.reshape(values, [ROWS, 2, BLOCK_N // 2]), (0, 2, 1)))
-    return gl.convert_layout(first, LAYOUT, assert_trivial=True), gl.convert_layout(last, LAYOUT, assert_trivial=True)
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
 def codes_of(scores: gl.tensor, scale: gl.tensor, shift: gl.tensor) -> gl.tensor:
     """Return float8 codes of the unnormalized weights of half a block, by two: `[ROWS, BLOCK_N // 32, 4, 2]`, int32.
 
