@@ -18,7 +18,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 
-from fluxbench.kernels.flash_gluon_consumer import barrier
+from fluxbench.kernels.flash_gluon_parts import barrier
 
 CHAINS = 8  # independent ones of a thread
 ROUNDS = 256

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.hopper import (
-    fence_async_shared,
-    mbarrier,
-    tma,
-    warpgroup_mma,
-    warpgroup_mma_wait,
-)
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma, warpgroup_mma_wait
 
 from fluxbench.kernels.flash_gluon_barriers import OF_K, OF_V, STAGES, give_back, give_back_after, give_turn, take_turn
-from fluxbench.kernels.flash_gluon_parts import keep, merged
+from fluxbench.kernels.flash_gluon_parts import end_tile
 from fluxbench.kernels.flash_gluon_softmax import (
     beside,
     columns,
@@ -25,11 +19,7 @@ from fluxbench.kernels.flash_gluon_softmax import (
     unpacked,
     weights_of,
 )
-from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
-
-# Triton 3.9 has other names.
-_store = tma.async_store if hasattr(tma, "async_store") else tma.async_copy_shared_to_global
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier
+from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -119,33 +109,6 @@ def _step(
     weights = packed(beside(beside(beside(first, second), beside(third, fourth)), last), dtype)
     out = rescaled(out, gl.convert_layout(rescale, O_ROWS), HEAD_DIM)
     return weights, out, maximum, total
-
-
-@gluon.jit  # type: ignore[untyped-decorator]
-def finish(
-    out_source: gl.tensor,
-    lse_pointer: gl.tensor,
-    buffer: gl.tensor,
-    pair: gl.tensor,
-    heads: gl.tensor,
-    start_m: gl.tensor,
-    seq_len_q: gl.tensor,
-    out: gl.tensor,
-    maximum: gl.tensor,
-    sums_of_rows: gl.tensor,
-    S_ROWS: gl.constexpr,
-    O_ROWS: gl.constexpr,
-) -> None:
-    """Normalize and write the rows of a tile, and their log-sum-exp. The maximum is scaled."""
-    out = out * gl.convert_layout(1 / sums_of_rows, O_ROWS)[:, None]
-    tma.store_wait(0)  # the tile before has left the buffer
-    buffer.store(out.to(out_source.dtype))
-    fence_async_shared()
-    _store(out_source, [pair // heads, pair % heads, start_m, 0], buffer)
-    if lse_pointer is not None:
-        row = start_m + gl.arange(0, ROWS, layout=S_ROWS)
-        pointers = lse_pointer + gl.cast(pair, gl.int64) * seq_len_q + row
-        gl.store(pointers, maximum + gl.log2(sums_of_rows), mask=row < seq_len_q)
 
 
 @gluon.jit  # type: ignore[untyped-decorator]
@@ -250,28 +213,9 @@ def consume(
 
         maximum = maximum * scale_log2
         sums_of_rows = gl.convert_layout(gl.sum(total, 1), S_ROWS)
-        if SPLIT:
-            tile, lowest, count = parts(turn, blocks_m, pairs, blocks_n, share)
-            complete = count == 1
-            if count > 1:
-                kept = slot(gl.program_id(0), tile, blocks_n, share) * CONSUMERS + CONSUMER
-                keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
-                barrier()
-                arrived = gl.atomic_add(arrivals_pointer + tile * CONSUMERS + CONSUMER, 1, sem="acq_rel", scope="gpu")
-                complete = arrived == count - 1
-                if complete:
-                    out, maximum, sums_of_rows = merged(
-                        parts_pointer, tile, lowest, count, blocks_n, share,
-                        HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
-                    )  # fmt: skip
-            if complete:
-                finish(
-                    out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
-                    out, maximum, sums_of_rows, S_ROWS, O_ROWS,
-                )  # fmt: skip
-        else:
-            finish(
-                out_source, lse_pointer, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
-                out, maximum, sums_of_rows, S_ROWS, O_ROWS,
-            )  # fmt: skip
+        end_tile(
+            out_source, lse_pointer, parts_pointer, arrivals_pointer, out_buffers.index(CONSUMER),
+            turn, pair, heads, start_m, seq_len_q, blocks_m, pairs, blocks_n, share, out, maximum, sums_of_rows,
+            HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
+        )  # fmt: skip
     tma.store_wait(0)

@@ -7,10 +7,10 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma, warpgroup_mma_wait
 
 from fluxbench.kernels.flash_gluon_barriers import give_turn, take_turn
-from fluxbench.kernels.flash_gluon_consumer import barrier, finish, hide
-from fluxbench.kernels.flash_gluon_parts import keep, merged
+from fluxbench.kernels.flash_gluon_consumer import hide
+from fluxbench.kernels.flash_gluon_parts import end_tile
 from fluxbench.kernels.flash_gluon_softmax import columns, late
-from fluxbench.kernels.flash_gluon_tiles import ROWS, job, parts, slot, turns
+from fluxbench.kernels.flash_gluon_tiles import ROWS, job, turns
 from fluxbench.kernels.gluon_int8_fp8_softmax import (
     BLOCK_N,
     COPIES,
@@ -219,24 +219,9 @@ def consume(
         step += 1
 
         sums_of_rows = gl.convert_layout(gl.sum(total, 1), S_ROWS)
-        complete = True
-        if SPLIT:
-            tile, lowest, count = parts(turn, blocks_m, pairs, blocks_n, share)
-            complete = count == 1
-            if count > 1:
-                kept = slot(gl.program_id(0), tile, blocks_n, share) * CONSUMERS + CONSUMER
-                keep(parts_pointer, kept, out, maximum, sums_of_rows, HEAD_DIM, O_LAYOUT, S_ROWS)
-                barrier()
-                arrived = gl.atomic_add(arrivals_pointer + tile * CONSUMERS + CONSUMER, 1, sem="acq_rel", scope="gpu")
-                complete = arrived == count - 1
-                if complete:
-                    out, maximum, sums_of_rows = merged(
-                        parts_pointer, tile, lowest, count, blocks_n, share,
-                        HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
-                    )  # fmt: skip
-        if complete:
-            finish(
-                out_source, None, out_buffers.index(CONSUMER), pair, heads, start_m, seq_len_q,
-                out, maximum, sums_of_rows, S_ROWS, O_ROWS,
-            )  # fmt: skip
+        end_tile(
+            out_source, None, parts_pointer, arrivals_pointer, out_buffers.index(CONSUMER),
+            turn, pair, heads, start_m, seq_len_q, blocks_m, pairs, blocks_n, share, out, maximum, sums_of_rows,
+            HEAD_DIM, CONSUMERS, CONSUMER, O_LAYOUT, S_ROWS, O_ROWS,
+        )  # fmt: skip
     tma.store_wait(0)
