@@ -128,7 +128,7 @@ def errors(rel_l2: float | None = 0.003, budget_rel_l2: float = 0.0061, **fields
         "cosine": 0.999996,
         "nan_count": 0,
         "budget_rel_l2": budget_rel_l2,
-        "rel_l2_by_inputs": {"normal": 0.0023, "flux": rel_l2},
+        "rel_l2_by_inputs": {"normal": 0.0023 if rel_l2 is None else min(0.0023, rel_l2), "flux": rel_l2},
     }
     return Errors(**(found | fields))
 

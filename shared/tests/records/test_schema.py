@@ -214,10 +214,19 @@ def test_what_ranks_and_the_worst_output() -> None:
     assert FULL.flagged(FlagKind.LAUNCH_BOUND, FlagKind.DISCARDED) == FULL.flags[0]
     assert (FULL.timings["burst"].processes, FULL.timings["burst"].count) == (5, 10)
     outputs = {"dq": errors(0.004, 0.01), "dk": errors(0.003, 0.005), "dv": errors(0.001, 0.006)}
-    assert changed(FULL, errors=outputs).rel_l2 == 0.003
+    assert changed(FULL, errors=outputs).rel_l2 == 0.004
     assert changed(FULL, errors={**outputs, "dv": errors(None, 0.006)}).rel_l2 is None
-    assert changed(FULL, errors={**outputs, "dv": errors(0.0001, 0.0)}).rel_l2 == 0.0001
-    assert record(status=Status.CRASHED).worst_errors is None
+    assert record(status=Status.CRASHED).rel_l2 is None
+
+
+def test_an_error_is_the_largest_on_the_inputs_that_a_record_is_judged_on() -> None:
+    on = {"normal": 0.05, "flux": 0.04, "peaked": 0.2}
+    exact = changed(FULL, errors={"out": errors(0.05, rel_l2_by_inputs=on)})
+    quantized = changed(exact, precision_class="quantized")
+    assert (exact.rel_l2, exact.judged_kinds) == (0.2, ["normal", "flux", "peaked"])
+    assert (quantized.rel_l2, quantized.judged_kinds) == (0.05, ["normal", "flux"])
+    assert exact.largest_error(["flux"]) == 0.04
+    assert changed(FULL, errors={"out": errors(0.004, rel_l2_by_inputs={})}).rel_l2 == 0.004
 
 
 @pytest.mark.parametrize(("events_ms", "difference"), [(1.1, 0.1), (0.95, 0.0), (1.0, 0.0), (0.9, 0.0), (0.855, -0.05)])

@@ -12,7 +12,7 @@ from sample_results import LONG
 
 from fluxbench.analysis.ranking import Ordering
 from fluxbench.records.schema import Cupti, Record
-from fluxbench.report.figures.frontier import frontier
+from fluxbench.report.figures.frontier import frontier, largest_errors
 
 
 def erring(variant: str, ms: float, rel_l2: float, **fields: object) -> Record:
@@ -20,7 +20,7 @@ def erring(variant: str, ms: float, rel_l2: float, **fields: object) -> Record:
 
 
 def unbeaten(records: list[Record]) -> list[Record]:
-    return frontier(records, Ordering([record for record in records if not record.flags]))
+    return frontier(records, Ordering([record for record in records if not record.flags]), largest_errors(records))
 
 
 class TestFrontier:
@@ -66,20 +66,31 @@ class TestFrontier:
         tips = tooltips(drawing("frontier", late, erring("torch_cudnn", 0.4, 0.002), other).svg)
         assert [text.split(":")[0] for text in tips] == ["torch_cudnn", "flex_compile_d"]
 
-    def test_of_several_outputs_the_one_nearest_to_its_budget_counts(self) -> None:
+    def test_of_several_outputs_the_largest_error_counts(self) -> None:
         both = {"dq": errors(0.001, 0.01), "dk": errors(0.004, 0.005)}
         drawn = drawing("frontier", changed(record("flex", "flux1-512px-t512-backward"), errors=both))
-        cells = row(drawn, "flex", "flux1-512px-t512-backward")
-        assert (cells["rel_l2"], cells["budget_rel_l2"]) == (0.004, 0.005)
-        assert "of the output nearest to its budget" in said(drawn)
+        assert row(drawn, "flex", "flux1-512px-t512-backward")["rel_l2"] == 0.004
+        assert "(inputs: normal, flux and all outputs)" in said(drawn)
 
-    @pytest.mark.parametrize(("second", "drawn"), [(0.06, True), (0.12, False)])
-    def test_a_budget_is_drawn_where_all_kernels_of_a_class_share_it(self, second: float, drawn: bool) -> None:
-        fields = {"precision_class": "quantized", "rel_l2": 0.05}
-        one, other = record("flash_attn_3_fp8", LONG, 0.3, **fields), record("cudnn_frontend_fp8", LONG, 0.3, **fields)  # type: ignore[arg-type]
-        labels = texts(drawing("frontier", record(), one, changed(other, errors={"out": errors(0.05, second)})).svg)
-        assert "budget, exact" in labels
-        assert ("budget, quantized" in labels) == drawn
+    def test_errors_are_on_the_same_kinds_of_inputs_whatever_took_most_of_a_budget(self) -> None:
+        on = {"normal": 0.0023, "flux": 0.0017, "peaked": 0.0022}
+        flux = changed(erring("flux", 0.6, 0.0017), errors={"out": errors(0.0017, 0.0033, rel_l2_by_inputs=on)})
+        normal = changed(erring("normal", 0.4, 0.0023), errors={"out": errors(0.0023, 0.0044, rel_l2_by_inputs=on)})
+        assert largest_errors([flux, normal]) == {"flux": 0.0023, "normal": 0.0023}
+        assert unbeaten([flux, normal]) == [normal]  # it is faster, and errs as much
+
+    def test_kinds_on_which_a_quantized_kernel_has_no_budget_do_not_count(self) -> None:
+        on = {"normal": 0.05, "flux": 0.04, "peaked": 0.2}
+        quantized = erring("flash_attn_3_fp8", 0.3, 0.05, precision_class="quantized")
+        quantized = changed(quantized, errors={"out": errors(0.05, 0.06, rel_l2_by_inputs=on)})
+        exact = changed(
+            erring("flex", 0.6, 0.003), errors={"out": errors(0.003, rel_l2_by_inputs={"normal": 0.002, "flux": 0.001})}
+        )
+        assert largest_errors([quantized, exact]) == {"flash_attn_3_fp8": 0.05, "flex": 0.002}
+
+    def test_without_errors_by_kind_the_one_recorded_counts(self) -> None:
+        old = changed(erring("old", 0.3, 0.004), errors={"out": errors(0.004, rel_l2_by_inputs={})})
+        assert largest_errors([old]) == {"old": 0.004}
 
 
 class TestEnergy:

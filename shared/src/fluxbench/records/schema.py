@@ -7,7 +7,7 @@ reads it.
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -261,13 +261,28 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
 
     @property
     def rel_l2(self) -> float | None:
-        """The relative L2 error of the output that takes most of its budget; None where unknown or not finite."""
-        return worst.rel_l2 if (worst := self.worst_errors) else None
+        """The largest relative L2 error of its outputs on the inputs that it is judged on; None if not known or finite.
+
+        On which inputs an error takes most of its budget differs from variant to variant, so that one does not compare.
+        """
+        return self.largest_error(self.judged_kinds)
 
     @property
-    def worst_errors(self) -> Errors | None:
-        """The errors of the output that takes most of its budget."""
-        return max(self.errors.values(), key=_budget_share, default=None)
+    def judged_kinds(self) -> list[str]:
+        """The kinds of inputs on which each output has an error with a budget."""
+        recorded = [errors.rel_l2_by_inputs for errors in self.errors.values()]
+        gated = [kind for kind in recorded[0] if kind not in CLASSES[self.precision_class].ungated] if recorded else []
+        return [kind for kind in gated if all(kind in by_inputs for by_inputs in recorded)]
+
+    def largest_error(self, kinds: Sequence[str]) -> float | None:
+        """Return the largest relative L2 error of its outputs on these kinds of inputs; None if not known or finite.
+
+        Without kinds it is that on the one kind which older records hold.
+        """
+        found = [errors.rel_l2_by_inputs[kind] for errors in self.errors.values() for kind in kinds]
+        found = found or [errors.rel_l2 for errors in self.errors.values()]
+        finite = [error for error in found if error is not None]
+        return max(finite) if finite and len(finite) == len(found) else None
 
     def flagged(self, *kinds: FlagKind) -> Flag | None:
         """Return the first flag of one of these kinds, or None."""
@@ -276,9 +291,3 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     def to_json(self) -> str:
         """Return the record as one line of JSON, without a newline."""
         return _ENCODER.encode(self).decode()
-
-
-def _budget_share(errors: Errors) -> float:
-    if errors.rel_l2 is None:
-        return math.inf
-    return errors.rel_l2 / errors.budget_rel_l2 if errors.budget_rel_l2 else math.inf

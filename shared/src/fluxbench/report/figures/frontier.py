@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -24,7 +24,7 @@ from fluxbench.report.tables import time_cells
 
 HEADER = (
     *("workload", "variant", "precision_class", "regime", "median_ms", "ci95_low_ms", "ci95_high_ms"),
-    *("rel_l2", "budget_rel_l2", "on_frontier", "launch_bound"),
+    *("rel_l2", "on_frontier", "launch_bound"),
 )
 _ALIKE = 1.05  # errors of which the larger is at most so many times the smaller count as equal
 _LEFT_PT, _KEY_LINE_PT = 48.0, 13.5
@@ -32,6 +32,7 @@ _PLOT_PT, _KEY_LEFT_PT = 326.0, 388.0  # on a wide screen: width of the plot, le
 _LEAST_PT = 270.0  # height of the plot
 _BELOW_PT = 42.0  # height of what is below the plot
 
+_Errors = Mapping[str, float]  # of each variant
 _Box = tuple[float, float, float, float]  # left, bottom, right, top in points
 
 
@@ -48,30 +49,43 @@ def draw(results: Results) -> Drawing | None:
     )
 
 
-def frontier(records: Sequence[Record], ordering: Ordering) -> list[Record]:
+def frontier(records: Sequence[Record], ordering: Ordering, errors: _Errors) -> list[Record]:
     """Return the PASSED records that no other beats, fastest first.
 
     One beats another if it errs less and is not measurably slower, or errs about as much and is measurably faster.
     A launch-bound record beats none, and is none of these.
     """
     kernels = [record for record in records if not is_launch_bound(record)]
-    unbeaten = [record for record in kernels if not any(_beats(other, record, ordering) for other in kernels)]
+    unbeaten = [record for record in kernels if not any(_beats(other, record, ordering, errors) for other in kernels)]
     return sorted(unbeaten, key=lambda record: timing_of(record).median_ms)
 
 
-def _beats(one: Record, other: Record, ordering: Ordering) -> bool:
-    if _error(one) * _ALIKE < _error(other):
+def _beats(one: Record, other: Record, ordering: Ordering, errors: _Errors) -> bool:
+    if errors[one.variant] * _ALIKE < errors[other.variant]:
         return not ordering.faster(other, one)
-    return ordering.faster(one, other) and _error(one) <= _error(other) * _ALIKE
+    return ordering.faster(one, other) and errors[one.variant] <= errors[other.variant] * _ALIKE
+
+
+def kinds_of_all(records: Sequence[Record]) -> list[str]:
+    """Return the kinds of inputs on which all these records are judged, so that their errors compare."""
+    judged = [record.judged_kinds for record in records]
+    return [kind for kind in judged[0] if all(kind in kinds for kinds in judged)] if judged else []
+
+
+def largest_errors(records: Sequence[Record]) -> _Errors:
+    """Return each variant's largest error on the kinds of inputs that all are judged on."""
+    kinds = kinds_of_all(records)
+    return {record.variant: record.largest_error(kinds) or 0.0 for record in records}
 
 
 def _rows(group: Group) -> Rows:
-    records = _with_error(group)
-    best = {record.variant for record in frontier(records, order(group, group.longest))}
+    errors = _errors_of(group)
+    records = _with_error(group, errors)
+    best = {record.variant for record in frontier(records, order(group, group.longest), errors)}
     return [
         (
             *(group.longest.name, record.variant, record.precision_class, ranking_regime([record])),
-            *(*time_cells(record.timing), _error(record), _budget(record)),
+            *(*time_cells(record.timing), errors[record.variant]),
             *(record.variant in best, int(is_launch_bound(record))),
         )
         for record in records
@@ -79,48 +93,40 @@ def _rows(group: Group) -> Rows:
 
 
 def _part(group: Group) -> Part | None:
-    shown = best_forms(group, _with_error(group))
+    errors = _errors_of(group)
+    shown = best_forms(group, _with_error(group, errors))
     if not shown:
         return None
     regime = ranking_regime(shown)
-    of_outputs = " and of the output nearest to its budget" if any(len(record.errors) > 1 for record in shown) else ""
+    kinds = kinds_of_all(ranked_records(group))
+    inputs = f"inputs: {', '.join(kinds)}" if kinds else "of the inputs nearest to its budget"
+    outputs = " and all outputs" if any(len(record.errors) > 1 for record in shown) else ""
     notes = [
-        "One mark per kernel, in its best form: its time with a 95% interval, and its error against the float64 "
-        f"reference, on its hardest kind of inputs{of_outputs}. {capitalized(regime)}: {conditions(shown, regime)}.",
+        "One mark per kernel, in its best form: its time with a 95% interval, and its largest relative L2 error "
+        f"against the float64 reference ({inputs}{outputs}). {capitalized(regime)}: {conditions(shown, regime)}.",
         "Bold, and joined by the line, is what no other kernel beats: all that err less are measurably slower, and "
         f"none that errs about as much (within {_ALIKE - 1:.0%}) is measurably faster.",
     ]
     if any(map(is_launch_bound, shown)):
         notes.append("Times with h beat nothing, have no interval, and are of kernels with h in all forms.")
     return Part(
-        heading=place(group), strips=lambda layout: [_errors_over_times(layout, group, shown, regime)], notes=notes
+        heading=place(group),
+        strips=lambda layout: [_errors_over_times(layout, group, shown, errors, regime)],
+        notes=notes,
     )
 
 
-def _with_error(group: Group) -> list[Record]:
+def _errors_of(group: Group) -> _Errors:
+    return largest_errors(ranked_records(group))
+
+
+def _with_error(group: Group, errors: _Errors) -> list[Record]:
     """Return the ranked records with an error, fastest first; a logarithmic axis has no place for no error."""
-    records = [record for record in ranked_records(group) if _error(record) > 0]
+    records = [record for record in ranked_records(group) if errors[record.variant] > 0]
     return sorted(records, key=lambda record: timing_of(record).median_ms)
 
 
-def _error(record: Record) -> float:
-    return record.rel_l2 or 0.0
-
-
-def _budget(record: Record) -> float:
-    assert record.worst_errors
-    return record.worst_errors.budget_rel_l2
-
-
-def _common_budgets(shown: list[Record]) -> dict[str, float]:
-    """Return the error budget of each class of precision whose kernels share one."""
-    budgets: dict[str, list[float]] = {}
-    for record in shown:
-        budgets.setdefault(record.precision_class, []).append(_budget(record))
-    return {kind: values[0] for kind, values in budgets.items() if max(values) <= 1.05 * min(values)}
-
-
-def _errors_over_times(layout: Layout, group: Group, shown: list[Record], regime: str) -> Strip:
+def _errors_over_times(layout: Layout, group: Group, shown: list[Record], errors: _Errors, regime: str) -> Strip:
     key_pt = (len(shown) + 1) * _KEY_LINE_PT + 8
     beside = layout is WIDE
     width = _PLOT_PT if beside else layout.width_pt - _LEFT_PT - 8
@@ -128,26 +134,28 @@ def _errors_over_times(layout: Layout, group: Group, shown: list[Record], regime
 
     def draw(figure: Any, top: float) -> None:
         plot = axes(figure, _LEFT_PT, top + 14, width, height - 14)
-        _scale(plot, shown)
+        _scale(plot, shown, errors)
         plot.set_xlabel(f"{regime} time per call (ms, logarithmic)")
         write_at(figure, 0, top + 8, "relative L2 error (logarithmic)")
-        for kind, budget in _common_budgets(shown).items():
-            across = {"transform": plot.get_yaxis_transform()}
-            plot.plot([0, 1], [budget] * 2, color=INK, linewidth=0.8, dashes=(4, 3), **across)
-            plot.text(0.99, budget * 1.04, f"budget, {kind}", ha="right", **across)
-        best = frontier(shown, order(group, group.longest))
-        _draw_frontier(plot, best)
+        best = frontier(shown, order(group, group.longest), errors)
+        _draw_frontier(plot, best, errors)
         for record in shown:
-            _draw_mark(plot, record)
-        _write_names(plot, layout, best, shown)
+            _draw_mark(plot, record, errors[record.variant])
+        _write_names(plot, layout, best, shown, errors)
         left, above = (_KEY_LEFT_PT, top + 8) if beside else (0.0, top + height + _BELOW_PT)
-        _write_key(figure, layout, left, above, shown, best)
+        _write_key(figure, layout, left, above, shown, best, errors)
 
     return Strip(height + _BELOW_PT + (0 if beside else key_pt), draw)
 
 
 def _write_key(
-    figure: Any, layout: Layout, left: float, top: float, shown: Sequence[Record], best: Sequence[Record]
+    figure: Any,
+    layout: Layout,
+    left: float,
+    top: float,
+    shown: Sequence[Record],
+    best: Sequence[Record],
+    errors: _Errors,
 ) -> None:
     """Write each kernel's mark, name, time and error, below their headings."""
     end = layout.width_pt - 2
@@ -160,13 +168,13 @@ def _write_key(
         mark_at(figure, left + 4, baseline - 0.34 * layout.text_pt, record)
         write_at(figure, name, baseline, fitted(label(record), room, layout.character_pt), fontweight=weight)
         write_at(figure, ms_end, baseline, number(timing_of(record).median_ms), ha="right", fontweight=weight)
-        write_at(figure, end, baseline, f"{_error(record):.1e}", ha="right", fontweight=weight)
+        write_at(figure, end, baseline, f"{errors[record.variant]:.1e}", ha="right", fontweight=weight)
 
 
-def _scale(plot: Any, shown: list[Record]) -> None:
+def _scale(plot: Any, shown: list[Record], errors_of: _Errors) -> None:
     times = [timing_of(record).median_ms for record in shown]
     times += [end for record in shown if not is_launch_bound(record) for end in timing_of(record).ci95_ms]
-    errors = [*map(_error, shown), *_common_budgets(shown).values()]
+    errors = [errors_of[record.variant] for record in shown]
     plot.set_xscale("log")
     plot.set_yscale("log")
     plot.set_xlim(min(times) / 1.15, max(times) * 1.15)
@@ -178,15 +186,15 @@ def _scale(plot: Any, shown: list[Record]) -> None:
     plot.grid(axis="x", alpha=0.18, linewidth=0.6)
 
 
-def _draw_frontier(plot: Any, best: Sequence[Record]) -> None:
+def _draw_frontier(plot: Any, best: Sequence[Record], errors_of: _Errors) -> None:
     """Draw the line below and left of which there is nothing, as steps from the fastest on."""
     times = [value for record in best for value in (timing_of(record).median_ms,) * 2]
-    errors = [value for record in best for value in (_error(record),) * 2]
+    errors = [value for record in best for value in (errors_of[record.variant],) * 2]
     plot.plot([*times, plot.get_xlim()[1]][1:], errors, color=INK, linewidth=1, alpha=0.7)
 
 
-def _draw_mark(plot: Any, record: Record) -> None:
-    style, timing, error = look_of(record), timing_of(record), _error(record)
+def _draw_mark(plot: Any, record: Record, error: float) -> None:
+    style, timing = look_of(record), timing_of(record)
     if not is_launch_bound(record):
         plot.plot(timing.ci95_ms, [error] * 2, color=style.colour, linewidth=1.4)
     (mark,) = plot.plot([timing.median_ms], [error], style.marker, **style.mark_options(7))
@@ -194,11 +202,11 @@ def _draw_mark(plot: Any, record: Record) -> None:
     tooltip(mark, f"{named(record)}: {time}, relative error {error:.2e}")
 
 
-def _write_names(plot: Any, layout: Layout, best: Sequence[Record], shown: Sequence[Record]) -> None:
+def _write_names(plot: Any, layout: Layout, best: Sequence[Record], shown: Sequence[Record], errors: _Errors) -> None:
     """Write the names of those on the line beside their marks, where there is room."""
     scale = 72 / plot.figure.dpi
     places = {
-        record.variant: plot.transData.transform((timing_of(record).median_ms, _error(record))) * scale
+        record.variant: plot.transData.transform((timing_of(record).median_ms, errors[record.variant])) * scale
         for record in shown
     }
     taken: list[_Box] = [(x - 5, y - 5, x + 5, y + 5) for x, y in places.values()]
