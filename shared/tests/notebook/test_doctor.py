@@ -185,8 +185,8 @@ def test_without_a_c_compiler_a_gpu_lacks_what_its_target_requires_of_triton(mac
     machine.lacks_program("gcc")
     found = machine.examine()
     assert lacking(found) == (
-        "torch_math_compile_d, flex, flex_compile_d, flex_compile_ma, triton_flash must run "
-        "here, and will not: Triton needs a C compiler, got no gcc or clang; install it, or name another in CC"
+        "torch_math_compile_d, flex, flex_compile_d, flex_compile_ma, triton_flash, gluon_flash, gluon_int8_fp8 "
+        "must run here, and will not: Triton needs a C compiler, got no gcc or clang; install it, or name another in CC"
     )
     assert found.remarks == ()
     machine.has_programs("clang")
