@@ -169,7 +169,7 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
 def test_the_choice_is_no_other_way_to_load_a_kernel_that_ties_with_it() -> None:
     loaded, direct = (record(name, sustained_ms=ms) for name, ms in (("hf_local_flash", 0.8), ("gluon_flash", 0.801)))
     [group] = groups([DEFAULT, loaded, direct])
-    assert said(DEFAULT, loaded, direct).startswith("HF local (fluxbench) and Gluon (fluxbench) tie as fastest")
+    assert said(DEFAULT, loaded, direct).startswith("HF kernels (fluxbench) and Gluon (fluxbench) tie as fastest")
     assert analysis.of(group).choice == direct
 
 

@@ -29,7 +29,7 @@ def load(call: AttentionCall) -> Attention:
 VARIANT = replace(
     triton_flash.VARIANT,
     name="hf_local_flash",
-    label="HF local (fluxbench)",
+    label="HF kernels (fluxbench)",
     load=load,
     kernel_pattern=r"^(flash|gluon)_forward_kernel$",
     backward_kernel_pattern=f"{triton_flash.VARIANT.backward_kernel_pattern}|{gluon_flash.VARIANT.backward_kernel_pattern}",
