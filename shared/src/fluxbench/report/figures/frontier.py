@@ -61,9 +61,10 @@ def frontier(records: Sequence[Record], ordering: Ordering, errors: _Errors) -> 
 
 
 def _beats(one: Record, other: Record, ordering: Ordering, errors: _Errors) -> bool:
-    if errors[one.variant] * _ALIKE < errors[other.variant]:
+    error, of_other = errors[one.variant], errors[other.variant]
+    if error * _ALIKE < of_other:
         return not ordering.faster(other, one)
-    return ordering.faster(one, other) and errors[one.variant] <= errors[other.variant] * _ALIKE
+    return ordering.faster(one, other) and error <= of_other * _ALIKE
 
 
 def kinds_of_all(records: Sequence[Record]) -> list[str]:
@@ -79,7 +80,7 @@ def largest_errors(records: Sequence[Record]) -> _Errors:
 
 
 def _rows(group: Group) -> Rows:
-    errors = _errors_of(group)
+    errors = largest_errors(ranked_records(group))
     records = _with_error(group, errors)
     best = {record.variant for record in frontier(records, order(group, group.longest), errors)}
     return [
@@ -93,12 +94,12 @@ def _rows(group: Group) -> Rows:
 
 
 def _part(group: Group) -> Part | None:
-    errors = _errors_of(group)
+    ranked = ranked_records(group)
+    kinds, errors = kinds_of_all(ranked), largest_errors(ranked)
     shown = best_forms(group, _with_error(group, errors))
     if not shown:
         return None
     regime = ranking_regime(shown)
-    kinds = kinds_of_all(ranked_records(group))
     inputs = f"inputs: {', '.join(kinds)}" if kinds else "of the inputs nearest to its budget"
     outputs = " and all outputs" if any(len(record.errors) > 1 for record in shown) else ""
     notes = [
@@ -114,10 +115,6 @@ def _part(group: Group) -> Part | None:
         strips=lambda layout: [_errors_over_times(layout, group, shown, errors, regime)],
         notes=notes,
     )
-
-
-def _errors_of(group: Group) -> _Errors:
-    return largest_errors(ranked_records(group))
 
 
 def _with_error(group: Group, errors: _Errors) -> list[Record]:
