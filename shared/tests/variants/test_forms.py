@@ -62,18 +62,35 @@ def test_a_compiled_form_is_compiled_in_its_mode_in_one_graph_unless_it_cannot(m
     assert not any(each["dynamic"] for each in asked)
 
 
-def test_a_compiled_backward_pass_runs_several_times_unless_cuda_graphs_hold_what_it_needs() -> None:
-    loads = lambda call: lambda q, k, v: torch.softmax((q * k).sigmoid() * v, -1).exp()  # noqa: E731
-    made = Variant(name="made_up", label="", load=loads, capabilities=replace(ANY, backward=YES))
-    asked: dict[str, Any] = {"backward": True, "retain_graph": True}
+def test_a_compiled_backward_pass_runs_several_times_also_where_both_passes_were_compiled_before() -> None:
+    import torch._functorch.config
+
+    def attend(q: Any, k: Any, v: Any) -> Any:
+        return torch.softmax((q * k).sigmoid() * v, -1).exp()
+
+    made = Variant(name="made_up", label="", load=lambda call: attend, capabilities=replace(ANY, backward=YES))
     leaves = [x.requires_grad_() for x in calls.tensors()]
-    out = FormedVariant(made, forms.COMPILE_DEFAULT).attention(call(**asked))(*leaves)
-    assert torch._functorch.config.donated_buffer is False
-    first, second = (torch.autograd.grad(out.sum(), leaves, retain_graph=True) for _ in range(2))
-    assert all(one.equal(other) for one, other in zip(first, second, strict=True))
+    found = []
+    with torch._functorch.config.patch(donated_buffer=True):  # torch's default
+        for retain_graph, times in ((False, 1), (True, 2), (False, 1), (True, 2)):
+            asked: dict[str, Any] = {"backward": True, "retain_graph": retain_graph}
+            out = FormedVariant(made, forms.COMPILE_DEFAULT).attention(call(**asked))(*leaves)
+            for _ in range(times):
+                found.append(torch.autograd.grad(out.sum(), leaves, retain_graph=retain_graph))
+    assert all(one.equal(other) for each in found[1:] for one, other in zip(found[0], each, strict=True))
     autotuned = FormedVariant(made, forms.COMPILE_MAX_AUTOTUNE)
+    asked = {"backward": True, "retain_graph": True}
     assert "only until the next forward pass" in str(autotuned.supports(GPU, call(**asked)))
     assert autotuned.supports(GPU, call(backward=True)) is None
+
+
+def test_flex_compiles_a_graph_that_may_be_retained(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._functorch.config
+
+    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
+    with torch._functorch.config.patch(donated_buffer=True):
+        variants.find("flex").attention(call(backward=True, retain_graph=True))
+        assert torch._functorch.config.donated_buffer is False
 
 
 @pytest.mark.parametrize("name", ["flash_attn_3", "flash_attn_3_fp8"])

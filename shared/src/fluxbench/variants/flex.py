@@ -30,9 +30,9 @@ def load(
     import torch
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+    kernel: Any = flex_attention
     if compiled:
-        forms.allow_many_lengths()
-    kernel = torch.compile(flex_attention, fullgraph=True, dynamic=dynamic) if compiled else flex_attention
+        kernel = forms.compile_for_many_lengths(flex_attention, fullgraph=True, dynamic=dynamic)
     options: dict[str, Any] = {"kernel_options": dict(kernel_options)} if kernel_options else {}
     options |= {"enable_gqa": True} if call.grouped else {}
     ahead = call.seq_len_k - call.seq_len_q  # aligned to the end: the last query sees all keys

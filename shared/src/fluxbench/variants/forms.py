@@ -105,12 +105,11 @@ class FormedVariant:
         """Return a function of such a call compiled in the mode of this form; as it is where that is not compiled."""
         if self.form.compile_mode is None:
             return function
-        import torch._functorch.config
+        import torch
 
-        # Else a compiled backward pass writes over what the forward pass kept, and runs once.
-        torch._functorch.config.donated_buffer = not call.retain_graph
-        allow_many_lengths()
-        compiled = torch.compile(function, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False)
+        compiled = compile_for_many_lengths(
+            function, mode=self.form.compile_mode, fullgraph=self.variant.fullgraph, dynamic=False
+        )
 
         def call_compiled(*inputs: Any) -> Any:
             # With CUDA graphs, a call overwrites the output of the one before; this says that we are done with that.
@@ -120,11 +119,19 @@ class FormedVariant:
         return call_compiled
 
 
-def allow_many_lengths() -> None:
-    """Let torch.compile compile a function for many lengths: each by itself, and all share one code object."""
-    import torch._dynamo.config
+def compile_for_many_lengths(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return `torch.compile` of a function whose calls have many shapes, and whose graphs may be retained.
 
+    Each shape is compiled by itself, and all share one code object. So do loads of a function for both passes and for
+    the backward pass alone, which runs several times: none may write over what the forward pass kept.
+    """
+    import torch._dynamo.config
+    import torch._functorch.config
+
+    torch._functorch.config.donated_buffer = False
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
+    compiled: Callable[..., Any] = torch.compile(function, **options)
+    return compiled
 
 
 def _padded(attention: Attention, call: AttentionCall) -> Attention:
