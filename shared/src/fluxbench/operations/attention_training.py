@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluxbench.operations import math_attention, rows
 from fluxbench.operations.attention_backward import AttentionBackward, forward, gradients, leaves_of
@@ -53,15 +53,12 @@ class AttentionTraining(AttentionBackward):
         return {"out": out, **super().reference_rows(shape, inputs, positions, dtype, precision)}
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
-        """Return both passes; nothing but leaves is prepared, and each call has a graph of its own."""
+        """Return both passes, from inputs that require gradients; each call has a graph of its own."""
         attend = kernel.attention(self.attention(shape))
 
-        def prepare(tensors: Tensors) -> tuple[Any, ...]:
-            return leaves_of(tensors), tensors["dout"]
-
-        def call(prepared: tuple[Any, ...]) -> Tensors:
-            leaves, dout = prepared
+        def call(tensors: Tensors) -> Tensors:
+            leaves = leaves_of(tensors)
             out = forward(attend, leaves)
-            return {"out": out.detach(), **gradients(out, leaves, dout, retain_graph=False)}
+            return {"out": out.detach(), **gradients(out, leaves, tensors["dout"], retain_graph=False)}
 
-        return Bound(call, prepare)
+        return Bound(call)
