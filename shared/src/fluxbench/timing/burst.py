@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,10 +28,12 @@ Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a cal
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 1.0
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
-_REPEAT_S = 0.5  # after which no further one of these rounds is begun: calls are so long that few say enough
+_REPEAT_S = 5.0  # after which no further one of these rounds is begun
+_TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
 _MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S = 0.5  # a round that the host waits so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
+_MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,36 +178,51 @@ def repeated_over_new(
     calls: Mapping[str, Bound],
     contents: Mapping[str, Contents],
     fresh: Callable[[str], Tensors],
-    launch_s: float,
+    launch_s: Mapping[str, float],
     rng: random.Random,
 ) -> dict[str, float]:
-    """Return, by workload, the time of the last of 2 to 6 calls on the same contents over that of the first.
+    """Return, by workload, the time of a call on contents that the calls before it had over that of one on new ones.
 
-    The median of five rounds, of fewer where they take long; how often contents repeat is random in each. The cache is
-    cleared before each of these calls, and a warm one on other contents that is not timed precedes them. So nothing but
-    what a kernel kept of the earlier calls can make the last one shorter. `fresh` gives contents that no kernel has
-    seen. `launch_s` is the time that the host takes for one call of each.
+    After a warm call, 2 to 6 calls get the same contents, the next one others; `fresh` gives contents that no kernel
+    has seen, and the cache is cleared before each call. A clock that falls or recovers changes the time of calls in
+    succession by several percent. So the last repeated call is compared with what is interpolated between the two on
+    new contents, and only what a kernel kept can make it shorter. `launch_s` is the time that the host takes for a
+    call.
+
+    Where a quotient seems to tell something, the median of up to five counts: a host that is late with one call makes
+    it longer.
     """
     quotients: dict[str, list[float]] = {name: [] for name in calls}
+    host_s = {name: _MOST_CALLS * seconds for name, seconds in launch_s.items()}
     began = time.monotonic()
     for done in range(_MAX_REPEATED):
         if done and time.monotonic() - began > _REPEAT_S:
             break
-        repeats = rng.randint(*REPEATS)
-        for name, bound in calls.items():
-            inputs = contents[name].inputs
-            new = fresh(name)
+        for name in [name for name in calls if _tells(quotients[name])]:
+            repeats, inputs, both = rng.randint(*REPEATS), contents[name].inputs, [fresh(name), fresh(name)]
             stopwatch.wait()
-            stopwatch.spin((1 + repeats) * launch_s / len(calls), 1 + 2 * repeats)
-            bound(inputs)
-            for tensor, values in new.items():
-                inputs[tensor].copy_(values)
-            prepared = bound.prepared(inputs)  # once: a backward pass may keep its result with the graph of the forward
-            for _ in range(repeats):
-                stopwatch.clear_cache()
-                stopwatch.record()
-                bound.call(prepared)
-                stopwatch.record()
-            times = stopwatch.between_ms()[::2]
-            quotients[name].append(times[-1] / times[0])
+            launching = time.perf_counter()
+            stopwatch.spin(min(host_s[name], _MOST_LAUNCH_S), 2 * _MOST_CALLS)
+            calls[name](inputs)
+            for new, count in zip(both, (repeats, 1), strict=True):
+                for tensor, values in new.items():
+                    inputs[tensor].copy_(values)
+                _record_calls(stopwatch, calls[name], inputs, count)
+            host_s[name] = max(host_s[name], time.perf_counter() - launching)
+            first, *_, last, other = stopwatch.between_ms()[::2]
+            quotients[name].append(last / (first + (other - first) * (repeats - 1) / repeats))
     return {name: statistics.median(values) for name, values in quotients.items()}
+
+
+def _tells(quotients: Sequence[float]) -> bool:
+    return not quotients or statistics.median(quotients) < _TELLS_NOTHING_FROM
+
+
+def _record_calls(stopwatch: Stopwatch, bound: Bound, inputs: Tensors, count: int) -> None:
+    """Put so many calls into the device's queue, each with an event before and after it."""
+    prepared = bound.prepared(inputs)  # once: a backward pass may keep its result with the graph of the forward
+    for _ in range(count):
+        stopwatch.clear_cache()
+        stopwatch.record()
+        bound.call(prepared)
+        stopwatch.record()

@@ -247,7 +247,7 @@ class Trial:
             return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
 
         calls = {name: each for name, each in self.calls.items() if each.captured or not self._is_launching(name)}
-        launch_s = sum(self._launch_ms[name] for name in calls) / 1e3
+        launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 
     def _is_launching(self, workload: str) -> bool:
