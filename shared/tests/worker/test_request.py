@@ -10,6 +10,7 @@ from clocks import small_cache, small_control
 from fakes import TINIER, TINY, tokens
 from workers import given, honest, trials
 
+from fluxbench import studies
 from fluxbench.bench.events import Checked
 from fluxbench.worker.request import Effort, Request
 
@@ -69,3 +70,15 @@ def test_a_grid_checks_some_workloads_in_full_and_the_others_on_one_kind(monkeyp
     assert [bool(checks[name].kernels) for name in ("tiny", "tinier")] == [True, False]
     assert all(one.thorough for one in checks.values())
     assert {one.unprofiled for one in trials(seen)} == {("tinier",)}
+
+
+@pytest.mark.parametrize(
+    ("study", "measured"), [("sdpa", False), *((f"language:{n}", True) for n in ("LLAMA", "MEMORY"))]
+)
+def test_memory_is_measured_of_long_calls_and_not_of_a_grid_of_short_ones(study: str, measured: bool) -> None:
+    effort = studies.find(study if study == "sdpa" else f"fluxbench.studies.{study}").effort
+    first, second = (
+        Request(device="cuda", workloads=(TINY,), variants=("a",), references=("b",), effort=effort, process=process)
+        for process in range(2)
+    )
+    assert (first.measures_memory, second.measures_memory) == (measured, False)

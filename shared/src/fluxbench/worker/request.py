@@ -69,8 +69,11 @@ class Request:
 
     @property
     def measures_memory(self) -> bool:
-        """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each."""
-        return self.is_thorough and not self.effort.grid
+        """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each.
+
+        Of a grid of many short calls that takes too long; one that holds a workload at a time has few long ones.
+        """
+        return self.is_thorough and (not self.effort.grid or self.effort.held_bytes == ALONE)
 
     def sustains(self, workload: str) -> bool:
         """Whether sustained times of a workload are taken."""
