@@ -163,6 +163,7 @@ def played(
     most: int = 3,
     effort: Effort = USUAL,
     burst_alone: tuple[str, ...] = (),
+    references: tuple[str, ...] = (),
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
@@ -170,7 +171,8 @@ def played(
     environment = Environment(python=str(python))
     deadline = time.monotonic() + deadline_s
     batch = Batch(
-        folder=folder, environment=environment, device=device, workloads=shapes, variants=names, references=names[:1],
+        folder=folder, environment=environment, device=device, workloads=shapes, variants=names,
+        references=references or names[:1],
         processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder), cases=str(folder),
         effort=effort, burst_alone=burst_alone,
     )  # fmt: skip

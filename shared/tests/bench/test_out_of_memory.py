@@ -8,13 +8,16 @@ import pytest
 from fake_workers import ALL_PASSED, outcomes, played, skip_silence
 
 from fluxbench.bench import pool, processes
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.processes import Batch
 from fluxbench.records.schema import Shortage
+from fluxbench.records.status import Status
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
 LACK = {"asked_bytes": 9 << 30, "free_bytes": 2 << 30, "total_bytes": 10 << 30, "own_bytes": 7 << 30}
 SCENARIO = f"""
 def before(step, variant=None, workload=None):
-    alone = request["effort"]["held_bytes"] is not None
+    alone = request["alone"]
     if step == "check" and (PAIR) and (CONDITION):
         emit("failed", variant=variant, workload=workload, status="OUT_OF_MEMORY",
              reason="asked for 9 GiB" + " alone" * alone, shortage={LACK})
@@ -54,14 +57,31 @@ def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp
     ) == 1  # the process after that has nothing left to do
 
 
-@pytest.mark.parametrize(("effort", "times"), [(Effort(held_bytes=ALONE), 0), (USUAL, 1)])
-def test_inputs_that_were_alone_in_memory_are_not_tried_again(tmp_path: Path, effort: Effort, times: int) -> None:
+@pytest.mark.parametrize("effort", [Effort(held_bytes=ALONE), USUAL])
+def test_inputs_that_lack_memory_are_tried_once_more_alone(tmp_path: Path, effort: Effort) -> None:
+    """Also of a process that holds one workload at a time: those of other cells may have taken the memory."""
     of_inputs = lacking("True", "workload == 'tiny'").replace("shortage=", "of_inputs=True, shortage=")
     collected = played(tmp_path, of_inputs, effort=effort)
-    lost = {f"{name} at tiny": "OUT_OF_MEMORY" for name in "abc"}
-    assert outcomes(collected) == ALL_PASSED | lost
-    asked = [(each.variants, each.process) for each in requests(tmp_path) if each.workloads[0].name == "tiny"]
-    assert asked == [(("a", "b", "c"), 0)] * (1 + times)
+    assert outcomes(collected) == ALL_PASSED | {f"{name} at tiny": "OUT_OF_MEMORY" for name in "abc"}
+    asked = [(each.variants, each.alone) for each in requests(tmp_path) if each.workloads[0].name == "tiny"]
+    assert asked == [(("a", "b", "c"), False), (("a", "b", "c"), True)]
+
+
+def test_a_reference_that_lacks_memory_is_tried_again_for_those_that_were_timed_beside_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The reference of this cell is a variant of another one."""
+    asked, left = [], []
+
+    def measure(batch: Batch, collected: Collected, *_: object) -> None:
+        asked.append((batch.variants, tuple(each.name for each in batch.workloads), batch.alone))
+        left.append(dict(collected.failed))
+        collected.fail("a", "tiny", Status.OUT_OF_MEMORY, "asked for 9 GiB")
+
+    monkeypatch.setattr(Batch, "_measure", measure)
+    played(tmp_path, "", names=("b", "c"), references=("a",))
+    assert asked == [(("b", "c"), ("tiny", "tinier"), False), (("b", "c"), ("tiny",), True)]
+    assert left == [{}, {}]
 
 
 def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
-from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import FIRST_COUNTS, Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock, progress
@@ -46,6 +45,7 @@ class Batch:
     cases: str  # the folder where cases are kept
     effort: Effort = USUAL
     whole_up_to: int | None = None  # see `Study`
+    alone: bool = False  # no other worker holds memory of the device meanwhile
 
     @property
     def steps(self) -> int:
@@ -55,39 +55,44 @@ class Batch:
         return round(counted * len(self.workloads) * len({*self.variants, *self.references[:1]}))
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
-        """Measure all variants in fresh processes, and again, with nothing else in memory, what had too little of it.
+        """Measure all variants in fresh processes, and again, alone on the device, what had too little memory.
 
-        Other workloads of a process take memory, and so does what an allocator cannot use of it. Inputs that were alone
-        in memory are not tried again.
+        Processes of other cells take memory, and so do other workloads of a process and what an allocator cannot use.
+        So inputs and references that lacked it are tried again too.
         """
         self._measure(collected, pool, deadline)
         for workloads, names in self._out_of_memory(collected).items():
             if time.monotonic() >= deadline + collected.waited_s:
                 return
-            for name, each in itertools.product(names, workloads):
-                del collected.failed[name, each.name]
-            alone = dataclasses.replace(self.effort, held_bytes=ALONE)
+            for name, each in itertools.product({*names, *self.references} - ({*self.variants} - {*names}), workloads):
+                if (why := collected.failed.get((name, each.name))) and why.status is Status.OUT_OF_MEMORY:
+                    del collected.failed[name, each.name]
             again = dataclasses.replace(
-                self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, effort=alone
-            )
+                self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, alone=True,
+                effort=dataclasses.replace(self.effort, held_bytes=ALONE),
+            )  # fmt: skip
             again._measure(collected, pool, deadline)
 
     def _out_of_memory(self, collected: Collected) -> dict[tuple[Workload, ...], list[str]]:
         """Return the variants for which there was too little memory, and may be enough alone, by where there was.
 
         Those that lacked it at the same workloads are measured again together: inputs and references did not fit for
-        any of them.
+        any of them. Where a reference lacked it, that is where a variant has not been timed beside any.
         """
         found: dict[tuple[Workload, ...], list[str]] = {}
         for name in self.variants:
-            failed = ((each, collected.failed.get((name, each.name))) for each in self.workloads)
-            lost = tuple(each for each, why in failed if why and self._may_fit_alone(why))
-            if lost:
+            if lost := tuple(each for each in self.workloads if self._lacked(collected, name, each.name)):
                 found.setdefault(lost, []).append(name)
         return found
 
-    def _may_fit_alone(self, why: Failed) -> bool:
-        return why.status is Status.OUT_OF_MEMORY and not (why.of_inputs and self.effort.held_bytes == ALONE)
+    def _lacked(self, collected: Collected, name: str, workload: str) -> bool:
+        if why := collected.failed.get((name, workload)):
+            return why.status is Status.OUT_OF_MEMORY
+        of_references = (collected.failed.get((each, workload)) for each in self.references)
+        if not any(why and why.status is Status.OUT_OF_MEMORY for why in of_references):
+            return False
+        needed = [process for process in range(self.processes) if name in self._wanted(collected, process)]
+        return any((name, workload) not in self._done(collected, process) for process in needed)
 
     def _measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
         """Measure all variants in fresh processes, and collect what they write.
@@ -192,6 +197,7 @@ class Batch:
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,
             lock=self.lock,
+            alone=self.alone,
             order=device_lock.order(),
             compiled=self.compiled,
             cases=self.cases,

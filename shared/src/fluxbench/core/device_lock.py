@@ -97,12 +97,12 @@ class DeviceLock:
         before = waiting.name.rpartition("-")[0] if alone else f"waiting-{rank}"
         new = waiting.with_name(f".{waiting.name}")
         with new.open("w") as marker:
-            _locked(marker)
+            locked(marker)
             new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
             file = (self._folder / "device").open("a+")
             try:
                 said = -math.inf
-                while not (self._is_next(before) and _locked(file, shared=not alone)):
+                while not (self._is_next(before) and locked(file, shared=not alone)):
                     if time.monotonic() >= said + self._say_every_s:
                         self._changed(False)
                         said = time.monotonic()
@@ -133,14 +133,14 @@ class DeviceLock:
             if marker.name.rpartition("-")[0] >= own:
                 continue
             with contextlib.suppress(OSError), marker.open("r+") as file:
-                if not _locked(file):
+                if not locked(file):
                     return False
                 marker.unlink(missing_ok=True)
         return True
 
 
-def _locked(file: TextIO, *, shared: bool = False) -> bool:
-    """Take a file's lock if it is free: one of the process, which its children do not have."""
+def locked(file: TextIO, *, shared: bool = False) -> bool:
+    """Take a file's lock if it is free, and return whether it was. It is the process's: its children do not have it."""
     try:
         fcntl.lockf(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):

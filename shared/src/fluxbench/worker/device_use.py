@@ -10,8 +10,13 @@ from pathlib import Path
 import torch
 
 from fluxbench.core.device_lock import DeviceLock
+from fluxbench.core.device_memory import DeviceMemory
 from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.request import Request
+
+_CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
+_FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
+_FREED_LOOKS = 20
 
 
 class DeviceUse:
@@ -19,7 +24,9 @@ class DeviceUse:
 
     def __init__(self, request: Request, device: torch.device, emit: Callable[..., None]) -> None:
         self._device, self._emit = device, emit
-        self._lock = DeviceLock(Path(request.lock) if request.lock else None, request.order, self._changed)
+        folder = Path(request.lock) if request.lock else None
+        self._lock = DeviceLock(folder, request.order, self._changed)
+        self._memory, self._alone = DeviceMemory(folder, lambda: self._changed(False)), request.alone
         self._step = "preparing"
         self._goes_on = True  # it has had its turn
 
@@ -35,9 +42,9 @@ class DeviceUse:
         first after a long one, goes after those that wait. `compiles`: others may use it while a compiler is at work.
         `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
-        self._step = name
+        self._step, before = name, self._lock.is_held
         patient, self._goes_on = self._goes_on, not short
-        if self._lock.is_held:
+        if before:
             self.phase(name)
         with self._lock.held(short=short, alone=keeps, patient=patient):
             if keeps:
@@ -46,13 +53,36 @@ class DeviceUse:
                 yield
             if self._device.type == "cuda" and torch.cuda.is_initialized():
                 torch.cuda.synchronize(self._device)
+                if not before and cached_bytes(self._device) > _CACHED_BYTES:
+                    torch.cuda.empty_cache()
+
+    def take_memory(self) -> None:
+        """Wait until this process may take memory of the device; where the request says so until no other has any."""
+        self._memory.take(alone=self._alone)
+        if self._alone and self._device.type == "cuda":
+            wait_until_freed(self._device)
 
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""
-        return self._lock.waited_s
+        return self._lock.waited_s + self._memory.waited_s
 
     def _changed(self, holds: bool) -> None:
         self.phase(self._step if holds else "waiting")
 
     def _compiles(self, compiles: bool) -> None:
         self.phase("compiling" if compiles else self._step)
+
+
+def cached_bytes(device: torch.device) -> int:
+    """Return what torch keeps of a GPU's memory for later."""
+    return int(torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
+
+
+def wait_until_freed(device: torch.device) -> None:
+    """Wait until a GPU's free memory grows no more: what a process held is free a moment after its end."""
+    free = -1
+    for _ in range(_FREED_LOOKS):
+        before, free = free, torch.cuda.mem_get_info(device)[0]
+        if free <= before:
+            return
+        time.sleep(_FREED_S)

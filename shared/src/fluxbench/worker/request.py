@@ -56,6 +56,7 @@ class Request:
     rates: bool = False  # measure the device's own matrix and copy rates instead
     clock_mhz: int | None = None  # the highest of a GPU, by its driver
     lock: str | None = None  # the folder of the device lock; None: nobody else uses the device
+    alone: bool = False  # no other worker holds memory of the device meanwhile
     order: int = 0  # of the cell among those that share the device
     compiled: str | None = None  # the folder where the times of first compilations are kept
     cases: str | None = None  # the folder where cases are kept, of all cells

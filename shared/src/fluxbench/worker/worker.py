@@ -139,8 +139,8 @@ class Worker:
             for name in self.request.variants:
                 self._fail(name, workload.name, wrong)
 
-        keeps = self.device.type == "cuda" and any(map(fills_memory, part))
-        with self.use.step("preparing", short=True, keeps=keeps):
+        self.use.take_memory()
+        with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
             workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
         reference, reference_calls = self._reference(workloads)
 
