@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, REPOSITORY, tokens
 
-from fluxbench import studies
+from fluxbench import operations, studies
 from fluxbench.core import cores
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
@@ -23,6 +23,7 @@ from fluxbench.operations.workload import Workload
 from fluxbench.studies.study import Study
 from fluxbench.worker.request import Request, inputs_of
 
+L2_BYTES = 62_914_560  # of an H200
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
 
@@ -92,6 +93,34 @@ def test_cells_of_layers_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Monke
     held = max(sum(map(layer_bytes, part)) for part in parts)
     assert at_once * held + unfused + (at_once - 1) * reference < 0.9 * memory
     assert len(parts) <= 6  # in each every variant begins with a rest
+
+
+def grid_bytes(one: Workload) -> int:
+    """Bytes that a short call of the grid takes in a process: case, contents, slots of two kernels, graphs' memory."""
+    call, differentiates = operations.find(one.operation).attention(one.shape), one.operation == "attention_training"
+    tensor = call.elements * 2 // 4
+    inputs, outputs = (4, 4) if differentiates else (3, 1)
+    rotation = max(2, -(-2 * L2_BYTES // one.cost.min_bytes) + 1)  # `worker.prepared`
+    references = outputs * (2 if differentiates else 4)  # float32 where outputs are differentiated, else float64
+    slots, contents = 2 * (1 + rotation + 1) * inputs, 2 * (inputs + references)
+    graphs = 2 * max(20 << 20, 3 * outputs * tensor)  # the least that torch's allocator takes for one
+    return (slots + contents) * tensor + graphs
+
+
+def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "available", lambda: 16)
+    study, memory = studies.find("sdpa"), 139.8 * 2**30  # of an H200
+    workloads = study.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
+    asked: Any = {"device": "cuda", "variants": (), "references": (), "effort": study.effort}
+    parts = [
+        part
+        for name in ("attention", "attention_training")
+        for part in Request(workloads=tuple(one for one in workloads if one.operation == name), **asked).held_together
+    ]
+    calls = [operations.find(one.operation).attention(one.shape) for one in workloads]
+    unfused = max(attention_memory.held(call, fused=False, backward=True).peak for call in calls)
+    at_once = Width.on(GPU, study.at_once or 4).measuring
+    assert at_once * max(sum(map(grid_bytes, part)) for part in parts) + unfused < 0.9 * memory
 
 
 def test_language_models_are_measured_in_five_studies_of_one_notebook_the_long_ones_one_at_a_time() -> None:

@@ -9,6 +9,10 @@ _SMALL = (
     *grid_sets.named([64, 128], [32, 64], ["attention"]),
     *grid_sets.named([64], [32, 64], ["attention_training"]),
 )
+# Of what calls read and write, a process holds about 15 times as much: short calls rotate through slots of twice the
+# cache, two sets of them. So four cells with 2 GB each would fill a card of 140 GB: 34 GiB each, 14 with 1 GB.
+# The largest workloads take up to 30 GiB, each by itself; so three cells at once.
+_HELD_BYTES, _AT_ONCE = 1_000_000_000, 3
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 
 STUDY = Study(
@@ -16,7 +20,8 @@ STUDY = Study(
     sets={"cpu": _SMALL, "any": tuple(grid_sets.sets())},
     references=("torch_flash", "torch_math"),  # the first makes no plans in the cells of other libraries
     measures=("burst",),
-    effort=Effort(grid=True, plans=True, held_bytes=2_000_000_000, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
+    effort=Effort(grid=True, plans=True, held_bytes=_HELD_BYTES, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
+    at_once=_AT_ONCE,
     tables=("grid", "grid_published", "grid_correctness"),
     figures=("speedup",),
 )
