@@ -112,6 +112,14 @@ def test_what_did_not_pass_is_told_once_with_the_shapes_and_the_reason() -> None
     assert "asked for 96 GiB with 12 GiB free" in shown
 
 
+def test_where_rows_did_not_pass_is_said_in_the_order_of_the_shapes() -> None:
+    at = {"sdpa-b8-s1024-h12-d32-bf16", "sdpa-b16-s64-h12-d32-bf16"}
+    made = [failed(EAGER, one, Status.ERROR, "why") for one in GRID if one.name in at]
+    others = [timed(EAGER, one, 1.0) for one in GRID if one.name not in at]
+    shown = words(grid.blocks(results(*others, *made)))
+    assert "batch 8, 16, seq_len 64, 1024, head_dim 32, heads 12: why" in shown
+
+
 def test_the_csv_has_a_row_for_each_shape_and_variant_whatever_came_of_it() -> None:
     header, *found = grid.rows(SOME)
     rows = [dict(zip(map(str, header), row, strict=True)) for row in found]

@@ -214,8 +214,9 @@ def _where(at: Sequence[tuple[Grid, Point]], found: Sequence[Grid]) -> str:
     every = [_axes(grid, point) for grid in found for point in grid.points]
     parts = []
     for axis in every[0]:
-        values = list(dict.fromkeys(axes[axis] for axes in own))
-        if len(values) < len({axes[axis] for axes in every}):
+        there = {axes[axis] for axes in own}
+        known = dict.fromkeys(axes[axis] for axes in every)
+        if values := [value for value in known if value in there and len(there) < len(known)]:
             parts.append(f"{axis} {', '.join(values)}".strip())
     return ", ".join(parts) or "everywhere"
 
