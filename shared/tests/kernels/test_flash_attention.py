@@ -139,6 +139,15 @@ def checked_operator() -> dict[str, str]:
     )
 
 
+def differentiated_twice() -> str:
+    """Return why there is no second derivative."""
+    q, k, v = leaves()
+    (dq,) = torch.autograd.grad(attention(q, k, v).square().sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError) as refusal:
+        dq.sum().backward()
+    return str(refusal.value)
+
+
 def refused(**kernels: Any) -> str:
     """Return why a kernel does not take tensors of the CPU."""
     with pytest.raises(ValueError) as refusal:  # noqa: PT011  (the test reads the message)
@@ -156,6 +165,7 @@ def interpret() -> None:
     found: dict[str, Any] = {"right": reasons, "tf32 as exact": wrong(as_exact, dtype="float32", tokens=33, heads=2)}
     found |= {"copies": of_copies(), "local": wrong(hf_local.VARIANT, **FULL), "scaled": scaled()}
     found["refused"] = [refused(**{which: name}) for which in ("forward", "backward") for name in ("gluon", "cuda")]
+    found["twice"] = differentiated_twice()
     print(json.dumps(found | {"graph": compiled_in_one_graph(), "operator": checked_operator()}))
 
 
@@ -187,6 +197,10 @@ def test_a_copy_of_the_repository_is_right_until_something_in_it_is_wrong(interp
 def test_torch_compiles_calls_into_one_graph_and_accepts_the_operator(interpreted: dict[str, Any]) -> None:
     assert interpreted["graph"]
     assert set(interpreted["operator"].values()) == {"SUCCESS"}
+
+
+def test_a_second_derivative_is_refused(interpreted: dict[str, Any]) -> None:
+    assert "differentiate twice" in interpreted["twice"]
 
 
 def test_a_scale_is_that_of_the_scores(interpreted: dict[str, Any]) -> None:

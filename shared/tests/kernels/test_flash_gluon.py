@@ -71,7 +71,7 @@ def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, backwards: bo
     kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change)["flash_gluon_kernel"].gluon_forward_kernel
     monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(kernel, backwards=backwards))
     monkeypatch.setattr(flash_gluon, "unsupported", lambda q, k, v: None)
-    monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, shape, **form: x.new_full(shape, math.nan, **form))
     generator = torch.Generator().manual_seed(0)
 
     def draw(seq_len: int, heads: int) -> Any:

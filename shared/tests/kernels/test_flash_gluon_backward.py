@@ -10,7 +10,6 @@ import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, *change: str, **order: bool) -> Non
 def run(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str, **options: bool) -> tuple[Any, Any, Any]:
     """Return the gradients of the emulated kernels, exact ones, and those of unfused attention in the same dtype."""
     emulate(monkeypatch, *change, backwards=case.backwards, greedy=case.greedy)
-    monkeypatch.setattr(torch, "empty", lambda shape, **form: torch.full(tuple(shape), math.nan, **form))
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, shape, **form: x.new_full(shape, math.nan, **form))
     generator = torch.Generator().manual_seed(0)
     of = (case.head_dim, generator, case.dtype)
     q, dout = (strided(case.batch, case.seq_len_q, case.heads, *of) for _ in "qd")
@@ -177,8 +176,8 @@ def test_autograd_takes_it_where_it_runs(names: str, deterministic: bool, monkey
     monkeypatch.setattr(flash_gluon, "gluon_forward_kernel", Launched(forward))
     for module in (flash_attention, flash_gluon):
         monkeypatch.setattr(module, "unsupported", lambda q, k, v: None)
-    device = SimpleNamespace(multi_processor_count=3)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: device)
+    for module in (flash_gluon, flash_gluon_backward):
+        monkeypatch.setattr(module, "multiprocessors", lambda _: 3)
     case = Case(70, 140, causal=True, heads=4, kv_heads=2)
     generator = torch.Generator().manual_seed(0)
     shapes = {"q": (1, 70, 4, 64), "k": (1, 140, 2, 64), "v": (1, 140, 2, 64)}

@@ -66,7 +66,7 @@ def emulate(monkeypatch: pytest.MonkeyPatch, *change: str) -> None:
     kernel = load(SOURCES, "fluxbench.kernels", MODULES, *change)["gluon_int8_fp8_kernel"].quantized_forward_kernel
     monkeypatch.setattr(gluon_int8_fp8, "quantized_forward_kernel", Launched(kernel))
     monkeypatch.setattr(gluon_int8_fp8, "unsupported", lambda q: None)
-    monkeypatch.setattr(torch, "empty", lambda *shape, **form: torch.full(*shape, math.nan, **form))
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda x, shape, **form: x.new_full(shape, math.nan, **form))
     monkeypatch.setattr(gluon_int8_fp8, "quantize", quantized)
 
 

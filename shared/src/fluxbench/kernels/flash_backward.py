@@ -27,9 +27,11 @@ import triton.language as tl
 
 from fluxbench.kernels.flash_backward_keys import flash_backward_keys_kernel
 from fluxbench.kernels.flash_backward_queries import flash_backward_queries_kernel
+from fluxbench.kernels.flash_launch import launch
 from fluxbench.kernels.flash_tensors import (
     MAX_ROW_STRIDE,
     SUMS,
+    cdiv,
     check,
     compute_capability_of,
     descriptor,
@@ -169,6 +171,7 @@ def flash_backward(
     of_q: bool = True,
     of_kv: bool = True,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Return dq, dk and dv, of the shapes and the dtype of q, k and v, contiguous. The same inputs give the same bits.
 
@@ -180,11 +183,13 @@ def flash_backward(
     of_q:     compute dq; else it is None
     of_kv:    compute dk and dv; else they are None
     tiling:   how the work is cut; the device's own by default
+    checked:  `check` and `check_gradient` have accepted the tensors
 
     Raises `ValueError` for other inputs.
     """
-    check(q, k, v, causal=causal, scale=scale)
-    check_gradient(dout, q, out, lse)
+    if not checked:
+        check(q, k, v, causal=causal, scale=scale)
+        check_gradient(dout, q, out, lse)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     precision = input_precision(tf32)
@@ -192,62 +197,73 @@ def flash_backward(
     tiling = tiling or of_device(table, compute_capability_of(q), head_dim)
     if dout.stride(3) != 1 or dout.stride(1) >= MAX_ROW_STRIDE:  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
-    scale = 1 / math.sqrt(head_dim) if scale is None else scale
+    scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
     delta = torch.empty_like(lse, dtype=torch.float32)
-    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
-    dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) if of_kv else None for _ in "kv")
+    dq = q.new_empty(q.shape) if of_q else None
+    dk, dv = (k.new_empty(k.shape) if of_kv else None for _ in "kv")
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *dout.stride()[:3])
 
-    def launch(kernel: Any, part: Part, blocks: int, *results: torch.Tensor, rows: int, ragged: bool) -> None:
+    def launch_part(kernel: Any, part: Part, blocks: int, *results: torch.Tensor, rows: int, ragged: bool) -> None:
         of_sources = (part.block_m, part.block_n, part.block_n, part.block_m)
         descriptors = part.descriptors and all(fits_descriptor(tensor) for tensor in (q, k, v, dout))
         sources: list[Any] = [q, k, v, dout, *results]
         if descriptors:
             counts = (*of_sources, *(rows for _ in results))
             sources = [descriptor(tensor, count) for tensor, count in zip(sources, counts, strict=True)]
-        kernel[(blocks * batch,)](
-            *sources,
-            lse,
-            delta,
-            seq_len_q,
-            seq_len_k,
-            scale,
-            math.log2(math.e) * scale,
-            *(stride for tensor in (q, k, v, dout) for stride in tensor.stride()[:3]),
-            HEADS=heads,
-            GROUP=heads // kv_heads,
-            HEAD_DIM=head_dim,
-            BLOCK_M=part.block_m,
-            BLOCK_N=part.block_n,
-            RAGGED=ragged,
-            DESCRIPTORS=descriptors,
-            CAUSAL=causal,
-            INPUT_PRECISION=precision,
+        launch(
+            kernel,
+            (q.device, q.dtype, *strides),
+            blocks * batch,
+            (
+                *sources,
+                lse,
+                delta,
+                seq_len_q,
+                seq_len_k,
+                scale,
+                math.log2(math.e) * scale,
+                *strides,
+            ),
+            {
+                "HEADS": heads,
+                "GROUP": heads // kv_heads,
+                "HEAD_DIM": head_dim,
+                "BLOCK_M": part.block_m,
+                "BLOCK_N": part.block_n,
+                "RAGGED": ragged,
+                "DESCRIPTORS": descriptors,
+                "CAUSAL": causal,
+                "INPUT_PRECISION": precision,
+            },
             num_warps=part.warps,
             num_stages=part.stages,
         )
 
     with torch.cuda.device_of(q):
-        flash_backward_delta_kernel[(triton.cdiv(seq_len_q, _DELTA_ROWS) * batch * heads,)](
-            out,
-            dout,
-            delta,
-            seq_len_q,
-            *out.stride()[:3],
-            *dout.stride()[:3],
-            HEADS=heads,
-            HEAD_DIM=head_dim,
-            ROWS=_DELTA_ROWS,
+        launch(
+            flash_backward_delta_kernel,
+            (q.device, q.dtype, *out.stride()[:3], *dout.stride()[:3]),
+            cdiv(seq_len_q, _DELTA_ROWS) * batch * heads,
+            (
+                out,
+                dout,
+                delta,
+                seq_len_q,
+                *out.stride()[:3],
+                *dout.stride()[:3],
+            ),
+            {"HEADS": heads, "HEAD_DIM": head_dim, "ROWS": _DELTA_ROWS},
         )
         if dk is not None and dv is not None:
             part = tiling.keys
-            blocks = triton.cdiv(seq_len_k, part.block_n) * kv_heads
+            blocks = cdiv(seq_len_k, part.block_n) * kv_heads
             ragged = seq_len_q % part.block_m != 0
-            launch(flash_backward_keys_kernel, part, blocks, dk, dv, rows=part.block_n, ragged=ragged)
+            launch_part(flash_backward_keys_kernel, part, blocks, dk, dv, rows=part.block_n, ragged=ragged)
         if dq is not None:
             part = tiling.queries
-            blocks = triton.cdiv(seq_len_q, part.block_m) * heads
+            blocks = cdiv(seq_len_q, part.block_m) * heads
             ragged = seq_len_k % part.block_n != 0
-            launch(flash_backward_queries_kernel, part, blocks, dq, rows=part.block_m, ragged=ragged)
+            launch_part(flash_backward_queries_kernel, part, blocks, dq, rows=part.block_m, ragged=ragged)
     return dq, dk, dv
 
 
@@ -259,7 +275,7 @@ def check_gradient(dout: torch.Tensor, q: torch.Tensor, out: torch.Tensor, lse: 
         ("out", out, q.shape, q.dtype),
         ("lse", lse, of_lse, lse_dtype(q.dtype)),
     ):
-        if (tuple(tensor.shape), tensor.dtype, tensor.device) != (tuple(shape), dtype, q.device):
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device != q.device:
             raise ValueError(
                 f"{name} must be {list(shape)}, {dtype}, on {q.device}, got {list(tensor.shape)}, {tensor.dtype}, on "
                 f"{tensor.device}; pass that of these q, k and v"

@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 
 from fluxbench.kernels.flash_forward_kernel import flash_forward_kernel
+from fluxbench.kernels.flash_launch import launch
 from fluxbench.kernels.flash_tensors import (
+    cdiv,
     check,
     compute_capability_of,
     descriptor,
@@ -103,6 +104,7 @@ def flash_forward(
     scale: float | None = None,
     tf32: bool = False,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> torch.Tensor:
     """Return softmax(q @ k.T * scale) @ v, head by head.
 
@@ -113,11 +115,12 @@ def flash_forward(
     scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
     tf32:   round what enters a product of float32 to TF32; 16-bit products are the same either way
     tiling: how the work is cut; the device's own by default
+    checked: `check` has accepted the tensors
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     Raises `ValueError` for other inputs.
     """
-    return _launch(q, k, v, causal, scale, tf32, tiling, with_lse=False)[0]
+    return _launch(q, k, v, causal, scale, tf32, tiling, checked, with_lse=False)[0]
 
 
 def flash_forward_with_lse(
@@ -129,12 +132,13 @@ def flash_forward_with_lse(
     scale: float | None = None,
     tf32: bool = False,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the same, and what its gradient needs: the log-sum-exp of each query's scores, to the base 2.
 
     It is log2(sum(exp(q @ k.T * scale))), [batch, heads, seq_len_q], float32; float64 for float32 inputs.
     """
-    out, lse = _launch(q, k, v, causal, scale, tf32, tiling, with_lse=True)
+    out, lse = _launch(q, k, v, causal, scale, tf32, tiling, checked, with_lse=True)
     assert lse is not None
     return out, lse
 
@@ -147,18 +151,20 @@ def _launch(
     scale: float | None,
     tf32: bool,
     tiling: Tiling | None,
+    checked: bool,
     *,
     with_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    check(q, k, v, causal=causal, scale=scale)
+    if not checked:
+        check(q, k, v, causal=causal, scale=scale)
     capability = compute_capability_of(q)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     precision = input_precision(tf32)
     table = FLOAT32_TILINGS[precision] if q.dtype == torch.float32 else TILINGS
     tiling = tiling or of_device(table, capability, head_dim)
-    out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
-    lse = torch.empty((batch, heads, seq_len_q), dtype=lse_dtype(q.dtype), device=q.device) if with_lse else None
+    out = q.new_empty((batch, seq_len_q, heads, head_dim))
+    lse = q.new_empty((batch, heads, seq_len_q), dtype=lse_dtype(q.dtype)) if with_lse else None
     # Strides that the TMA unit cannot walk are rare: they take the pointers of the same kernel.
     descriptors = tiling.descriptors and all(fits_descriptor(tensor) for tensor in (q, k, v))
     block_m, block_n = tiling.block_m, tiling.block_n
@@ -166,26 +172,32 @@ def _launch(
     if descriptors:
         rows = (block_m, block_n, block_n, block_m)
         sources = tuple(descriptor(tensor, count) for tensor, count in zip(sources, rows, strict=True))
+    strides = (*q.stride()[:3], *k.stride()[:3], *v.stride()[:3])
     with torch.cuda.device_of(q):
-        flash_forward_kernel[(triton.cdiv(seq_len_q, block_m) * batch * heads,)](
-            *sources,
-            lse,
-            seq_len_q,
-            seq_len_k,
-            math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
-            *q.stride()[:3],
-            *k.stride()[:3],
-            *v.stride()[:3],
-            HEADS=heads,
-            GROUP=heads // kv_heads,
-            HEAD_DIM=head_dim,
-            BLOCK_M=block_m,
-            BLOCK_N=block_n,
-            RAGGED=seq_len_k % block_n != 0 and not causal,
-            DESCRIPTORS=descriptors,
-            OVERLAP=tiling.overlap and not causal,
-            CAUSAL=causal,
-            INPUT_PRECISION=precision,
+        launch(
+            flash_forward_kernel,
+            (q.device, q.dtype, *strides),
+            cdiv(seq_len_q, block_m) * batch * heads,
+            (
+                *sources,
+                lse,
+                seq_len_q,
+                seq_len_k,
+                math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else float(scale)),
+                *strides,
+            ),
+            {
+                "HEADS": heads,
+                "GROUP": heads // kv_heads,
+                "HEAD_DIM": head_dim,
+                "BLOCK_M": block_m,
+                "BLOCK_N": block_n,
+                "RAGGED": seq_len_k % block_n != 0 and not causal,
+                "DESCRIPTORS": descriptors,
+                "OVERLAP": tiling.overlap and not causal,
+                "CAUSAL": causal,
+                "INPUT_PRECISION": precision,
+            },
             num_warps=tiling.warps,
             num_stages=tiling.stages,
         )

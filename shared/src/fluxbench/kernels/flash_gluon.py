@@ -11,17 +11,25 @@ adding: Stream-K (Osama et al., 2023) for the last round alone. Their parts need
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from triton.experimental.gluon.language import NVMMASharedLayout
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from fluxbench.kernels.flash_gluon_kernel import gluon_forward_kernel
-from fluxbench.kernels.flash_tensors import check, fits_descriptor, walked_strides
+from fluxbench.kernels.flash_launch import launch, unchecked
+from fluxbench.kernels.flash_tensors import (
+    capability_of_device,
+    cdiv,
+    check,
+    fits_descriptor,
+    multiprocessors,
+    walked_strides,
+)
 
 HEAD_DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
@@ -51,6 +59,7 @@ def gluon_forward(
     causal: bool = False,
     scale: float | None = None,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> torch.Tensor:
     """Return softmax(q @ k.T * scale) @ v, head by head.
 
@@ -60,11 +69,12 @@ def gluon_forward(
     causal: mask the keys after each query, aligned to the end: the last query sees all keys
     scale:  of the scores, over 0; 1 / sqrt(head_dim) by default
     tiling: how the work is cut
+    checked: `check` and `unsupported` have accepted the tensors
     result: [batch, seq_len_q, heads, head_dim], contiguous, of the same dtype
 
     Raises `ValueError` for other inputs and other GPUs.
     """
-    return _launch(q, k, v, causal, scale, tiling, with_lse=False)[0]
+    return _launch(q, k, v, causal, scale, tiling, checked, with_lse=False)[0]
 
 
 def gluon_forward_with_lse(
@@ -75,12 +85,13 @@ def gluon_forward_with_lse(
     causal: bool = False,
     scale: float | None = None,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the same, and what its gradient needs: the log-sum-exp of each query's scores, to the base 2.
 
     It is log2(sum(exp(q @ k.T * scale))), [batch, heads, seq_len_q], float32.
     """
-    out, lse = _launch(q, k, v, causal, scale, tiling, with_lse=True)
+    out, lse = _launch(q, k, v, causal, scale, tiling, checked, with_lse=True)
     assert lse is not None
     return out, lse
 
@@ -97,7 +108,7 @@ def unsupported(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None
                 f"{name} must have an address and strides that are multiples of 16 bytes and no stride of zero, got "
                 f"strides of {tensor.stride()} elements; call contiguous() on it"
             )
-    if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
+    if not q.is_cuda or torch.version.hip or capability_of_device(q.device) != COMPUTE_CAPABILITY:
         return f"q must be on a GPU of compute capability 9.0, got {q.device}; use the Triton kernel"
     return None
 
@@ -109,63 +120,68 @@ def _launch(
     causal: bool,
     scale: float | None,
     tiling: Tiling | None,
+    checked: bool,
     *,
     with_lse: bool,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    check(q, k, v, causal=causal, scale=scale)
+    if not checked:
+        check(q, k, v, causal=causal, scale=scale)
+        if reason := unsupported(q, k, v):
+            raise ValueError(reason)
     tiling = tiling or Tiling()
-    if reason := unsupported(q, k, v):
-        raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     group = heads // kv_heads
-    out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
-    lse = torch.empty((batch, heads, seq_len_q), dtype=torch.float32, device=q.device) if with_lse else None
-    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, _BLOCK_N)
-    programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+    out = q.new_empty((batch, seq_len_q, heads, head_dim))
+    lse = q.new_empty((batch, heads, seq_len_q), dtype=torch.float32) if with_lse else None
+    blocks_m, blocks_n = cdiv(seq_len_q, _ROWS * _CONSUMERS), cdiv(seq_len_k, _BLOCK_N)
+    programs = tiling.programs or multiprocessors(q.device)
     tiles = blocks_m * batch * heads
     share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
     parts = arrivals = None
     if share:
         if tiles < programs:  # all of them are split
-            programs = triton.cdiv(tiles * blocks_n, share)
+            programs = cdiv(tiles * blocks_n, share)
         of_part = _ROWS * (head_dim + 2)
-        parts = torch.empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32, device=q.device)
-        arrivals = torch.zeros((tiles % programs, _CONSUMERS), dtype=torch.int32, device=q.device)
+        parts = q.new_empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32)
+        arrivals = q.new_zeros((tiles % programs, _CONSUMERS), dtype=torch.int32)
     else:
         programs = min(programs, tiles)
     with torch.cuda.device_of(q):
-        gluon_forward_kernel[(programs,)](
-            describe(q, _ROWS),
-            describe(k, _BLOCK_N),
-            describe(v, _BLOCK_N),
-            describe(out, _ROWS),
-            lse,
-            parts,
-            arrivals,
-            seq_len_q,
-            seq_len_k,
-            blocks_m,
-            batch * heads,
-            heads,
-            group,
-            share,
-            math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else scale),
-            HEAD_DIM=head_dim,
-            BLOCK_N=_BLOCK_N,
-            CONSUMERS=_CONSUMERS,
-            CAUSAL=causal,
+        launch(
+            gluon_forward_kernel,
+            (q.device, q.dtype),
+            programs,
+            (
+                describe(q, _ROWS),
+                describe(k, _BLOCK_N),
+                describe(v, _BLOCK_N),
+                describe(out, _ROWS),
+                lse,
+                parts,
+                arrivals,
+                seq_len_q,
+                seq_len_k,
+                blocks_m,
+                batch * heads,
+                heads,
+                group,
+                share,
+                math.log2(math.e) * (1 / math.sqrt(head_dim) if scale is None else float(scale)),
+            ),
+            {"HEAD_DIM": head_dim, "BLOCK_N": _BLOCK_N, "CONSUMERS": _CONSUMERS, "CAUSAL": causal},
             num_warps=4,
         )
     return out, lse
 
 
+@functools.cache
 def share_of(tiles: int, blocks_n: int, programs: int) -> int:
     """Return how many blocks of keys of the last tiles each program computes, or 0 if splitting them does not pay.
 
     Each part has a start and an end, and is written and read once more; a tile of many parts is read by one program.
     """
-    share = max(triton.cdiv(tiles * blocks_n, programs), triton.cdiv(blocks_n, _MOST_PARTS))
+    share = max(cdiv(tiles * blocks_n, programs), cdiv(blocks_n, _MOST_PARTS))
     return share if tiles and share + _COST_OF_PARTS <= blocks_n else 0
 
 
@@ -175,5 +191,12 @@ def describe(tensor: torch.Tensor, rows: int) -> Any:
     So the TMA unit knows where a sequence ends: past it a load is zeros, and a store writes nothing.
     """
     batch, seq_len, heads, head_dim = tensor.shape
-    shape, block = [batch, heads, seq_len, head_dim], [1, 1, rows, head_dim]
-    return TensorDescriptor(tensor, shape, walked_strides(tensor), block, _LAYOUT)
+    return descriptor_of(
+        tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim], _LAYOUT
+    )
+
+
+def descriptor_of(tensor: torch.Tensor, shape: list[int], strides: list[int], block: list[int], layout: Any) -> Any:
+    """Describe a tensor that `fits_descriptor` accepts."""
+    fields = {"base": tensor, "shape": shape, "strides": strides, "block_shape": block, "layout": layout}
+    return unchecked(TensorDescriptor, **fields)

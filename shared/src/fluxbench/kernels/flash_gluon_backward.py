@@ -19,24 +19,24 @@ kernel adds them in one order.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from triton.experimental.gluon.language import NVMMASharedLayout
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from fluxbench.kernels.flash_backward import check_gradient
-from fluxbench.kernels.flash_gluon import describe, unsupported
+from fluxbench.kernels.flash_gluon import describe, descriptor_of, unsupported
 from fluxbench.kernels.flash_gluon_backward_kernel import gluon_backward_kernel
 from fluxbench.kernels.flash_gluon_backward_queries import gluon_backward_queries_kernel
 from fluxbench.kernels.flash_gluon_backward_sums import (
     gluon_backward_end_kernel,
     gluon_backward_rows_kernel,
 )
-from fluxbench.kernels.flash_tensors import check, fits_descriptor
+from fluxbench.kernels.flash_launch import launch
+from fluxbench.kernels.flash_tensors import cdiv, check, fits_descriptor, multiprocessors
 
 _OF_PROGRAM = 128  # keys, or of the kernel for dq alone queries
 _ROWS = 64  # of a warpgroup
@@ -73,6 +73,7 @@ def gluon_backward(
     of_kv: bool = True,
     deterministic: bool = False,
     tiling: Tiling | None = None,
+    checked: bool = False,
 ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
     """Return dq, dk and dv, of the shapes and the dtype of q, k and v, contiguous.
 
@@ -84,40 +85,46 @@ def gluon_backward(
     of_kv:    compute dk and dv; else they are None
     deterministic: the same inputs give the same bits of dq too; by default only of dk and dv
     tiling:   how the work is cut
+    checked:  `check`, `check_gradient` and `unsupported` have accepted the tensors
 
     The sums of dq take 4 * batch * heads * seq_len_q * head_dim bytes. Raises `ValueError` for other inputs and other
     GPUs.
     """
-    check(q, k, v, causal=causal, scale=scale)
-    check_gradient(dout, q, out, lse)
-    if reason := unsupported(q, k, v):
-        raise ValueError(reason)
+    if not checked:
+        check(q, k, v, causal=causal, scale=scale)
+        check_gradient(dout, q, out, lse)
+        if reason := unsupported(q, k, v):
+            raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     tiling = tiling or Tiling()
     if dout.stride(3) != 1 or not fits_descriptor(dout):  # such as the gradient of a sum, one element expanded
         dout = dout.contiguous()
-    scale = 1 / math.sqrt(head_dim) if scale is None else scale
+    scale = 1 / math.sqrt(head_dim) if scale is None else float(scale)
     block_m = _block_m(head_dim)
-    lines = batch * heads * triton.cdiv(seq_len_q, block_m)
-    rows = torch.empty((lines * 2, block_m), dtype=torch.float32, device=q.device)
-    dq = torch.empty(q.shape, dtype=q.dtype, device=q.device) if of_q else None
-    dk, dv = (torch.empty(k.shape, dtype=k.dtype, device=k.device) if of_kv else None for _ in "kv")
+    lines = batch * heads * cdiv(seq_len_q, block_m)
+    rows = q.new_empty((lines * 2, block_m), dtype=torch.float32)
+    dq = q.new_empty(q.shape) if of_q else None
+    dk, dv = (k.new_empty(k.shape) if of_kv else None for _ in "kv")
     sums = None
     if of_q and of_kv and not deterministic:
-        sums = torch.empty((lines * block_m * head_dim // 32, 32), dtype=torch.float32, device=q.device)
+        sums = q.new_empty((lines * block_m * head_dim // 32, 32), dtype=torch.float32)
     with torch.cuda.device_of(q):
-        gluon_backward_rows_kernel[(lines,)](
-            out,
-            dout,
-            lse,
-            rows,
-            sums,
-            seq_len_q,
-            heads,
-            *dout.stride()[:3],
-            math.log2(math.e) * scale,
-            HEAD_DIM=head_dim,
-            BLOCK_M=block_m,
+        launch(
+            gluon_backward_rows_kernel,
+            (q.device, q.dtype, *dout.stride()[:3]),
+            lines,
+            (
+                out,
+                dout,
+                lse,
+                rows,
+                sums,
+                seq_len_q,
+                heads,
+                *dout.stride()[:3],
+                math.log2(math.e) * scale,
+            ),
+            {"HEAD_DIM": head_dim, "BLOCK_M": block_m},
             num_warps=4,
         )
         if dk is not None and dv is not None:
@@ -145,63 +152,73 @@ def _launch_keys(
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     block_m, group = _block_m(head_dim), heads // kv_heads
-    blocks_m = triton.cdiv(seq_len_q, block_m)
-    tiles = triton.cdiv(seq_len_k, _OF_PROGRAM) * batch * kv_heads
+    blocks_m = cdiv(seq_len_q, block_m)
+    tiles = cdiv(seq_len_k, _OF_PROGRAM) * batch * kv_heads
     whole, parts = tiles, 1
     if tiling.split and not causal:
-        programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+        programs = tiling.programs or multiprocessors(q.device)
         parts = _parts(tiles % programs, blocks_m, group, programs)
         whole = tiles - tiles % programs if parts > 1 else tiles
     split = tiles - whole
     of_part = (2, _OF_PROGRAM, head_dim)
-    kept = torch.empty((split, parts, *of_part), dtype=torch.float32, device=q.device) if split else None
-    gluon_backward_kernel[(whole + split * parts,)](
-        describe(q, block_m),
-        describe(k, _OF_PROGRAM),
-        describe(v, _OF_PROGRAM),
-        describe(dout, block_m),
-        describe(dk, _ROWS),
-        describe(dv, _ROWS),
-        _describe_lines(rows, 1, _OF_ROWS),
-        None if sums is None else _describe_lines(sums, _OF_PROGRAM, _OF_SUMS),
-        kept,
-        seq_len_q,
-        seq_len_k,
-        blocks_m,
-        batch * kv_heads,
-        kv_heads,
-        group,
-        _at_once(head_dim) if causal else 1,
-        whole,
-        parts,
-        scale,
-        math.log2(math.e) * scale,
-        HEAD_DIM=head_dim,
-        BLOCK_M=block_m,
-        STAGES=_STAGES,
-        RAGGED=seq_len_k % _OF_PROGRAM != 0 and not causal,
-        CAUSAL=causal,
+    kept = q.new_empty((split, parts, *of_part), dtype=torch.float32) if split else None
+    launch(
+        gluon_backward_kernel,
+        (q.device, q.dtype),
+        whole + split * parts,
+        (
+            describe(q, block_m),
+            describe(k, _OF_PROGRAM),
+            describe(v, _OF_PROGRAM),
+            describe(dout, block_m),
+            describe(dk, _ROWS),
+            describe(dv, _ROWS),
+            _describe_lines(rows, 1, _OF_ROWS),
+            None if sums is None else _describe_lines(sums, _OF_PROGRAM, _OF_SUMS),
+            kept,
+            seq_len_q,
+            seq_len_k,
+            blocks_m,
+            batch * kv_heads,
+            kv_heads,
+            group,
+            _at_once(head_dim) if causal else 1,
+            whole,
+            parts,
+            scale,
+            math.log2(math.e) * scale,
+        ),
+        {
+            "HEAD_DIM": head_dim,
+            "BLOCK_M": block_m,
+            "STAGES": _STAGES,
+            "RAGGED": seq_len_k % _OF_PROGRAM != 0 and not causal,
+            "CAUSAL": causal,
+        },
         num_warps=4,
     )
     chunks = 0 if sums is None else 2 * batch * heads * blocks_m
     if chunks or split:
-        gluon_backward_end_kernel[(split * _SHARES + chunks,)](
-            sums,
-            kept,
-            dq,
-            dk,
-            dv,
-            seq_len_q,
-            seq_len_k,
-            heads,
-            kv_heads,
-            whole,
-            split,
-            parts,
-            scale,
-            HEAD_DIM=head_dim,
-            BLOCK_M=block_m,
-            SHARES=_SHARES,
+        launch(
+            gluon_backward_end_kernel,
+            (q.device, q.dtype),
+            split * _SHARES + chunks,
+            (
+                sums,
+                kept,
+                dq,
+                dk,
+                dv,
+                seq_len_q,
+                seq_len_k,
+                heads,
+                kv_heads,
+                whole,
+                split,
+                parts,
+                scale,
+            ),
+            {"HEAD_DIM": head_dim, "BLOCK_M": block_m, "SHARES": _SHARES},
             num_warps=4,
         )
 
@@ -220,27 +237,34 @@ def _launch_queries(
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
     block_n = 128 if causal and head_dim == 64 else 64
-    gluon_backward_queries_kernel[(triton.cdiv(seq_len_q, _OF_PROGRAM) * batch * heads,)](
-        describe(q, _ROWS),
-        describe(k, block_n),
-        describe(v, block_n),
-        describe(dout, _ROWS),
-        describe(dq, _ROWS),
-        rows,
-        seq_len_q,
-        seq_len_k,
-        batch * heads,
-        heads,
-        heads // kv_heads,
-        _at_once(head_dim) * (heads // kv_heads) if causal else 1,
-        scale,
-        math.log2(math.e) * scale,
-        HEAD_DIM=head_dim,
-        ROWS_BLOCK=_block_m(head_dim),
-        BLOCK_N=block_n,
-        STAGES=_STAGES_OF_QUERIES,
-        RAGGED=seq_len_k % block_n != 0 and not causal,
-        CAUSAL=causal,
+    launch(
+        gluon_backward_queries_kernel,
+        (q.device, q.dtype),
+        cdiv(seq_len_q, _OF_PROGRAM) * batch * heads,
+        (
+            describe(q, _ROWS),
+            describe(k, block_n),
+            describe(v, block_n),
+            describe(dout, _ROWS),
+            describe(dq, _ROWS),
+            rows,
+            seq_len_q,
+            seq_len_k,
+            batch * heads,
+            heads,
+            heads // kv_heads,
+            _at_once(head_dim) * (heads // kv_heads) if causal else 1,
+            scale,
+            math.log2(math.e) * scale,
+        ),
+        {
+            "HEAD_DIM": head_dim,
+            "ROWS_BLOCK": _block_m(head_dim),
+            "BLOCK_N": block_n,
+            "STAGES": _STAGES_OF_QUERIES,
+            "RAGGED": seq_len_k % block_n != 0 and not causal,
+            "CAUSAL": causal,
+        },
         num_warps=4,
     )
 
@@ -255,6 +279,7 @@ def _at_once(head_dim: int) -> int:
     return 512 // head_dim
 
 
+@functools.cache
 def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:
     """Return into how many parts to split each of the tiles after the last full round; 1 if splitting does not pay.
 
@@ -262,7 +287,7 @@ def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:
     """
     counts = range(1, min(_MOST_PARTS, blocks_m) + 1)
     times = {
-        count: triton.cdiv(tiles * count, programs) * (triton.cdiv(blocks_m, count) * group + _COST_OF_A_PART)
+        count: cdiv(tiles * count, programs) * (cdiv(blocks_m, count) * group + _COST_OF_A_PART)
         + (_COST_OF_SPLITTING if count > 1 else 0)
         for count in counts
     }
@@ -271,4 +296,4 @@ def _parts(tiles: int, blocks_m: int, group: int, programs: int) -> int:
 
 def _describe_lines(tensor: Any, lines: int, layout: Any) -> Any:
     """Describe a contiguous matrix, in blocks of whole lines."""
-    return TensorDescriptor(tensor, list(tensor.shape), list(tensor.stride()), [lines, tensor.shape[1]], layout)
+    return descriptor_of(tensor, [*tensor.shape], [*tensor.stride()], [lines, tensor.shape[1]], layout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -10,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from fluxbench.kernels.flash_launch import unchecked
 
 HEAD_DIMS = (16, 32, 64, 128)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
@@ -116,11 +119,28 @@ def input_precision(tf32: bool) -> str:
     return "tf32" if tf32 else "ieee"
 
 
+@functools.cache
+def capability_of_device(device: torch.device) -> tuple[int, int]:
+    """Return the compute capability of a GPU, kept for the process: torch takes some microseconds for it."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return major, minor
+
+
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Return the number of multiprocessors of a GPU, likewise."""
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def cdiv(of: int, by: int) -> int:
+    """Return of / by, rounded up. On the host `triton.cdiv` takes 2 us, and launches need ten of them."""
+    return -(-of // by)
+
+
 def compute_capability_of(tensor: torch.Tensor) -> tuple[int, int]:
     """Return the compute capability of a tensor's device. Raises `ValueError` where Triton has no kernel for it."""
     if tensor.is_cuda and torch.version.hip is None:
-        major, minor = torch.cuda.get_device_capability(tensor.device)
-        return (major, minor)
+        return capability_of_device(tensor.device)
     if tensor.device.type == "cpu" and triton.knobs.runtime.interpret:
         return (9, 0)  # the interpreter runs every path of the kernel
     raise ValueError(f"q must be on an NVIDIA GPU, got {tensor.device}; move q, k and v there")
@@ -128,27 +148,28 @@ def compute_capability_of(tensor: torch.Tensor) -> tuple[int, int]:
 
 def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, scale: float | None) -> None:
     """Raise `ValueError` where the kernels would not compute what was asked."""
+    dtype, device = q.dtype, q.device
     for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.ndim != 4 or 0 in tensor.shape:
+        shape, stride = tensor.shape, tensor.stride()
+        if len(shape) != 4 or 0 in shape:
             raise ValueError(
-                f"{name} must be [batch, seq_len, heads, head_dim] with no empty dimension, got {list(tensor.shape)}; "
+                f"{name} must be [batch, seq_len, heads, head_dim] with no empty dimension, got {list(shape)}; "
                 "reshape it"
             )
-        if tensor.dtype not in DTYPES or tensor.dtype != q.dtype:
+        if tensor.dtype != dtype or dtype not in DTYPES:
             raise ValueError(
                 f"{name} must be bfloat16, float16 or float32, the same for q, k and v, got {tensor.dtype} and q "
-                f"{q.dtype}; cast all three"
+                f"{dtype}; cast all three"
             )
-        if tensor.device != q.device:
-            raise ValueError(f"{name} must be on the device of q, {q.device}, got {tensor.device}; move it there")
-        if tensor.stride(3) != 1:
+        if tensor.device != device:
+            raise ValueError(f"{name} must be on the device of q, {device}, got {tensor.device}; move it there")
+        if stride[3] != 1:
             raise ValueError(
-                f"{name} must be contiguous in head_dim, got a stride of {tensor.stride(3)}; call contiguous() on it"
+                f"{name} must be contiguous in head_dim, got a stride of {stride[3]}; call contiguous() on it"
             )
-        if tensor.stride(1) >= MAX_ROW_STRIDE:
+        if stride[1] >= MAX_ROW_STRIDE:
             raise ValueError(
-                f"{name} must have a stride of seq_len under 2**24 elements, got {tensor.stride(1)}; "
-                "call contiguous() on it"
+                f"{name} must have a stride of seq_len under 2**24 elements, got {stride[1]}; call contiguous() on it"
             )
     batch, _, heads, head_dim = q.shape
     if head_dim not in HEAD_DIMS:
@@ -173,18 +194,24 @@ def check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool, sc
 
 def walked_strides(tensor: torch.Tensor) -> list[int]:
     """Return the strides as [batch, heads, seq_len, head_dim], in elements. Those of dimensions of one are free."""
-    swapped = tensor.transpose(1, 2)
+    batch, seq_len, heads, head_dim = tensor.shape
+    of_batch, of_row, of_head, of_element = tensor.stride()
     return [
-        stride if size > 1 or axis == 3 else tensor.shape[3]
-        for axis, (size, stride) in enumerate(zip(swapped.shape, swapped.stride(), strict=True))
+        of_batch if batch > 1 else head_dim,
+        of_head if heads > 1 else head_dim,
+        of_row if seq_len > 1 else head_dim,
+        of_element,
     ]
 
 
 def fits_descriptor(tensor: torch.Tensor) -> bool:
     """Say whether the TMA unit can walk the tensor: an aligned address, and aligned strides that are not zero."""
-    return tensor.data_ptr() % _TMA_ALIGNMENT_BYTES == 0 and all(
-        stride > 0 and stride * tensor.element_size() % _TMA_ALIGNMENT_BYTES == 0
-        for stride in walked_strides(tensor)[:3]
+    first, second, third, _ = walked_strides(tensor)
+    together = first | second | third  # a multiple of a power of two if all of them are
+    return (
+        tensor.data_ptr() % _TMA_ALIGNMENT_BYTES == 0
+        and min(first, second, third) > 0
+        and together * tensor.element_size() % _TMA_ALIGNMENT_BYTES == 0
     )
 
 
@@ -194,4 +221,5 @@ def descriptor(tensor: torch.Tensor, rows: int) -> Any:
     Only leading dimensions of one vanish in a load without a copy, hence the order.
     """
     batch, seq_len, heads, head_dim = tensor.shape
-    return TensorDescriptor(tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim])
+    fields = {"base": tensor, "shape": [batch, heads, seq_len, head_dim], "strides": walked_strides(tensor)}
+    return unchecked(TensorDescriptor, **fields, block_shape=[1, 1, rows, head_dim])

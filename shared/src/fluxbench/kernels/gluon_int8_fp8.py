@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from fluxbench.kernels.flash_gluon import COMPUTE_CAPABILITY, DTYPES, HEAD_DIMS, share_of
-from fluxbench.kernels.flash_tensors import check, walked_strides
+from fluxbench.kernels.flash_gluon import COMPUTE_CAPABILITY, DTYPES, HEAD_DIMS, descriptor_of, share_of
+from fluxbench.kernels.flash_launch import launch
+from fluxbench.kernels.flash_tensors import capability_of_device, cdiv, check, multiprocessors, walked_strides
 from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.kernels.gluon_int8_fp8_softmax import BLOCK_N as _CONSTANT
@@ -69,45 +68,48 @@ def quantized_forward(
         raise ValueError(reason)
     batch, seq_len_q, heads, head_dim = q.shape
     _, seq_len_k, kv_heads, _ = k.shape
-    out = torch.empty((batch, seq_len_q, heads, head_dim), dtype=q.dtype, device=q.device)
-    blocks_m, blocks_n = triton.cdiv(seq_len_q, _ROWS * _CONSUMERS), triton.cdiv(seq_len_k, BLOCK_N)
-    programs = tiling.programs or torch.cuda.get_device_properties(q.device).multi_processor_count
+    out = q.new_empty((batch, seq_len_q, heads, head_dim))
+    blocks_m, blocks_n = cdiv(seq_len_q, _ROWS * _CONSUMERS), cdiv(seq_len_k, BLOCK_N)
+    programs = tiling.programs or multiprocessors(q.device)
     tiles = blocks_m * batch * heads
     share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
     parts = arrivals = None
     if share:
         if tiles < programs:  # all of them are split
-            programs = triton.cdiv(tiles * blocks_n, share)
+            programs = cdiv(tiles * blocks_n, share)
         of_part = _ROWS * (head_dim + 2)
-        parts = torch.empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32, device=q.device)
-        arrivals = torch.zeros((tiles % programs, _CONSUMERS), dtype=torch.int32, device=q.device)
+        parts = q.new_empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32)
+        arrivals = q.new_zeros((tiles % programs, _CONSUMERS), dtype=torch.int32)
     else:
         programs = min(programs, tiles)
     with torch.cuda.device_of(q):
         scale = 1 / math.sqrt(head_dim) if scale is None else scale
         quantized = quantize(q, k, v, scale=scale, block_n=BLOCK_N)
-        quantized_forward_kernel[(programs,)](
-            _descriptor(quantized.q, _ROWS),
-            _descriptor(quantized.k, BLOCK_N),
-            TensorDescriptor(
-                *(quantized.v, list(quantized.v.shape), list(quantized.v.stride())),
-                *([1, 1, head_dim, BLOCK_N], _LAYOUTS[BLOCK_N, 1]),
+        launch(
+            quantized_forward_kernel,
+            (q.device, q.dtype),
+            programs,
+            (
+                _descriptor(quantized.q, _ROWS),
+                _descriptor(quantized.k, BLOCK_N),
+                descriptor_of(
+                    *(quantized.v, [*quantized.v.shape], [*quantized.v.stride()]),
+                    *([1, 1, head_dim, BLOCK_N], _LAYOUTS[BLOCK_N, 1]),
+                ),
+                _descriptor(out, _ROWS),
+                quantized.q_scales,
+                quantized.scales,
+                parts,
+                arrivals,
+                seq_len_q,
+                seq_len_k,
+                blocks_m,
+                batch * heads,
+                heads,
+                heads // kv_heads,
+                share,
             ),
-            _descriptor(out, _ROWS),
-            quantized.q_scales,
-            quantized.scales,
-            parts,
-            arrivals,
-            seq_len_q,
-            seq_len_k,
-            blocks_m,
-            batch * heads,
-            heads,
-            heads // kv_heads,
-            share,
-            HEAD_DIM=head_dim,
-            RAGGED=seq_len_k % BLOCK_N != 0 and not causal,
-            CAUSAL=causal,
+            {"HEAD_DIM": head_dim, "RAGGED": seq_len_k % BLOCK_N != 0 and not causal, "CAUSAL": causal},
             num_warps=4,
         )
     return out
@@ -119,7 +121,7 @@ def unsupported(q: torch.Tensor) -> str | None:
         return f"q must be bfloat16 or float16, got {q.dtype}; cast q, k and v"
     if q.shape[3] not in HEAD_DIMS:
         return f"head_dim must be 64 or 128, got {q.shape[3]}; use an exact kernel"
-    if not q.is_cuda or torch.version.hip or torch.cuda.get_device_capability(q.device) != COMPUTE_CAPABILITY:
+    if not q.is_cuda or torch.version.hip or capability_of_device(q.device) != COMPUTE_CAPABILITY:
         return f"q must be on a GPU of compute capability 9.0, got {q.device}; use an exact kernel"
     return None
 
@@ -128,6 +130,6 @@ def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
     """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of a head's rows."""
     batch, seq_len, heads, head_dim = tensor.shape
     layout = _LAYOUTS[head_dim * tensor.element_size(), tensor.element_size()]
-    return TensorDescriptor(
+    return descriptor_of(
         tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim], layout
     )
