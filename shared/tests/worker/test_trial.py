@@ -254,11 +254,14 @@ def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("seq_len", "free_gib", "rotation", "slots", "pool"),
-    [(128, 139, 35, 74, 48), (4608, 139, 2, 8, 48), (4608, 20, 2, 8, 42), (16_896, 20, 2, 4, 9), (75_600, 8, 2, 3, 2)],
-)
+    ("seq_len", "free_gib", "share", "rotation", "slots", "pool"),
+    [
+        (128, 139, 1, 35, 74, 48), (4608, 139, 1, 2, 8, 48), (4608, 20, 1, 2, 8, 42), (16_896, 20, 1, 2, 4, 9),
+        (75_600, 8, 1, 2, 3, 2), (4608, 139, 0.2, 2, 6, 14), (75_600, 139, 0.2, 2, 3, 2),
+    ],
+)  # fmt: skip
 def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_memory(
-    monkeypatch: pytest.MonkeyPatch, seq_len: int, free_gib: int, rotation: int, slots: int, pool: int
+    monkeypatch: pytest.MonkeyPatch, seq_len: int, free_gib: int, share: float, rotation: int, slots: int, pool: int
 ) -> None:
     small = operations.find("attention").inputs(tokens("made-up", 4).shape, "normal", 0, ON_CPU)
     real = {name: torch.empty(1, seq_len, 24, 128, dtype=torch.bfloat16, device="meta") for name in "qkv"}
@@ -270,7 +273,7 @@ def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_me
         Content, "make", lambda *_, whole: Content(real, {"out": torch.zeros(8)}, {}, {} if whole else None)
     )
     workload = tokens("made-up", seq_len, heads=24, head_dim_qk=128, head_dim_v=128)
-    made = PreparedWorkload.make(workload, torch.device("cuda"), 1).contents
+    made = PreparedWorkload.make(workload, torch.device("cuda"), 1, share=share).contents
     assert (made.rotation, len(made.slots), len(made.pool)) == (rotation, slots, pool)
     assert (rotation - 1) * workload.cost.min_bytes >= 100 << 20  # between two calls on the same ones
 

@@ -31,6 +31,7 @@ _FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long tha
 _CPU_POOL = 6
 _SMALL_BYTES = 16 << 20  # of a tensor, whose differences from another may be held for a moment
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
+_MOST_BYTES = 8 << 30  # of the contents and slots of several workloads; more where two contents of each take more
 _REFERENCE_BYTES = 16 << 30  # that the references of a workload's contents read together, of more than two contents
 
 
@@ -120,7 +121,8 @@ class Contents:
         first = _whole(workload, 0, case, device, kept)
         operation = operations.find(workload.operation)
         memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]
-        fitting = 2 * _CPU_POOL if on_cpu else int(memory / _bytes(first, case))
+        for_all = memory if share == 1 else min(memory, share * _MOST_BYTES)  # other cells' processes need memory too
+        fitting = 2 * _CPU_POOL if on_cpu else int(for_all / _bytes(first, case))
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3)) if sustained else 0
         if slots and (operation.attention(workload.shape).retain_graph or most <= _FEW):
             slots = rotation + 1  # each keeps what its forward pass saved, or would hold what another holds
