@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -93,8 +93,20 @@ def test_the_attention_of_a_whole_model_is_named_though_it_is_not_among_the_six_
     assert (seen.kernels[-1]["name"], seen.kernels[-1]["share"]) == ("flash", round(10 / 415, 4))
 
 
+class LikeAStopwatch:
+    """Notes what is asked of the device, in order."""
+
+    def __init__(self, made: list[str]) -> None:
+        self.wait = lambda: made.append("wait")
+        self.clear_cache = lambda: made.append("clear")
+        self.spin = lambda launch_s, calls: made.append(f"spin {calls}" if 0 < launch_s < 0.1 else "no time")
+
+
 def calls_of(recorded: list[Kernel]) -> None:
-    """Record seven rounds of two calls: one kernel of 100 µs, and two that lie 5 µs apart; some rounds are slow."""
+    """Record rounds of two calls: one kernel of 100 µs, and two that lie 5 µs apart.
+
+    There is one that does not count, whose kernels lie far apart, and seven after a spin, of which some are slow.
+    """
     now = 0.0
 
     def run(name: str, us: float, gap: float = 0.0) -> None:
@@ -103,20 +115,23 @@ def calls_of(recorded: list[Kernel]) -> None:
         now += gap + us
 
     run("fill", 50)
-    for slow in (1, 1, 9, 1, 1, 1, 9):
+    for number, slow in enumerate((1, 1, 1, 9, 1, 1, 1, 9)):
+        if number:
+            run("at::cuda::(anonymous namespace)::spin_kernel(long)", 500)
         run("fill", 50)
         run("flash", 100 * slow)
         run("fill", 50)
         run("flash", 200 * slow, gap=3)
-        run("copy", 10, gap=5)
+        run("copy", 10, gap=5 if number else 5000)
 
 
 def test_times_of_kernels_are_medians_by_call_with_their_span_and_parts(recorded: list[Kernel]) -> None:
     calls_of(recorded)
     made: list[str] = []
     calls = {name: lambda name=name: made.append(name) for name in ("a", "b")}
-    times = kernel_times(calls, lambda: made.append("clear"), part_of)
-    assert made == ["clear", *["clear", "a", "clear", "b"] * 7]
+    times = kernel_times(calls, cast(Any, LikeAStopwatch(made)), part_of)
+    in_turn = ["clear", "a", "clear", "b", "wait"]
+    assert made == ["wait", "clear", *in_turn, *["spin 3", *in_turn] * 7]
     total, span, parts = times["a"]
     assert (total, span, parts["attention"]) == pytest.approx((0.1, 0.1, 0.1))
     assert set(parts) == {"attention"}
@@ -131,7 +146,23 @@ def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lo
     recorded[:] = [kernel for kernel in recorded if kernel[0] != "copy"]
     del recorded[lost]
     calls = {name: lambda: None for name in ("a", "b")}
-    assert kernel_times(calls, lambda: None, part_of) == {}
+    assert kernel_times(calls, cast(Any, LikeAStopwatch([])), part_of) == {}
+
+
+def test_the_device_rests_before_each_round_and_longer_after_a_longer_one(
+    recorded: list[Kernel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    rests: list[float] = []
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", rests.append)
+    lasts = iter([0.0, 0.4, 8.0, 0.4])
+
+    def call() -> None:
+        now[0] += next(lasts)
+
+    kernel_times({"a": call}, cast(Any, LikeAStopwatch([])), part_of, 3, 0.25)
+    assert rests == [0.25, pytest.approx(0.1), 1.0]
 
 
 def test_what_was_compiled_since_is_a_difference() -> None:
@@ -143,6 +174,7 @@ def test_calls_are_profiled_together_but_one_at_a_time_where_preparation_takes_m
 ) -> None:
     alive: set[str] = set()
     seen: list[tuple[list[str], set[str]]] = []
+    rests: list[float] = []
 
     class Graph:
         def __init__(self, name: str) -> None:
@@ -152,8 +184,9 @@ def test_calls_are_profiled_together_but_one_at_a_time_where_preparation_takes_m
         def __del__(self) -> None:
             alive.discard(self.name)
 
-    def profiled(calls: dict[str, Any], clear: Any, part_of: Any, repeats: int) -> Any:
+    def profiled(calls: dict[str, Any], stopwatch: Any, part_of: Any, repeats: int, rest_s: float) -> Any:
         seen.append((list(calls), set(alive)))
+        rests.append(rest_s)
         return {name: (float(repeats), call(), {}) for name, call in calls.items()}
 
     monkeypatch.setattr(profiler, "kernel_times", profiled)
@@ -161,9 +194,10 @@ def test_calls_are_profiled_together_but_one_at_a_time_where_preparation_takes_m
     retained = Bound(lambda graph: graph.name, lambda inputs: Graph(inputs["name"]))
     bounds = {"a": plain, "b": retained, "c": plain, "d": retained}
     inputs: Any = {name: {"name": name} for name in bounds}
-    found: Any = profiler.times_of_bound(bounds, inputs, lambda: None, part_of, 2, ["b", "d"])
+    found: Any = profiler.times_of_bound(bounds, inputs, cast(Any, None), part_of, 2, ["b", "d"], 0.25)
     assert {name: each[:2] for name, each in found.items()} == {name: (2.0, name) for name in bounds}
     assert seen == [(["a", "c"], set()), (["b"], {"b"}), (["d"], {"d"})]
+    assert rests == [0.25, 0.0, 0.0]  # the device is rested from then on
     assert alive == set()
 
 

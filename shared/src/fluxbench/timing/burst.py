@@ -30,7 +30,7 @@ _MAX_REST_S = 1.0
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 5.0  # after which no further one of these rounds is begun
 _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
-_MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
+MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S = 0.5  # a round that the host waits so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 _MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
@@ -92,7 +92,7 @@ def burst(
     tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
     launch_s = 0.0
     if tried and not (stopwatch.on_cpu or idle):
-        launch_s = min(_MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
+        launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
     rest = plan.first_rest_s
     schedule = list(calls)
     for index in range(rounds):
@@ -131,8 +131,13 @@ def burst(
             taken.places[key].append(place)
         taken.times.append((began, time.monotonic()))
         of_round = taken.times[-1][1] - began
-        rest = plan.min_rest_s if stopwatch.on_cpu else max(plan.min_rest_s, min(_MAX_REST_S, _REST * of_round))
+        rest = plan.min_rest_s if stopwatch.on_cpu else max(plan.min_rest_s, rest_after(of_round))
     return taken
+
+
+def rest_after(round_s: float) -> float:
+    """Return how long a GPU rests after a round, in seconds."""
+    return min(_MAX_REST_S, _REST * round_s)
 
 
 def copies(outputs: Mapping[str, object]) -> dict[str, object]:
@@ -202,7 +207,7 @@ def repeated_over_new(
             repeats, inputs, both = rng.randint(*REPEATS), contents[name].inputs, [fresh(name), fresh(name)]
             stopwatch.wait()
             launching = time.perf_counter()
-            stopwatch.spin(min(host_s[name], _MOST_LAUNCH_S), 2 * _MOST_CALLS)
+            stopwatch.spin(min(host_s[name], MOST_LAUNCH_S), 2 * _MOST_CALLS)
             calls[name](inputs)
             for new, count in zip(both, (repeats, 1), strict=True):
                 for tensor, values in new.items():

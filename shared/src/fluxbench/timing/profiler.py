@@ -17,10 +17,13 @@ from torch.profiler import ProfilerActivity, profile
 
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, WAITING
+from fluxbench.timing.burst import MOST_LAUNCH_S, rest_after
+from fluxbench.timing.stopwatch import Stopwatch
 
 TOP_KERNELS = 6
 PROFILED_CALLS = 7
 ATTENTION = "attention"  # the part, see `variants.part_of`
+_SPIN = "spin_kernel"  # of `torch.cuda._sleep`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,27 +72,35 @@ def profile_call(
 
 def kernel_times(
     calls: Mapping[str, Callable[[], object]],
-    clear_cache: Callable[[], None],
+    stopwatch: Stopwatch,
     part_of: PartOf,
     repeats: int = PROFILED_CALLS,
+    rest_s: float = 0.0,
 ) -> dict[str, KernelTimes]:
     """Return what the kernels of each callable take by the profiler, medians of `repeats` calls.
 
     The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
-    The one kernel of `clear_cache` runs before each call and separates them.
+    As in burst, the device rests before each round, `rest_s` before the first, or its clock would be a lower one, and
+    the host is ahead of it, or there would be gaps between the kernels of a call. A first round that does not count
+    tells how long launches take while the profiler records them. The one kernel that clears the cache runs before each
+    call and separates them.
     """
-    torch.cuda.synchronize()
+    stopwatch.wait()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-        clear_cache()
+        stopwatch.clear_cache()
+        launch_s = _round(calls, stopwatch)
+        stopwatch.wait()
         for _ in range(repeats):
-            for call in calls.values():
-                clear_cache()
-                call()
-        torch.cuda.synchronize()
+            time.sleep(rest_s)
+            began = time.monotonic()
+            stopwatch.spin(min(launch_s, MOST_LAUNCH_S), len(calls) + 1)
+            _round(calls, stopwatch)
+            stopwatch.wait()
+            rest_s = rest_after(time.monotonic() - began)
     seen = sorted(
         (event.time_range.start, event.time_range.end, event.name)
         for event in profiled.events() or ()
-        if event.device_type == DeviceType.CUDA
+        if event.device_type == DeviceType.CUDA and _SPIN not in event.name
     )
     parts: list[list[tuple[float, float, str]]] = []
     for start, end, name in seen:
@@ -98,8 +109,9 @@ def kernel_times(
         else:
             parts[-1].append((start, end, name))
     parts = parts[1:]  # after the first clearing, which is followed by another
-    if len(parts) != repeats * len(calls) or not all(parts):
+    if len(parts) != (1 + repeats) * len(calls) or not all(parts):
         return {}
+    parts = parts[len(calls) :]
     found = {}
     for index, name in enumerate(calls):
         of_call = parts[index :: len(calls)]
@@ -116,13 +128,23 @@ def kernel_times(
     return found
 
 
+def _round(calls: Mapping[str, Callable[[], object]], stopwatch: Stopwatch) -> float:
+    """Call each with a cleared cache; return the host's time for it, in seconds."""
+    began = time.perf_counter()
+    for call in calls.values():
+        stopwatch.clear_cache()
+        call()
+    return time.perf_counter() - began
+
+
 def times_of_bound(
     bounds: Mapping[str, Bound],
     inputs: Mapping[str, Tensors],
-    clear_cache: Callable[[], None],
+    stopwatch: Stopwatch,
     part_of: PartOf,
     repeats: int,
     apart: Collection[str] = (),
+    rest_s: float = 0.0,
 ) -> dict[str, KernelTimes]:
     """Return the `kernel_times` of calls. Those `apart` are profiled one at a time, since preparation takes memory."""
     together = [name for name in bounds if name not in apart]
@@ -131,7 +153,7 @@ def times_of_bound(
         calls = {name: functools.partial(bounds[name].call, bounds[name].prepared(inputs[name])) for name in some}
         others = bounds[some[0]].others
         with others(next(iter(inputs[some[0]].values())).device) if others else contextlib.nullcontext() as of_others:
-            times = kernel_times(calls, clear_cache, part_of, repeats)
+            times = kernel_times(calls, stopwatch, part_of, repeats, 0.0 if found else rest_s)
         found |= {name: with_waiting(each, of_others) for name, each in times.items()} if of_others else times
         del calls
     return found

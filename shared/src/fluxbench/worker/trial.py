@@ -265,7 +265,7 @@ class Trial:
         repeats = min([PROFILED_CALLS, *(times for from_s, times in _PROFILED_OF_LONG if call_s >= from_s)])
         inputs = {name: self._contents[name].inputs for name in calls}
         apart = [name for name, call in calls.items() if call.retain_graph or self.calls[name].others]
-        return times_of_bound(self.calls, inputs, self.stopwatch.clear_cache, parts, repeats, apart)
+        return times_of_bound(self.calls, inputs, self.stopwatch, parts, repeats, apart, self.plan.first_rest_s)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
