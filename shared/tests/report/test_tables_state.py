@@ -105,6 +105,17 @@ def test_a_driver_that_does_not_report_leaves_dashes_and_a_reason() -> None:
     ]
 
 
+def test_what_was_measured_in_burst_alone_is_not_blamed_on_the_driver() -> None:
+    made = record(regimes=[BURST], telemetry={BURST: TELEMETRY[BURST]}, energy_mj=None, energy_ci95_mj=None)
+    [note] = notes(made)
+    assert note == (
+        "- is what is unknown. sustained MHz, sustained W, sustained °C, sustained mJ a call, sustained samples kept / "
+        "discarded: measured in burst alone. converged: not measured."
+    )
+    [silent] = notes(msgspec.structs.replace(made, telemetry={}))
+    assert "burst MHz, burst W, throttle reasons: the driver does not report it, or NVML is not available" in silent
+
+
 def test_a_cpu_has_no_sensor_and_launches_nothing() -> None:
     made = record(telemetry={}, energy_mj=None, energy_ci95_mj=None, launch_ms=None, converged={SUSTAINED: True})
     [note] = notes(made, device=CPU)

@@ -31,6 +31,7 @@ class _Column:
     why_on_cpu: str
     in_old_records: bool = False  # before there were bursts
     of_sensor: bool = False
+    of_sustained: bool = False
     left: bool = False
 
 
@@ -123,15 +124,15 @@ _sensor = partial(
 )
 _measured = partial(_Column, why="not measured", why_on_cpu="not measured")
 _STATE = (
-    _sensor("sustained\nMHz", _telemetry(SUSTAINED, "sm_clock_mhz"), in_old_records=True),
-    _sensor("sustained\nW", _telemetry(SUSTAINED, "power_w"), in_old_records=True),
-    _sensor("sustained\n°C", _telemetry(SUSTAINED, "temperature_c"), in_old_records=True),
+    _sensor("sustained\nMHz", _telemetry(SUSTAINED, "sm_clock_mhz"), of_sustained=True, in_old_records=True),
+    _sensor("sustained\nW", _telemetry(SUSTAINED, "power_w"), of_sustained=True, in_old_records=True),
+    _sensor("sustained\n°C", _telemetry(SUSTAINED, "temperature_c"), of_sustained=True, in_old_records=True),
     _sensor("burst\nMHz", _telemetry(BURST, "sm_clock_mhz")),
     _sensor("burst\nW", _telemetry(BURST, "power_w")),
     _sensor("throttle reasons", _throttled, in_old_records=True, left=True),
 )
 _COST = (
-    _sensor("sustained\nmJ a call", _energy),
+    _sensor("sustained\nmJ a call", _energy, of_sustained=True),
     _Column(
         "burst host\nlaunch µs",
         lambda record: None if record.launch_ms is None else number(1e3 * record.launch_ms),
@@ -140,7 +141,7 @@ _COST = (
     ),
     _Column("CUPTI\ncross-check", _cupti, *("torch's profiler recorded nothing, or is not permitted",) * 2),
     _measured("processes", lambda record: f"{timing_of(record).processes}"),
-    _measured("sustained samples\nkept / discarded", _samples(SUSTAINED)),
+    _measured("sustained samples\nkept / discarded", _samples(SUSTAINED), of_sustained=True),
     _measured("burst samples\nkept / discarded", _samples(BURST)),
     _measured("converged", _converged),
     _measured("device\ns", lambda record: None if record.device_s is None else number(record.device_s, 2)),
@@ -165,11 +166,14 @@ def _unknown(records: Sequence[Record], on_cpu: bool) -> Iterator[str]:
             yield f"{_UNKNOWN}: unknown of this row."
         return
     is_old = all(record.burst is None for record in records)
+    in_burst_alone = all(record.sustained is None for record in records)
     together: dict[str, list[str]] = {}
     for column in empty:
         why = column.why_on_cpu if on_cpu else column.why
         if is_old and not column.in_old_records and not (on_cpu and column.of_sensor):
             why = "measured by an older fluxbench, without this field"
+        elif column.of_sustained and in_burst_alone and not on_cpu:
+            why = "measured in burst alone"
         together.setdefault(why, []).append(column.head.replace("\n", " "))
     reasons = (f"{', '.join(heads)}: {why}." for why, heads in together.items())
     yield " ".join([f"{_UNKNOWN} is what is unknown.", *reasons])
