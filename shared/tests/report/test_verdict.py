@@ -15,7 +15,7 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.records import files
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import KernelShare, Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict
 from fluxbench.report.figures.verdict import WIDTH_PT, chart
@@ -166,11 +166,28 @@ def test_the_choice_is_one_that_none_beats_at_any_length_and_a_beaten_one_says_s
     assert "At 2 of the 6 lengths another exact kernel or form is faster than a." in said(*default, *at["a"], *beaten)
 
 
-def test_the_choice_is_no_other_way_to_load_a_kernel_that_ties_with_it() -> None:
+def test_a_kernel_is_named_and_chosen_once_also_where_it_is_loaded_in_another_way() -> None:
     loaded, direct = (record(name, sustained_ms=ms) for name, ms in (("hf_local_flash", 0.8), ("gluon_flash", 0.801)))
     [group] = groups([DEFAULT, loaded, direct])
-    assert said(DEFAULT, loaded, direct).startswith("HF kernels (fluxbench) and Gluon (fluxbench) tie as fastest")
-    assert analysis.of(group).choice == direct
+    found = analysis.of(group)
+    assert said(DEFAULT, loaded, direct) == (
+        "Gluon (fluxbench) is the fastest exact kernel: 25% faster than PyTorch's default."
+    )
+    assert found.choice == direct
+    assert [one.record.variant for one in found.shown[:2]] == ["hf_local_flash", "gluon_flash"]
+    assert said(loaded, direct).startswith("Gluon (fluxbench) is the only exact kernel with a time")
+    other = KernelShare(name="flash_forward_kernel", share=1.0, part="attention")
+    for kernels in ((), (other,)):  # nothing shows that these are the same kernel
+        unlike = changed(loaded, kernels=kernels)
+        assert said(DEFAULT, unlike, direct).startswith("HF kernels (fluxbench) and Gluon (fluxbench) tie as fastest")
+
+
+def test_a_kernel_that_may_be_as_fast_is_named_once() -> None:
+    fast = record("flash_attn_3", sustained_ms=0.8)
+    ways = [record(name, sustained_ms=0.9, ci=0.2) for name in ("hf_local_flash", "gluon_flash")]
+    text = said(DEFAULT, fast, *ways)
+    assert "Gluon (fluxbench) may be as fast" in text
+    assert "HF kernels" not in text
 
 
 def test_a_choice_without_a_time_at_a_length_is_not_beaten_there() -> None:

@@ -35,11 +35,10 @@ class Verdict:
     `exact` are the kernels that none of their class beats, fastest first, each in its simplest such form. A
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
     `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
-    of `exact`: the default, which needs no change, else the one that is among the fastest at the most workloads, and
-    rather not another way to load the same kernel. It is beaten at `beaten_at` of the group's workloads and has no rank
-    at `absent_at`. `rounding` is the fastest kernel that rounds more than an exact one and is not quantized, where it
-    is measurably faster than the fastest exact kernel, or where the baseline is the only exact one. There is none of
-    them where records must not be ranked together.
+    of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
+    beaten at `beaten_at` of the group's workloads and has no rank at `absent_at`. `rounding` is the fastest kernel that
+    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
+    where the baseline is the only exact one. There is none of them where records must not be ranked together.
     """
 
     group: Group
@@ -62,6 +61,18 @@ class Verdict:
         if self.baseline and all(row.record is not self.baseline for row in rows):
             rows.append(Contender(record=self.baseline, speedup=None))
         return (*rows, *filter(None, (self.rounding, self.quantized)))
+
+    @property
+    def named(self) -> tuple[Contender, ...]:
+        """The exact kernels, each once: none that is another way to load one of the others."""
+        named = _once([one.record for one in self.exact])
+        return tuple(one for one in self.exact if one.record in named)
+
+    @property
+    def named_unsure(self) -> tuple[Record, ...]:
+        """The unsure kernels, each once, without those that are named as exact."""
+        named = _once([*(one.record for one in self.exact), *self.unsure])
+        return tuple(record for record in self.unsure if record in named)
 
     @property
     def is_compared(self) -> bool:
@@ -90,7 +101,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
     behind = _not_first(group, EXACT)
-    choice = min(level, key=lambda each: _rather(each.variant, behind), default=None)
+    choice = min(_once(level), key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
 
     def contender(record: Record) -> Contender:
@@ -110,6 +121,19 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
+
+
+def _once(records: Sequence[Record]) -> list[Record]:
+    """Return the records without those of another way to load the kernels of one of them."""
+    return [record for record in records if not any(_loads(record, other) for other in records)]
+
+
+def _loads(one: Record, other: Record) -> bool:
+    """Whether one record is of another way to load the other's kernels; not where a profile does not show them."""
+    if not is_another_way(one.variant) or is_another_way(other.variant):
+        return False
+    loaded, of_other = ({each.name for each in of.kernels if each.part == "attention"} for of in (one, other))
+    return bool(loaded) and loaded == of_other
 
 
 def _rather(variant: str, behind: Mapping[str, int]) -> tuple[bool, int, bool]:

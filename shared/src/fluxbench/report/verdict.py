@@ -68,7 +68,7 @@ def _use(verdict: Verdict) -> list[Block]:
 
 def _why(verdict: Verdict) -> str:
     """Return why the choice is not the first of the exact kernels, where it is not."""
-    is_first = verdict.exact[0].record is verdict.choice
+    is_first = verdict.named[0].record is verdict.choice
     is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
     return "" if is_sure else ", unbeaten at all lengths"
 
@@ -89,7 +89,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
 
 
 def _exact(verdict: Verdict) -> str:
-    exact = [one.record for one in verdict.exact]
+    exact = [one.record for one in verdict.named]
     if not exact:
         return "No exact kernel passed here; the table of what did not pass says why."
     if verdict.default_is_level:
@@ -98,10 +98,11 @@ def _exact(verdict: Verdict) -> str:
         return f"No exact kernel is measurably faster than PyTorch's default.{level}"
     which = f"{_names(exact)} tie as fastest exact kernels"
     if len(exact) == 1:
-        is_alone = len(ranked(verdict.group, verdict.workload, EXACT)) == 1
+        is_alone = len(ranked(verdict.group, verdict.workload, EXACT)) == len(verdict.exact)
         which = f"{_names(exact)} is the {'only exact kernel with a time' if is_alone else 'fastest exact kernel'}"
-    unsure = f" {_names(verdict.unsure)} may be as fast: too uncertain to tell." if verdict.unsure else ""
-    speedups = [one.speedup for one in verdict.exact if one.speedup]
+    unsure_too = verdict.named_unsure
+    unsure = f" {_names(unsure_too)} may be as fast: too uncertain to tell." if unsure_too else ""
+    speedups = [one.speedup for one in verdict.named if one.speedup]
     if not speedups or not verdict.baseline:
         return f"{which}.{unsure}"
     gain = _gain(speedups)

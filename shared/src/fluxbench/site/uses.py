@@ -104,8 +104,8 @@ def _kernels(verdict: Verdict) -> Iterator[Kernel]:
 
     A quantized one is there too where no exact one is.
     """
-    for one in verdict.exact:
-        notes = ["tie"] * (len(verdict.exact) > 1) + ["launch-bound"] * is_launch_bound(one.record)
+    for one in verdict.named:
+        notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record)
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     rounding = verdict.rounding
     if rounding and rounding.speedup and rounding.speedup.low > 1:
