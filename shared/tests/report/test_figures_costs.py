@@ -70,7 +70,7 @@ class TestFrontier:
         both = {"dq": errors(0.001, 0.01), "dk": errors(0.004, 0.005)}
         drawn = drawing("frontier", changed(record("flex", "flux1-512px-t512-backward"), errors=both))
         assert row(drawn, "flex", "flux1-512px-t512-backward")["rel_l2"] == 0.004
-        assert "(inputs: normal, flux and all outputs)" in said(drawn)
+        assert "(of all outputs, on normal and flux inputs)" in said(drawn)
 
     def test_errors_are_on_the_same_kinds_of_inputs_whatever_took_most_of_a_budget(self) -> None:
         on = {"normal": 0.0023, "flux": 0.0017, "peaked": 0.0022}

@@ -70,3 +70,12 @@ def reason(text: str | None) -> str:
     """Return why something did not pass, on one line; an exception that says nothing ends in `(no message)`."""
     line = " ".join((text or "").split())
     return f"{line[:-1]} (no message)" if line.endswith(":") else line
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a list in a sentence.
+
+    >>> listed(["normal", "flux", "peaked"])
+    'normal, flux and peaked'
+    """
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)

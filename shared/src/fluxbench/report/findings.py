@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from fluxbench.analysis import findings
 from fluxbench.analysis.findings.finding import Case, Finding, Kind
 from fluxbench.analysis.groups import Group, groups
-from fluxbench.core.formatting import count, interval, percent
+from fluxbench.core.formatting import count, interval, listed, percent
 from fluxbench.operations.workload import Workload
 from fluxbench.report.blocks import Block, Bullets, Fold, Paragraph
 from fluxbench.report.results import Results
@@ -61,7 +61,7 @@ def _falls_off(finding: Finding) -> str:
     )
     if finding.multiple is None:
         return f"{text}."
-    tokens = _listed([f"{workload.shape['seq_len_k']:,}" for workload in case.workloads])
+    tokens = listed([f"{workload.shape['seq_len_k']:,}" for workload in case.workloads])
     several = "multiples" if len(case.workloads) > 1 else "a multiple"
     return f"{text}: {tokens} tokens, not {several} of {finding.multiple}."
 
@@ -154,11 +154,7 @@ def _workloads(cases: Sequence[Case]) -> list[Workload]:
 
 def _at(workloads: Sequence[Workload]) -> str:
     """Return "at 320 and 448 text tokens"."""
-    return f"at {_listed([f'{workload.x:,}' for workload in workloads])} {workloads[0].x_unit}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)
+    return f"at {listed([f'{workload.x:,}' for workload in workloads])} {workloads[0].x_unit}"
 
 
 def _more(ratio: Estimate) -> str:

@@ -8,6 +8,7 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import Group, groups, ranking_regime
 from fluxbench.analysis.ranking import ranked
 from fluxbench.analysis.verdict import DEFAULT, Verdict
+from fluxbench.core.formatting import listed
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
@@ -150,7 +151,7 @@ def _names(records: Sequence[Record]) -> str:
     names = [label(record.variant) for record in records]
     if len(names) > NAMED:
         names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else "".join(names)
+    return listed(names)
 
 
 def _gain(speedups: Sequence[Estimate]) -> str:

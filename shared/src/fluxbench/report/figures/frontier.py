@@ -9,7 +9,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from fluxbench.analysis.groups import Group, is_launch_bound, ranking_regime, timing_of
 from fluxbench.analysis.ranking import Ordering, order
-from fluxbench.core.formatting import interval, number
+from fluxbench.core.formatting import interval, listed, number
 from fluxbench.records.schema import Record
 from fluxbench.report.best_forms import best_forms
 from fluxbench.report.figures import Drawing, Rows
@@ -100,11 +100,11 @@ def _part(group: Group) -> Part | None:
     if not shown:
         return None
     regime = ranking_regime(shown)
-    inputs = f"inputs: {', '.join(kinds)}" if kinds else "of the inputs nearest to its budget"
-    outputs = " and all outputs" if any(len(record.errors) > 1 for record in shown) else ""
+    outputs = "of all outputs, " if any(len(record.errors) > 1 for record in shown) else ""
+    inputs = f"on {listed(kinds)} inputs" if kinds else "on the inputs nearest to its budget"
     notes = [
         "One mark per kernel, in its best form: its time with a 95% interval, and its largest relative L2 error "
-        f"against the float64 reference ({inputs}{outputs}). {capitalized(regime)}: {conditions(shown, regime)}.",
+        f"against the float64 reference ({outputs}{inputs}). {capitalized(regime)}: {conditions(shown, regime)}.",
         "Bold, and joined by the line, is what no other kernel beats: all that err less are measurably slower, and "
         f"none that errs about as much (within {_ALIKE - 1:.0%}) is measurably faster.",
     ]
