@@ -205,6 +205,19 @@ def test_a_page_s_own_table_is_of_the_page_s_device(tmp_path: Path, is_slice: bo
     assert judgements(table) == [judgement]
 
 
+@pytest.mark.parametrize(("name", "factor"), [("", 1.0), ("-backward", 2.5), ("-training", 3.5)])
+def test_a_workload_of_ours_by_its_name_alone_has_the_operations_of_its_passes(
+    tmp_path: Path, name: str, factor: float
+) -> None:
+    (tmp_path / "records").mkdir()
+    device = {"device": {"name": "NVIDIA H200", "mig": False}}
+    (tmp_path / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+    tflops = 4 * 24 * 4608**2 * 128 * factor / 1e9  # in 1 ms
+    rows = [f"flux1-1024px-t512{name},x,1.0,{share * tflops}" for share in (1, 0.5)]
+    table = audited(tmp_path, *rows, header="workload,variant,median_ms,tflops")
+    assert judgements(table) == ["fine", "contradictory"]
+
+
 def test_every_row_of_our_own_pages_passes() -> None:
     here = ours.read(REPOSITORY / "reports")
     tables = [audit(path, ours=here) for path in sorted((REPOSITORY / "reports").glob("h200/*/artifacts/*/*.csv"))

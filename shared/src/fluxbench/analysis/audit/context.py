@@ -27,6 +27,7 @@ _OPERATIONS = {
     "backward": ("attention_backward",),
     "forward+backward": ("attention", "attention_backward"),
 }
+_OF_OPERATION = {"attention_backward": "backward", "attention_training": "forward+backward"}  # others: forward
 # A column of a size -> the field of an attention's shape that it gives.
 _SIZES = {
     "batch": "batch",
@@ -97,7 +98,7 @@ class Context:
     @property
     def passes(self) -> str:
         """Which passes were measured: "forward", "backward", "forward+backward" or "generation"."""
-        of_known = "backward" if self.known and self.known.operation == "attention_backward" else "forward"
+        of_known = _OF_OPERATION.get(self.known.operation, "forward") if self.known else "forward"
         stated = self.cells.get("pass", of_known).lower().replace(" ", "")
         if stated not in PASSES:
             raise NotDecidable(f"the pass is {stated!r}" if stated else "the pass is not stated")

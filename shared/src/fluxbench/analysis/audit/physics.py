@@ -119,7 +119,7 @@ def _time(claim: Claim) -> Iterator[Finding]:
 def _too_slow(claim: Claim) -> Iterator[Finding]:
     """Yield that a time is far longer than unfused attention in float32 would take: the unit may be another."""
     context, rates = claim.context, claim.context.rates
-    if context.known and context.known.operation not in ("attention", "attention_backward"):
+    if context.known and context.known.operation not in ("attention", "attention_backward", "attention_training"):
         return
     workload = context.workload(causal=False)
     pairs = context.shape["batch"] * context.shape["heads"] * context.shape["seq_len_q"] * context.shape["seq_len_k"]
