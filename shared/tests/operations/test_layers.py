@@ -13,6 +13,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fluxbench import operations, variants
 from fluxbench.correctness.judging import judge
+from fluxbench.operations import sets
 from fluxbench.operations.layer import split
 from fluxbench.operations.layer_shape import LayerShape
 from fluxbench.operations.layers.build import MODULES, build
@@ -126,6 +127,20 @@ def test_values_are_padded_for_a_kernel_of_one_head_dim() -> None:
     assert seen == [(24, 24, 24)]
     operations.find("layer").bind(replace(formed, variant=replace(native.variant, load=one_head_dim)), of)(case.inputs)
     assert seen[1:] == [(16, 24, 16)]
+
+
+@pytest.mark.parametrize(
+    ("name", "channels"),
+    [
+        ("flash_attn_3", 128), ("flash_attn_4", 128), ("flex", 128), ("torch_cudnn", 128), ("torch_native", 128),
+        ("flash_attn_2", 192), ("torch_flash", 192),
+    ],
+)  # fmt: skip
+def test_a_library_gets_the_values_of_deepseek_v3_unpadded_where_it_takes_them(name: str, channels: int) -> None:
+    [layer] = [one for one in sets.sets()["layers-models"] if one.name == "deepseek-v3-layer"]
+    asked = operations.find("layer").attention(layer.shape)
+    assert (asked.head_dim_qk, asked.head_dim_v) == (192, 128)
+    assert variants.find(name).variant.given(asked).head_dim_v == channels
 
 
 def test_a_compiled_form_compiles_the_layer_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,14 @@ def test_a_package_that_torch_s_choice_does_not_fit_says_so_and_leaves_nothing_a
         named("torch_fa3").load(call())
 
 
+def test_a_compiled_call_of_flash_attn_3_has_the_channels_of_v(monkeypatch: pytest.MonkeyPatch) -> None:
+    libraries.install_flash_attn_3(monkeypatch)
+    attention = torch.compile(named("flash_attn_3").load(call(head_dim_v=32)), backend="eager", fullgraph=True)
+    q, k, v = calls.tensors(head_dim_v=32)
+    assert attention(q, k, v).sum(dim=3).shape == q.shape[:3]
+    assert attention(q, k, v).equal(libraries.attention(q, k, v))
+
+
 def test_the_rebuild_of_flash_attn_3_has_no_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     libraries.install_flash_attn_3(monkeypatch)
     with pytest.raises(ImportError, match=r"^fa3_fwd_interface has no backward pass; install flash_attn_interface"):

@@ -21,6 +21,7 @@ GLUON = {"gluon_flash", "gluon_int8_fp8"}
 VARLEN = {"flash_attn_2", "flash_attn_3", "flash_attn_4", "sage_int8_fp16_triton", "xformers", *TE}
 NOT_AMPERE = {*FA3, *IN_TORCH, "flash_attn_4", *GLUON, "cudnn_frontend_fp8", "sage_int8_fp8_sm90"}
 FOR_HOPPER_ALONE = {*FA3, *GLUON, "torch_fa3", "sage_int8_fp8_sm90", "hf_flash_attn3"}
+SEPARATE = {"torch_efficient", "torch_math", "torch_native", "torch_cudnn", "flash_attn_4", "flex", "flex_eager"}
 FLUX = {"tokens": 4608, "heads": 24, "dim": 128}
 
 
@@ -48,7 +49,8 @@ def running(device: Device, **asked: Any) -> set[str]:
             {"dtype": "float32", "backward": True, "dim": 32},
             FLEX | TRITON | {"torch_efficient_det"} | TORCH - {"torch_flash", "torch_cudnn"},
         ),
-        ({"head_dim_v": 64}, {"torch_efficient", "torch_math", "torch_native"}),
+        ({"head_dim_v": 64}, SEPARATE),
+        ({"dim": 192, "head_dim_v": 128}, SEPARATE | {"flash_attn_3"}),
         ({"dim": 32}, ALL - SAGE - GLUON),
         ({"dim": 64}, ALL),
         ({"dim": 96}, ALL - OURS - GLUON),
@@ -102,6 +104,10 @@ def test_no_variant_runs_where_none_was_checked() -> None:
 SMALL_HEADS = "fluxbench's Triton kernels take head_dim 16, 32, 64 and 128, got 80"
 LARGE_HEADS = "fluxbench's Gluon kernel takes head_dim 64 and 128, got 80"
 NINE_ALONE = "has kernels for compute capability 9.x only; NVIDIA Made Up has 10.0"
+TWO_HEAD_DIMS = (
+    "flash_attn_3 takes another head_dim of v where that of q and k is up to 64 and of v up to 512, or where they are "
+    "over 128 to 192 and over 96 to 128, got 128 and 64"
+)
 MISFIT = "the causal mask of torch_flash needs as many queries as keys, got 50 and 123"
 FOR_HOPPER = "has kernels for compute capability 9.x and 10.x only; NVIDIA Made Up has 12.0"
 PASSED_OVER = "SageAttention 2.x runs its Triton kernel on compute capability 8.6: sage_int8_fp16_triton"
@@ -119,6 +125,7 @@ FOUR_ALONE = "has kernels for compute capability 8.0, 8.9, 9.0 and 12.0 only; NV
         ("gluon_int8_fp8", (9, 0), {"dim": 80}, LARGE_HEADS.replace("Gluon", "8-bit")),
         ("torch_efficient", (9, 0), {"kv_heads": 2}, "torch_efficient does not support 4 heads of q on 2 of k and v"),
         ("flex", (9, 0), {"lengths": (100, 23)}, "flex is measured without several sequences in one call"),
+        ("flash_attn_3", (9, 0), {"dim": 128, "head_dim_v": 64}, TWO_HEAD_DIMS),
         ("torch_flash", (9, 0), {"head_dim_v": 32}, "torch_flash needs one head_dim, got 64 of q and k and 32 of v"),
         ("torch_flash", (9, 0), {"seq_len_q": 50, "causal": True}, MISFIT),
         ("flash_attn_4_det", (12, 0), {"backward": True}, FOR_HOPPER),

@@ -17,6 +17,7 @@ import functools
 import importlib
 from typing import Any
 
+from fluxbench.device.model import Device
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.variants import _base, forms
@@ -30,6 +31,17 @@ def load(call: AttentionCall) -> Attention:
     if call.backward and (name := interface().__name__) != "flash_attn_interface":
         raise ImportError(f"{name} has no backward pass; install flash_attn_interface, which has one")
     return _load_varlen(call) if call.lengths else load_once(quantized=False, causal=call.causal)
+
+
+def refuses(_: Device, call: AttentionCall) -> str | None:
+    """Return why it does not take the two head_dims of a call, or None; by the library's own message."""
+    of_qk, of_v = call.head_dim_qk, call.head_dim_v
+    if of_qk == of_v or (of_qk <= 64 and of_v <= 512) or (128 < of_qk <= 192 and 96 < of_v <= 128):
+        return None
+    return (
+        "flash_attn_3 takes another head_dim of v where that of q and k is up to 64 and of v up to 512, or where they "
+        f"are over 128 to 192 and over 96 to 128, got {of_qk} and {of_v}"
+    )
 
 
 def load_float8(call: AttentionCall) -> Attention:
@@ -83,7 +95,7 @@ def load_once(*, quantized: bool, causal: bool) -> Attention:
         mutates_args=(),
         schema="(Tensor q, Tensor k, Tensor v) -> Tensor",
     )
-    operator.register_fake(lambda q, k, v: q.new_empty(q.shape))
+    operator.register_fake(lambda q, k, v: q.new_empty((*q.shape[:3], v.shape[3])))
 
     def attend(q: Any, k: Any, v: Any) -> Any:
         return operator(q, k, v) if torch.compiler.is_compiling() else attention(q, k, v)
@@ -115,7 +127,9 @@ VARIANT = _base.Variant(
         gqa=_base.YES,
         backward=_base.YES,  # of flash_attn_interface
         varlen=_base.YES,
+        separate_head_dims=True,
     ),
+    refuses=refuses,
     forms=forms.COMPILED,
     kernel_pattern=r"FlashAttnFwdSm90",
     backward_kernel_pattern=r"FlashAttnBwdSm90",

@@ -42,6 +42,7 @@ VARIANT = _base.Variant(
         gqa=_base.YES,
         backward=_base.YES,
         varlen=_base.YES,
+        separate_head_dims=True,  # on compute capability 9.x; on 10.x 192 of q and k with 128 of v
     ),
     jit=True,
     kernel_pattern=r"FlashAttentionForward",

@@ -68,6 +68,7 @@ _CAPABILITIES = _base.Capabilities(
     backward=_base.YES,
     varlen=_base.DOCUMENTED,  # by a mask over documents
     paged=_base.DOCUMENTED,  # by its PagedAttention, which is experimental
+    separate_head_dims=True,
 )
 VARIANT = _base.Variant(
     name="flex",

@@ -18,6 +18,7 @@ VARIANT = _base.Variant(
         gqa=_base.YES,
         paged=_base.YES,  # gathered within the call
         backward=_base.YES,
+        separate_head_dims=True,
     ),
     forms=forms.EVERY_FORM,
     plans=True,
