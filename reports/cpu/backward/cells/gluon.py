@@ -3,7 +3,7 @@
 # tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
 # tool.fluxbench.notebook = "backward"
 # tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "triton==3.7.1"]
-# tool.fluxbench.variants = ["gluon_flash"]
+# tool.fluxbench.variants = ["gluon_flash", "gluon_flash_det"]
 # ///
 from fluxbench import bench, show
 bench.measure()
