@@ -57,6 +57,14 @@ SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
             Status.UNSUPPORTED,
             r"^this build of the library has no kernels for this call: This flash attention build does not .* paged KV",
         ),
+        (
+            RuntimeError(
+                "No valid triton configs. OutOfResources: out of resource: shared memory, Required: 294912, "
+                "Hardware limit: 232448. Reducing block sizes or `num_stages` may help."
+            ),
+            Status.UNSUPPORTED,
+            r"^its kernel needs more shared memory than this GPU has: No valid triton configs.*294912",
+        ),
         (RuntimeError("No available kernel. Aborting"), Status.UNSUPPORTED, r"^torch refuses this backend here"),
         (RuntimeError("No working C++ compiler found"), Status.UNAVAILABLE, r"^torch.compile needs a C\+\+ compiler"),
         (type("InvalidCxxCompiler", (Exception,), {})("no"), Status.UNAVAILABLE, r"install g\+\+$"),

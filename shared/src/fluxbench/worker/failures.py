@@ -60,6 +60,8 @@ def classify(error: Exception) -> tuple[Status, str]:
         return Status.UNSUPPORTED, "this build of the library has no kernels for this GPU; it is too old or too new"
     if _LEFT_OUT.search(text):
         return Status.UNSUPPORTED, f"this build of the library has no kernels for this call: {sentence}"
+    if "out of resource: shared memory" in text:  # Triton's, also where Inductor passes it on
+        return Status.UNSUPPORTED, f"its kernel needs more shared memory than this GPU has: {sentence}"
     if "No available kernel" in text:
         return Status.UNSUPPORTED, f"torch refuses this backend here: {sentence}"
     if "InvalidCxxCompiler" in type(error).__name__ or "No working C++ compiler" in text:
