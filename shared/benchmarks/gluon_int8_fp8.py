@@ -21,7 +21,8 @@ from gluon_forward import SHAPES, math_attention, relative_l2, time_all
 from watched import check_all, time_groups
 
 from fluxbench import variants
-from fluxbench.kernels.gluon_int8_fp8 import BLOCK_N, Tiling, quantized_forward
+from fluxbench.kernels.flash_gluon import Tiling
+from fluxbench.kernels.gluon_int8_fp8 import BLOCK_N, quantized_forward
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.operations import qkv
 from fluxbench.operations.shapes import AttentionCall

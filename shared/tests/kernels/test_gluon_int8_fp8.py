@@ -23,7 +23,7 @@ from partitions import Stuck  # noqa: E402
 from quantized import dequantized, quantized  # noqa: E402
 
 from fluxbench import variants  # noqa: E402
-from fluxbench.kernels import gluon_int8_fp8  # noqa: E402
+from fluxbench.kernels import flash_gluon, gluon_int8_fp8  # noqa: E402
 
 MODULES = (
     *("flash_gluon_tiles", "flash_gluon_parts", "flash_gluon_softmax", "flash_gluon_barriers"),
@@ -86,7 +86,7 @@ def error(case: Case, monkeypatch: pytest.MonkeyPatch, *change: str) -> float:
 
     q, k, v = draw(case.seq_len_q, case.heads), *(draw(case.seq_len_k, case.kv_heads) for _ in "kv")
     v *= 10.0 ** (torch.arange(case.seq_len_k) // gluon_int8_fp8.BLOCK_N % 4)[:, None, None]
-    tiling = gluon_int8_fp8.Tiling(programs=case.programs)
+    tiling = flash_gluon.Tiling(programs=case.programs)
     out = gluon_int8_fp8.quantized_forward(q, k, v, causal=case.causal, tiling=tiling)
     assert (out.dtype, out.shape) == (q.dtype, q.shape)
     exact = plain(*dequantized(q, k, v, block_n=gluon_int8_fp8.BLOCK_N), case.causal)
@@ -150,7 +150,7 @@ def test_zeros_are_numbers_too(causal: bool, monkeypatch: pytest.MonkeyPatch) ->
     emulate(monkeypatch)
     q, k, v = (torch.zeros(1, 300, 1, 64).half() for _ in "qkv")
     v[:, 128:192] = 1  # in one block of three; all scores are 0
-    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=gluon_int8_fp8.Tiling(programs=3))
+    out = gluon_int8_fp8.quantized_forward(q, k, v, causal=causal, tiling=flash_gluon.Tiling(programs=3))
     seen = torch.arange(1, 301) if causal else torch.full((300,), 300)
     ones = (seen - 128).clamp(0, 64)
     assert torch.allclose(out[0, :, 0], (ones / seen)[:, None].half().expand(-1, 64), rtol=1e-3)

@@ -137,16 +137,7 @@ def _launch(
     blocks_m, blocks_n = cdiv(seq_len_q, _ROWS * _CONSUMERS), cdiv(seq_len_k, _BLOCK_N)
     programs = tiling.programs or multiprocessors(q.device)
     tiles = blocks_m * batch * heads
-    share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
-    parts = arrivals = None
-    if share:
-        if tiles < programs:  # all of them are split
-            programs = cdiv(tiles * blocks_n, share)
-        of_part = _ROWS * (head_dim + 2)
-        parts = q.new_empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32)
-        arrivals = q.new_zeros((tiles % programs, _CONSUMERS), dtype=torch.int32)
-    else:
-        programs = min(programs, tiles)
+    programs, share, parts, arrivals = split_tiles(q, tiles, blocks_n, programs, split=tiling.split and not causal)
     with torch.cuda.device_of(q):
         launch(
             gluon_forward_kernel,
@@ -175,6 +166,24 @@ def _launch(
     return out, lse
 
 
+def split_tiles(
+    q: torch.Tensor, tiles: int, blocks_n: int, programs: int, *, split: bool
+) -> tuple[int, int, torch.Tensor | None, torch.Tensor | None]:
+    """Return how many programs a persistent grid has, `share_of` its last tiles, and what their parts need.
+
+    Those are memory, [programs, 2, consumers, ...], float32, and counters of the parts that were written,
+    [split tiles, consumers], int32. There are at most `programs` programs; a tile is 128 queries of a head, and its
+    keys are `blocks_n` blocks.
+    """
+    share = share_of(tiles % programs, blocks_n, programs) if split else 0
+    if not share:
+        return min(programs, tiles), 0, None, None
+    if tiles < programs:  # all of them are split
+        programs = cdiv(tiles * blocks_n, share)
+    parts = q.new_empty((programs, 2, _CONSUMERS, _ROWS * (q.shape[3] + 2)), dtype=torch.float32)
+    return programs, share, parts, q.new_zeros((tiles % programs, _CONSUMERS), dtype=torch.int32)
+
+
 @functools.cache
 def share_of(tiles: int, blocks_n: int, programs: int) -> int:
     """Return how many blocks of keys of the last tiles each program computes, or 0 if splitting them does not pay.
@@ -185,14 +194,14 @@ def share_of(tiles: int, blocks_n: int, programs: int) -> int:
     return share if tiles and share + _COST_OF_PARTS <= blocks_n else 0
 
 
-def describe(tensor: torch.Tensor, rows: int) -> Any:
+def describe(tensor: torch.Tensor, rows: int, layout: Any = _LAYOUT) -> Any:
     """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of rows of a head.
 
     So the TMA unit knows where a sequence ends: past it a load is zeros, and a store writes nothing.
     """
     batch, seq_len, heads, head_dim = tensor.shape
     return descriptor_of(
-        tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim], _LAYOUT
+        tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim], layout
     )
 
 

@@ -10,15 +10,22 @@ keys is added to those before in float32, in the instruction that rescales these
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from triton.experimental.gluon import language as gl
 
-from fluxbench.kernels.flash_gluon import COMPUTE_CAPABILITY, DTYPES, HEAD_DIMS, descriptor_of, share_of
+from fluxbench.kernels.flash_gluon import (
+    COMPUTE_CAPABILITY,
+    DTYPES,
+    HEAD_DIMS,
+    Tiling,
+    describe,
+    descriptor_of,
+    split_tiles,
+)
 from fluxbench.kernels.flash_launch import launch
-from fluxbench.kernels.flash_tensors import capability_of_device, cdiv, check, multiprocessors, walked_strides
+from fluxbench.kernels.flash_tensors import capability_of_device, cdiv, check, multiprocessors
 from fluxbench.kernels.gluon_int8_fp8_kernel import quantized_forward_kernel
 from fluxbench.kernels.gluon_int8_fp8_quantize import quantize
 from fluxbench.kernels.gluon_int8_fp8_softmax import BLOCK_N as _CONSTANT
@@ -31,14 +38,6 @@ _LAYOUTS = {  # by bytes of a row of a block, and bytes of an element; made once
     for columns in (64, 128)
     for size in (1, 2)
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tiling:
-    """How the work is cut."""
-
-    programs: int | None = None  # at once; None: one a multiprocessor
-    split: bool = True  # share out the keys of the tiles after the last full round; not if causal
 
 
 def quantized_forward(
@@ -72,16 +71,7 @@ def quantized_forward(
     blocks_m, blocks_n = cdiv(seq_len_q, _ROWS * _CONSUMERS), cdiv(seq_len_k, BLOCK_N)
     programs = tiling.programs or multiprocessors(q.device)
     tiles = blocks_m * batch * heads
-    share = share_of(tiles % programs, blocks_n, programs) if tiling.split and not causal else 0
-    parts = arrivals = None
-    if share:
-        if tiles < programs:  # all of them are split
-            programs = cdiv(tiles * blocks_n, share)
-        of_part = _ROWS * (head_dim + 2)
-        parts = q.new_empty((programs, 2, _CONSUMERS, of_part), dtype=torch.float32)
-        arrivals = q.new_zeros((tiles % programs, _CONSUMERS), dtype=torch.int32)
-    else:
-        programs = min(programs, tiles)
+    programs, share, parts, arrivals = split_tiles(q, tiles, blocks_n, programs, split=tiling.split and not causal)
     with torch.cuda.device_of(q):
         scale = 1 / math.sqrt(head_dim) if scale is None else scale
         quantized = quantize(q, k, v, scale=scale, block_n=BLOCK_N)
@@ -90,13 +80,13 @@ def quantized_forward(
             (q.device, q.dtype),
             programs,
             (
-                _descriptor(quantized.q, _ROWS),
-                _descriptor(quantized.k, BLOCK_N),
+                _describe(quantized.q, _ROWS),
+                _describe(quantized.k, BLOCK_N),
                 descriptor_of(
                     *(quantized.v, [*quantized.v.shape], [*quantized.v.stride()]),
                     *([1, 1, head_dim, BLOCK_N], _LAYOUTS[BLOCK_N, 1]),
                 ),
-                _descriptor(out, _ROWS),
+                _describe(out, _ROWS),
                 quantized.q_scales,
                 quantized.scales,
                 parts,
@@ -126,10 +116,7 @@ def unsupported(q: torch.Tensor) -> str | None:
     return None
 
 
-def _descriptor(tensor: torch.Tensor, rows: int) -> Any:
-    """Describe `[batch, seq_len, heads, head_dim]` as [batch, heads, seq_len, head_dim], in blocks of a head's rows."""
-    batch, seq_len, heads, head_dim = tensor.shape
-    layout = _LAYOUTS[head_dim * tensor.element_size(), tensor.element_size()]
-    return descriptor_of(
-        tensor, [batch, heads, seq_len, head_dim], walked_strides(tensor), [1, 1, rows, head_dim], layout
-    )
+def _describe(tensor: torch.Tensor, rows: int) -> Any:
+    """Describe it as `describe` does, in the layout of its elements, of one byte or two."""
+    size = tensor.element_size()
+    return describe(tensor, rows, _LAYOUTS[tensor.shape[3] * size, size])

@@ -27,7 +27,9 @@ _OPERATIONS = {
     "backward": ("attention_backward",),
     "forward+backward": ("attention", "attention_backward"),
 }
-_OF_OPERATION = {"attention_backward": "backward", "attention_training": "forward+backward"}  # others: forward
+PASSES_OF = {  # an operation of ours -> its passes
+    "attention": "forward", "attention_backward": "backward", "attention_training": "forward+backward",
+}  # fmt: skip
 # A column of a size -> the field of an attention's shape that it gives.
 _SIZES = {
     "batch": "batch",
@@ -98,7 +100,7 @@ class Context:
     @property
     def passes(self) -> str:
         """Which passes were measured: "forward", "backward", "forward+backward" or "generation"."""
-        of_known = _OF_OPERATION.get(self.known.operation, "forward") if self.known else "forward"
+        of_known = PASSES_OF.get(self.known.operation, "forward") if self.known else "forward"
         stated = self.cells.get("pass", of_known).lower().replace(" ", "")
         if stated not in PASSES:
             raise NotDecidable(f"the pass is {stated!r}" if stated else "the pass is not stated")
