@@ -89,6 +89,16 @@ def test_its_times_are_those_beside_each_variant_of_every_process_in_order() -> 
     assert times.samples_ms == {"flex": ((1.0, 3.0),)}
 
 
+def test_its_times_in_all_parts_of_the_workloads_that_a_process_holds_are_kept() -> None:
+    parts = [
+        timed("flex", workloads=(name,), began=began, burst_ms=(9.0,), control_ms=(began,))
+        for name, began in (("one", 1.0), ("two", 2.0), ("two", 3.0))  # the second part was measured again
+    ]
+    times = samples.control_times(collected([READY, KNOWN, *parts]))
+    assert times is not None
+    assert times.samples_ms == {"flex": ((1.0, 3.0),)}
+
+
 def test_a_process_without_one_costs_its_own_times_alone() -> None:
     for controls in ((WITHOUT, KNOWN, KNOWN), (KNOWN, KNOWN, WITHOUT)):
         times = samples.control_times(beside(*controls))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,16 +18,19 @@ def control_times(collected: Collected) -> ControlTimes | None:
     """Return the control kernel's burst times beside each variant; None where the device has none."""
     if collected.control is None:
         return None
-    found: dict[str, dict[int, tuple[float, ...]]] = {}
+    found: dict[str, dict[int, dict[str, list[float]]]] = {}
     taken = (trial for trial in collected.trials if trial.timed.burst)
     for trial in sorted(taken, key=lambda trial: trial.timed.process):
-        beside = trial.rounds.control_ms
-        rounds = series.burst(trial, trial.timed.workloads[0], collected.log)
-        kept = rounds.ranked(beside) if beside else []
-        # Where a worker died, the reference has another trial in the one that went on: the later one, as in its record.
-        of_variant = found.setdefault(trial.timed.variant, {})
-        of_variant[trial.timed.process] = tuple(round(sample, 6) for sample in kept)
-    samples_ms = {name: tuple(parts.values()) for name, parts in found.items()}
+        beside, first = trial.rounds.control_ms, trial.timed.workloads[0]
+        kept = series.burst(trial, first, collected.log).ranked(beside) if beside else []
+        # A process has a trial of a variant in each part of the workloads, as it holds them. Where a worker died, the
+        # reference has another trial of that part in the one that went on: the later one, as in its record.
+        of_parts = found.setdefault(trial.timed.variant, {}).setdefault(trial.timed.process, {})
+        of_parts[first] = [round(sample, 6) for sample in kept]
+    samples_ms = {
+        name: tuple(tuple(itertools.chain(*of_parts.values())) for of_parts in of_processes.values())
+        for name, of_processes in found.items()
+    }
     return ControlTimes(kernel=collected.control, samples_ms=samples_ms)
 
 

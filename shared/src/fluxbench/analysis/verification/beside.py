@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from fluxbench.analysis.verification.cell import CONTROL, Cell
+from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled
 from fluxbench.analysis.verification.origin import device_of, registered
 from fluxbench.analysis.verification.problem import Finding, Findings, Kind, finding
 from fluxbench.analysis.verification.times import equal
@@ -112,26 +112,33 @@ def _control(cell: Cell) -> Findings:
     if cell.control is None:
         yield finding(Kind.CONTROL, beside="all", expected=f"{len(series)} series", got="none")
         return
-    expected: dict[str, dict[int, list[float]]] = {}
-    for one in series:
-        ranked = next(
-            (
-                other.series().ranked(one.samples_ms)
-                for other in cell.samples
-                if (other.variant, other.process, other.regime) == (one.beside, one.process, BURST)
-                and len(other.samples_ms) == len(one.samples_ms)
-            ),
-            None,
-        )
-        if one.beside and ranked is not None:
-            expected.setdefault(one.beside, {})[one.process] = ranked
+    expected: dict[str, dict[int, dict[str | None, list[float]]]] = {}
+    for one, first in _of_trials(cell.samples):
+        if one.beside and len(one.samples_ms) == len(first.samples_ms):
+            of_parts = expected.setdefault(one.beside, {}).setdefault(one.process, {})
+            of_parts[first.workload] = first.series().ranked(one.samples_ms)
     for name in expected.keys() | cell.control.samples_ms.keys():
-        of_samples = list(expected.get(name, {}).values())
+        of_samples = [part for of_parts in expected.get(name, {}).values() for part in of_parts.values()]
         of_file = [part for part in cell.control.samples_ms.get(name, ()) if part]
         flat = [[sample for part in parts for sample in part] for parts in (of_samples, of_file)]
         if len(flat[0]) != len(flat[1]) or not all(map(equal, *flat)):
             middles = [f"{len(times)} times, median {median(times):.6g} ms" if times else "none" for times in flat]
             yield finding(Kind.CONTROL, beside=name, expected=middles[0], got=middles[1])
+
+
+def _of_trials(samples: Sequence[Sampled]) -> Iterator[tuple[Sampled, Sampled]]:
+    """Yield each series of the control kernel with the first one of its trial, whose rounds it is of.
+
+    A trial's series stand together, the control kernel's last.
+    """
+    first: Sampled | None = None
+    for one in samples:
+        if one.variant in CONTROL:
+            if first is not None and (one.beside, one.process) == (first.variant, first.process):
+                yield one, first
+            first = None
+        elif one.regime == BURST and (first is None or (one.variant, one.process) != (first.variant, first.process)):
+            first = one
 
 
 def controls(cells: Sequence[Cell]) -> list[tuple[Cell, Finding]]:
