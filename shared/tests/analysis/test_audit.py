@@ -12,6 +12,7 @@ from fakes import REPOSITORY
 from fluxbench.analysis.audit import ours
 from fluxbench.analysis.audit.finding import Judgement
 from fluxbench.analysis.audit.judge import Audit, audit
+from fluxbench.operations import sets
 from fluxbench.report.audit.text import text, why
 from fluxbench.report.audit.words import sentence
 
@@ -216,6 +217,16 @@ def test_a_workload_of_ours_by_its_name_alone_has_the_operations_of_its_passes(
     rows = [f"flux1-1024px-t512{name},x,1.0,{share * tflops}" for share in (1, 0.5)]
     table = audited(tmp_path, *rows, header="workload,variant,median_ms,tflops")
     assert judgements(table) == ["fine", "contradictory"]
+
+
+def test_a_layer_of_ours_has_the_operations_of_its_projections_too(tmp_path: Path) -> None:
+    (tmp_path / "records").mkdir()
+    device = {"device": {"name": "NVIDIA H200", "mig": False}}
+    (tmp_path / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+    tflops = sets.by_name()["llama3-8b-layer-training"].cost.flops / 1e9  # in 1 ms
+    rows = [f"llama3-8b-layer-training,x,{ms},{tflops / ms}" for ms in (0.5, 4.0)]
+    table = audited(tmp_path, *rows, header="workload,variant,median_ms,tflops")
+    assert judgements(table) == ["impossible", "fine"]
 
 
 def test_every_row_of_our_own_pages_passes() -> None:

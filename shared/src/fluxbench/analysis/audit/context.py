@@ -134,7 +134,9 @@ class Context:
     @property
     def may_be_causal(self) -> bool:
         """Whether the call may have been causal: there is no such call of more queries than keys."""
-        return self.causal is not False and self.shape["seq_len_q"] <= self.shape["seq_len_k"]
+        if self.causal is False or self.known_whole:
+            return bool(self.causal)
+        return self.shape["seq_len_q"] <= self.shape["seq_len_k"]
 
     @property
     def layer(self) -> str:
@@ -166,6 +168,11 @@ class Context:
         """The workload of this package that the row names; None where it names none that is known."""
         return sets.by_name().get(self.get("workload"))
 
+    @property
+    def known_whole(self) -> Workload | None:
+        """The workload of this package that the row names, where it is more than attention, such as a layer."""
+        return self.known if self.known and self.known.operation not in PASSES_OF else None
+
     def size(self, column: str) -> int:
         """Return a size."""
         known = self.known.shape.get(_SIZES[column]) if self.known and column in _SIZES else None
@@ -191,7 +198,12 @@ class Context:
         return sizes
 
     def workload(self, *, causal: bool) -> Workload:
-        """Return the call that was measured; two passes together move at least the bytes of one of them."""
+        """Return the call that was measured; two passes together move at least the bytes of one of them.
+
+        A workload of ours that is more than attention is taken as it is known by its name.
+        """
+        if self.known_whole:
+            return self.known_whole
         if self.passes not in _OPERATIONS:
             raise NotDecidable(f"the operations of {self.passes} are not known")
         if self.get("window").lower() not in NO_WINDOW:

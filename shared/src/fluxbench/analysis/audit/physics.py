@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from fluxbench.analysis.audit import cards
 from fluxbench.analysis.audit.claim import Claim, Metric
-from fluxbench.analysis.audit.context import PASSES_OF, Context, NotDecidable, projection_flops
+from fluxbench.analysis.audit.context import Context, NotDecidable, projection_flops
 from fluxbench.analysis.audit.finding import Finding, Kind, Value, implausible, impossible
 from fluxbench.operations.roofline import Roofline, compute_bound, shortest
 
@@ -119,7 +119,7 @@ def _time(claim: Claim) -> Iterator[Finding]:
 def _too_slow(claim: Claim) -> Iterator[Finding]:
     """Yield that a time is far longer than unfused attention in float32 would take: the unit may be another."""
     context, rates = claim.context, claim.context.rates
-    if context.known and context.known.operation not in PASSES_OF:
+    if context.known_whole:
         return
     workload = context.workload(causal=False)
     pairs = context.shape["batch"] * context.shape["heads"] * context.shape["seq_len_q"] * context.shape["seq_len_k"]
