@@ -141,8 +141,15 @@ def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Mach
     gpu = Device(kind="cuda", name="NVIDIA H200", compute_capability=(9, 0))
     notebook = load(REPOSITORY / "notebooks" / "sdpa.md")
     weights = {code.id: weight(code, notebook, gpu, machine.settings) for code in notebook.cells}
-    measured = {name: weights[name] for name in ("sdpa", "flex", "flash_attn_2", "flash_attn_4", "grid")}
-    assert measured == {"sdpa": 7 + 1 + 2, "flex": 2 + 2, "flash_attn_2": 1 + 2, "flash_attn_4": 2 + 2, "grid": 0}
+    measured = {name: weights[name] for name in ("sdpa", "efficient", "flex", "flash_attn_2", "flash_attn_4", "grid")}
+    assert measured == {
+        "sdpa": 3 + 2,
+        "efficient": 3 + 2,
+        "flex": 2 + 2,
+        "flash_attn_2": 1 + 2,
+        "flash_attn_4": 2 + 2,
+        "grid": 0,
+    }
 
 
 @pytest.mark.parametrize(

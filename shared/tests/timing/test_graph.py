@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
-from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
 
 pytestmark = pytest.mark.gpu
 Outputs = dict[str, object]
@@ -42,3 +44,20 @@ def test_a_call_whose_work_is_not_in_the_graph_is_refused() -> None:
 
     with pytest.raises(GraphRefused, match="a replay returns another out than a call"):
         CapturedCalls(returns_what_it_was_given_last_time, slots())
+
+
+def test_graphs_that_share_memory_return_their_own_outputs_in_any_order_after_one_was_refused() -> None:
+    pool, inputs = GraphPool(torch.device("cuda")), slots()
+    with pytest.raises(GraphRefused):
+        CapturedCalls(lambda x: {"out": x * float(x.sum().item())}, inputs, pool)
+
+    def times(by: int) -> Callable[[torch.Tensor], Outputs]:
+        return lambda x: {"out": (x + 1) * by}
+
+    graphs = [CapturedCalls(times(by), inputs, pool) for by in (1, 2, 3)]
+    for index in (2, 0, 1, 2, 1, 0):
+        out = graphs[index](inputs)["out"]
+        assert isinstance(out, torch.Tensor)
+        assert out.unique().tolist() == [3.0 * (index + 1)]
+    del graphs[0], out
+    assert CapturedCalls(double, inputs, pool)(inputs)["out"].unique().tolist() == [4.0]  # type: ignore[attr-defined]

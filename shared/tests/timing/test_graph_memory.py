@@ -18,7 +18,7 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
 
-    def capture_begin(self) -> None:
+    def capture_begin(self, pool: None = None) -> None:
         """Capture nothing."""
 
     capture_end = capture_begin

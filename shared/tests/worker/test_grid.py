@@ -11,7 +11,8 @@ from fakes import TINIER, TINY
 from workers import given, honest, timed, trials
 
 from fluxbench.bench.events import Event
-from fluxbench.worker import worker
+from fluxbench.core.device_lock import DeviceLock
+from fluxbench.worker import device_use, trial, worker
 from fluxbench.worker.request import Effort
 
 
@@ -23,9 +24,9 @@ def _like_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
 
 
-def in_burst(monkeypatch: pytest.MonkeyPatch, effort: Effort, variants: tuple[str, ...]) -> list[Event]:
+def in_burst(monkeypatch: pytest.MonkeyPatch, effort: Effort, variants: tuple[str, ...], **more: Any) -> list[Event]:
     """Return the events of a second process, which profiles nothing."""
-    asked: dict[str, Any] = {"workloads": (TINIER, TINY), "process": 1, "sustained": False, "variants": variants}
+    asked = {"workloads": (TINIER, TINY), "process": 1, "sustained": False, "variants": variants, **more}
     return given(monkeypatch, honest, effort=effort, **asked)
 
 
@@ -47,3 +48,31 @@ def test_a_grids_reference_has_a_trial_of_its_own_in_the_cell_that_measures_it_a
     assert timed(in_burst(monkeypatch, grid, both)) == set(both)
     assert timed(in_burst(monkeypatch, grid, both[:1])) == {"made_up"}
     assert timed(in_burst(monkeypatch, Effort(), both[:1])) == set(both)
+
+
+def test_rows_of_a_grid_are_made_and_judged_while_other_workers_use_the_device(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    held: dict[str, list[tuple[bool, bool]]] = {}  # by method, whether the device was held, and by nobody else
+
+    def noted(name: str) -> None:
+        method = getattr(trial.Trial, name)
+
+        def noting(self: trial.Trial) -> Any:
+            [lock] = locks
+            held.setdefault(name, []).append((lock.is_held, lock.is_alone))
+            return method(self)
+
+        monkeypatch.setattr(trial.Trial, name, noting)
+
+    def lock(*rest: Any) -> DeviceLock:
+        locks.append(DeviceLock(*rest))
+        return locks[-1]
+
+    locks: list[DeviceLock] = []
+    monkeypatch.setattr(device_use, "DeviceLock", lock)
+    for name in ("make_rows", "burst", "check"):
+        noted(name)
+    in_burst(monkeypatch, Effort(grid=True, fully=("tiny",)), ("made_up",), lock=str(tmp_path / "lock"))
+    shared, alone = (True, False), (True, True)
+    assert held == {"make_rows": [shared], "burst": [alone], "check": [shared] * 2}

@@ -39,7 +39,7 @@ class Graph:
     made: ClassVar[list[Graph]] = []
     replays: ClassVar[bool] = False  # now
 
-    def __init__(self, call: Any, inputs: Sequence[Any]) -> None:
+    def __init__(self, call: Any, inputs: Sequence[Any], _pool: None = None) -> None:
         self._call, self._inputs = call, list(inputs)
         self.calls = 0
         Graph.made.append(self)

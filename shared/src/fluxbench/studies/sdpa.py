@@ -9,9 +9,8 @@ _SMALL = (
     *grid_sets.named([64, 128], [32, 64], ["attention"]),
     *grid_sets.named([64], [32, 64], ["attention_training"]),
 )
-# Of what calls read and write, a process holds about 15 times as much: short calls rotate through slots of twice the
-# cache, two sets of them. So four cells with 2 GB each would fill a card of 140 GB: 34 GiB each, 14 with 1 GB.
-# The largest workloads take up to 30 GiB, each by itself; so three cells at once.
+# A process holds slots of twice the cache for short calls, two sets of them, and references and contents: by arithmetic
+# 14 GiB at the shortest calls, 30 GiB at the largest ones, each by itself. So three cells at once fit a card of 140 GB.
 _HELD_BYTES, _AT_ONCE = 1_000_000_000, 3
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 

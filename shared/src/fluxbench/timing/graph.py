@@ -19,14 +19,33 @@ class GraphRefused(RuntimeError):
     """Calls that cannot be captured, or that a replay does not repeat; the message says why."""
 
 
+class GraphPool:
+    """Memory of a GPU that several graphs share: only what one of them returns is kept apart from the others' memory.
+
+    Each graph would otherwise have memory of its own, of 20 MB at least. They must be replayed one after the other, and
+    what one returns be used before the next replay.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.handle = torch.cuda.graph_pool_handle()
+        self._first = torch.cuda.CUDAGraph()  # a pool must have a graph before another one can join
+        with torch.cuda.stream(torch.cuda.Stream(device)):
+            self._first.capture_begin(pool=self.handle)
+            torch.empty(1, device=device).fill_(0)
+            self._first.capture_end()
+
+
 class CapturedCalls:
     """Calls that were captured once, with the inputs that they then had; a replay reads what these tensors hold now.
 
     Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
-    replay returns something else than a call, and where a call has no memory beside the graph's own.
+    replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
+    with other graphs; None: the graph has one of its own.
     """
 
-    def __init__(self, call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any]) -> None:
+    def __init__(
+        self, call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any], pool: GraphPool | None = None
+    ) -> None:
         try:
             self._graph = torch.cuda.CUDAGraph()
             stream = torch.cuda.Stream()
@@ -37,7 +56,7 @@ class CapturedCalls:
                 free, total = torch.cuda.mem_get_info()
                 if free < _SPARE * total:
                     torch.cuda.empty_cache()
-                self._graph.capture_begin()
+                self._graph.capture_begin(pool=pool.handle if pool else None)
                 try:
                     for each in inputs:
                         self._outputs = call(each)

@@ -9,7 +9,7 @@ from fluxbench import operations
 from fluxbench.correctness.contents import fresh_inputs
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import Key
-from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row, calls_in_a_row, launched
@@ -19,11 +19,14 @@ from fluxbench.worker.prepared import PreparedWorkload
 _BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
+_REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
 
 class Rows:
     """The rows of a variant and of the reference beside it, which are captured once for all trials.
+
+    Nothing that is timed here is kept, so other workers may use the device meanwhile.
 
     `own` are the variant's, by workload; `by_key` has the reference's too. `refused` says by workload why a short call
     of the variant has none.
@@ -42,9 +45,10 @@ class Rows:
         self.refused: dict[str, str] = {}
         self.by_key: dict[Key, Row] = {}
         self._launched: dict[str, tuple[float, float]] = {}
+        self._pool = GraphPool(stopwatch.device) if plan.row_s and stopwatch.device.type == "cuda" else None
 
         def row(of: Calls, workload: str, *, apart: bool) -> Row | str | None:
-            return _row(of[1][workload], workloads[workload], stopwatch, plan, rng, apart=apart)
+            return _row(of[1][workload], workloads[workload], stopwatch, plan, rng, self._pool, apart=apart)
 
         for workload in variant[1] if plan.row_s else ():
             kept = workloads[workload].rows
@@ -100,7 +104,14 @@ def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, some_
 
 
 def _row(
-    bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, plan: Plan, rng: random.Random, *, apart: bool
+    bound: Bound,
+    prepared: PreparedWorkload,
+    stopwatch: Stopwatch,
+    plan: Plan,
+    rng: random.Random,
+    pool: GraphPool | None,
+    *,
+    apart: bool,
 ) -> Row | str | None:
     """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own.
 
@@ -119,7 +130,7 @@ def _row(
 
     def captured(calls: int) -> Row:
         given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
-        return Row(calls, given, CapturedCalls(bound.call, given.turn(calls)))
+        return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool))
 
     try:
         first = captured(count)
@@ -130,10 +141,11 @@ def _row(
 
 
 def _replay_s(row: Row, stopwatch: Stopwatch) -> float:
-    """Return how long a row takes, with the contents that it was captured with."""
+    """Return how long a row takes at least, with the contents that it was captured with."""
     stopwatch.wait()
-    stopwatch.spin(0.0, 1)
+    stopwatch.spin(0.0, _REPLAYS)
+    for _ in range(_REPLAYS):
+        stopwatch.record()
+        row.launch([])
     stopwatch.record()
-    row.launch([])
-    stopwatch.record()
-    return stopwatch.between_ms()[0] / 1e3
+    return min(stopwatch.between_ms()) / 1e3

@@ -64,16 +64,15 @@ class Trial:
         replays: bool | None = None,
     ) -> None:
         """`replays`: whether sustained calls are CUDA graphs, as in the processes before; None: this one decides."""
-        self.name = name
-        self.variant = variant
+        self.name, self.variant = name, variant
         self.calls = dict(calls)
         self.reference, self.reference_calls = reference
         self.workloads = workloads
         self.control = control
         self.stopwatch = stopwatch
-        self.plan = plan
-        self.rng = rng
+        self.plan, self.rng = plan, rng
         self.wrong: dict[str, Wrong] = {}  # by workload
+        self._rows: Rows | None = None
         self._contents = {workload: workloads[workload].contents for workload in calls}
         self._sampled: dict[str, list[Sampled]] = {}
         self._whole: dict[str, list[tuple[Mapping[str, object], Tensors]]] = {}  # outputs and what they must be
@@ -85,7 +84,6 @@ class Trial:
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
         self.replays = replays
         self._reference_s: dict[str, float] = {}
-        self._rows: Rows | None = None
 
     @property
     def largest(self) -> str:
@@ -101,6 +99,12 @@ class Trial:
         some._launch_ms = {name: self._launch_ms[name] for name in calls if name in self._launch_ms}
         return some
 
+    def make_rows(self) -> Rows:
+        """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile."""
+        reference = self.reference, self.reference_calls
+        self._rows = Rows((self.name, self.calls), reference, self.workloads, self.stopwatch, self.plan, self.rng)
+        return self._rows
+
     def burst(self) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
@@ -109,8 +113,7 @@ class Trial:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
-        both = (self.name, self.calls), (self.reference, self.reference_calls)
-        self._rows = rows = Rows(*both, self.workloads, self.stopwatch, self.plan, self.rng)
+        rows = self._rows or self.make_rows()
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
         taken = burst(self.stopwatch, calls, rounds, *given, cheapest(self.workloads[name].workload for name in own))
@@ -178,11 +181,8 @@ class Trial:
 
     def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
-        wanted = self.replays
-        if wanted is None:
-            slow = any(map(self._is_launching, self._launch_ms))
-            wanted = slow and all(each.can_be_captured for each in self.calls.values())
-        if not wanted:
+        can = all(each.can_be_captured for each in self.calls.values())
+        if not ((can and any(map(self._is_launching, self._launch_ms))) if self.replays is None else self.replays):
             return None, None
         try:
             rotation = self._rotations(1)

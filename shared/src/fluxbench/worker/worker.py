@@ -26,10 +26,10 @@ clock, in seconds; `slept_s` is how long the machine slept between the two.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import json
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,7 +48,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
-from fluxbench.timing.stopwatch import Stopwatch, slept_s
+from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
@@ -59,10 +59,9 @@ from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
+from fluxbench.worker.taking import take
 from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
-
-REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
 
 
 class Worker:
@@ -124,10 +123,12 @@ class Worker:
             except (OSError, RuntimeError) as error:  # a device without a driver API that we know
                 self.emit("control_kernel", reason=first_sentence(error))
         done = set(self.request.done)
-        for part in self.request.held_together:
+        for number, part in enumerate(self.request.held_together):
             if any((name, workload.name) not in done for name in self.request.variants for workload in part):
                 self._measure_at(part, stopwatch)
                 release()
+            if not number:
+                gc.freeze()  # what is left is not of this part: else each collection looks at all modules for 0.2 s
 
     def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
         """Give every variant its trial, and the reference one before the first."""
@@ -198,37 +199,34 @@ class Worker:
         return calls
 
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
-        """Measure one trial and write what it gave; return the workloads at which it counts."""
-        with self.use.step("measuring", short=False):
+        """Measure one trial and write what it gave; return the workloads at which it counts.
+
+        Where its memory does not last, again without its largest workload. Of a grid, rows are made and outputs judged
+        while others do so too: both together take ten times as long as the rows themselves.
+        """
+        if self.request.effort.grid:
+            return self._take_now(trial, burst=burst, sustained=sustained)
+        with self._measuring():
             return self._take_now(trial, burst=burst, sustained=sustained)
 
+    def _measuring(self) -> contextlib.AbstractContextManager[None]:
+        return self.use.step("measuring", short=False)
+
     def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
-        """Take a trial; where its memory does not last, again without its largest workload."""
         self.emit("trial", variant=trial.name)
-        asleep, began, state = slept_s(), time.monotonic(), ProcessState(self.device)
-        is_memory_out, taken = False, dict[str, Any]()
+        state, is_memory_out, grid = ProcessState(self.device), False, self.request.effort.grid
         trial.stopwatch.discard()
         gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
             if burst:
-                taken["burst"] = trial.burst()
-            full = [name for name in trial.calls if self.request.is_full(name)]
-            recorded = burst and trial.name in self.request.variants  # a reference may be here for the others alone
-            if recorded and self.request.process < REPEATED_IN and not self.plan.row_s:
-                taken["repeated_over_new"] = trial.at(full[:1] if self.request.effort.long else full).repeat()
-            if recorded and not self.request.process:
-                rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
-                full = [name for name in full if name not in rows]
-                taken["cupti"] = trial.at(full).cupti() if full else {}
-                taken["unprofiled"] = [name for name in trial.calls if name not in full]
-            rest = [name for name in trial.calls if sustained and self.request.sustains(name)]
-            again = trial if len(rest) == len(trial.calls) else trial.at(rest)
-            if rest:
-                taken["block"] = again.sustain()
-            ended = time.monotonic()
-            trial.check()
-            again.check()
+                with self.use.step("preparing", short=True) if grid else contextlib.nullcontext():
+                    trial.make_rows()
+            with self._measuring() if grid else contextlib.nullcontext():
+                taken, again = take(trial, self.request, burst=burst, sustained=sustained)
+            with self.use.step("checking", short=True) if grid else contextlib.nullcontext():
+                for each in (trial, again):
+                    each.check()
             trial.wrong |= again.wrong
         except Exception as error:
             if is_fatal(error):
@@ -251,7 +249,7 @@ class Worker:
         if left:
             self.emit(
                 "timed", variant=trial.name, reference=trial.reference, process=self.request.process, workloads=left,
-                **taken, began=began, ended=ended, slept_s=slept_s() - asleep,
+                **taken,
             )  # fmt: skip
         return left
 
