@@ -79,12 +79,14 @@ def _step(
     STAGES: gl.constexpr,
     CAUSAL: gl.constexpr,
     HIDE: gl.constexpr,
+    ONE_BY_ONE: gl.constexpr,
     CONSUMER: gl.constexpr,
 ) -> gl.tuple:
     """Add what BLOCK_M queries give to dk and dv, and what these keys give to dq. Returns the new dk and dv.
 
     Scores are transposed: keys by queries. The product with q starts at -lse / scale_log2, and that with dout at
-    -delta, so that neither takes registers or instructions of its own later.
+    -delta, so that neither takes registers or instructions of its own later. `ONE_BY_ONE`: the product with dout is
+    issued once that with q is done, and that of dv before it is.
     """
     dtype: gl.constexpr = k_buffer.dtype
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
@@ -105,13 +107,22 @@ def _step(
     scores = warpgroup_mma(k, q.permute((1, 0)), starts, is_async=True)
     mbarrier.wait(dout_full.index(stage), phase)
     starts = gl.zeros([ROWS, BLOCK_M], gl.float32, S_LAYOUT) + delta_buffers.index(stage).load(OF_QUERIES)[None, :]
-    products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
-    scores = warpgroup_mma_wait(1, deps=(scores,))
-    weights = gl.exp2(scores * scale_log2)
-    dp = warpgroup_mma_wait(0, deps=(products,))
-    exact_ds = weights * dp
-    p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
-    dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
+    if ONE_BY_ONE:
+        scores = warpgroup_mma_wait(0, deps=(scores,))
+        products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
+        weights = gl.exp2(scores * scale_log2)
+        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
+        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
+        dp = warpgroup_mma_wait(1, deps=(products,))
+        exact_ds = weights * dp
+    else:
+        products = warpgroup_mma(v, dout.permute((1, 0)), starts, is_async=True)
+        scores = warpgroup_mma_wait(1, deps=(scores,))
+        weights = gl.exp2(scores * scale_log2)
+        dp = warpgroup_mma_wait(0, deps=(products,))
+        exact_ds = weights * dp
+        p = gl.convert_layout(weights.to(dtype), A_LAYOUT)
+        dv_ahead = warpgroup_mma(p, dout, dv, is_async=True)
     rounded = exact_ds.to(dtype)
     ds = gl.convert_layout(rounded, A_LAYOUT)
     if sums_source is not None:
@@ -181,6 +192,7 @@ def consume(
 ) -> None:
     """Compute dk and dv of the ROWS keys of this warpgroup, and add to the sums of dq."""
     dtype: gl.constexpr = dk_source.dtype
+    ONE_BY_ONE: gl.constexpr = RAGGED and not CAUSAL  # there it is faster (docs/kernels.md)
     K_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     dk = gl.zeros([ROWS, HEAD_DIM], gl.float32, K_LAYOUT)
     dv = gl.zeros([ROWS, HEAD_DIM], gl.float32, K_LAYOUT)
@@ -202,7 +214,7 @@ def consume(
                     sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                     delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                     (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, CONSUMER,
+                    scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, True, ONE_BY_ONE, CONSUMER,
                 )  # fmt: skip
                 step += 1
         for block in range(open_from, end):
@@ -210,7 +222,7 @@ def consume(
                 sums_source, sums_buffers, k_buffer, v_buffer, q_buffers, dout_buffers, lse_buffers,
                 delta_buffers, ds_buffers, q_full, q_empty, dout_full, dout_empty, step,
                 (pair * blocks_m + block) * 2, block * BLOCK_M, start_n, seq_len_q, seq_len_k, dk, dv,
-                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, CONSUMER,
+                scale_log2, HEAD_DIM, BLOCK_M, STAGES, CAUSAL, False, ONE_BY_ONE, CONSUMER,
             )  # fmt: skip
             step += 1
 
