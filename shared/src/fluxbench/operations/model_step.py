@@ -39,6 +39,7 @@ class ModelStep:
     input_kinds: tuple[str, ...] = ("normal",)
     parts = PARTS
     differentiates = False
+    is_deep = True
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of a step, see `ModelShape.cost`."""

@@ -32,6 +32,7 @@ class SharedStep:
     input_kinds: tuple[str, ...] = ModelStep.input_kinds
     parts: Mapping[str, str] = {COMMUNICATION: r"(?i)nccl", **PARTS}
     differentiates = False
+    is_deep = True
 
     def __init__(self) -> None:
         self._alone = ModelStep()
