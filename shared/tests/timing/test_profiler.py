@@ -11,7 +11,7 @@ import pytest
 import torch
 from clocks import ON_CPU
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerActivity
+from torch.profiler import ProfilerActivity, profile
 
 from fluxbench import operations, variants
 from fluxbench.operations import sets
@@ -38,6 +38,17 @@ def test_on_a_cpu_a_call_is_split_into_torch_s_operators_without_its_preparation
     assert 0 < seen.profiler_ms <= seen.wall_ms
 
 
+def test_what_the_profiler_recorded_is_what_torch_makes_of_it() -> None:
+    with profile(activities=[ProfilerActivity.CPU]) as profiled:
+        INPUTS["a"] @ INPUTS["a"] + 1
+    raw = profiler.events_on(DeviceType.CPU, profiled)
+    without = cast("profile", SimpleNamespace(profiler=None, events=profiled.events))  # as if a version had no raw ones
+    of_torch = profiler.events_on(DeviceType.CPU, without)
+    assert {name for _, _, name in raw} >= {"aten::mm", "aten::add"}
+    durations = [sorted((name, round(end - start, 2)) for start, end, name in found) for found in (raw, of_torch)]
+    assert durations[0] == durations[1]
+
+
 # A made-up GPU.
 
 Kernel = tuple[str, float, float]  # name, begin and end in microseconds
@@ -53,14 +64,13 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
         assert activities == [ProfilerActivity.CUDA]
 
         def event(name: str, start: float, end: float, kind: object = DeviceType.CUDA) -> Any:
-            return SimpleNamespace(name=name, time_range=SimpleNamespace(start=start, end=end), device_type=kind)
+            ns = int(1e3 * start) + 1_795_000_000_000_000_000
+            values = {"name": name, "start_ns": ns, "duration_ns": int(1e3 * (end - start)), "device_type": kind}
+            return SimpleNamespace(**{of: lambda value=value: value for of, value in values.items()})
 
         seen = [event("launch", 0, 9e9, DeviceType.CPU), *(event(*kernel) for kernel in reversed(kernels))]
-        averages = [
-            SimpleNamespace(key=name, self_device_time_total=end - start, self_cpu_time_total=5.0)
-            for name, start, end in kernels
-        ]
-        yield SimpleNamespace(events=lambda: seen, key_averages=lambda: averages)
+        results = SimpleNamespace(events=lambda: seen)
+        yield SimpleNamespace(profiler=SimpleNamespace(kineto_results=results))
 
     monkeypatch.setattr(profiler, "profile", profile)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)

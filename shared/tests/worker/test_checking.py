@@ -15,6 +15,7 @@ import pytest
 import torch
 from clocks import ON_CPU
 from fakes import tokens
+from torch.autograd import DeviceType
 from workers import honest, register, variant, wrapped
 from wrong.right import weighted
 
@@ -162,10 +163,14 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
     @contextlib.contextmanager
     def profile(activities: object) -> Iterator[Any]:
-        averages = [
-            SimpleNamespace(key=name, self_device_time_total=us, self_cpu_time_total=1.0) for name, us in times.items()
-        ]
-        yield SimpleNamespace(key_averages=lambda: averages)
+        def event(name: str, us: float) -> Any:
+            values = {"name": name, "start_ns": 0, "duration_ns": int(1e3 * us), "device_type": DeviceType.CUDA}
+            return SimpleNamespace(**{of: lambda value=value: value for of, value in values.items()})
+
+        seen = [event(*kernel) for kernel in times.items()]
+        averages = [SimpleNamespace(key=name, self_cpu_time_total=1.0) for name in times]
+        results = SimpleNamespace(events=lambda: seen)
+        yield SimpleNamespace(profiler=SimpleNamespace(kineto_results=results), key_averages=lambda: averages)
 
     monkeypatch.setattr(profiler, "profile", profile)
     for name in ("synchronize", "reset_peak_memory_stats"):

@@ -97,8 +97,8 @@ class Operation(Protocol):
     An operation may name another in `part_of`: at the same shape the other's inputs are its own, and so are the other's
     outputs but those that it `lacks`. Both are then measured in the same processes, where they share references too.
 
-    One that `is_deep` has many layers, so that errors differ from token to token and between contents: outputs may err as
-    gradients may.
+    One that `is_deep` has many layers, so that errors differ from token to token and between contents: outputs may err
+    as gradients may.
     """
 
     name: str

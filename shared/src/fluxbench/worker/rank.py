@@ -31,6 +31,7 @@ from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, SharedStep
 from fluxbench.operations.sharing import Sharing
+from fluxbench.timing.profiler import events_on
 from fluxbench.worker.failures import first_sentence
 from fluxbench.worker.parent import exit_with
 
@@ -100,9 +101,7 @@ class Rank:
         self._profiler.stop()
         pattern = SharedStep.parts[COMMUNICATION]
         spent_us = sum(
-            event.time_range.end - event.time_range.start
-            for event in self._profiler.events() or ()
-            if event.device_type == DeviceType.CUDA and re.search(pattern, event.name)
+            end - start for start, end, name in events_on(DeviceType.CUDA, self._profiler) if re.search(pattern, name)
         )
         self._profiler = None
         self._reply(communicated_ms=spent_us / 1e3 / max(1, self._calls))
