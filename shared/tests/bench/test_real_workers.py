@@ -79,7 +79,7 @@ class Refuses:
         pass
 
 sys.meta_path.insert(0, Refuses())
-print("refuses")
+print("refuses", flush=True)  # the worker is killed once it is done
 """
 
 
