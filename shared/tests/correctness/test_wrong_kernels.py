@@ -46,7 +46,7 @@ OPERATIONS = ("attention_backward", "attention_training")
 RAGGED = tokens("ragged", 123, heads=4)
 EVEN = tokens("even", 192, heads=16)
 ONLY_AT_EVEN = ("int8_in_some_heads", "tail_dropped", "one_batch_entry", "strides_of_q")  # else more of it shows
-LONGEST = tokens("longest", 1000, heads=4)
+LONGEST = tokens("longest", 1600, heads=4)
 LONGER = tokens("longer", 900, heads=4)  # 5 ms and more on any CPU, and far longer than it takes to look at its inputs
 BACKWARD = tokens("backward", 123, "attention_backward")
 OF_BOTH = {name: tokens("grouped", 123, name, heads=4, kv_heads=2, causal=True) for name in OPERATIONS}
@@ -163,7 +163,7 @@ def check_refused(
 def test_a_wrong_kernel_is_refused_and_costs_no_other_variant(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     workload = LONGER if name in BY_TIME else EVEN if name in ONLY_AT_EVEN else RAGGED
     if name == "computed_as_inputs_change":  # clearing a cache of real size takes long enough for it
-        small_cache(monkeypatch, 512 << 20)
+        small_cache(monkeypatch, 1 << 30)
         workload = LONGEST
     rounds = 50 if name == "wrong_now_and_then" else 5
     events = measured(monkeypatch, made_up(name), workload, sustained=name in CHEATS, rounds=rounds)

@@ -114,6 +114,19 @@ def test_a_row_is_long_enough_where_the_host_takes_long_to_launch_a_call(clock: 
     assert one.wrong == {}
 
 
+def test_a_short_call_whose_first_one_waited_for_its_host_has_a_row_all_the_same(clock: Clock) -> None:
+    inner, waits = bound(SHORT), iter([5e-3])
+
+    def call(prepared: Any) -> Mapping[str, object]:
+        clock.now += 1e-5 + next(waits, 0.0)
+        return inner.call(prepared)
+
+    one = trial({SHORT: Bound(call, inner.prepare)})
+    with torch.inference_mode():
+        rows = one.make_rows()
+    assert rows.own["short"].calls == 50
+
+
 def test_the_references_rows_are_captured_once_for_all_trials(clock: Clock) -> None:
     calls = {SHORT: paced(clock, 1e-4, bound(SHORT))}
     one = trial(calls)
