@@ -1,14 +1,15 @@
-"""A clock that a test moves by hand, and a stopwatch that takes the road of a GPU on a CPU."""
+"""A clock that a test moves by hand, a stopwatch that takes the road of a GPU on a CPU, and what a profiler records."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing import burst, control_kernel, interleaved, rows, stopwatch, sustained
@@ -106,3 +107,15 @@ class LikeAGPU(Stopwatch):
 
     def between_ms(self) -> list[float]:
         return self._inner.between_ms()
+
+
+def recorded_event(name: str, start_us: float, end_us: float, kind: object = DeviceType.CUDA) -> Any:
+    """Return an event as torch's profiler records it, at some nanosecond of 2026."""
+    start_ns = 1_795_000_000_000_000_000 + round(1e3 * start_us)
+    values = {"name": name, "start_ns": start_ns, "duration_ns": round(1e3 * (end_us - start_us)), "device_type": kind}
+    return SimpleNamespace(**{of: lambda value=value: value for of, value in values.items()})
+
+
+def recording(events: Sequence[Any], **more: Any) -> Any:
+    """Return a profiler that has recorded these events."""
+    return SimpleNamespace(profiler=SimpleNamespace(kineto_results=SimpleNamespace(events=lambda: events)), **more)

@@ -17,6 +17,13 @@ from fluxbench.report.audit.text import text, why
 from fluxbench.report.audit.words import sentence
 
 
+def of_an_h200(folder: Path, *, mig: bool = False) -> None:
+    """Make a folder that of a page, whose device is an H200 or a slice of one."""
+    (folder / "records").mkdir()
+    device = {"device": {"name": "NVIDIA H200", "mig": mig}}
+    (folder / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+
+
 def impossible_lines(table: Audit) -> list[int]:
     return [row.line for row in table.of(Judgement.IMPOSSIBLE)]
 
@@ -199,9 +206,7 @@ def test_the_usual_cards_are_known(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(("is_slice", "judgement"), [(False, "impossible"), (True, "not decidable")])
 def test_a_page_s_own_table_is_of_the_page_s_device(tmp_path: Path, is_slice: bool, judgement: str) -> None:
-    (tmp_path / "records").mkdir()
-    device = {"device": {"name": "NVIDIA H200", "mig": is_slice}}
-    (tmp_path / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+    of_an_h200(tmp_path, mig=is_slice)
     table = audited(tmp_path, "flux1-1024px-t512,x,0.1", header="workload,variant,median_ms")
     assert judgements(table) == [judgement]
 
@@ -210,9 +215,7 @@ def test_a_page_s_own_table_is_of_the_page_s_device(tmp_path: Path, is_slice: bo
 def test_a_workload_of_ours_by_its_name_alone_has_the_operations_of_its_passes(
     tmp_path: Path, name: str, factor: float
 ) -> None:
-    (tmp_path / "records").mkdir()
-    device = {"device": {"name": "NVIDIA H200", "mig": False}}
-    (tmp_path / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+    of_an_h200(tmp_path)
     tflops = 4 * 24 * 4608**2 * 128 * factor / 1e9  # in 1 ms
     rows = [f"flux1-1024px-t512{name},x,1.0,{share * tflops}" for share in (1, 0.5)]
     table = audited(tmp_path, *rows, header="workload,variant,median_ms,tflops")
@@ -220,9 +223,7 @@ def test_a_workload_of_ours_by_its_name_alone_has_the_operations_of_its_passes(
 
 
 def test_a_layer_of_ours_has_the_operations_of_its_projections_too(tmp_path: Path) -> None:
-    (tmp_path / "records").mkdir()
-    device = {"device": {"name": "NVIDIA H200", "mig": False}}
-    (tmp_path / "records/device.json").write_text(json.dumps(device), encoding="utf-8")
+    of_an_h200(tmp_path)
     tflops = sets.by_name()["llama3-8b-layer-training"].cost.flops / 1e9  # in 1 ms
     rows = [f"llama3-8b-layer-training,x,{ms},{tflops / ms}" for ms in (0.5, 4.0)]
     table = audited(tmp_path, *rows, header="workload,variant,median_ms,tflops")

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 import torch
-from clocks import ON_CPU
+from clocks import ON_CPU, recorded_event, recording
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
@@ -63,14 +63,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
     def profile(activities: Sequence[object]) -> Iterator[Any]:
         assert activities == [ProfilerActivity.CUDA]
 
-        def event(name: str, start: float, end: float, kind: object = DeviceType.CUDA) -> Any:
-            ns = int(1e3 * start) + 1_795_000_000_000_000_000
-            values = {"name": name, "start_ns": ns, "duration_ns": int(1e3 * (end - start)), "device_type": kind}
-            return SimpleNamespace(**{of: lambda value=value: value for of, value in values.items()})
-
-        seen = [event("launch", 0, 9e9, DeviceType.CPU), *(event(*kernel) for kernel in reversed(kernels))]
-        results = SimpleNamespace(events=lambda: seen)
-        yield SimpleNamespace(profiler=SimpleNamespace(kineto_results=results))
+        launch = recorded_event("launch", 0, 9e9, DeviceType.CPU)
+        yield recording([launch, *(recorded_event(*kernel) for kernel in reversed(kernels))])
 
     monkeypatch.setattr(profiler, "profile", profile)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)

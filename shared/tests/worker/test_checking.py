@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU
+from clocks import ON_CPU, recorded_event, recording
 from fakes import tokens
-from torch.autograd import DeviceType
 from workers import honest, register, variant, wrapped
 from wrong.right import weighted
 
@@ -163,14 +162,8 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
 
     @contextlib.contextmanager
     def profile(activities: object) -> Iterator[Any]:
-        def event(name: str, us: float) -> Any:
-            values = {"name": name, "start_ns": 0, "duration_ns": int(1e3 * us), "device_type": DeviceType.CUDA}
-            return SimpleNamespace(**{of: lambda value=value: value for of, value in values.items()})
-
-        seen = [event(*kernel) for kernel in times.items()]
         averages = [SimpleNamespace(key=name, self_cpu_time_total=1.0) for name in times]
-        results = SimpleNamespace(events=lambda: seen)
-        yield SimpleNamespace(profiler=SimpleNamespace(kineto_results=results), key_averages=lambda: averages)
+        yield recording([recorded_event(name, 0, us) for name, us in times.items()], key_averages=lambda: averages)
 
     monkeypatch.setattr(profiler, "profile", profile)
     for name in ("synchronize", "reset_peak_memory_stats"):

@@ -65,12 +65,10 @@ class Trial:
     ) -> None:
         """`replays`: whether sustained calls are CUDA graphs, as in the processes before; None: this one decides."""
         self.name, self.variant = name, variant
-        self.calls = dict(calls)
+        self.calls, self.workloads = dict(calls), workloads
         self.reference, self.reference_calls = reference
-        self.workloads = workloads
-        self.control = control
-        self.stopwatch = stopwatch
-        self.plan, self.rng = plan, rng
+        self.control, self.stopwatch = control, stopwatch
+        self.plan, self.rng, self.replays = plan, rng, replays
         self.wrong: dict[str, Wrong] = {}  # by workload
         self._rows: Rows | None = None
         self._contents = {workload: workloads[workload].contents for workload in calls}
@@ -82,7 +80,6 @@ class Trial:
         self._control_seen = 0
         self._call_s: dict[str, float] = {}
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
-        self.replays = replays
         self._reference_s: dict[str, float] = {}
 
     @property
@@ -181,8 +178,11 @@ class Trial:
 
     def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
-        can = all(each.can_be_captured for each in self.calls.values())
-        if not ((can and any(map(self._is_launching, self._launch_ms))) if self.replays is None else self.replays):
+        wanted = self.replays
+        if wanted is None:
+            slow = any(map(self._is_launching, self._launch_ms))
+            wanted = slow and all(each.can_be_captured for each in self.calls.values())
+        if not wanted:
             return None, None
         try:
             rotation = self._rotations(1)

@@ -123,12 +123,12 @@ class Worker:
             except (OSError, RuntimeError) as error:  # a device without a driver API that we know
                 self.emit("control_kernel", reason=first_sentence(error))
         done = set(self.request.done)
-        for number, part in enumerate(self.request.held_together):
+        for part in self.request.held_together:
             if any((name, workload.name) not in done for name in self.request.variants for workload in part):
                 self._measure_at(part, stopwatch)
                 release()
-            if not number:
-                gc.freeze()  # what is left is not of this part: else each collection looks at all modules for 0.2 s
+                if not gc.get_freeze_count():
+                    gc.freeze()  # what is left is not of this part: else each collection looks at all modules for 0.2 s
 
     def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
         """Give every variant its trial, and the reference one before the first."""
@@ -204,29 +204,29 @@ class Worker:
         Where its memory does not last, again without its largest workload. Of a grid, rows are made and outputs judged
         while others do so too: both together take ten times as long as the rows themselves.
         """
-        if self.request.effort.grid:
-            return self._take_now(trial, burst=burst, sustained=sustained)
-        with self._measuring():
+        grid = self.request.effort.grid
+        with contextlib.nullcontext() if grid else self.use.step("measuring", short=False):
             return self._take_now(trial, burst=burst, sustained=sustained)
 
-    def _measuring(self) -> contextlib.AbstractContextManager[None]:
-        return self.use.step("measuring", short=False)
+    def _of_grid(self, name: str, *, short: bool = True) -> contextlib.AbstractContextManager[None]:
+        """Return a step of a grid's trial; any other trial is one step, which has begun."""
+        return self.use.step(name, short=short) if self.request.effort.grid else contextlib.nullcontext()
 
     def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         self.emit("trial", variant=trial.name)
-        state, is_memory_out, grid = ProcessState(self.device), False, self.request.effort.grid
+        state, is_memory_out = ProcessState(self.device), False
         trial.stopwatch.discard()
         gc.collect(1)
         gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
             if burst:
-                with self.use.step("preparing", short=True) if grid else contextlib.nullcontext():
+                with self._of_grid("preparing"):
                     trial.make_rows()
-            with self._measuring() if grid else contextlib.nullcontext():
+            with self._of_grid("measuring", short=False):
                 taken, again = take(trial, self.request, burst=burst, sustained=sustained)
-            with self.use.step("checking", short=True) if grid else contextlib.nullcontext():
-                for each in (trial, again):
-                    each.check()
+            with self._of_grid("checking"):
+                trial.check()
+                again.check()
             trial.wrong |= again.wrong
         except Exception as error:
             if is_fatal(error):
