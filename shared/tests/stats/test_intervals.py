@@ -127,6 +127,35 @@ def test_the_median_is_that_of_all_samples() -> None:
     assert medians([]) == []
 
 
+def burst(rng: np.random.Generator, workloads: int, spread: float = 0.01) -> list[list[list[float]]]:
+    """Return samples about 1 of three processes of ten calls, which have a level of their own at each workload."""
+    levels = rng.normal(0, spread, (workloads, 3, 1))
+    found: list[list[list[float]]] = np.exp(levels + rng.normal(0, 0.005, (workloads, 3, 10))).tolist()
+    return found
+
+
+def test_a_call_that_stalled_widens_the_interval_of_its_workload_alone() -> None:
+    several = burst(np.random.default_rng(0), 12)
+    undisturbed = medians(several)
+    several[3][1] = [70 * ms for ms in several[3][1]]
+    stalled = medians(several)
+    assert half(stalled[3]) > 10 * half(undisturbed[3])
+    others = [half(one) / half(other) for one, other in zip(stalled, undisturbed, strict=True)]
+    assert max(others[:3] + others[4:]) < 1.2
+
+
+def test_workloads_some_of_which_scatter_far_more_have_intervals_that_hold_the_truth() -> None:
+    held = {"usual": 0.0, "far": 0.0}
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        far, *usual = medians([*burst(rng, 1, spread=0.2), *burst(rng, 7)], seed=seed)
+        held["far"] += far.low <= 1 <= far.high
+        held["usual"] += sum(one.low <= 1 <= one.high for one in usual) / len(usual)
+        assert all(half(one) < 0.15 for one in usual)
+    assert held["usual"] >= 92
+    assert held["far"] >= 88
+
+
 def test_quotients_are_taken_within_a_round() -> None:
     assert quotients([[1.0, 3.0], [5.0]], [[2.0, 4.0], []]) == [[0.5, 0.75]]
 

@@ -141,8 +141,9 @@ def _estimate(first: float, logs: Sequence[float], one: Variance) -> Estimate:
 def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     """Return the median of all burst samples with its interval, for each of several workloads of one variant.
 
-    How far its processes differ is taken to be alike at all of them. With one process nothing is known of that: the
-    intervals are of its own samples alone. Raises `ValueError` where `means` does.
+    How far its processes differ is taken to be alike at all of them but those far beyond the others, which keep their
+    own and widen no other: a call that stalled once. With one process nothing is known of that: the intervals are of
+    its own samples alone. Raises `ValueError` where `means` does.
 
     On the log scale, from two bootstraps: of processes and samples, and of samples alone, whose variance is W. The rest
     of the first is the processes' part. n of them show (n - 1) / n of it (the narrowness bias: Hesterberg, What
@@ -153,23 +154,15 @@ def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     processes this covers the truth in 92% of cases or more however the spread is split; in 88% where W is first taken
     out of the processes' part. Of several workloads the processes' part is the mean, with the n - 1 degrees of freedom
     of one: what a process has of its own it has at all of them (on an H200, 0.4 to 0.9 of the variance between
-    processes is common to six lengths).
+    processes is common to six lengths). Where the sum of both parts is over ten times the median of the workloads'
+    (`variances.alike`), the processes' part is that workload's own.
     """
     spreads = [_spread(samples, seed) for samples in several]
-    shared: dict[int, list[float]] = {}
+    by_count: dict[float, list[_Spread]] = {}
     for spread in spreads:
-        shared.setdefault(spread.between[1], []).append(spread.between[0])
-    found = []
-    for spread in spreads:
-        parts = [spread.within] if spread.within[1] else []
-        if df := spread.between[1]:
-            parts.append((math.fsum(shared[df]) / len(shared[df]), df))
-        whole, half = math.fsum(part for part, _ in parts), 0.0
-        if whole:
-            freedom = whole**2 / math.fsum(part**2 / df for part, df in parts)
-            half = critical(1 - CONFIDENCE, freedom) * math.sqrt(whole)
-        found.append(Estimate(spread.value, spread.value * math.exp(-half), spread.value * math.exp(half)))
-    return found
+        by_count.setdefault(spread.between.df, []).append(spread)
+    shared = {df: _shared(alike) for df, alike in by_count.items()}
+    return [_median(spread, *shared[spread.between.df]) for spread in spreads]
 
 
 @dataclass(frozen=True)
@@ -177,8 +170,26 @@ class _Spread:
     """What two bootstraps say of one median: the variance of its logarithm within processes and between them."""
 
     value: float
-    within: tuple[float, int]  # with its degrees of freedom, none where each process has one sample
-    between: tuple[float, int]  # none where there is one process
+    within: Variance  # without degrees of freedom where each process has one sample
+    between: Variance  # without where there is one process
+
+    @property
+    def whole(self) -> Variance:
+        return variances.total([self.within, self.between])
+
+
+def _shared(spreads: Sequence[_Spread]) -> tuple[float, Variance]:
+    """Return the variance beyond which one of some workloads is far out, and the processes' part of the others."""
+    limit = variances.limit([one.whole for one in spreads])
+    kept = [one.between.value for one in spreads if one.whole.value <= limit]
+    return limit, Variance(fmean(kept), spreads[0].between.df)
+
+
+def _median(spread: _Spread, limit: float, shared: Variance) -> Estimate:
+    is_far = spread.whole.value > limit and spread.between.value > shared.value
+    whole = variances.total([spread.within, spread.between if is_far else shared])
+    half = critical(1 - CONFIDENCE, whole.df) * math.sqrt(whole.value) if whole.value else 0.0
+    return Estimate(spread.value, spread.value * math.exp(-half), spread.value * math.exp(half))
 
 
 def _spread(samples: Samples, seed: int) -> _Spread:
@@ -192,7 +203,8 @@ def _spread(samples: Samples, seed: int) -> _Spread:
     if count > 1:
         both = _variance(samples, rng, rng.integers(count, size=(RESAMPLES, count)))
         between = max(0.0, both - within) * count / (count - 1)
-    return _Spread(middle, (within * total / loose / max(1, count - 1) if loose else 0.0, loose), (between, count - 1))
+    own = Variance(within * total / loose / max(1, count - 1) if loose else 0.0, loose)
+    return _Spread(middle, own, Variance(between, count - 1))
 
 
 def _count(sides: Sequence[Samples]) -> int:

@@ -64,9 +64,13 @@ def alike(several: Sequence[Variance]) -> list[Variance]:
     A variance of two degrees of freedom is that far above the median of its kind in one of a thousand cases, so nothing
     corrects a mean for those that are left out.
     """
-    known = [one for one in several if one.df]
-    limit = APART * median(one.value for one in known) if known else 0.0
-    return [one for one in known if one.value <= limit]
+    most = limit(several)
+    return [one for one in several if one.df and one.value <= most]
+
+
+def limit(several: Sequence[Variance]) -> float:
+    """Return ten times the median of the variances that are known; 0 where none is."""
+    return APART * median([one.value for one in several if one.df] or [0.0])
 
 
 def at_least(common: Variance, own: Variance) -> Variance:
