@@ -68,6 +68,21 @@ def test_the_targets_of_the_repository() -> None:
     assert 2 * h200.runs.variant < h200.cards.variant < made_up.cards.variant
 
 
+def test_a_target_that_is_like_another_has_its_variants_and_not_what_was_measured_of_it() -> None:
+    h100, h200 = targets.named("h100-sxm", REPOSITORY), targets.named("h200", REPOSITORY)
+    assert (h100.exclude, h100.required, h100.required_in) == (h200.exclude, h200.required, h200.required_in)
+    assert h100.runs == targets.named("made-up", REPOSITORY).runs != h200.runs
+    four = targets.named("h100-sxm-x4", REPOSITORY)
+    assert four.slurm is not None
+    assert (four.exclude, four.slurm.constraint, four.slurm.gpus) == (h200.exclude, "h100", 4)
+
+
+def test_a_target_is_like_one_that_exists(tmp_path: Path) -> None:
+    write(tmp_path, '[one]\nlike = "two"\n')
+    with pytest.raises(SetupError, match=r"target 'one' of .* must be like a target there, got 'two'"):
+        targets.named("one", tmp_path)
+
+
 SPREADS = ("runs", "cards")
 SPREAD = BetweenRuns(variant=0.1, workload=0.2, df=3, source="s")
 
@@ -90,6 +105,6 @@ def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
     with pytest.raises(
         SetupError,
-        match=r"must have only locks, exclude, required, required_in, runs, cards, slurm, got expects; remove",
+        match=r"must have only like, locks, exclude, required, required_in, runs, cards, slurm, got expects; remove",
     ):
         targets.of(GPU, tmp_path)

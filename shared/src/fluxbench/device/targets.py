@@ -8,6 +8,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from fluxbench.core.errors import SetupError
 from fluxbench.device import peaks
@@ -16,7 +17,7 @@ from fluxbench.device.model import Device
 FALLBACK = "any"
 ON_A_HOST = ("parallel",)  # notebooks that use all GPUs of a host
 _OF_A_HOST = re.compile(r"-x\d+$")
-_FIELDS = ("locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
+_FIELDS = ("like", "locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,8 @@ def named(name: str, root: Path) -> Target:
     Raises `SetupError` for an unknown field of its table.
     """
     tables = tomllib.loads((root / "environment" / "targets.toml").read_text(encoding="utf-8"))
-    table = {**tables[FALLBACK], **tables.get(_OF_A_HOST.sub("", name), {}), **tables.get(name, {})}
+    own = {**tables.get(_OF_A_HOST.sub("", name), {}), **tables.get(name, {})}
+    table = {**tables[FALLBACK], **_alike(own, name, tables), **own}
     if unknown := sorted(table.keys() - set(_FIELDS)):
         raise SetupError(
             f"target {name!r} of environment/targets.toml must have only {', '.join(_FIELDS)}, "
@@ -92,6 +94,18 @@ def named(name: str, root: Path) -> Target:
         cards=BetweenRuns(**table["cards"]),
         slurm=_request(name, table["slurm"]) if "slurm" in table else None,
     )
+
+
+def _alike(own: Mapping[str, Any], name: str, tables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the table that a target is like, whose variants and locks it has. Raises `SetupError` where there is none.
+
+    What was measured of one device, or requests its node, is not of another.
+    """
+    if "like" not in own:
+        return {}
+    if own["like"] not in tables:
+        raise SetupError(f"target {name!r} of environment/targets.toml must be like a target there, got {own['like']!r}")
+    return {key: value for key, value in tables[own["like"]].items() if key not in ("runs", "cards", "slurm")}
 
 
 def _request(name: str, table: object) -> Request:
