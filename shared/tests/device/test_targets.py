@@ -44,7 +44,7 @@ def test_a_notebook_on_all_gpus_of_a_host_has_a_target_of_their_number() -> None
     assert target_name(dataclasses.replace(pair, count=1), "parallel") == "h200"
     assert target_name(dataclasses.replace(CPU, count=2), "parallel") == "cpu"
     found = targets.of(pair, REPOSITORY, "parallel")
-    assert found.exclude == targets.named("h200", REPOSITORY).exclude  # what it does not say is its device's
+    assert found.required == targets.named("h200", REPOSITORY).required  # what it does not say is its device's
     assert found.slurm is not None
     assert (found.name, found.slurm.gpus, found.requires("torch_native", "parallel")) == ("h200-x2", 2, False)
 
@@ -74,7 +74,7 @@ def test_a_target_that_is_like_another_has_its_variants_and_not_what_was_measure
     assert h100.runs == targets.named("made-up", REPOSITORY).runs != h200.runs
     four = targets.named("h100-sxm-x4", REPOSITORY)
     assert four.slurm is not None
-    assert (four.exclude, four.slurm.constraint, four.slurm.gpus) == (h200.exclude, "h100", 4)
+    assert (four.required, four.slurm.constraint, four.slurm.gpus) == (h200.required, "h100", 4)
 
 
 def test_a_target_is_like_one_that_exists(tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ def test_times_of_kernels_are_medians_by_call_with_their_span_and_parts(recorded
     assert parts == {"attention": pytest.approx(0.2), "copies": pytest.approx(0.01)}
 
 
+def test_kernels_that_run_beside_each_other_count_once_in_the_sum(recorded: list[Kernel]) -> None:
+    recorded += [("fill", -100, -50)]
+    for begin in (0, 1000):
+        recorded += [("fill", begin, begin + 50), ("flash", begin + 50, begin + 150)]
+        recorded += [("copy", begin + 100, begin + 200), ("copy", begin + 120, begin + 130)]
+    found = kernel_times({"ring": lambda: None}, cast(Any, LikeAStopwatch([])), part_of, repeats=1)
+    assert found == {"ring": (0.15, 0.15, {"attention": 0.1, "copies": pytest.approx(0.11)})}
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2, -1, slice(None)])
 def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lost: int | slice) -> None:
     calls_of(recorded)

@@ -46,7 +46,7 @@ def of(cell: Cell, device: Device, settings: Settings) -> Fingerprint:
     operation.
     """
     study = studies.find(cell.study)
-    target = targets.of(device, settings.root)
+    target = targets.of(device, settings.root, cell.notebook)
     try:
         environment = environments.describe(cell.packages, target, settings, cell.lock)
     except SetupError as error:

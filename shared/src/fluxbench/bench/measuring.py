@@ -31,6 +31,7 @@ from fluxbench.core.files import write_gzip, write_text
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia, targets
 from fluxbench.device.model import Device
+from fluxbench.device.targets import Target
 from fluxbench.environments import prepare as environments
 from fluxbench.environments.cell import Cell
 from fluxbench.operations.protocol import Refuses
@@ -103,7 +104,7 @@ def measure(
         processes = most = PROCESSES_OF_LONG
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
-    wanted = _gate(names, workloads, device, settings, collected)
+    wanted = _gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
     context = Context(
         cell=cell,
         device=device,
@@ -148,10 +149,14 @@ def _known(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _gate(
-    names: Iterable[str], workloads: Iterable[Workload], device: Device, settings: Settings, collected: Collected
+    names: Iterable[str],
+    workloads: Iterable[Workload],
+    target: Target,
+    device: Device,
+    settings: Settings,
+    collected: Collected,
 ) -> list[str]:
     """Return the variants that can run at some workload; those that cannot, or are excluded, are UNSUPPORTED there."""
-    target = targets.of(device, settings.root)
     wanted = []
     for name in names:
         excluded = None if settings.all else target.excluded(name)
@@ -195,7 +200,7 @@ def _run(
     study, (least, most) = studies.find(cell.study), processes
     began = time.monotonic()
     try:
-        target = targets.of(device, settings.root)
+        target = targets.of(device, settings.root, cell.notebook)
         environment = environments.prepare(cell.packages, target, settings, cell.lock)
         packages = environments.describe(cell.packages, target, settings, cell.lock)
         collected.phases.append(("environment", began, time.monotonic()))

@@ -40,7 +40,9 @@ def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
 
 def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> dict[str, float]:
     collected = Collected()
-    environment = environments.prepare(cell.packages, targets.of(device, settings.root), settings, cell.lock)
+    environment = environments.prepare(
+        cell.packages, targets.of(device, settings.root, cell.notebook), settings, cell.lock
+    )
     request = Request(
         device=device.worker_kind,
         workloads=(),

@@ -104,7 +104,9 @@ def _alike(own: Mapping[str, Any], name: str, tables: Mapping[str, Any]) -> Mapp
     if "like" not in own:
         return {}
     if own["like"] not in tables:
-        raise SetupError(f"target {name!r} of environment/targets.toml must be like a target there, got {own['like']!r}")
+        raise SetupError(
+            f"target {name!r} of environment/targets.toml must be like a target there, got {own['like']!r}"
+        )
     return {key: value for key, value in tables[own["like"]].items() if key not in ("runs", "cards", "slurm")}
 
 

@@ -38,7 +38,7 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
     this = cell.parse(code.code, code.id)
     if this.measures == "rates":
         return _OF_CELL
-    target = targets.of(device, settings.root)
+    target = targets.of(device, settings.root, this.notebook)
     try:
         workloads = studies.find(this.study).workloads_on(device, settings)
         names = [name for name in measured_variants(this) if settings.all or not target.excluded(name)]

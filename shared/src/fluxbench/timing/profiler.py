@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,8 @@ def kernel_times(
 ) -> dict[str, KernelTimes]:
     """Return what the kernels of each callable take by the profiler, medians of `repeats` calls.
 
-    The span is from the first kernel's begin to the last one's end. Empty where the profiler may not record kernels.
+    Kernels that run beside each other on several streams count once in their sum. The span is from the first kernel's
+    begin to the last one's end. Empty where the profiler may not record kernels.
     As in burst, the device rests before each round, `rest_s` before the first, or its clock would be a lower one, and
     the host is ahead of it, or there would be gaps between the kernels of a call. A first round that does not count
     tells how long launches take while the profiler records them. The one kernel that clears the cache runs before each
@@ -131,7 +133,7 @@ def kernel_times(
     found = {}
     for index, name in enumerate(calls):
         of_call = parts[index :: len(calls)]
-        sums = [sum(end - start for start, end, _ in part) / 1e3 for part in of_call]
+        sums = [_busy_us(part) / 1e3 for part in of_call]
         spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in of_call]
         done = dict.fromkeys(part_of(kernel) for part in of_call for _, _, kernel in part)
         by_part = {
@@ -142,6 +144,15 @@ def kernel_times(
         }
         found[name] = (statistics.median(sums), statistics.median(spans), by_part)
     return found
+
+
+def _busy_us(part: Iterable[tuple[float, float, str]]) -> float:
+    """Return for how long any kernel of a call ran; they come by their begin."""
+    busy, until = 0.0, -math.inf
+    for start, end, _ in part:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy
 
 
 def _round(calls: Mapping[str, Callable[[], object]], stopwatch: Stopwatch) -> float:

@@ -13,6 +13,7 @@ where it cannot meet the others.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -34,6 +35,9 @@ from fluxbench.operations.sharing import Sharing
 from fluxbench.timing.profiler import events_on
 from fluxbench.worker.failures import first_sentence
 from fluxbench.worker.parent import exit_with
+
+# The one all-reduce of a call, at which this rank waits for rank 0, whose host prepares each call. Steps have none.
+_BARRIER = r"(?i)all_?reduce"
 
 
 class Rank:
@@ -77,6 +81,8 @@ class Rank:
         of = ModelShape(**shape)
         self._made[number] = step(variants.find(kernel), of, self._device, sharing)
         ranks.have_same_weights(of, self._device)
+        gc.collect()
+        gc.freeze()
 
     def step(self, number: int, name: str) -> None:
         """Take part in a call of a step; of one that could not be made nothing is left to say."""
@@ -100,9 +106,9 @@ class Rank:
         self._wait()
         self._profiler.stop()
         pattern = SharedStep.parts[COMMUNICATION]
-        spent_us = sum(
-            end - start for start, end, name in events_on(DeviceType.CUDA, self._profiler) if re.search(pattern, name)
-        )
+        events = events_on(DeviceType.CUDA, self._profiler)
+        kernels = (event for event in events if re.search(pattern, event[2]) and not re.search(_BARRIER, event[2]))
+        spent_us = sum(end - start for start, end, _ in kernels)
         self._profiler = None
         self._reply(communicated_ms=spent_us / 1e3 / max(1, self._calls))
 
@@ -135,6 +141,7 @@ def main(rank: str, count: str, kind: str, meeting: str) -> int:
         except Exception as error:
             print(json.dumps({"failed": first_sentence(error)}), file=replies, flush=True)
             raise
+        gc.disable()  # a collection in the midst of a step would let all ranks wait, as in `worker/worker.py`
         for line in sys.stdin:
             this.take(json.loads(line))
     os._exit(0)  # the others may be gone, for whom NCCL would wait

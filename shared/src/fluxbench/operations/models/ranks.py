@@ -34,9 +34,10 @@ from fluxbench.operations.sharing import Sharing
 
 SERVER = "fluxbench.worker.rank"
 # A fabric without multicast must not be asked for it.
-WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
+WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 _GRACE_S = 60.0  # from the failure of one rank until the others have met the same one, if they do
 _POLL_S = 0.02
+_CAUSE = "Last error:"  # of NCCL
 
 
 @dataclass(frozen=True)
@@ -81,9 +82,13 @@ class Ranks:
         self._processes = {rank: _start(rank, count, device, meeting) for rank in range(1, count)}
         for rank, process in self._processes.items():
             threading.Thread(target=self._listen, args=(rank, process), daemon=True).start()
-        meet(0, count, device, meeting)
-        self._flag = torch.zeros(1, device=device)
-        self._begin_together()
+        try:
+            meet(0, count, device, meeting)
+            self._flag = torch.zeros(1, device=device)
+            self._begin_together()
+        except Exception as error:
+            self._end(0, first_line(error))
+            raise
 
     @property
     def pids(self) -> list[int]:
@@ -126,9 +131,12 @@ class Ranks:
         self._tell(do="profile")
         for _ in self._processes:
             self._replies.get(timeout=_GRACE_S)
-        yield found
-        self._tell(do="profiled")
-        found += [self._replies.get(timeout=_GRACE_S)["communicated_ms"] for _ in self._processes]
+        try:
+            yield found
+        finally:
+            self._tell(do="profiled")
+            replies = [self._replies.get(timeout=_GRACE_S) for _ in self._processes]
+        found += [reply["communicated_ms"] for reply in replies]
 
     def close(self) -> None:
         """End the ranks, which have done all."""
@@ -228,7 +236,10 @@ def threads(device: torch.device, count: int) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an exception says in one line."""
+    """Return what an exception says in one line; of one of NCCL its cause, which stands last."""
+    said, _, cause = str(error).rpartition(_CAUSE)
+    if said:
+        return " ".join(cause.split())
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 

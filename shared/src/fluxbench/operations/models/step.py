@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from typing import Any
 
 import torch
 import torch._dynamo.config
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.models import build, dispatch
@@ -45,17 +48,28 @@ def _share(model: Any, sharing: Sharing) -> None:
 
     if not hasattr(logging.Logger, "warning_once"):  # diffusers 0.42.1 calls it in Wan's steps; transformers adds it
         logging.Logger.warning_once = logging.Logger.debug  # type: ignore[attr-defined]
-    config = ContextParallelConfig(ulysses_degree=sharing.ulysses, ring_degree=sharing.ring)
     counted = torch.accelerator.device_count
     if not counted():  # of a CPU, whose ranks diffusers counts modulo this
         torch.accelerator.device_count = lambda: 1
     try:
-        model.enable_parallelism(config=config)
+        mesh = _mesh(dist.group.WORLD, sharing)
+        degrees = {"ulysses_degree": sharing.ulysses, "ring_degree": sharing.ring}
+        model.enable_parallelism(config=ContextParallelConfig(**degrees, mesh=mesh))
     except ValueError as error:
         raise NotImplementedError(f"diffusers cannot share it: {error}") from error
     finally:
         torch.accelerator.device_count = counted
     _place_arguments(model)
+
+
+@functools.cache
+def _mesh(world: Any, sharing: Sharing) -> DeviceMesh:
+    """Return the mesh of a way of sharing, which all ranks make together, as diffusers would for each model anew.
+
+    Each has communicators of its own. Compiled graphs name them by number, which must be the same in each process.
+    """
+    kind = torch._C._get_accelerator().type
+    return init_device_mesh(kind, (sharing.ring, sharing.ulysses), mesh_dim_names=("ring", "ulysses"))
 
 
 def _place_arguments(model: Any) -> None:
