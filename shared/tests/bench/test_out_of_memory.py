@@ -67,6 +67,13 @@ def test_inputs_that_lack_memory_are_tried_once_more_alone(tmp_path: Path, effor
     assert asked == [(("a", "b", "c"), False), (("a", "b", "c"), True)]
 
 
+def test_what_asks_for_more_at_once_than_the_device_has_is_not_tried_again(tmp_path: Path) -> None:
+    larger = lacking("True").replace(str(LACK), str({**LACK, "asked_bytes": 11 << 30}))
+    collected = played(tmp_path, larger)
+    assert outcomes(collected) == ALL_PASSED | {"b at tiny": "OUT_OF_MEMORY"}
+    assert not any(each.alone for each in requests(tmp_path))
+
+
 def test_a_reference_that_lacks_memory_is_tried_again_for_those_that_were_timed_beside_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

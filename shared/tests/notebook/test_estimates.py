@@ -133,7 +133,7 @@ def test_models_share_a_gpu_two_at_once_attention_four_and_what_fills_its_memory
     widths = {}
     for name in ("model", "flux", "scaling"):
         notebook = load(REPOSITORY / "notebooks" / f"{name}.md")
-        widths[name] = Width.on(gpu, at_once(notebook.cells, notebook)).measuring
+        widths[name] = Width.on(gpu, at_once(notebook.cells, notebook, gpu)).measuring
     assert widths == {"model": 2, "flux": 4, "scaling": 1}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import sys
@@ -24,6 +25,7 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import Request, inputs_of
 
 L2_BYTES = 62_914_560  # of an H200
+OF_A_ROW = 0.8 * 1e-3 * 989e12  # operations that no kernel does in a millisecond, by 80% of an H200's peak: no row
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
 
@@ -95,6 +97,26 @@ def test_cells_of_layers_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Monke
     assert len(parts) <= 6  # in each every variant begins with a rest
 
 
+@pytest.mark.parametrize(
+    ("at_once", "cell_gb", "memory_gb", "cells"),
+    [
+        (None, None, 80, None),
+        (3, None, 80, 3),
+        (3, 24, 80, 3),
+        (3, 24, 48, 1),
+        (3, 24, 8, 1),
+        (None, 24, 141, 5),
+        (3, 24, None, 3),
+    ],
+)
+def test_as_many_cells_share_a_gpu_as_its_memory_holds(
+    at_once: int | None, cell_gb: int | None, memory_gb: int | None, cells: int | None
+) -> None:
+    study = Study(name="s", references=(), at_once=at_once, cell_bytes=cell_gb and cell_gb * 10**9)
+    device = dataclasses.replace(GPU, memory_bytes=memory_gb and memory_gb * 10**9)
+    assert study.cells_on(device) == cells
+
+
 def grid_bytes(one: Workload) -> int:
     """Bytes that a short call of the grid takes in a process: case, contents, slots of two kernels, graphs' memory."""
     call, differentiates = operations.find(one.operation).attention(one.shape), one.operation == "attention_training"
@@ -102,14 +124,16 @@ def grid_bytes(one: Workload) -> int:
     inputs, outputs = (4, 4) if differentiates else (3, 1)
     rotation = max(2, -(-2 * L2_BYTES // one.cost.min_bytes) + 1)  # `worker.prepared`
     references = outputs * (2 if differentiates else 4)  # float32 where outputs are differentiated, else float64
-    slots, contents = 2 * (1 + rotation + 1) * inputs, 2 * (inputs + references)
-    graphs = 2 * max(20 << 20, 3 * outputs * tensor)  # the least that torch's allocator takes for one
+    is_row = one.cost.min_flops < OF_A_ROW  # a longer call has no slots and no graph
+    slots, contents = 2 * (1 + (rotation + 1) * is_row) * inputs, 2 * (inputs + references)
+    graphs = is_row * 2 * max(20 << 20, 3 * outputs * tensor)  # the least that torch's allocator takes for one
     return (slots + contents) * tensor + graphs
 
 
-def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("memory", [139.8 * 2**30, 79.2 * 2**30], ids=["H200", "H100"])
+def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.MonkeyPatch, memory: float) -> None:
     monkeypatch.setattr(cores, "available", lambda: 16)
-    study, memory = studies.find("sdpa"), 139.8 * 2**30  # of an H200
+    study = studies.find("sdpa")
     workloads = study.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
     asked: Any = {"device": "cuda", "variants": (), "references": (), "effort": study.effort}
     parts = [
@@ -119,7 +143,7 @@ def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Mon
     ]
     calls = [operations.find(one.operation).attention(one.shape) for one in workloads]
     unfused = max(attention_memory.held(call, fused=False, backward=True).peak for call in calls)
-    at_once = Width.on(GPU, study.at_once or 4).measuring
+    at_once = Width.on(GPU, study.cells_on(dataclasses.replace(GPU, memory_bytes=int(memory))) or 4).measuring
     assert at_once * max(sum(map(grid_bytes, part)) for part in parts) + unfused < 0.9 * memory
 
 

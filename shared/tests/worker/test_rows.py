@@ -185,6 +185,19 @@ def test_a_call_that_cannot_be_captured_is_timed_by_itself_and_says_why(
     assert taken["refused"] == {"short": "RuntimeError: it waits for the device"}
 
 
+def test_a_call_that_lacks_memory_while_it_is_captured_lacks_memory(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And is tried again: by itself it would have another time."""
+
+    def refuses(*_: Any) -> None:
+        raise GraphRefused("OutOfMemoryError: ...") from torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(rows, "CapturedCalls", refuses)
+    with torch.inference_mode(), pytest.raises(torch.OutOfMemoryError):
+        trial({SHORT: paced(clock, 1e-5, bound(SHORT))}).burst()
+
+
 def by_address(inner: Bound) -> Bound:
     """Return a call that returns what it returned for the same tensors before."""
     kept: dict[int, Mapping[str, object]] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
+from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import FIRST_COUNTS, Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock, progress
@@ -87,7 +88,7 @@ class Batch:
 
     def _lacked(self, collected: Collected, name: str, workload: str) -> bool:
         if why := collected.failed.get((name, workload)):
-            return why.status is Status.OUT_OF_MEMORY
+            return why.status is Status.OUT_OF_MEMORY and not _is_hopeless(why)
         of_references = (collected.failed.get((each, workload)) for each in self.references)
         if not any(why and why.status is Status.OUT_OF_MEMORY for why in of_references):
             return False
@@ -228,6 +229,12 @@ class Batch:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def _is_hopeless(why: Failed) -> bool:
+    """Whether one allocation was larger than the device, which has no more memory for it alone."""
+    lack = why.shortage
+    return bool(lack and lack.total_bytes and lack.asked_bytes > lack.total_bytes)
 
 
 def _parts_of_others(some: Sequence[Workload]) -> list[Workload]:

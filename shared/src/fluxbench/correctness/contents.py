@@ -92,12 +92,19 @@ class Contents:
         first = pool[0].inputs
         common = {name for name, x in first.items() if all(content.inputs[name] is x for content in pool[1:])}
         self._common = {name: first[name] if held.is_held(first[name]) else first[name].clone() for name in common}
-        self.inputs, *self.slots = (
-            {name: self._common[name] if name in common else torch.empty_like(x) for name, x in first.items()}
-            for _ in range(1 + slots)
-        )
+        self._count = slots
+        self.inputs = self._empty()
         self.put(pool[0])
         self._whole = [content for content in pool if content.expected is not None]
+
+    @cached_property
+    def slots(self) -> list[Tensors]:
+        """What calls in succession get; made once there are such calls, since a call as long as a row has none."""
+        return [self._empty() for _ in range(self._count)]
+
+    def _empty(self) -> Tensors:
+        first, common = self.pool[0].inputs, self._common
+        return {name: common[name] if name in common else torch.empty_like(x) for name, x in first.items()}
 
     @classmethod
     def make(
@@ -155,7 +162,7 @@ class Contents:
     @cached_property
     def apart(self) -> Contents:
         """The same contents, with other tensors for calls: of a kernel that takes turns with another."""
-        return Contents(self.pool, self.rotation, len(self.slots))
+        return Contents(self.pool, self.rotation, self._count)
 
     def put(self, content: Content, into: Tensors | None = None) -> Tensors:
         """Copy a content into `inputs`, or into a slot, in the order of the stream; return that."""

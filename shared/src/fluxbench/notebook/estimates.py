@@ -48,13 +48,13 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
         return 0
 
 
-def at_once(codes: Iterable[CodeCell], document: Document) -> int:
-    """Return how many measuring cells may share a GPU by what their studies say, a large number where none does."""
+def at_once(codes: Iterable[CodeCell], document: Document, device: Device) -> int:
+    """Return how many measuring cells may share a GPU by their studies; a large number where none says."""
     limits = []
     for code in codes:
         if document.is_measuring(code):
             try:
-                limits.append(studies.find(cell.parse(code.code, code.id).study).at_once)
+                limits.append(studies.find(cell.parse(code.code, code.id).study).cells_on(device))
             except SetupError:  # an unknown name, which the cell will refuse
                 continue
     return min((limit for limit in limits if limit), default=sys.maxsize)

@@ -58,7 +58,7 @@ class Schedule:
     ) -> None:
         self._place, self._device, self._settings, self._listener = place, device, settings, listener
         self._named, self._page = named, page
-        self._width = Width.on(device, estimates.at_once(codes, place.document))
+        self._width = Width.on(device, estimates.at_once(codes, place.document, device))
         self._cells = dict(cells)
         several = codes if self._width.measuring > 1 else ()
         self._compiling = {code.id for code in several if estimates.compiles(code, place.document)}

@@ -10,8 +10,8 @@ _SMALL = (
     *grid_sets.named([64], [32, 64], ["attention_training"]),
 )
 # A process holds slots of twice the cache for short calls, two sets of them, and references and contents: by arithmetic
-# 14 GiB at the shortest calls, 30 GiB at the largest ones, each by itself. So three cells at once fit a card of 140 GB.
-_HELD_BYTES, _AT_ONCE = 1_000_000_000, 3
+# 12 GiB at most. One unfused call with gradients at the largest shape takes up to 27 GiB, in one cell of three.
+_HELD_BYTES, _AT_ONCE, _CELL_BYTES = 500_000_000, 3, 24_000_000_000
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 
 STUDY = Study(
@@ -21,6 +21,7 @@ STUDY = Study(
     measures=("burst",),
     effort=Effort(grid=True, plans=True, held_bytes=_HELD_BYTES, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
     at_once=_AT_ONCE,
+    cell_bytes=_CELL_BYTES,
     tables=("grid", "grid_published", "grid_correctness"),
     figures=("speedup",),
 )

@@ -14,6 +14,7 @@ from fluxbench.worker.request import USUAL, Effort
 
 REGIMES = ("burst", "sustained")
 RATES = ("TFLOP/s", "GB/s")
+_SHARE = 0.9  # of a GPU's memory, that its cells may hold together: contexts and fragments take the rest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +33,8 @@ class Study:
     measures: tuple[str, ...] = ("burst", "sustained")  # regimes
     burst_alone: tuple[str, ...] = ()  # operations of which a GPU measures no sustained time
     effort: Effort = USUAL  # how much is spent on a workload
-    at_once: int | None = None  # cells that share a GPU at most, where its memory does not hold more; None: no limit
+    at_once: int | None = None  # cells that share a GPU at most, whatever its memory; None: no limit
+    cell_bytes: int | None = None  # that a cell may hold of a GPU's memory; None: cells never fill it together
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
     whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
     answer: str = "fastest"
@@ -54,6 +56,13 @@ class Study:
         On a CPU they are those of rounds beside the reference, which no burst sample replaces.
         """
         return "sustained" in self.measures and (device.worker_kind == "cpu" or operation not in self.burst_alone)
+
+    def cells_on(self, device: Device) -> int | None:
+        """Return how many cells may share a GPU at most; None: no limit."""
+        if not (self.cell_bytes and device.memory_bytes):
+            return self.at_once
+        fitting = max(1, int(_SHARE * device.memory_bytes) // self.cell_bytes)
+        return min(fitting, self.at_once or fitting)
 
     def workloads_on(self, device: Device, settings: Settings) -> tuple[Workload, ...]:
         """Return what is measured on a device: what the settings name, or the study's own.

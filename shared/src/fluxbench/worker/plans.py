@@ -16,9 +16,11 @@ import torch
 from fluxbench import operations, variants
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.operations.workload import Workload
+from fluxbench.worker.device_use import cached_bytes
 from fluxbench.worker.request import Request
 
 _LARGEST_BYTES = 500_000_000  # that a call reads and writes, for which a plan is made while others use the memory
+_KEPT_BYTES = 512 << 20  # of memory of captured graphs, which torch keeps for each by itself
 _made: set[tuple[str, str]] = set()  # variants and workloads
 
 
@@ -75,3 +77,6 @@ def _capture(call: Callable[[], object]) -> None:
             call()
         finally:
             graph.capture_end()
+    del graph
+    if cached_bytes(torch.device("cuda")) > _KEPT_BYTES:  # other workers use the device
+        torch.cuda.empty_cache()

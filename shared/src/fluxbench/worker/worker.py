@@ -126,6 +126,7 @@ class Worker:
         for part in self.request.held_together:
             if any((name, workload.name) not in done for name in self.request.variants for workload in part):
                 self._measure_at(part, stopwatch)
+                held.release()  # the next part has caches of its own size
                 release()
                 if not gc.get_freeze_count():
                     gc.freeze()  # what is left is not of this part: else each collection looks at all modules for 0.2 s
