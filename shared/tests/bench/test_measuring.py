@@ -179,19 +179,22 @@ def test_workers_are_asked_for_the_regimes_of_the_study(
     assert asked[0]["references"] == ["torch_flash", "torch_math"]  # torch_efficient does not run on a CPU
 
 
-@pytest.mark.parametrize(("device", "processes"), [(GPU, 2), (CPU, 3)])
-def test_long_calls_of_a_gpu_are_measured_in_two_processes(
-    device: Device, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+TWO = ("torch_math", "torch_native")
+
+
+@pytest.mark.parametrize(("device", "names", "processes"), [(GPU, TWO, 2), (GPU, TWO[:1], 3), (CPU, TWO, 3)])
+def test_long_calls_of_several_variants_on_a_gpu_are_measured_in_two_processes(
+    device: Device, names: tuple[str, ...], processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "log.jsonl"
     python = str(interpreter(tmp_path / "python", log=log))
     name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True))
-    made = records(tmp_path, "torch_math", study=name, python=python, device=device)
+    made = records(tmp_path, *names, study=name, python=python, device=device)
     asked = [line["request"] for line in log_of(log)]
     assert len(asked) == processes
     assert not any(request["probe"] for request in asked)
     assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
-        (Status.PASSED, processes)
+        (Status.PASSED, processes) for _ in names
     ]
 
 

@@ -49,6 +49,14 @@ def test_the_step_on_one_gpu_is_one_row_however_many_hosts_it_is_measured_beside
     assert "Run on 2 and 4 GPUs of one host." in words(parallel.blocks(results(ALONE, ULYSSES, *four))[:1])
 
 
+def test_the_fastest_way_of_each_model_is_named_with_its_speedup_if_it_is_one() -> None:
+    [said] = [words([block]) for block in parallel.blocks(results(ALONE, ULYSSES, RING))[:1]]
+    assert "FLUX.1 with 4,096 image tokens takes 100 ms on 2 by Ulysses (cuDNN (SDPA)), 1.80" in said
+    assert said.endswith(" times as fast as on one GPU.")
+    [said] = [words([block]) for block in parallel.blocks(results(ALONE, step("ring", 180.1)))[:1]]
+    assert said.endswith("FLUX.1 with 4,096 image tokens is not measurably faster on 2 than on one.")
+
+
 def test_a_host_of_one_gpu_says_so_and_has_a_row_with_the_reason() -> None:
     reason = "needs 2 GPUs in one host; this one has 1"
     refused = [step(way, 1.0, status=Status.UNSUPPORTED, reason=reason) for way in ("alone", "ulysses")]

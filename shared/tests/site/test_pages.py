@@ -105,7 +105,7 @@ def test_a_card_says_of_shared_steps_how_much_faster_they_are_and_not_which_kern
     )
     write(tmp_path, "h200-x2", *times)
     index, _ = drawn(tmp_path)
-    assert "on 2: Ulysses with cuDNN (SDPA) takes 100 ms, 1.80" in index.text
+    assert "takes 100 ms on 2 by Ulysses (cuDNN (SDPA)), 1.80" in index.text
     assert "exact kernel" not in index.text
 
 

@@ -100,15 +100,16 @@ def _way(workload: Workload) -> str:
 
 
 def _speedups(pairs: Mapping[_Key, tuple[Record, Record]]) -> dict[_Key, Estimate]:
-    """Return the time on one GPU over that on several, paired by process, with what all variants say of intervals."""
-    variants = list(dict.fromkeys(key[-1] for key in pairs))
-    of_variant = [[key for key in pairs if key[-1] == variant] for variant in variants]
-    sides = [[[timing_of(pairs[key][side]).samples_ms for key in keys] for keys in of_variant] for side in (0, 1)]
+    """Return the time on one GPU over that on several, paired by process, with what all variants say of intervals.
+
+    A variant that is measured on two numbers of GPUs has processes of its own for each, and so counts twice.
+    """
+    measured = list(dict.fromkeys(key[2:] for key in pairs))
+    together = [[key for key in pairs if key[2:] == each] for each in measured]
+    sides = [[[timing_of(pairs[key][side]).samples_ms for key in keys] for keys in together] for side in (0, 1)]
     if not pairs:
         return {}
     found = mean_ratios(*sides)
     return {
-        key: one
-        for keys, several in zip(of_variant, found, strict=True)
-        for key, one in zip(keys, several, strict=True)
+        key: one for keys, several in zip(together, found, strict=True) for key, one in zip(keys, several, strict=True)
     }

@@ -44,7 +44,8 @@ from fluxbench.worker.request import Request, inputs_of
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
-PROCESSES_OF_LONG = 2  # of a GPU, where calls last up to a second: their intervals are of all variants of a cell
+# Of a GPU, where calls last up to a second: intervals are of all variants of a cell. A single one needs three.
+PROCESSES_OF_LONG = 2
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 
@@ -99,12 +100,12 @@ def measure(
     """
     names = _known(names)
     study = studies.find(cell.study)
-    processes = PROCESSES
-    if study.effort.long and device.worker_kind != "cpu":
-        processes = most = PROCESSES_OF_LONG
     workloads = study.workloads_on(device, settings)
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
+    processes = PROCESSES
+    if study.effort.long and device.worker_kind != "cpu":
+        processes = most = PROCESSES_OF_LONG if len(wanted) > 1 else PROCESSES
     context = Context(
         cell=cell,
         device=device,

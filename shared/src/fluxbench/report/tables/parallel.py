@@ -9,7 +9,8 @@ from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
 from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.device.model import Device
-from fluxbench.report import legend
+from fluxbench.operations.model_shape import ModelShape
+from fluxbench.operations.sharing import model_of
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
@@ -54,7 +55,7 @@ def rows(results: Results) -> Rows:
 
 
 def lead(found: Sequence[SharedRecord], device: Device) -> str:
-    """Return how much faster a step is on all GPUs of a host by the fastest way, in a sentence."""
+    """Return how much faster a step of each model is on all GPUs of a host by the fastest way."""
     is_cpu = device.kind == "cpu"
     what = "process" if is_cpu else "GPU"
     shared = [each for each in found if each.speedup]
@@ -62,16 +63,24 @@ def lead(found: Sequence[SharedRecord], device: Device) -> str:
         have = f"This host has {device.count} {what}{'s' * (device.count > 1)}"
         return "No step was shared: a reason stands with each row." if is_cpu else f"{have}: no step was shared."
     most = max(each.gpus for each in shared)
-    first = [each for each in shared if each.model == shared[0].model and each.gpus == most]
-    best = min(first, key=lambda each: timing_of(each.record).median_ms)
-    assert best.speedup is not None
     numbers = " and ".join(str(gpus) for gpus in sorted({each.gpus for each in shared}))
-    low_high = (best.speedup.low, best.speedup.high)
-    return (
-        f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {best.model}, on {most}: "
-        f"{WAYS[best.way]} with {label(best.record.variant)} takes {number(timing_of(best.record).median_ms)} ms, "
-        f"{plus_minus(best.speedup.value, low_high)} times as fast as the same step on one."
-    )
+    by_model = [[*its] for _, its in groupby(shared, key=lambda each: each.model)]
+    gains = " ".join(_gain([each for each in its if each.gpus == most] or its, what) for its in by_model)
+    return f"Run on {numbers} {what}{'es' if is_cpu else 's'} of one host. {gains}"
+
+
+def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
+    """Return how much faster the fastest of some shared steps of one model is than the same step on one GPU."""
+    best = min(of_model, key=lambda each: timing_of(each.record).median_ms)
+    assert best.speedup is not None
+    shape = ModelShape.of(model_of(best.record.workload.shape))
+    name = f"{best.model.partition(',')[0]} with {shape.image_tokens:,} image tokens"
+    if best.speedup.low <= 1:
+        return f"{name} is not measurably faster on {best.gpus} than on one."
+    interval = plus_minus(best.speedup.value, (best.speedup.low, best.speedup.high))
+    how = f"on {best.gpus} by {WAYS[best.way]} ({label(best.record.variant)})"
+    took = number(timing_of(best.record).median_ms)
+    return f"{name} takes {took} ms {how}, {interval} times as fast as on one {what}."
 
 
 def _table(found: Sequence[SharedRecord]) -> Table:
@@ -102,6 +111,6 @@ def _rows(found: Sequence[SharedRecord], *, split: bool) -> Iterator[Row]:
         if each.way == ALONE and each.split:
             parts[1:3] = "-", "-"
         yield Row((
-            legend.name(each.record.variant), WAYS[each.way], str(each.gpus),
+            label(each.record.variant), WAYS[each.way], str(each.gpus),
             plus_minus(timing.median_ms, timing.ci95_ms), speedup, ideal, *parts,
         ))  # fmt: skip
