@@ -137,6 +137,18 @@ def test_models_share_a_gpu_two_at_once_attention_four_and_what_fills_its_memory
     assert widths == {"model": 2, "flux": 4, "scaling": 1}
 
 
+@pytest.mark.parametrize(
+    ("cores", "memory_gb", "cells"), [(16, 150, 5), (16, 85, 3), (12, 150, 4), (16, 48, 1), (4, 150, 1), (64, 400, 7)]
+)
+def test_as_many_cells_of_the_grid_share_a_gpu_as_its_memory_and_the_host_s_cores_allow(
+    monkeypatch: pytest.MonkeyPatch, cores: int, memory_gb: int, cells: int
+) -> None:
+    monkeypatch.setattr("fluxbench.core.cores.available", lambda: cores)
+    gpu = Device(kind="cuda", name="made up", memory_bytes=memory_gb * 10**9)
+    notebook = load(REPOSITORY / "notebooks" / "sdpa.md")
+    assert Width.on(gpu, at_once(notebook.cells, notebook, gpu)).measuring == cells
+
+
 def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Machine) -> None:
     gpu = Device(kind="cuda", name="NVIDIA H200", compute_capability=(9, 0))
     notebook = load(REPOSITORY / "notebooks" / "sdpa.md")

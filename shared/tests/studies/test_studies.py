@@ -91,7 +91,7 @@ def test_cells_of_layers_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Monke
     shapes = [LayerShape.of(one.shape) for one in workloads]
     unfused = max(attention_memory.held(shape.call(), fused=False, backward=True).peak for shape in shapes)
     reference = max(20 * weights_of(shape) for shape in shapes)  # these and gradients in float64, gradients in float32
-    at_once = Width.on(GPU, layers.at_once or 4).measuring
+    at_once = Width.on(GPU, layers.at_once).measuring
     held = max(sum(map(layer_bytes, part)) for part in parts)
     assert at_once * held + unfused + (at_once - 1) * reference < 0.9 * memory
     assert len(parts) <= 6  # in each every variant begins with a rest
@@ -143,7 +143,7 @@ def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Mon
     ]
     calls = [operations.find(one.operation).attention(one.shape) for one in workloads]
     unfused = max(attention_memory.held(call, fused=False, backward=True).peak for call in calls)
-    at_once = Width.on(GPU, study.cells_on(dataclasses.replace(GPU, memory_bytes=int(memory))) or 4).measuring
+    at_once = Width.on(GPU, study.cells_on(dataclasses.replace(GPU, memory_bytes=int(memory)))).measuring
     assert at_once * max(sum(map(grid_bytes, part)) for part in parts) + unfused < 0.9 * memory
 
 

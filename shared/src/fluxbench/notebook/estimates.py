@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Mapping
 
 from uvnote.parser import CodeCell
@@ -48,8 +47,8 @@ def weight(code: CodeCell, document: Document, device: Device, settings: Setting
         return 0
 
 
-def at_once(codes: Iterable[CodeCell], document: Document, device: Device) -> int:
-    """Return how many measuring cells may share a GPU by their studies; a large number where none says."""
+def at_once(codes: Iterable[CodeCell], document: Document, device: Device) -> int | None:
+    """Return how many measuring cells may share a GPU by their studies; None where none says."""
     limits = []
     for code in codes:
         if document.is_measuring(code):
@@ -57,7 +56,7 @@ def at_once(codes: Iterable[CodeCell], document: Document, device: Device) -> in
                 limits.append(studies.find(cell.parse(code.code, code.id).study).cells_on(device))
             except SetupError:  # an unknown name, which the cell will refuse
                 continue
-    return min((limit for limit in limits if limit), default=sys.maxsize)
+    return min((limit for limit in limits if limit), default=None)
 
 
 def compiles(code: CodeCell, document: Document) -> bool:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fluxbench.core import cores
 from fluxbench.device.model import Device
 
-_AT_ONCE = 4  # measuring cells on a GPU: one measures while others import and compile
+_AT_ONCE = 4  # measuring cells on a GPU where no study says another number: one measures while others compile
+_CORES_OF_CELL = 3  # that one takes, where there are more
 _CORES = 6  # of a host that has some to spare beside a measurement
 
 
@@ -20,12 +21,14 @@ class Width:
     alone: int
 
     @classmethod
-    def on(cls, device: Device, at_once: int = _AT_ONCE) -> Width:
+    def on(cls, device: Device, at_once: int | None = None) -> Width:
         """Return that of this host, `at_once` measuring cells at most.
 
+        More than four of these need three cores each: what they do on the host is most of their work.
         Nothing is drawn beside a measurement of the CPU, or on a host of few cores.
         """
         ours = cores.available()
         if device.worker_kind == "cpu" or ours < _CORES:
             return cls(measuring=1, beside=0, alone=ours)
-        return cls(measuring=min(_AT_ONCE, at_once), beside=max(1, ours // 4), alone=ours)
+        most = max(_AT_ONCE, ours // _CORES_OF_CELL)
+        return cls(measuring=min(most, at_once or _AT_ONCE), beside=max(1, ours // 4), alone=ours)
