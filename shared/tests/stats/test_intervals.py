@@ -87,6 +87,30 @@ def test_lengths_of_a_variant_count_once() -> None:
     assert [half(one), half(other)] == pytest.approx([expected] * 2)
 
 
+def test_a_workload_that_scatters_far_more_has_its_own_interval_and_widens_no_other() -> None:
+    usual = [[[100.0], [101.0], [102.0]], [[10.0], [10.2], [10.1]], [[7.0], [7.1], [7.2]]]
+    launched = [[87.0], [119.0], [55.0]]
+    [alone] = means([usual])
+    [[*beside, far]] = means([[*usual, launched]])
+    assert beside == alone
+    [[by_itself]] = means([[launched]])
+    assert half(far) == pytest.approx(half(by_itself), rel=0.02)
+
+
+def test_workloads_of_unlike_scatter_have_sustained_intervals_that_hold_the_truth() -> None:
+    spread = np.array([0.01] * 12 + [0.1] * 4)[:, None]
+    held = {"usual": 0.0, "far": 0.0}
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        logs = spread * (0.7 * rng.normal(size=(1, 3)) + 0.7 * rng.normal(size=(16, 3)))
+        [found] = means([[[[value] for value in row] for row in np.exp(logs).tolist()]])
+        inside = [one.low <= 1 <= one.high for one in found]
+        held["usual"] += sum(inside[:12]) / 12
+        held["far"] += sum(inside[12:]) / 4
+    assert held["usual"] >= 0.95 * 200
+    assert held["far"] >= 0.88 * 200
+
+
 def test_one_process_alone_has_the_interval_of_its_samples_and_beside_others_theirs() -> None:
     block = [[0.99, 1.01, 0.99, 1.01]]
     assert half(mean(block)) == pytest.approx(critical(0.05, 3) * 0.01 * math.sqrt(4 / 3) / 2)

@@ -46,7 +46,9 @@ def means(several: Sequence[Sequence[Samples]]) -> list[list[Estimate]]:
     Of each process first, then of these (geometric). Each process counts as one value: within it the clock swings with
     the power limit's period, so what its samples differ by says nothing of it. Few processes say little of how far
     they differ, so the variants share what they have in common: P, pooled over their variances between processes, each
-    the mean over its workloads (which correlate by 0.9 and so count once). A variant whose own variance B is larger
+    the mean over its workloads (which correlate by 0.9 and so count once). A workload whose own variance is over ten
+    times the median of its variant's (`variances.alike`) keeps it and widens no other: of a step that the host launches
+    beside one that the device computes for longer. A variant whose own variance B is larger
     has P + max(0, B - P) with Satterthwaite's degrees of freedom (`variances.at_least`): one that is tuned anew in each
     process has the interval of Student's t over its own means. The more variants are given, the reference included, the
     better P is known. Coverage by simulation: `benchmarks/coverage.py`.
@@ -99,15 +101,15 @@ def _of_cell(cell: Sequence[Sequence[Sequence[Samples]]], *, shared: float) -> l
     """
     values = [[_values(sides) for sides in by_workload] for by_workload in cell]
     own = [_between([logs for _, logs in by_workload]) for by_workload in values]
-    common = variances.pooled(own)
-    known = sum(one.df > 0 for one in own)
+    common = variances.pooled([shared_by_all for shared_by_all, _ in own])
+    known = sum(shared_by_all.df > 0 for shared_by_all, _ in own)
     common = Variance(common.value, common.df / (1 + (known - 1) * shared) if known else 0)
     return [
         [
             _estimate(first, logs, variances.at_least(common, one) if known else _within(sides))
-            for sides, (first, logs) in zip(by_workload, of_variant, strict=True)
+            for sides, (first, logs), one in zip(by_workload, of_variant, of_workloads, strict=True)
         ]
-        for by_workload, of_variant, one in zip(cell, values, own, strict=True)
+        for by_workload, of_variant, (_, of_workloads) in zip(cell, values, own, strict=True)
     ]
 
 
@@ -119,10 +121,16 @@ def _values(sides: Sequence[Samples]) -> tuple[float, list[float]]:
     return values[0], [math.log(value / values[0]) for value in values]
 
 
-def _between(by_workload: Sequence[Sequence[float]]) -> Variance:
-    """Return the variance between a variant's processes: the mean over its workloads, which count as one."""
-    own = [one for logs in by_workload if (one := variances.of(logs)).df]
-    return Variance(fmean(one.value for one in own), min(one.df for one in own)) if own else Variance(0.0, 0)
+def _between(by_workload: Sequence[Sequence[float]]) -> tuple[Variance, list[Variance]]:
+    """Return the variance between a variant's processes, the mean over its workloads, which count as one; and of each.
+
+    That of a workload is the mean, or its own where it is far beyond the others, which is not in the mean.
+    """
+    own = [variances.of(logs) for logs in by_workload]
+    if not (kept := variances.alike(own)):
+        return Variance(0.0, 0), own
+    mean, most = Variance(fmean(one.value for one in kept), min(one.df for one in kept)), variances.limit(own)
+    return mean, [one if one.value > most else mean for one in own]
 
 
 def _within(sides: Sequence[Samples]) -> Variance:

@@ -17,6 +17,7 @@ from fluxbench.records.schema import BURST, Record
 from fluxbench.variants._base import YES, Variant
 
 _SAME_CYCLES = 0.03  # by which the control kernel's cycles differ between cells of one model of device
+_LEAST_TIMES = 10  # of a cell: the clock moves during long calls, beside which the control kernel runs once a process
 _LEAST_CELLS = 3  # of which the middle is known to be none's own
 
 
@@ -164,7 +165,10 @@ def controls(cells: Sequence[Cell]) -> list[tuple[Cell, Finding]]:
 
 
 def _cycles(cell: Cell) -> float | None:
-    """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of its rounds, median."""
+    """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of its rounds, median.
+
+    None where that is not known well: of a cell with few times, or without clocks.
+    """
     clocks = [
         clock
         for one in cell.samples or ()
@@ -173,4 +177,4 @@ def _cycles(cell: Cell) -> float | None:
         if clock
     ]
     times = [sample for one in cell.samples or () if one.variant in CONTROL for sample in one.samples_ms]
-    return median(times) * median(clocks) * 1e3 if times and clocks else None
+    return median(times) * median(clocks) * 1e3 if len(times) >= _LEAST_TIMES and clocks else None
