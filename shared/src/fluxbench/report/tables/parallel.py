@@ -76,7 +76,7 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     shape = ModelShape.of(model_of(best.record.workload.shape))
     name = f"{best.model.partition(',')[0]} with {shape.image_tokens:,} image tokens"
     if best.speedup.low <= 1:
-        return f"{name} is not measurably faster on {best.gpus} than on one."
+        return f"By its fastest way {name} is not measurably faster on {best.gpus} than on one."
     interval = plus_minus(best.speedup.value, (best.speedup.low, best.speedup.high))
     how = f"on {best.gpus} by {WAYS[best.way]} ({label(best.record.variant)})"
     took = number(timing_of(best.record).median_ms)
