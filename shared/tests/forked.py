@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from fluxbench.worker.failures import first_sentence
+from fluxbench.core.errors import first_sentence
 from fluxbench.worker.parent import exit_with
 
 _POLL_S = 0.02

@@ -106,17 +106,6 @@ def test_a_failure_is_waited_for_by_itself_and_not_by_the_time_of_an_earlier_one
     assert ended == [later]
 
 
-def test_of_what_nccl_says_the_cause_is_shown() -> None:
-    from fluxbench.operations.models.ranks import first_line
-
-    said = "NCCL error in: x.cpp:3356, unhandled cuda error (run with NCCL_DEBUG=INFO)\nncclUnhandledCudaError: ...\n"
-    assert (
-        first_line(RuntimeError(f"{said}Last error:\nFailed to CUDA calloc 10 bytes"))
-        == "Failed to CUDA calloc 10 bytes"
-    )
-    assert first_line(RuntimeError("one\ntwo")) == "one"
-
-
 def test_a_rank_that_cannot_meet_the_others_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     from fluxbench.operations.models import ranks
 

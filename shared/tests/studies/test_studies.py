@@ -25,7 +25,7 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import Request, inputs_of
 
 L2_BYTES = 62_914_560  # of an H200
-OF_A_ROW = 0.8 * 1e-3 * 989e12  # operations that no kernel does in a millisecond, by 80% of an H200's peak: no row
+OF_A_ROW = 0.8 * 1e-3 * 989e12  # operations that take a millisecond at 80% of the peak: such a call is no row
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
 

@@ -7,8 +7,9 @@ import re
 import pytest
 import torch
 
+from fluxbench.core.errors import first_sentence
 from fluxbench.records.status import Status
-from fluxbench.worker.failures import classify, first_sentence, is_fatal, unusable
+from fluxbench.worker.failures import classify, is_fatal, unusable
 
 SYMBOL = "made_up.so: undefined symbol: _ZN3c104cuda9SetDeviceEab"
 
@@ -106,3 +107,12 @@ def test_a_sentence_is_one_line_and_a_gpu_is_usable_where_a_kernel_runs_on_it(mo
 
 
 GPU = torch.device("cuda")
+
+
+def test_of_what_nccl_says_the_cause_is_shown() -> None:
+    said = "NCCL error in: x.cpp:3356, unhandled cuda error (run with NCCL_DEBUG=INFO)\nncclUnhandledCudaError: ...\n"
+    assert (
+        first_sentence(RuntimeError(f"{said}Last error:\nFailed to CUDA calloc 10 bytes"))
+        == "Failed to CUDA calloc 10 bytes"
+    )
+    assert first_sentence(RuntimeError("one\ntwo")) == "one"

@@ -43,6 +43,7 @@ _REFUSALS = {
     errno.EADDRINUSE: ("be a free address", "choose another port"),
 }
 _OTHER = ("be usable", "fix that and run it again")
+_CAUSE = "Last error:"  # of NCCL
 _LONGEST_NAME = 200  # characters of a file's name that a sentence shows
 
 
@@ -64,6 +65,17 @@ def refusal(error: BaseException) -> str | None:
     rule, advice = _REFUSALS.get(error.errno, _OTHER)
     name = error.filename2 or error.filename  # of a copy, the second is what is written
     return f"{_shown(name)} must {rule}, got {error.strerror}; {advice}"
+
+
+def first_sentence(error: BaseException) -> str:
+    """Return the first line of what an exception says, of 200 characters at most.
+
+    Of one of NCCL the first line of its cause, which stands last.
+    """
+    said, _, cause = str(error).rpartition(_CAUSE)
+    lines = [line.strip() for line in (cause if said else str(error)).splitlines() if line.strip()]
+    sentence = (lines or [type(error).__name__])[0]
+    return sentence if len(sentence) <= 200 else sentence[:199] + "…"
 
 
 def one_sentence(function: Callable[P, None]) -> Callable[P, None]:

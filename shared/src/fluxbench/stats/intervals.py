@@ -129,8 +129,8 @@ def _between(by_workload: Sequence[Sequence[float]]) -> tuple[Variance, list[Var
     own = [variances.of(logs) for logs in by_workload]
     if not (kept := variances.alike(own)):
         return Variance(0.0, 0), own
-    mean, most = Variance(fmean(one.value for one in kept), min(one.df for one in kept)), variances.limit(own)
-    return mean, [one if one.value > most else mean for one in own]
+    mean = Variance(fmean(one.value for one in kept), min(one.df for one in kept))
+    return mean, [one if is_far else mean for one, is_far in zip(own, variances.far_out(own), strict=True)]
 
 
 def _within(sides: Sequence[Samples]) -> Variance:
@@ -166,11 +166,15 @@ def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     (`variances.alike`), the processes' part is that workload's own.
     """
     spreads = [_spread(samples, seed) for samples in several]
-    by_count: dict[float, list[_Spread]] = {}
-    for spread in spreads:
-        by_count.setdefault(spread.between.df, []).append(spread)
-    shared = {df: _shared(alike) for df, alike in by_count.items()}
-    return [_median(spread, *shared[spread.between.df]) for spread in spreads]
+    between = [spread.between for spread in spreads]
+    for df in {part.df for part in between}:
+        alike = [place for place, part in enumerate(between) if part.df == df]
+        far = variances.far_out([variances.total([spreads[place].within, between[place]]) for place in alike])
+        mean = Variance(fmean(between[place].value for place, is_far in zip(alike, far, strict=True) if not is_far), df)
+        for place, is_far in zip(alike, far, strict=True):
+            if not is_far or between[place].value <= mean.value:
+                between[place] = mean
+    return [_median(spread, part) for spread, part in zip(spreads, between, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -181,21 +185,9 @@ class _Spread:
     within: Variance  # without degrees of freedom where each process has one sample
     between: Variance  # without where there is one process
 
-    @property
-    def whole(self) -> Variance:
-        return variances.total([self.within, self.between])
 
-
-def _shared(spreads: Sequence[_Spread]) -> tuple[float, Variance]:
-    """Return the variance beyond which one of some workloads is far out, and the processes' part of the others."""
-    limit = variances.limit([one.whole for one in spreads])
-    kept = [one.between.value for one in spreads if one.whole.value <= limit]
-    return limit, Variance(fmean(kept), spreads[0].between.df)
-
-
-def _median(spread: _Spread, limit: float, shared: Variance) -> Estimate:
-    is_far = spread.whole.value > limit and spread.between.value > shared.value
-    whole = variances.total([spread.within, spread.between if is_far else shared])
+def _median(spread: _Spread, between: Variance) -> Estimate:
+    whole = variances.total([spread.within, between])
     half = critical(1 - CONFIDENCE, whole.df) * math.sqrt(whole.value) if whole.value else 0.0
     return Estimate(spread.value, spread.value * math.exp(-half), spread.value * math.exp(half))
 

@@ -64,13 +64,13 @@ def alike(several: Sequence[Variance]) -> list[Variance]:
     A variance of two degrees of freedom is that far above the median of its kind in one of a thousand cases, so nothing
     corrects a mean for those that are left out.
     """
-    most = limit(several)
-    return [one for one in several if one.df and one.value <= most]
+    return [one for one, is_far in zip(several, far_out(several), strict=True) if one.df and not is_far]
 
 
-def limit(several: Sequence[Variance]) -> float:
-    """Return ten times the median of the variances that are known; 0 where none is."""
-    return APART * median([one.value for one in several if one.df] or [0.0])
+def far_out(several: Sequence[Variance]) -> list[bool]:
+    """Return of each variance whether it is over ten times the median of those that are known."""
+    most = APART * median([one.value for one in several if one.df] or [0.0])
+    return [one.value > most for one in several]
 
 
 def at_least(common: Variance, own: Variance) -> Variance:

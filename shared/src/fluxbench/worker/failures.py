@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from fluxbench.core.errors import first_sentence
 from fluxbench.records.status import Status
 from fluxbench.worker.shortage import Shortage, shortage_of
 
@@ -111,10 +112,3 @@ def _driver() -> str:
         return f"driver {version[0]}, without its libcuda.so.1" if version else "no NVIDIA driver"
     cuda = f"CUDA {number.value // 1000}.{number.value % 1000 // 10}"
     return f"driver {version[0] if version else 'unknown'} which supports {cuda}"
-
-
-def first_sentence(error: BaseException) -> str:
-    """Return the first line of what an exception says, of 200 characters at most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    sentence = (lines or [type(error).__name__])[0]
-    return sentence if len(sentence) <= 200 else sentence[:199] + "…"

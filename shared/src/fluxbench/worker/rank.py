@@ -28,12 +28,12 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from fluxbench import variants
+from fluxbench.core.errors import first_sentence
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.protocol import Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, SharedStep
 from fluxbench.operations.sharing import Sharing
 from fluxbench.timing.profiler import events_on
-from fluxbench.worker.failures import first_sentence
 from fluxbench.worker.parent import exit_with
 
 # The one all-reduce of a call, at which this rank waits for rank 0, whose host prepares each call. Steps have none.

@@ -38,6 +38,7 @@ from typing import Any, TextIO
 import torch
 
 from fluxbench import operations, variants
+from fluxbench.core.errors import first_sentence
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.correctness.kept import Kept
@@ -52,7 +53,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import Wrong, first_sentence, is_fatal, unusable, wrong_of
+from fluxbench.worker.failures import Wrong, is_fatal, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
 from fluxbench.worker.probing import probe

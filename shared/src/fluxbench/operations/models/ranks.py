@@ -26,6 +26,7 @@ import torch
 import torch.distributed as dist
 
 from fluxbench.core import cores
+from fluxbench.core.errors import first_sentence
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.models import build
 from fluxbench.operations.models.step import step
@@ -37,7 +38,6 @@ SERVER = "fluxbench.worker.rank"
 WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1", "NVSHMEM_DISABLE_NVLS": "1"}
 _GRACE_S = 60.0  # from the failure of one rank until the others have met the same one, if they do
 _POLL_S = 0.02
-_CAUSE = "Last error:"  # of NCCL
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Ranks:
             self._flag = torch.zeros(1, device=device)
             self._begin_together()
         except Exception as error:
-            self._end(0, first_line(error))
+            self._end(0, first_sentence(error))
             raise
 
     @property
@@ -164,7 +164,7 @@ class Ranks:
             while len(self._failed) < len(self._processes) and time.monotonic() < until:
                 time.sleep(_POLL_S)
             if len(self._failed) < len(self._processes):  # some wait for this one
-                self._end(0, first_line(error))
+                self._end(0, first_sentence(error))
             self._failed.clear()
             if "return_lse" in str(error):  # by which diffusers asks for the scores' log-sum-exp
                 raise NotImplementedError("ring attention needs the log-sum-exp, which this backend lacks") from error
@@ -233,14 +233,6 @@ def threads(device: torch.device, count: int) -> Iterator[None]:
     finally:
         if device.type == "cpu":
             torch.set_num_threads(before)
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an exception says in one line; of one of NCCL its cause, which stands last."""
-    said, _, cause = str(error).rpartition(_CAUSE)
-    if said:
-        return " ".join(cause.split())
-    return next(iter(str(error).strip().splitlines()), "") or type(error).__name__
 
 
 def _start(rank: int, count: int, device: torch.device, meeting: str) -> subprocess.Popen[str]:

@@ -35,7 +35,7 @@ def step(
     model, settings = build.instance(shape, device), build.settings(shape)
     dispatch.use(model, kernel, shape.call())
     if sharing.ranks > 1:
-        _share(model, sharing)
+        _share(model, device, sharing)
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_COMPILED)
     if kernel.compiles_blocks:
         model.compile_repeated_blocks(fullgraph=True, dynamic=False)
@@ -43,7 +43,7 @@ def step(
     return kernel.in_form(shape.call(), lambda tensors: build.run(model, tensors, settings))
 
 
-def _share(model: Any, sharing: Sharing) -> None:
+def _share(model: Any, device: torch.device, sharing: Sharing) -> None:
     from diffusers import ContextParallelConfig
 
     if not hasattr(logging.Logger, "warning_once"):  # diffusers 0.42.1 calls it in Wan's steps; transformers adds it
@@ -52,7 +52,7 @@ def _share(model: Any, sharing: Sharing) -> None:
     if not counted():  # of a CPU, whose ranks diffusers counts modulo this
         torch.accelerator.device_count = lambda: 1
     try:
-        mesh = _mesh(dist.group.WORLD, sharing)
+        mesh = _mesh(dist.group.WORLD, device.type, sharing)
         degrees = {"ulysses_degree": sharing.ulysses, "ring_degree": sharing.ring}
         model.enable_parallelism(config=ContextParallelConfig(**degrees, mesh=mesh))
     except ValueError as error:
@@ -63,12 +63,11 @@ def _share(model: Any, sharing: Sharing) -> None:
 
 
 @functools.cache
-def _mesh(world: Any, sharing: Sharing) -> DeviceMesh:
+def _mesh(world: Any, kind: str, sharing: Sharing) -> DeviceMesh:
     """Return the mesh of a way of sharing, which all ranks make together, as diffusers would for each model anew.
 
     Each has communicators of its own. Compiled graphs name them by number, which must be the same in each process.
     """
-    kind = torch._C._get_accelerator().type
     return init_device_mesh(kind, (sharing.ring, sharing.ulysses), mesh_dim_names=("ring", "ulysses"))
 
 
