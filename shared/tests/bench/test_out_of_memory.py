@@ -47,6 +47,13 @@ def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, cond
     assert len({trial.timed.process for trial in collected.taken("b", "tiny")}) == 3
 
 
+def test_of_what_is_far_slower_all_processes_measure_a_row_that_passes_alone(tmp_path: Path) -> None:
+    """Two are enough of it, but its other rows may have more, beside which one of two has no interval."""
+    slow = '\ndef mean_ms(name):\n    return 3.0 if name == "b" else 1.0\n'
+    collected = played(tmp_path, lacking("not alone") + slow)
+    assert [len(collected.taken("b", workload)) for workload in ("tiny", "tinier")] == [3, 2]
+
+
 def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp_path: Path) -> None:
     collected = played(tmp_path, lacking("True"))
     assert outcomes(collected) == ALL_PASSED | {"b at tiny": "OUT_OF_MEMORY"}

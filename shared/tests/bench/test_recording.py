@@ -119,6 +119,20 @@ def test_a_process_that_lost_its_reference_at_a_workload_costs_it_no_record_whil
         assert record(seen(trials(without))).status is Status.PASSED
 
 
+def test_a_row_of_two_processes_beside_others_of_five_is_an_error_with_its_reason() -> None:
+    """Two are enough of what is far slower, but not to share the intervals of five."""
+    trials = [
+        timed(variant, process, began=PROCESS_S * process + 10 * index, workloads=at, block_ms=(ms,) * 10)
+        for process in range(5)
+        for at in [("tiny", "tinier") if process < 2 else ("tiny",)]
+        for index, (variant, ms) in enumerate(((REFERENCE, 1.0), ("torch_math", 3.0)))
+    ]
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    most, few = recording.of_cell(seen(trials), ["torch_math"], [TINY, TINIER], context)
+    assert (most.status, few.status) == (Status.PASSED, Status.ERROR)
+    assert few.reason == "timed in 2 processes; more of them timed its other workloads, whose intervals it has not"
+
+
 def test_of_what_is_far_slower_in_both_passes_two_processes_are_enough_for_the_backward_pass_too() -> None:
     both = tokens("training", 96, "attention_training"), tokens("backward", 96, "attention_backward")
     context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})

@@ -154,12 +154,12 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
+        What is measured alone is in all, as it may have been elsewhere (`timings.timings_of`). Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
         reference too, if it is measured here: it has a block in every process anyway.
         """
         if not self.sustained:
             return list(self.variants) if process < self.processes else []
-        if process < LEAST:
+        if process < (self.processes if self.alone else LEAST):
             return list(self.variants)
         known: dict[str, list[Width]] = {name: [] for name in self.variants}
         for operation in dict.fromkeys(one.operation for one in self.workloads):

@@ -96,6 +96,9 @@ def _failure(
     if len(taken) < needed:
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
+    if taken and not timings:
+        reason = f"timed in {len(taken)} processes; more of them timed its other workloads, whose intervals it has not"
+        return _Failure(Status.ERROR, reason)
     kind = variants.find(variant).variant.precision_class
     for regime, timing in timings.items():
         if impossible := faster_than_possible(timing.median_ms, workload, context.device, kind):
