@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxbench.core.device_lock import DeviceLock
+from fluxbench.core.device_lock import DeviceLock, a_child_is_alone
 
 _HOLDER = """
 import sys, time
@@ -21,6 +21,12 @@ lock = DeviceLock(Path(folder), int(order), lambda holds: print(name, "holds" if
 with lock.held(short=kind != "long", alone=kind == "alone", patient=kind == "patient"):
     sys.stdin.readline()
     print(name, "done", flush=True)
+"""
+_ASKS = """
+import sys
+from pathlib import Path
+from fluxbench.core.device_lock import a_child_is_alone
+print(a_child_is_alone(Path(sys.argv[1])))
 """
 
 
@@ -77,6 +83,22 @@ def test_a_step_that_must_be_alone_shares_with_nobody(start: Start, first: str, 
     assert other.says() == "waits"
     holder.let_go()
     assert other.says() == "holds"
+
+
+def test_whoever_started_a_worker_knows_whether_it_has_the_device_alone(tmp_path: Path, start: Start) -> None:
+    assert not a_child_is_alone(tmp_path)
+    for kind, alone in (("short", False), ("long", True), ("alone", True), ("patient", False)):
+        holder = start(0, kind)
+        assert holder.says() == "holds"
+        assert a_child_is_alone(tmp_path) is alone
+        asked = [sys.executable, "-c", _ASKS, str(tmp_path)]
+        other = subprocess.run(asked, check=True, capture_output=True, text=True)
+        assert other.stdout.strip() == "False"  # it is a worker of another cell's
+        holder.let_go()
+        assert not a_child_is_alone(tmp_path)
+    lock = DeviceLock(tmp_path, 0)
+    with lock.held(short=False):
+        assert not a_child_is_alone(tmp_path)  # this process itself
 
 
 def test_short_steps_share_the_device_and_a_long_one_waits_for_all(start: Start) -> None:

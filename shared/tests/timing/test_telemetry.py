@@ -76,6 +76,28 @@ def test_a_sampler_reads_on_while_the_block_runs_and_continues_given_readings(ca
     assert times_s == sorted(times_s)
 
 
+def test_a_sampler_asks_nothing_while_no_readings_are_wanted(card: SimpleNamespace) -> None:
+    asked, wanted = 0, False
+
+    def is_wanted() -> bool:
+        nonlocal asked
+        asked += 1
+        return wanted
+
+    with Sampler(H200, interval_s=0.001, wanted=is_wanted) as sampler:
+        assert until(lambda: asked > 5)
+        assert len(sampler.readings) == 1
+        wanted = True
+        assert until(lambda: len(sampler.readings) > 3)
+        wanted = False
+        before = asked
+        assert until(lambda: asked > before + 5)
+        found = len(sampler.readings)
+        assert until(lambda: asked > before + 10)
+        assert len(sampler.readings) == found
+    assert len(sampler.readings) == found + 1
+
+
 @pytest.mark.parametrize("field", ["power_w", "sm_clock_mhz", "temperature_c", "energy_mj"])
 def test_what_nvml_denies_is_unknown_and_the_rest_stays(card: SimpleNamespace, field: str) -> None:
     setattr(card, {"power_w": "power_mw", "sm_clock_mhz": "sm_now_mhz"}.get(field, field), None)

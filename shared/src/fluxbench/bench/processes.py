@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import time
 from collections.abc import Sequence
@@ -103,7 +104,8 @@ class Batch:
         becomes TIMEOUT.
         """
         last = max(self.processes, self.most)
-        with Sampler(self.device, readings=collected.readings):
+        wanted = functools.partial(device_lock.a_child_is_alone, Path(self.lock)) if self.lock else lambda: True
+        with Sampler(self.device, readings=collected.readings, wanted=wanted):
             for process in range(last):
                 if process >= self.processes and not pool.waits and self._left(collected, process):
                     pool.add()
@@ -154,8 +156,9 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        What is measured alone is in all, as it may have been elsewhere (`timings.timings_of`). Beyond `processes` those of which a sustained interval is wider than it must be, at any workload; that of the
-        reference too, if it is measured here: it has a block in every process anyway.
+        What is measured alone is measured in all, as its other rows may be (`timings.timings_of`). Beyond `processes`
+        those of which a sustained interval is wider than it must be, at any workload; that of the reference too, if it
+        is measured here: it has a block in every process anyway.
         """
         if not self.sustained:
             return list(self.variants) if process < self.processes else []

@@ -13,6 +13,7 @@ import contextlib
 import fcntl
 import math
 import os
+import struct
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ DRAWS = -1  # the order of a build that draws between two steps of its cell: bef
 _FIRST, _SHARED, _LONG, _PATIENT = range(4)  # who goes before whom
 _POLL_S = 0.004
 _SAY_EVERY_S = 10.0
+_DEVICE = "device"  # the file that is locked
+_FLOCK = "hhqqi"  # fcntl(2) on 64-bit Linux: l_type, l_whence, l_start, l_len, l_pid
 
 
 def folder(cache: Path) -> Path:
@@ -99,7 +102,7 @@ class DeviceLock:
         with new.open("w") as marker:
             locked(marker)
             new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
-            file = (self._folder / "device").open("a+")
+            file = (self._folder / _DEVICE).open("a+")
             try:
                 said = -math.inf
                 while not (self._is_next(before) and locked(file, shared=not alone)):
@@ -137,6 +140,20 @@ class DeviceLock:
                     return False
                 marker.unlink(missing_ok=True)
         return True
+
+
+def a_child_is_alone(folder: Path) -> bool:
+    """Return whether a worker that this process started has the device alone: it measures, or fills its memory."""
+    try:
+        with (folder / _DEVICE).open("rb") as file:
+            asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, holder = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        if kind == fcntl.F_UNLCK:
+            return False
+        stat = Path(f"/proc/{holder}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # no worker has taken it yet, or its holder has just ended
+        return False
+    return int(stat.rpartition(")")[2].split()[1]) == os.getpid()  # proc(5): the parent is field 4
 
 
 def locked(file: TextIO, *, shared: bool = False) -> bool:

@@ -6,7 +6,7 @@ import bisect
 import statistics
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -66,13 +66,22 @@ class Log:
 class Sampler:
     """Reads NVML in a background thread while the `with` block runs; silent on a CPU or where NVML is denied.
 
-    It takes one reading on entry and one on exit, so that the shortest block has two, and one every `interval_s`.
+    It takes one reading on entry and one on exit, so that the shortest block has two, and one every `interval_s` while
+    they are `wanted`. Each reading is five questions to the driver, which answers one at a time and gives and takes
+    memory meanwhile: the cells of a host that read at all times would keep it from their own workers.
     """
 
-    def __init__(self, device: Device, interval_s: float = 0.02, readings: list[Reading] | None = None) -> None:
+    def __init__(
+        self,
+        device: Device,
+        interval_s: float = 0.02,
+        readings: list[Reading] | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         self.readings: list[Reading] = [] if readings is None else readings  # given ones are continued
         self._device = device
         self._interval_s = interval_s
+        self._wanted = wanted
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._nvml: Any = None
@@ -116,7 +125,8 @@ class Sampler:
 
     def _run(self, gpu: Any) -> None:
         while not self._stop.wait(self._interval_s):
-            self.readings.append(_reading(self._nvml, gpu))
+            if self._wanted():
+                self.readings.append(_reading(self._nvml, gpu))
         self.readings.append(_reading(self._nvml, gpu))
 
 
