@@ -8,7 +8,7 @@ from fluxbench.core import cores
 from fluxbench.device.model import Device
 
 _AT_ONCE = 4  # measuring cells on a GPU where no study says another number: one measures while others compile
-_CORES_OF_CELL = 3  # that one takes, where there are more
+_CORES_OF_CELL = 2  # that one takes, where there are more
 _CORES = 6  # of a host that has some to spare beside a measurement
 
 
@@ -24,7 +24,7 @@ class Width:
     def on(cls, device: Device, at_once: int | None = None) -> Width:
         """Return that of this host, `at_once` measuring cells at most.
 
-        More than four of these need three cores each: what they do on the host is most of their work.
+        More than four of these need two cores each: what they do on the host is most of their work.
         Nothing is drawn beside a measurement of the CPU, or on a host of few cores.
         """
         ours = cores.available()
