@@ -48,7 +48,7 @@ class Plan:
         if not grid:
             return plan
         if device.type == "cpu":
-            return dataclasses.replace(plan, max_rounds=12, min_rounds=4, burst_budget_s=0.1)
+            return dataclasses.replace(plan, max_rounds=8, min_rounds=4, burst_budget_s=0.1)
         return dataclasses.replace(
             plan, max_rounds=4, min_rounds=4, first_rest_s=0.02, contents=2, row_s=5e-4, row_below_s=1e-3
         )
