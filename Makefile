@@ -4,6 +4,7 @@
 # AMBIENT     an interpreter with torch, to measure with as it is
 # TORCH       another locked torch to measure with; `make wheelhouse`: a torch to gather too
 # ALL=1       measure also what environment/targets.toml excludes from this machine's page; `make wheelhouse`: the libraries too
+# LIMIT       seconds after which a build stops measuring and draws what it has
 # CELL        the cells of `make rerun`
 # WHEELHOUSE  a folder with the wheels that no registry has
 # PORT        the port of `make serve`
@@ -14,6 +15,7 @@ AMBIENT ?=
 TORCH ?=
 ALL ?=
 CELL ?=
+LIMIT ?=
 WHEELHOUSE ?=
 PORT ?= 8000
 
@@ -33,6 +35,7 @@ export UV_FIND_LINKS ?= $(or $(WHEELS),$(subst $() ,$(shell printf ,),$(strip $(
 export FLUXBENCH_PYTHON ?= $(if $(AMBIENT),$(shell command -v $(AMBIENT)))
 export FLUXBENCH_TORCH ?= $(TORCH)
 export FLUXBENCH_ALL ?= $(ALL)
+export FLUXBENCH_LIMIT_S ?= $(LIMIT)
 export FLUXBENCH_WHEELS ?= $(abspath $(WHEELS))
 CPU_TORCH := $(wildcard $(addsuffix /torch-2.13.0+cpu-$(PYTAG)-*.whl,$(PIP_FIND_LINKS)))
 TORCH_LOCK := $(LOCKS)/torch-2.13.0$(if $(CPU_TORCH),+cpu).txt

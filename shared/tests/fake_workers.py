@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import sys
 import textwrap
 import time
@@ -14,6 +15,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from fakes import CPU, TINIER, TINY, clean, executable, is_alive, until
 
+from fluxbench import bench
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch
@@ -164,10 +166,11 @@ def played(
     effort: Effort = USUAL,
     burst_alone: tuple[str, ...] = (),
     references: tuple[str, ...] = (),
+    until_s: float = math.inf,
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
-    collected = Collected()
+    collected = Collected(until=time.monotonic() + until_s)
     environment = Environment(python=str(python))
     deadline = time.monotonic() + deadline_s
     batch = Batch(
@@ -221,7 +224,7 @@ def skip_silence(monkeypatch: pytest.MonkeyPatch, folder: Path, *modules: Module
                     mark.unlink()
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + LOOK_S * looks.total(), sleep=sleep)
-    for module in modules:
+    for module in (*modules, bench.collected):
         monkeypatch.setattr(module, "time", clock)
 
 

@@ -93,6 +93,16 @@ def records(
     return measuring.measure(this, names, device, here, time.monotonic() + deadline_s, Collected())
 
 
+def test_a_cell_that_begins_when_the_build_s_time_is_up_makes_no_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_uv(monkeypatch, tmp_path)  # its rows would be UNAVAILABLE
+    made = records(tmp_path, "torch_math", "torch_cudnn", until=time.monotonic())
+    reasons = {"torch_math": "the build's time was up before it was measured; another build measures it"}
+    assert {record.variant: record.reason for record in made if record.status is Status.TIMEOUT} == reasons
+    assert {record.status for record in made if record.variant == "torch_cudnn"} == {Status.UNSUPPORTED}
+
+
 def test_what_cannot_run_has_records_that_say_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_uv(monkeypatch, tmp_path)
     made = records(tmp_path, "torch_math", "torch_cudnn", "flex_compile_d", "torch_math")

@@ -200,6 +200,20 @@ def test_at_the_deadline_what_is_left_times_out_and_what_is_measured_stays(
     assert "the cell's time was up" in collected.failed["c", "tinier"].reason
 
 
+def test_when_the_build_s_time_is_up_a_cell_that_waits_for_the_device_ends_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell's own time goes on while its worker waits; the build's does not."""
+    skip_silence(monkeypatch, tmp_path, pool, processes)
+    waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=600.0); silent()"""
+    hang = when("(process, step, variant) == (2, 'time', 'c')", waits)
+    collected = played(tmp_path, hang, deadline_s=99.0, until_s=200.0)
+    assert collected.waited_s == 600.0
+    assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *at_both("c"))
+    reason = "the build's time was up before it was measured; another build measures it"
+    assert collected.failed["c", "tiny"].reason == reason
+
+
 def test_after_the_deadline_every_pair_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class OneReading(Sampler):
         def __enter__(self) -> Sampler:

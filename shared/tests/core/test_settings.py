@@ -22,7 +22,7 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_setting_or_with_empty_ones_everything_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings.load() == DEFAULT
-    for name in ("PYTHON", "TORCH", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S"):
+    for name in ("PYTHON", "TORCH", "WHEELS", "WORKLOADS", "ALL", "CACHE", "CELL_LIMIT_S", "LIMIT_S", "UNTIL"):
         monkeypatch.setenv(f"FLUXBENCH_{name}", "")
     assert Settings.load() == DEFAULT
     monkeypatch.setenv("FLUXBENCH_ALL", "0")
@@ -36,6 +36,8 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("FLUXBENCH_ALL", "1")
     monkeypatch.setenv("FLUXBENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "1200")
+    monkeypatch.setenv("FLUXBENCH_LIMIT_S", "3600")
+    monkeypatch.setenv("FLUXBENCH_UNTIL", "86400.125")
     assert Settings.load() == Settings(
         root=REPOSITORY,
         cache=tmp_path / "cache",
@@ -44,6 +46,8 @@ def test_every_setting_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         workloads=("flux1-512px", "wan-480p"),
         all=True,
         cell_limit_s=1200.0,
+        limit_s=3600.0,
+        until=86400.125,
     )
 
 
@@ -65,7 +69,11 @@ def test_a_torch_is_one_that_is_locked_and_no_interpreter_s(monkeypatch: pytest.
             ("TORCH", version, "one of 2.13.0, 2.15.0, which are locked")
             for version in ("2.14.0", "2.13.0+cpu", "../x")
         ),
-        *(("CELL_LIMIT_S", limit, "a whole number of seconds") for limit in ("soon", "0", "-20", "1.5", " 20", "1e3")),
+        *(
+            (name, limit, "a whole number of seconds")
+            for name in ("CELL_LIMIT_S", "LIMIT_S")
+            for limit in ("soon", "0", "-20", "1.5", " 20", "1e3")
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused(name: str, value: str, rule: str, monkeypatch: pytest.MonkeyPatch) -> None:

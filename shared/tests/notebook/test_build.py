@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import io
+import math
 import sys
 from pathlib import Path
 
@@ -48,6 +50,16 @@ def test_a_cell_runs_in_an_empty_folder_with_what_uv_needs(machine: Machine) -> 
     machine.build()
     base = getattr(sys, "_base_executable", sys.executable)
     assert f"['home'] [] ['/a/cache/of/uv', '{base}', '1', '1080', None]" in machine.shown("a")
+
+
+def test_a_build_with_a_limit_tells_its_cells_when_it_stops_measuring(machine: Machine) -> None:
+    code = "import os, time; print('left', float(os.environ.get('FLUXBENCH_UNTIL', 'inf')) - time.monotonic())"
+    machine.write(f"id=a: {code}")
+    for limit_s, least, most in ((None, math.inf, math.inf), (900.0, 700, 840), (40.0, 0, 30)):
+        machine.settings = dataclasses.replace(machine.settings, limit_s=limit_s)
+        machine.build(*(["a"] if machine.states()["a"] == "fresh" else []))
+        left_s = float(machine.shown("a").partition("left ")[2].split()[0])
+        assert least <= left_s <= most
 
 
 def test_a_cell_gets_earlier_good_results(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -60,6 +62,7 @@ class Collected:
     rates: list[dict[str, float]] = field(default_factory=list)  # one a process
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
+    until: float = math.inf  # when the build stops measuring, monotonic seconds
     heard: Callable[[Event], None] = lambda event: None  # called with each event that was taken in
     _phase: Phase | None = None
 
@@ -116,6 +119,18 @@ class Collected:
     def waited_s(self) -> float:
         """How long workers have waited for the device, so far."""
         return sum(end - begin for name, begin, end in self.phases if name == "waiting")
+
+    def is_late(self, deadline: float) -> bool:
+        """Whether the cell's time is up (`deadline`, monotonic seconds), or that of its build.
+
+        The cell's is as much later as its workers waited for the device.
+        """
+        return time.monotonic() >= min(deadline + self.waited_s, self.until)
+
+    @property
+    def late(self) -> str:
+        """Whose time is up, where it is: "cell" or "build"."""
+        return "build" if time.monotonic() >= self.until else "cell"
 
     @property
     def replays(self) -> dict[str, bool]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import tempfile
 import time
@@ -22,7 +23,7 @@ from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch
+from fluxbench.bench.processes import Batch, out_of_time
 from fluxbench.bench.recording import Context
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
@@ -116,6 +117,7 @@ def measure(
     )
     if early:
         collected.heard = Early(collected, workloads, context).hear
+    collected.until = settings.until
     if wanted:
         collected.others = list(nvidia.other_processes(device))
         _run(cell, wanted, workloads, device, settings, deadline, collected, (processes, most))
@@ -200,6 +202,10 @@ def _run(
     """
     study, (least, most) = studies.find(cell.study), processes
     began = time.monotonic()
+    if collected.is_late(deadline):  # so late that it need not make an environment
+        for name, workload in itertools.product(wanted, workloads):
+            collected.fail(name, workload.name, Status.TIMEOUT, out_of_time(collected))
+        return
     try:
         target = targets.of(device, settings.root, cell.notebook)
         environment = environments.prepare(cell.packages, target, settings, cell.lock)

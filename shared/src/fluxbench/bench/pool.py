@@ -204,11 +204,11 @@ def _collect(
         for event in _events(worker, file):
             now = time.monotonic()
             if event is None:
-                is_late = now >= deadline + collected.waited_s
+                is_late = collected.is_late(deadline)
                 limit_s = COMPILING_LIMIT_S if position.compiling else SILENCE_LIMIT_S
                 if not is_late and now - latest < limit_s:
                     continue
-                late = "the cell's time was up" if is_late else f"silent for {limit_s:.0f} s"
+                late = f"the {collected.late}'s time was up" if is_late else f"silent for {limit_s:.0f} s"
                 return position.exit(Status.TIMEOUT, f"{late}; the process was killed")
             latest = now
             collected.add(event)

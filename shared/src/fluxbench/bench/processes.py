@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +63,7 @@ class Batch:
         """
         self._measure(collected, pool, deadline)
         for workloads, names in self._out_of_memory(collected).items():
-            if time.monotonic() >= deadline + collected.waited_s:
+            if collected.is_late(deadline):
                 return
             for name, each in itertools.product({*names, *self.references} - ({*self.variants} - {*names}), workloads):
                 if (why := collected.failed.get((name, each.name))) and why.status is Status.OUT_OF_MEMORY:
@@ -118,7 +117,7 @@ class Batch:
                     before = len(self._done(collected, process))
                     request = self._request(collected, process, left)
                     exit_ = run_worker(self.folder, self.environment, request, collected, deadline, worker)
-                    if time.monotonic() >= deadline + collected.waited_s:
+                    if collected.is_late(deadline):
                         self._out_of_time(collected)
                         return
                     if exit_ is None:
@@ -226,12 +225,19 @@ class Batch:
                     collected.fail(name, workload, exit_.status, exit_.reason)
 
     def _out_of_time(self, collected: Collected) -> None:
-        reason = "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
+        reason = out_of_time(collected)
         in_all = self._wanted(collected, self.processes - 1)
         for workload in self.workloads:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def out_of_time(collected: Collected) -> str:
+    """Return why what is not measured when the time is up has no time."""
+    if collected.late == "build":
+        return "the build's time was up before it was measured; another build measures it"
+    return "the cell's time was up before it was measured; measure fewer variants or workloads in a cell"
 
 
 def _is_hopeless(why: Failed) -> bool:

@@ -39,7 +39,7 @@ def measure_rates(cell: Cell, settings: Settings, started: float) -> None:
 
 
 def _rates(cell: Cell, device: Device, settings: Settings, deadline: float) -> dict[str, float]:
-    collected = Collected()
+    collected = Collected(until=settings.until)
     environment = environments.prepare(
         cell.packages, targets.of(device, settings.root, cell.notebook), settings, cell.lock
     )

@@ -54,7 +54,7 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     seconds = 0.0
     for number, order in enumerate(orders):
         began = time.monotonic()
-        if began + seconds > deadline:
+        if began + seconds > min(deadline, settings.until):
             break
         collected = Collected()
         found = measure(cell, order, device, settings, deadline, collected)

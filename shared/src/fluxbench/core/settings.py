@@ -8,18 +8,22 @@
 | `FLUXBENCH_WORKLOADS` | sets or workloads to measure in place of the device's default, separated by commas |
 | `FLUXBENCH_ALL` | `1`: measure also what the target leaves out by default, see `environment/targets.toml` |
 | `FLUXBENCH_CELL_LIMIT_S` | how many seconds a cell may take, 1200 by default (under plain uvnote its own 300) |
+| `FLUXBENCH_LIMIT_S` | how many seconds a build may take: it then draws what it has measured; no limit by default |
 | `FLUXBENCH_RUNS` | how many runs the certificate's trials have, 10 by default |
 | `FLUXBENCH_CACHE` | where environments are kept; `.cache/` of the repository by default |
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from fluxbench.core.errors import SetupError
+
+UNTIL = "FLUXBENCH_UNTIL"  # in which a build tells its cells when it stops measuring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,8 @@ class Settings:
     workloads: tuple[str, ...] = ()
     all: bool = False
     cell_limit_s: float | None = None
+    limit_s: float | None = None  # of a build
+    until: float = math.inf  # when the build that runs a cell stops measuring, monotonic seconds
     runs: int = 10
 
     @classmethod
@@ -50,9 +56,6 @@ class Settings:
         python = os.environ.get("FLUXBENCH_PYTHON") or None
         if python and not os.access(python, os.X_OK):  # a bare name would be looked for in the cell's own environment
             raise SetupError(f"FLUXBENCH_PYTHON must be the full path of an interpreter, got {python!r}")
-        limit = os.environ.get("FLUXBENCH_CELL_LIMIT_S")
-        if limit and not re.fullmatch(r"[1-9]\d*", limit):
-            raise SetupError(f"FLUXBENCH_CELL_LIMIT_S must be a whole number of seconds, got {limit!r}")
         runs = os.environ.get("FLUXBENCH_RUNS")
         if runs and not re.fullmatch(r"[1-9]\d{0,3}", runs):
             raise SetupError(f"FLUXBENCH_RUNS must be a whole number of runs, got {runs!r}")
@@ -63,12 +66,22 @@ class Settings:
             python=python,
             torch=_torch(root, python),
             wheels=Path(wheels).resolve() if wheels else None,
-            cell_limit_s=float(limit) if limit else None,
+            cell_limit_s=_seconds("FLUXBENCH_CELL_LIMIT_S"),
+            limit_s=_seconds("FLUXBENCH_LIMIT_S"),
+            until=float(os.environ.get(UNTIL) or math.inf),
             all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
             workloads=tuple(
                 name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()
             ),
         )
+
+
+def _seconds(variable: str) -> float | None:
+    """Return a setting in seconds. Raises `SetupError` where it is no whole number of them."""
+    value = os.environ.get(variable)
+    if value and not re.fullmatch(r"[1-9]\d*", value):
+        raise SetupError(f"{variable} must be a whole number of seconds, got {value!r}")
+    return float(value) if value else None
 
 
 def _torch(root: Path, python: str | None) -> str | None:

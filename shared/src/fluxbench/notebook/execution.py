@@ -6,6 +6,7 @@ import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -17,7 +18,7 @@ from fluxbench.analysis import history
 from fluxbench.core import absent, progress
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import read_regular
-from fluxbench.core.settings import Settings
+from fluxbench.core.settings import UNTIL, Settings
 from fluxbench.device import nvidia
 from fluxbench.environments import cell, uv
 from fluxbench.notebook import exclusive, outputs, runner, scripts
@@ -29,6 +30,7 @@ from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.report import display
 
 CELL_LIMIT_S = 1200.0  # seconds, where no setting says otherwise
+_DRAWS_S = 60.0  # that are left of a build's limit to end its cells and to draw, or a quarter of it
 _DISPLAY_BYTES = 1 << 22  # of markup that is kept; of more, the text is shown in its place
 _DRAWN_RESULTS = 3  # of each showing cell, the good ones; they can be drawn again
 _HISTORY_RESULTS = 50  # of each cell: the variable is one string, and Linux takes none of more than 128 KiB
@@ -55,6 +57,8 @@ def variables(settings: Settings) -> dict[str, str]:
         "FLUXBENCH_CACHE": str(settings.cache.absolute()),  # a cell runs in another folder
         nvidia.BUILD: str(os.getpid()),
     }
+    if settings.limit_s:
+        common[UNTIL] = f"{time.monotonic() + settings.limit_s - min(_DRAWS_S, settings.limit_s / 4):.3f}"
     if settings.wheels:
         common["FLUXBENCH_WHEELS"] = str(settings.wheels.absolute())
     return common
