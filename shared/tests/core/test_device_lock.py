@@ -96,9 +96,6 @@ def test_whoever_started_a_worker_knows_whether_it_has_the_device_alone(tmp_path
         assert other.stdout.strip() == "False"  # it is a worker of another cell's
         holder.let_go()
         assert not a_child_is_alone(tmp_path)
-    lock = DeviceLock(tmp_path, 0)
-    with lock.held(short=False):
-        assert not a_child_is_alone(tmp_path)  # this process itself
 
 
 def test_short_steps_share_the_device_and_a_long_one_waits_for_all(start: Start) -> None:

@@ -143,7 +143,10 @@ class DeviceLock:
 
 
 def a_child_is_alone(folder: Path) -> bool:
-    """Return whether a worker that this process started has the device alone: it measures, or fills its memory."""
+    """Return whether a worker that this process started has the device alone: it measures, or fills its memory.
+
+    Not for a process that holds the lock itself: closing the file here would release it (fcntl(2)).
+    """
     try:
         with (folder / _DEVICE).open("rb") as file:
             asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
