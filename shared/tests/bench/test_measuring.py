@@ -118,7 +118,7 @@ def test_what_cannot_run_has_records_that_say_why(tmp_path: Path, monkeypatch: p
     assert [record.reason for record in made[::2]] == [
         "uv must be on PATH to build the measured environment, got none; run `make setup`",
         "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU",
-        "excluded from the page of target 'cpu' for its time; FLUXBENCH_ALL=1 measures it",
+        "target 'cpu' leaves it out, environment/targets.toml says why; FLUXBENCH_ALL=1 measures it",
     ]
     assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
 

@@ -60,7 +60,7 @@ class Target:
         """Return that a variant is left out, and how to measure it; None where it is not."""
         if not any(fnmatch.fnmatch(variant, pattern) for pattern in self.exclude):
             return None
-        return f"excluded from the page of target {self.name!r} for its time; FLUXBENCH_ALL=1 measures it"
+        return f"target {self.name!r} leaves it out, environment/targets.toml says why; FLUXBENCH_ALL=1 measures it"
 
 
 def of(device: Device, root: Path, notebook: str = "") -> Target:
