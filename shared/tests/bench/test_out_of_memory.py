@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_workers import ALL_PASSED, outcomes, played, skip_silence
 
-from fluxbench.bench import pool, processes
+from fluxbench.bench import pool
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.processes import Batch
 from fluxbench.records.schema import Shortage
@@ -107,7 +107,7 @@ def test_several_rows_without_memory_cost_no_other(tmp_path: Path) -> None:
 
 
 def test_no_row_is_tried_again_once_the_time_is_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    skip_silence(monkeypatch, tmp_path, pool, processes)
+    skip_silence(monkeypatch, tmp_path, pool)
     late = lacking("True").replace("    alone = ", "    step == 'done' and silent(1)\n    alone = ")
     collected = played(tmp_path, late, deadline_s=99.0)
     assert not any(each.effort.held_bytes for each in requests(tmp_path))

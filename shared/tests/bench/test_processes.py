@@ -23,7 +23,7 @@ from fake_workers import (
 )
 from fakes import GPU
 
-from fluxbench.bench import pool, processes
+from fluxbench.bench import pool
 from fluxbench.core import progress
 from fluxbench.records.status import Status
 
@@ -32,7 +32,7 @@ def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another cell measures meanwhile, for longer than this one may take."""
-    skip_silence(monkeypatch, tmp_path, pool, processes)
+    skip_silence(monkeypatch, tmp_path, pool)
     waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=600.0); silent(1)"""
     collected = played(tmp_path, when("(step, process) == ('ready', 0)", waits), deadline_s=99.0)
     assert outcomes(collected) == ALL_PASSED
@@ -77,7 +77,7 @@ def test_two_processes_of_what_is_far_slower_are_enough_when_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The third process, which measures the others, hangs until the cell's deadline."""
-    skip_silence(monkeypatch, tmp_path, pool, processes)
+    skip_silence(monkeypatch, tmp_path, pool)
     scenario = """
 def mean_ms(name):
     return 3.0 if name == "b" else 1.0

@@ -193,7 +193,7 @@ def test_the_children_of_a_worker_are_ended_with_it(tmp_path: Path, monkeypatch:
 def test_at_the_deadline_what_is_left_times_out_and_what_is_measured_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    skip_silence(monkeypatch, tmp_path, pool, processes)
+    skip_silence(monkeypatch, tmp_path, pool)
     hang = when("(process, step, variant) == (2, 'time', 'c')", "silent()")
     collected = played(tmp_path, hang, deadline_s=99.0)
     assert outcomes(collected) == ALL_PASSED | status_of(Status.TIMEOUT, *at_both("c"))
@@ -204,7 +204,7 @@ def test_when_the_build_s_time_is_up_a_cell_that_waits_for_the_device_ends_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cell's own time goes on while its worker waits; the build's does not."""
-    skip_silence(monkeypatch, tmp_path, pool, processes)
+    skip_silence(monkeypatch, tmp_path, pool)
     waits = """emit("phase", name="waiting", at=0.0); emit("phase", name="checking", at=600.0); silent()"""
     hang = when("(process, step, variant) == (2, 'time', 'c')", waits)
     collected = played(tmp_path, hang, deadline_s=99.0, until_s=200.0)

@@ -12,7 +12,7 @@ from fakes import CPU, TINIER, TINY
 from sample_events import collected, readings, timed
 
 from fluxbench import bench
-from fluxbench.bench import pool, processes, trials
+from fluxbench.bench import pool, trials
 
 FORMS = ("plus_0", "plus_1")
 
@@ -79,7 +79,7 @@ def before(step, variant=None, workload=None):
     if step == "ready":
         silent(1)
 """
-    skip_silence(monkeypatch, tmp_path, pool, processes, trials)
+    skip_silence(monkeypatch, tmp_path, pool, trials)
     monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python", scenario)))
     monkeypatch.setenv("FLUXBENCH_CELL_LIMIT_S", "600")  # of which the last 30 s are for writing; a run takes 300 s
     found = measured(here)

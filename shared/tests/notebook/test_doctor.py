@@ -109,7 +109,9 @@ def test_on_a_healthy_cpu_the_required_variants_run_and_the_others_have_a_reason
     assert not running(found) & {"torch_cudnn", "flash_attn_2", "flex_eager", "torch_flash_compile_d"}
     no_gpu = "needs an NVIDIA GPU of compute capability 8.0 or newer; this is a CPU"
     assert variant(found, "torch_cudnn").reason == no_gpu
-    assert str(variant(found, "flex_eager").reason).startswith("target 'cpu' leaves it out, environment/targets.toml says why; ")
+    assert str(variant(found, "flex_eager").reason).startswith(
+        "target 'cpu' leaves it out, environment/targets.toml says why; "
+    )
     assert [variant(found, name).is_required for name in ("torch_flash", "flex")] == [True, False]
     text = " ".join(found.text().split())
     assert text.count(f": {no_gpu}") == 1  # variants with one reason share a sentence
