@@ -144,6 +144,22 @@ def test_the_longest_workload_decides_how_many_rounds_there_are(clock: Clock) ->
     assert {name: len(times) for name, times in one.burst()["samples_ms"].items()} == {"small": 4, "smaller": 4}
 
 
+@pytest.mark.parametrize("is_reference", [False, True])
+def test_a_single_round_times_no_first_call(clock: Clock, is_reference: bool) -> None:
+    """A first call is longer: it takes memory from the driver, of which the check before has given all back."""
+    several = {"small": prepared(), "smaller": prepared(SMALLER)}
+    first = [itertools.chain((7.0,), itertools.repeat(0.25)) for _ in range(4)]
+    calls, reference = (
+        {"small": paced(clock, a), "smaller": paced(clock, b, bound(SMALLER))} for a, b in (first[:2], first[2:])
+    )
+    plan = dataclasses.replace(QUICK, max_rounds=1, min_rounds=1)
+    of = trial(several, None if is_reference else calls, plan=plan)
+    of.reference_calls = reference
+    of.calls = reference if is_reference else calls
+    taken = of.burst()
+    assert {ms for of_one in ("samples_ms", "reference_ms") for its in taken[of_one].values() for ms in its} == {250.0}
+
+
 def test_preparing_is_timed_in_neither_regime(clock: Clock) -> None:
     """It is the forward pass of a gradient; what it returned serves several calls of a block."""
     forwards: list[float] = []

@@ -109,6 +109,28 @@ def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, some_
     return mean_s(_SOME) if once_s < some_below_s else once_s
 
 
+def warm_up(
+    variant: Calls,
+    reference: Calls,
+    largest: str,
+    workloads: Mapping[str, PreparedWorkload],
+    stopwatch: Stopwatch,
+    plan: Plan,
+) -> float:
+    """Return how long a warm call of a variant takes at its largest workload, by which its rounds are counted.
+
+    Before a single round all calls of it are made once, the reference's too: a first one takes memory from the driver,
+    which the check has given back. Of several rounds the median is that of another call.
+    """
+    if plan.max_rounds > 1:
+        return warm_s(variant[1][largest], workloads[largest], stopwatch)
+    largest_first = sorted(variant[1], key=lambda name: -workloads[name].workload.cost.min_flops)
+    seconds = {name: warm_s(variant[1][name], workloads[name], stopwatch) for name in largest_first}
+    for name in largest_first if variant[0] != reference[0] else ():
+        warm_s(reference[1][name], workloads[name], stopwatch)
+    return seconds[largest]
+
+
 def _row(
     bound: Bound,
     prepared: PreparedWorkload,

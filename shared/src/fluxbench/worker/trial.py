@@ -36,7 +36,7 @@ from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
-from fluxbench.worker.rows import Rows, warm_s
+from fluxbench.worker.rows import Rows, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
@@ -89,11 +89,10 @@ class Trial:
 
     def at(self, workloads: Collection[str]) -> Trial:
         """Return a new trial at some of the workloads, which knows how long their calls take."""
-        calls = {name: self.calls[name] for name in workloads}
         rest = (self.reference, self.reference_calls), self.workloads, self.control, self.stopwatch, self.plan, self.rng
-        some = Trial(self.name, self.variant, calls, *rest, self.replays)
-        some._call_s = {name: self._call_s[name] for name in calls if name in self._call_s}
-        some._launch_ms = {name: self._launch_ms[name] for name in calls if name in self._launch_ms}
+        some = Trial(self.name, self.variant, {name: self.calls[name] for name in workloads}, *rest, self.replays)
+        some._call_s = {name: self._call_s[name] for name in some.calls if name in self._call_s}
+        some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
         return some
 
     def make_rows(self) -> Rows:
@@ -109,7 +108,8 @@ class Trial:
         if self.control:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
-        rounds = self.plan.rounds(warm_s(self.calls[self.largest], self.workloads[self.largest], self.stopwatch))
+        pairs = (self.name, self.calls), (self.reference, self.reference_calls)
+        rounds = self.plan.rounds(warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan))
         rows = self._rows or self.make_rows()
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
