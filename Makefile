@@ -4,7 +4,7 @@
 # AMBIENT     an interpreter with torch, to measure with as it is
 # TORCH       another locked torch to measure with; `make wheelhouse`: a torch to gather too
 # ALL=1       measure also what environment/targets.toml excludes from this machine's page; `make wheelhouse`: the libraries too
-# LIMIT       seconds after which a build stops measuring and draws what it has
+# LIMIT       seconds that a build may take: it stops measuring in time to draw the page
 # CELL        the cells of `make rerun`
 # WHEELHOUSE  a folder with the wheels that no registry has
 # PORT        the port of `make serve`

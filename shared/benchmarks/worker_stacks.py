@@ -61,8 +61,8 @@ def main(command: list[str]) -> int:
         paths = [folder, os.environ.get("PYTHONPATH", "")]
         variables = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
         process = subprocess.Popen(command, env=variables)
-        for each in (signal.SIGINT, signal.SIGTERM):  # the command has them too, or gets them
-            signal.signal(each, lambda number, _: _pass_on(process, number))
+        signal.signal(signal.SIGINT, lambda *_: None)  # a terminal gives it to the command too
+        signal.signal(signal.SIGTERM, lambda number, _: _pass_on(process, number))
         returncode = process.wait()
         print("\n".join(tree(stacks(Path(folder)))))
     return returncode

@@ -167,6 +167,7 @@ def played(
     burst_alone: tuple[str, ...] = (),
     references: tuple[str, ...] = (),
     until_s: float = math.inf,
+    lock: str | None = None,
 ) -> Collected:
     """Run three processes of the fake worker in a scenario and return what was collected."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
@@ -176,7 +177,7 @@ def played(
     batch = Batch(
         folder=folder, environment=environment, device=device, workloads=shapes, variants=names,
         references=references or names[:1],
-        processes=3, most=most, sustained=True, probe=True, lock=None, compiled=str(folder), cases=str(folder),
+        processes=3, most=most, sustained=True, probe=True, lock=lock, compiled=str(folder), cases=str(folder),
         effort=effort, burst_alone=burst_alone,
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:

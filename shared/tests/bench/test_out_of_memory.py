@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fake_workers import ALL_PASSED, outcomes, played, skip_silence
 
-from fluxbench.bench import pool
+from fluxbench.bench import pool, series, timings
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.processes import Batch
 from fluxbench.records.schema import Shortage
@@ -47,11 +47,22 @@ def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, cond
     assert len({trial.timed.process for trial in collected.taken("b", "tiny")}) == 3
 
 
-def test_of_what_is_far_slower_all_processes_measure_a_row_that_passes_alone(tmp_path: Path) -> None:
-    """Two are enough of it, but its other rows may have more, beside which one of two has no interval."""
-    slow = '\ndef mean_ms(name):\n    return 3.0 if name == "b" else 1.0\n'
-    collected = played(tmp_path, lacking("not alone") + slow)
-    assert [len(collected.taken("b", workload)) for workload in ("tiny", "tinier")] == [3, 2]
+@pytest.mark.parametrize(
+    ("factors", "processes"),
+    [((3.0, 3.0, 3.0), 2), ((1.0, 1.0, 3.0), 3), ((1.0, 1.03, 3.0, 3.0, 3.0), 3)],  # of the others, of a row alone
+)
+def test_a_row_that_passes_alone_has_as_many_processes_as_it_needs_beside_the_others(
+    tmp_path: Path, factors: tuple[float, ...], processes: int
+) -> None:
+    """Two are enough of what is far slower; where its other rows have more, one of two has no interval beside them."""
+    slow = f"""
+def mean_ms(name):
+    return (3.0 if request["alone"] else {factors}[process]) if name == "b" else 1.0
+"""
+    collected = played(tmp_path, lacking("not alone") + slow, most=len(factors))
+    others = len(collected.taken("b", "tinier"))
+    assert (len(collected.taken("b", "tiny")), others) == (processes, {2: 2, 3: len(factors)}[processes])
+    assert timings.timings_of(series.of_cell(collected), {})["b"].keys() == {"tiny", "tinier"}
 
 
 def test_what_lacks_memory_alone_too_stands_with_what_was_asked_for_and_free(tmp_path: Path) -> None:

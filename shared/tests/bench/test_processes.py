@@ -21,11 +21,12 @@ from fake_workers import (
     status_of,
     when,
 )
-from fakes import GPU
+from fakes import GPU, TINY
 
-from fluxbench.bench import pool
-from fluxbench.core import progress
+from fluxbench.bench import pool, processes
+from fluxbench.core import device_lock, progress
 from fluxbench.records.status import Status
+from fluxbench.timing.telemetry import Sampler
 
 
 def test_time_that_a_worker_waits_for_the_device_is_not_the_cells(
@@ -165,6 +166,23 @@ def test_a_library_that_ends_a_waiting_worker(tmp_path: Path, monkeypatch: pytes
     worker = beginning(f"if 'b' in sys.argv[4].split(','): {dies}")
     found = outcomes(played(tmp_path, scenario, device=GPU, worker=worker, deadline_s=math.inf))
     assert found == ALL_PASSED | status_of(Status.CRASHED, *at_both("b"))
+
+
+def test_a_cell_reads_the_device_while_its_own_worker_has_it_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool] = []
+
+    class Asked(Sampler):
+        def __enter__(self) -> Sampler:
+            asked.append(self._wanted())
+            return self
+
+    monkeypatch.setattr(processes, "Sampler", Asked)
+    monkeypatch.setattr(device_lock, "a_child_is_alone", lambda folder: folder == tmp_path / "lock")
+    for lock in (None, str(tmp_path / "lock"), str(tmp_path)):
+        played(tmp_path, "", names=("a",), shapes=(TINY,), lock=lock)
+    assert asked == [True, True, False]
 
 
 def test_every_step_is_reported_as_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

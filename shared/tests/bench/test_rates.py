@@ -47,6 +47,14 @@ def test_rates_are_medians_over_the_processes(here: Path, tmp_path: Path, monkey
     assert "reason" not in found
 
 
+def test_rates_of_a_build_whose_time_is_up_make_no_environment(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_uv(monkeypatch, tmp_path)
+    monkeypatch.setenv("FLUXBENCH_UNTIL", "0")
+    assert measured(here)["reason"] == "the build's time was up before it was measured; another build measures it"
+
+
 @pytest.mark.parametrize(
     ("scenario", "limit", "reason"),
     [

@@ -130,7 +130,7 @@ def test_a_row_of_two_processes_beside_others_of_five_is_an_error_with_its_reaso
     context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
     most, few = recording.of_cell(seen(trials), ["torch_math"], [TINY, TINIER], context)
     assert (most.status, few.status) == (Status.PASSED, Status.ERROR)
-    assert few.reason == "timed in 2 processes; more of them timed its other workloads, whose intervals it has not"
+    assert few.reason == "timed in 2 processes; its other workloads in more, so it cannot share their intervals"
 
 
 def test_of_what_is_far_slower_in_both_passes_two_processes_are_enough_for_the_backward_pass_too() -> None:

@@ -87,6 +87,16 @@ def before(step, variant=None, workload=None):
     assert "reason" not in found
 
 
+def test_when_the_build_s_time_is_up_the_next_one_goes_on(
+    here: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLUXBENCH_PYTHON", str(interpreter(tmp_path / "python")))
+    monkeypatch.setenv("FLUXBENCH_UNTIL", "0")
+    found = measured(here)
+    assert found["runs"] == []
+    assert found["reason"] == "the build's time was up in run 1 of 10; another build measures it"
+
+
 def test_places_are_those_of_ranked_samples_in_their_rounds_and_of_trials_in_their_process() -> None:
     def clock_mhz(time_s: float) -> float:
         return 1500.0 if 100.09 < time_s < 100.17 else 1980.0

@@ -36,6 +36,15 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
+def resumed(cluster: Cluster) -> bool:
+    """Resume the drained node; a controller that has just been started may refuse that for a moment."""
+    try:
+        cluster.ask("scontrol", "update", "NodeName=nc", "State=RESUME")
+    except subprocess.CalledProcessError:
+        return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def survived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """A clone whose fleet lost its front end, a job, a node and the controller, and was started a second time."""
@@ -67,7 +76,7 @@ def survived(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Clon
     until(lambda: "Slurm must answer" in here.log())
     cluster.start_controller()
     until(cluster.is_ready)
-    cluster.ask("scontrol", "update", "NodeName=nc", "State=RESUME")
+    until(lambda: resumed(cluster))
     for cell in (killed, requeued):
         here.gate(cell, "closed").unlink()
     assert second.wait(timeout=600) == 0, here.log()

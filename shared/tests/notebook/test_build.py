@@ -62,6 +62,19 @@ def test_a_build_with_a_limit_tells_its_cells_when_it_stops_measuring(machine: M
         assert least <= left_s <= most
 
 
+def test_a_build_that_stops_measuring_begins_no_cell_again_that_has_a_result(built: Machine) -> None:
+    built.measures("first", record("torch_math"), record("flex", status=Status.CRASHED, reason="it crashed"))
+    built.build("first")
+    assert built.states()["first"] == "retryable"
+    built.ran()
+    built.settings = dataclasses.replace(built.settings, limit_s=1e-6)
+    built.build()
+    assert "first" not in built.ran()
+    built.settings = dataclasses.replace(built.settings, limit_s=None)
+    built.build()
+    assert "first" in built.ran()
+
+
 def test_a_cell_gets_earlier_good_results(built: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(built.notebook.parent)  # the cell runs elsewhere
     built.notebook = built.notebook.relative_to(Path.cwd())

@@ -145,7 +145,7 @@ def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Mon
     unfused = max(attention_memory.held(call, fused=False, backward=True).peak for call in calls)
     at_once = Width.on(GPU, study.cells_on(dataclasses.replace(GPU, memory_bytes=int(memory)))).measuring
     held = sorted(sum(map(grid_bytes, part)) for part in parts)
-    usual = held[9 * len(held) // 10]  # cells are at different shapes: one at the largest, others at nine of ten
+    usual = held[9 * len(held) // 10]  # cells differ in pace: one is at the largest shape, the others at nine of ten
     assert held[-1] + unfused + (at_once - 1) * usual < memory
 
 

@@ -47,6 +47,7 @@ class Batch:
     effort: Effort = USUAL
     whole_up_to: int | None = None  # see `Study`
     alone: bool = False  # no other worker holds memory of the device meanwhile
+    beside: tuple[Workload, ...] = ()  # what is measured alone: the workloads beside which it lacked memory
 
     @property
     def steps(self) -> int:
@@ -70,7 +71,7 @@ class Batch:
                     del collected.failed[name, each.name]
             again = dataclasses.replace(
                 self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, alone=True,
-                effort=dataclasses.replace(self.effort, held_bytes=ALONE),
+                beside=self.workloads, effort=dataclasses.replace(self.effort, held_bytes=ALONE),
             )  # fmt: skip
             again._measure(collected, pool, deadline)
 
@@ -155,13 +156,13 @@ class Batch:
     def _wanted(self, collected: Collected, process: int) -> list[str]:
         """Return the variants that a process measures: in two all, then none that is far slower than the reference.
 
-        What is measured alone is measured in all, as its other rows may be (`timings.timings_of`). Beyond `processes`
-        those of which a sustained interval is wider than it must be, at any workload; that of the reference too, if it
-        is measured here: it has a block in every process anyway.
+        What is measured alone is so in as many as its other rows, beside which fewer would have no interval
+        (`timings.timings_of`). Beyond `processes` those of which a sustained interval is wider than it must be, at any
+        workload; that of the reference too, if it is measured here: it has a block in every process anyway.
         """
         if not self.sustained:
             return list(self.variants) if process < self.processes else []
-        if process < (self.processes if self.alone else LEAST):
+        if process < LEAST:
             return list(self.variants)
         known: dict[str, list[Width]] = {name: [] for name in self.variants}
         for operation in dict.fromkeys(one.operation for one in self.workloads):
@@ -169,8 +170,15 @@ class Batch:
             for name, widths in timings.widths(collected, own).items():
                 known.setdefault(name, []).extend(widths.values())
         if process < self.processes:
-            return [name for name, its in known.items() if not is_slow(width.ratio for width in its)]
+            slow = {name for name, its in known.items() if is_slow(width.ratio for width in its)}
+            return [name for name in known if name not in slow or self._elsewhere(collected, name) > process]
         return [name for name, its in known.items() if not all(width.enough for width in its)]
+
+    def _elsewhere(self, collected: Collected, name: str) -> int:
+        """Return how many processes measured a variant at other workloads of the same operations, of what is alone."""
+        operations = {one.operation for one in self.workloads}
+        others = [one for one in self.beside if one not in self.workloads and one.operation in operations]
+        return max((len(collected.taken(name, one.name)) for one in others), default=0)
 
     def _open(self, collected: Collected, name: str, process: int) -> list[Workload]:
         """Return the workloads at which a process measures a variant: where it has not failed.

@@ -97,7 +97,7 @@ def _failure(
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
     if taken and not timings:
-        reason = f"timed in {len(taken)} processes; more of them timed its other workloads, whose intervals it has not"
+        reason = f"timed in {len(taken)} processes; its other workloads in more, so it cannot share their intervals"
         return _Failure(Status.ERROR, reason)
     kind = variants.find(variant).variant.precision_class
     for regime, timing in timings.items():

@@ -51,10 +51,11 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     orders = [*_rotated(names, FULL), *_rotated(unslowed, max(0, settings.runs - FULL))][: settings.runs]
     progress.say(steps=PROCESSES * len(workloads) * sum(map(len, orders)))
     runs: list[dict[str, Any]] = []
-    seconds = 0.0
+    seconds, late = 0.0, False
     for number, order in enumerate(orders):
         began = time.monotonic()
         if began + seconds > min(deadline, settings.until):
+            late = settings.until < deadline
             break
         collected = Collected()
         found = measure(cell, order, device, settings, deadline, collected)
@@ -64,7 +65,8 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
         print(f"run {number + 1} of {settings.runs}: {seconds:.0f} s, {passed} of {len(found)} records PASSED")
         for reason in dict.fromkeys(f"{record.status}: {record.reason}" for record in found if record.reason):
             print(f"  {reason}")
-        if not passed:
+        late = time.monotonic() >= settings.until and any(each.status is Status.TIMEOUT for each in found)
+        if not passed or late:
             break
     lines = ",\n".join(json.dumps(run, allow_nan=False) for run in runs)
     head = {
@@ -76,6 +78,10 @@ def measure_trials(cell: Cell, settings: Settings, started: float) -> None:
     }
     if not any(record["status"] == Status.PASSED for run in runs for record in run["records"]):
         head["reason"] = "no slowed variant ran"
+    if late:
+        head["reason"] = (
+            f"the build's time was up in run {max(1, len(runs))} of {settings.runs}; another build measures it"
+        )
     write_text(Path(FILE), f'{json.dumps(head)[:-1]}, "runs": [\n{lines}\n]}}\n')
 
 

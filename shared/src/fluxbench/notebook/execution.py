@@ -57,6 +57,7 @@ def variables(settings: Settings) -> dict[str, str]:
         "FLUXBENCH_CACHE": str(settings.cache.absolute()),  # a cell runs in another folder
         nvidia.BUILD: str(os.getpid()),
     }
+    common.pop(UNTIL, None)  # that of another build
     if settings.limit_s:
         common[UNTIL] = f"{time.monotonic() + settings.limit_s - min(_DRAWS_S, settings.limit_s / 4):.3f}"
     if settings.wheels:

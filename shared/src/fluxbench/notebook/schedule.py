@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +18,7 @@ from fluxbench.bench.pool import COMPILING
 from fluxbench.core.device_lock import ORDER
 from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
-from fluxbench.core.settings import Settings
+from fluxbench.core.settings import UNTIL, Settings
 from fluxbench.device.model import Device
 from fluxbench.environments import cell
 from fluxbench.notebook import estimates, pausing
@@ -176,6 +177,8 @@ class Schedule:
             depends = depends_on(code, self._place.document, self._device, self._settings)
             if not is_measuring and code.id not in self._named and self._check(code).state is State.FRESH:
                 return self._settle(code, None)
+            if is_measuring and self._is_late() and self._cells[code.id].state is State.RETRYABLE:
+                return self._settle(code, None)  # what it has is more than it would get now
         except SetupError as error:  # its header is not right
             return self._settle(code, NotRun(str(error)))
         self._waiting.remove(code)
@@ -183,6 +186,10 @@ class Schedule:
         self._running[pool.submit(self._run, one, depends)] = one
         self._tick()
         return False
+
+    def _is_late(self) -> bool:
+        """Whether the build has stopped measuring."""
+        return time.monotonic() >= float(self._place.variables.get(UNTIL, math.inf))
 
     def _run(self, one: _Running, depends: Fingerprint) -> Result:
         def tick(progress: Progress) -> None:

@@ -54,7 +54,7 @@ class Trials(Struct, frozen=True, kw_only=True):
     asked: int  # runs
     device: str
     fingerprint: dict[str, str | int | float | bool | None]
-    reason: str | None = None  # why no variant ran
+    reason: str | None = None  # why no variant ran, or not in all runs
 
     @property
     def bases(self) -> tuple[str, ...]:
