@@ -153,10 +153,10 @@ def a_child_is_alone(folder: Path) -> bool:
             kind, *_, holder = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
         if kind == fcntl.F_UNLCK:
             return False
-        stat = Path(f"/proc/{holder}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:  # no worker has taken it yet, or its holder has just ended
+        os.waitid(os.P_PID, holder, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # its end is left to whoever waits for it
+    except OSError:  # no worker has taken it yet, or it is another process's child
         return False
-    return int(stat.rpartition(")")[2].split()[1]) == os.getpid()  # proc(5): the parent is field 4
+    return True
 
 
 def locked(file: TextIO, *, shared: bool = False) -> bool:
