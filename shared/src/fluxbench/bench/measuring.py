@@ -202,9 +202,13 @@ def _run(
     """
     study, (least, most) = studies.find(cell.study), processes
     began = time.monotonic()
-    if collected.is_late(deadline):  # so late that it need not make an environment
+
+    def fail(status: Status, reason: str) -> None:
         for name, workload in itertools.product(wanted, workloads):
-            collected.fail(name, workload.name, Status.TIMEOUT, out_of_time(collected))
+            collected.fail(name, workload.name, status, reason)
+
+    if collected.is_late(deadline):  # so late that it need not make an environment
+        fail(Status.TIMEOUT, out_of_time(collected))
         return
     try:
         target = targets.of(device, settings.root, cell.notebook)
@@ -212,9 +216,7 @@ def _run(
         packages = environments.describe(cell.packages, target, settings, cell.lock)
         collected.phases.append(("environment", began, time.monotonic()))
     except SetupError as error:
-        for name in wanted:
-            for workload in workloads:
-                collected.fail(name, workload.name, Status.UNAVAILABLE, str(error))
+        fail(Status.UNAVAILABLE, str(error))
         return
     compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
     compiled.mkdir(parents=True, exist_ok=True)
