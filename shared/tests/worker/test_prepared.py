@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import small_cache, small_control
+from clocks import ON_CPU, small_cache, small_control
 from fakes import tokens
 from models import FLUX1
 from workers import QUICK, events_of, given, honest, trials
 from wrong.backwards import BACKWARDS
 
+from fluxbench import operations
 from fluxbench.bench.events import Failed
 from fluxbench.correctness.case import Case
+from fluxbench.correctness.contents import Content
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations import math_attention
 from fluxbench.operations.model_sets import shared
@@ -138,3 +140,41 @@ def test_the_cheapest_workloads_have_few_operations_together_and_are_one_at_leas
     short, long, longest = (tokens(f"of-{length}", length, heads=24) for length in (4096, 16_384, 65_536))
     assert cheapest([longest, short, long]) == ["of-4096", "of-16384"]
     assert cheapest([longest]) == ["of-65536"]
+
+
+def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first(tmp_path: Path) -> None:
+    """On a CPU, where a reference takes seconds."""
+    kept = Kept(tmp_path)
+    made = [
+        PreparedWorkload.make(tokens("small", 48), ON_CPU, process, all_kinds=process == 0, cases=kept, contents=kept)
+        for process in (0, 2)
+    ]
+    assert [list(each.cases) for each in made] == [["normal", "flux", "peaked", "tailed"], ["normal"]]
+    assert torch.equal(made[0].case.expected["out"], made[1].case.expected["out"])
+    assert torch.equal(made[0].contents.pool[0].inputs["q"], made[1].contents.pool[0].inputs["q"])
+    assert not torch.equal(made[0].contents.pool[1].inputs["q"], made[1].contents.pool[1].inputs["q"])
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "free_gib", "share", "rotation", "slots", "pool"),
+    [
+        (128, 139, 1, 35, 74, 48), (4608, 139, 1, 2, 8, 48), (4608, 20, 1, 2, 8, 42), (16_896, 20, 1, 2, 4, 9),
+        (75_600, 8, 1, 2, 3, 2), (4608, 139, 0.2, 2, 6, 14), (75_600, 139, 0.2, 2, 3, 2),
+    ],
+)  # fmt: skip
+def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_memory(
+    monkeypatch: pytest.MonkeyPatch, seq_len: int, free_gib: int, share: float, rotation: int, slots: int, pool: int
+) -> None:
+    small = operations.find("attention").inputs(tokens("made-up", 4).shape, "normal", 0, ON_CPU)
+    real = {name: torch.empty(1, seq_len, 24, 128, dtype=torch.bfloat16, device="meta") for name in "qkv"}
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"L2_cache_size": 50 << 20}))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_gib << 30, free_gib << 30))
+    case = Case(operations.find("attention"), {}, small, {}, torch.bfloat16)
+    monkeypatch.setattr(Case, "make", lambda *_: case)
+    monkeypatch.setattr(
+        Content, "make", lambda *_, whole: Content(real, {"out": torch.zeros(8)}, {}, {} if whole else None)
+    )
+    workload = tokens("made-up", seq_len, heads=24, head_dim_qk=128, head_dim_v=128)
+    made = PreparedWorkload.make(workload, torch.device("cuda"), 1, share=share).contents
+    assert (made.rotation, len(made.slots), len(made.pool)) == (rotation, slots, pool)
+    assert (rotation - 1) * workload.cost.min_bytes >= 100 << 20  # between two calls on the same ones

@@ -17,9 +17,6 @@ from fakes import tokens
 from workers import QUICK, honest, variant
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content
-from fluxbench.correctness.kept import Kept
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
@@ -254,44 +251,6 @@ def test_on_a_gpu_an_output_from_the_midst_of_a_block_is_judged() -> None:
     one.sustain()
     one.check()
     assert one.wrong["small"].status is Status.INCORRECT
-
-
-def test_each_process_has_contents_of_its_own_beside_the_case_of_the_first(tmp_path: Path) -> None:
-    """On a CPU, where a reference takes seconds."""
-    kept = Kept(tmp_path)
-    made = [
-        PreparedWorkload.make(SMALL, ON_CPU, process, all_kinds=process == 0, cases=kept, contents=kept)
-        for process in (0, 2)
-    ]
-    assert [list(each.cases) for each in made] == [["normal", "flux", "peaked", "tailed"], ["normal"]]
-    assert torch.equal(made[0].case.expected["out"], made[1].case.expected["out"])
-    assert torch.equal(made[0].contents.pool[0].inputs["q"], made[1].contents.pool[0].inputs["q"])
-    assert not torch.equal(made[0].contents.pool[1].inputs["q"], made[1].contents.pool[1].inputs["q"])
-
-
-@pytest.mark.parametrize(
-    ("seq_len", "free_gib", "share", "rotation", "slots", "pool"),
-    [
-        (128, 139, 1, 35, 74, 48), (4608, 139, 1, 2, 8, 48), (4608, 20, 1, 2, 8, 42), (16_896, 20, 1, 2, 4, 9),
-        (75_600, 8, 1, 2, 3, 2), (4608, 139, 0.2, 2, 6, 14), (75_600, 139, 0.2, 2, 3, 2),
-    ],
-)  # fmt: skip
-def test_contents_of_a_gpu_exceed_twice_its_cache_and_fit_into_a_share_of_its_memory(
-    monkeypatch: pytest.MonkeyPatch, seq_len: int, free_gib: int, share: float, rotation: int, slots: int, pool: int
-) -> None:
-    small = operations.find("attention").inputs(tokens("made-up", 4).shape, "normal", 0, ON_CPU)
-    real = {name: torch.empty(1, seq_len, 24, 128, dtype=torch.bfloat16, device="meta") for name in "qkv"}
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: type("", (), {"L2_cache_size": 50 << 20}))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (free_gib << 30, free_gib << 30))
-    case = Case(operations.find("attention"), {}, small, {}, torch.bfloat16)
-    monkeypatch.setattr(Case, "make", lambda *_: case)
-    monkeypatch.setattr(
-        Content, "make", lambda *_, whole: Content(real, {"out": torch.zeros(8)}, {}, {} if whole else None)
-    )
-    workload = tokens("made-up", seq_len, heads=24, head_dim_qk=128, head_dim_v=128)
-    made = PreparedWorkload.make(workload, torch.device("cuda"), 1, share=share).contents
-    assert (made.rotation, len(made.slots), len(made.pool)) == (rotation, slots, pool)
-    assert (rotation - 1) * workload.cost.min_bytes >= 100 << 20  # between two calls on the same ones
 
 
 def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_is_none(clock: Clock) -> None:
