@@ -10,11 +10,10 @@ _SMALL = (
     *grid_sets.named([64], [32, 64], ["attention_training"]),
 )
 # A process holds slots of twice the cache for short calls, two sets of them, and references and contents: by arithmetic
-# 16 GB at most, 9 GB or less at nine shapes of ten. An eager call with gradients at the largest takes 21 GB more. Six
-# cells had up to 64 GB of an H100 in use at the shortest shapes, where all begin.
-# Most of a row's time is the host's, so many cells share a GPU: six an H100, eight an H200. What then lacks memory is
-# measured again alone.
-_HELD_BYTES, _AT_ONCE, _CELL_BYTES = 500_000_000, 8, 12_500_000_000
+# 14 GB at the shortest shapes, where all cells begin, 16 GB at most, and 9 GB or less at nine shapes of ten. An eager
+# call with gradients at the largest takes 21 GB more. Most of a row's time is the host's, so many cells share a GPU:
+# five an H100, eight an H200. What lacks memory all the same is measured again alone.
+_HELD_BYTES, _AT_ONCE, _CELL_BYTES = 500_000_000, 8, 15_000_000_000
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 
 STUDY = Study(
