@@ -42,6 +42,13 @@ def test_an_interval_has_its_unit_after_the_number() -> None:
     assert formatting.interval(0.4, (0.398, 0.402), unit=" ms") == "0.400 ms [0.398, 0.402]"
 
 
+def test_an_interval_that_says_nothing_has_no_ends() -> None:
+    assert formatting.interval(1.48, (1.5e-34, 1.5e34), unit="×") == "1.48× [unknown]"
+    assert formatting.plus_minus(0.0287, (0.0002, 5.2925)) == "0.0287 [unknown]"
+    assert formatting.interval(1.0, (0.2, 5.0)) == "1.00 [0.20, 5.00]"
+    assert formatting.interval(0.01, (-0.2, 0.22)) == "0.0100 [-0.2000, 0.2200]", "of a difference"
+
+
 def test_more_names_than_a_line_has_room_for_are_counted() -> None:
     assert [formatting.first("abcd"[:most], 2) for most in (0, 2, 4)] == ["", "a, b", "a, b and 2 more"]
     assert formatting.first(["a", "b"], 1, "; ") == "a and 1 more"

@@ -234,7 +234,7 @@ def test_a_chart_of_kernels_of_which_nothing_is_known_but_one_sample_is_drawn() 
         for one, ms in zip(made, (1.0, 0.9), strict=True)
     ]
     [group] = groups(single)
-    assert "1.11× [0.00, inf]" in tooltips(chart(analysis.of(group), "name"))[0]
+    assert "1.11× [unknown]" in tooltips(chart(analysis.of(group), "name"))[0]
 
 
 def test_no_text_of_the_chart_reaches_over_an_edge_or_into_another() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 _WIDE = 0.05  # half an interval over its number above which ± would hide where the interval lies
+_UNKNOWN = 10.0  # times its number, or a tenth, beyond which an end of an interval says nothing
 _ONE = 1.000001  # unit of the last decimal, with room for binary fractions
 
 
@@ -20,7 +21,12 @@ def number(value: float, digits: int = 3) -> str:
 
 
 def interval(value: float, ends: tuple[float, float], digits: int = 3, unit: str = "") -> str:
-    """Return a number and its interval with equally many decimals: `0.400 ms [0.398, 0.402]`."""
+    """Return a number and its interval with equally many decimals: `0.400 ms [0.398, 0.402]`.
+
+    One that reaches from under a tenth of the number to over ten times as much has no ends: `0.400 ms [unknown]`.
+    """
+    if 0 <= ends[0] < value / _UNKNOWN and ends[1] > value * _UNKNOWN:
+        return f"{number(value, digits)}{unit} [unknown]"
     places = _places(value, ends, digits)
     return f"{value:,.{places}f}{unit} [{ends[0]:,.{places}f}, {ends[1]:,.{places}f}]"
 
