@@ -30,6 +30,15 @@ def test_a_group_is_a_curve_over_x_whatever_the_order_of_its_records() -> None:
     assert [each.workload.x for each in group.curve("flex")] == [128, 384, 512]
 
 
+def test_variants_are_ranked_at_the_longest_workload_that_one_passed() -> None:
+    out = [record(name, LENGTHS[5], status=Status.OUT_OF_MEMORY) for name in ("flex", "torch_flash")]
+    [group] = groups([*curve("flex", 0, 3), *out])
+    assert group.longest == LENGTHS[3]
+    assert group.workloads[-1] == LENGTHS[5]
+    [failed] = groups(out)
+    assert failed.longest == LENGTHS[5], "nothing passed anywhere"
+
+
 def test_groups_of_one_name_are_apart_where_the_operation_differs() -> None:
     backward = dataclasses.replace(sets.by_name()["flux1-1024px-t512-backward"], group="flux1-1024px")
     found = groups([record(), record(workload=backward), record(workload="wan-480p"), record(workload="wan-720p")])

@@ -33,10 +33,11 @@ class Group:
         """The unit of x."""
         return self.workloads[0].x_unit
 
-    @property
+    @cached_property
     def longest(self) -> Workload:
-        """The workload at which variants are ranked: the last of the curve."""
-        return self.workloads[-1]
+        """The workload at which variants are ranked: the last of the curve that some passed; the last if none did."""
+        passed = {record.workload.name for record in self.records if record.status is Status.PASSED}
+        return next((one for one in reversed(self.workloads) if one.name in passed), self.workloads[-1])
 
     @property
     def variants(self) -> tuple[str, ...]:
