@@ -15,7 +15,7 @@ from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.records.schema import BURST, Cupti, Memory, Record
 from fluxbench.records.status import Status
-from fluxbench.report.blocks import Heading
+from fluxbench.report.blocks import Heading, Table
 from fluxbench.report.results import Results
 from fluxbench.report.tables import language, language_memory, language_published, language_training
 
@@ -64,7 +64,8 @@ def test_each_pass_of_a_size_stands_over_standard_attention() -> None:
     assert "GPT-2's kind, 12 layers of width 768, 12 heads of 64, 4 x 1,024 tokens" in words([table])
     assert " h" not in "".join(map(str, row))
     [first] = [timed(FLASH, f"{SMALL}-forward", 1.0, launch_ms=0.9)]
-    launched = table_of(language.blocks(results(first, *passes(SMALL, EAGER, 2.0, 8.0, 12.0))))
+    launched = language.blocks(results(first, *passes(SMALL, EAGER, 2.0, 8.0, 12.0)))[0]
+    assert isinstance(launched, Table)
     assert str(rows_of(launched)[1][1]).endswith(" h")
     assert "h: the host takes over 85%" in words([launched])
     header, *found = language.rows(of)
@@ -73,6 +74,24 @@ def test_each_pass_of_a_size_stands_over_standard_attention() -> None:
     assert by_name["step", FLASH]["optimizer_ms"] == 0.5
     assert by_name["step", "torch_cudnn"]["status"] == "ERROR"
     assert len(found) == 8
+
+
+def test_passes_that_the_host_launches_are_shown_by_their_kernels_too() -> None:
+    def launched(variant: str, ms: float, kernels_ms: float) -> Record:
+        profiled = Cupti(events_ms=ms, kernels_ms=kernels_ms, span_ms=ms)
+        return timed(variant, f"{SMALL}-forward", ms, launch_ms=ms, cupti=profiled)
+
+    unseen = timed("torch_cudnn", f"{SMALL}-forward", 9.0, cupti=None)
+    of = results(launched(EAGER, 8.1, 1.35), launched(FLASH, 6.0, 0.77), unseen)
+    _, kernels = language.blocks(of)
+    assert isinstance(kernels, Table)
+    assert dict((row[0], row[1:3]) for row in rows_of(kernels)) == {
+        EAGER: ("1.35", "-"),
+        FLASH: ("0.770", "1.75×"),
+        "torch_cudnn": ("-", "-"),
+    }
+    header, *found = language.rows(of)
+    assert [dict(zip(header, line, strict=True))["kernels_ms"] for line in found[:2]] == [1.35, 0.77]
 
 
 def test_tokens_of_all_layers_follow_from_those_that_were_trained() -> None:

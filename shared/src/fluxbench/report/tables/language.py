@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
@@ -18,12 +18,18 @@ from fluxbench.report.sentences import INTERVALS, capitalized, conditions, facto
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
 
+Passes = Mapping[str, Step]  # of one size and length, by operation
+Profiles = Mapping[tuple[str, int], Passes]
 _HEADS = {"language": "forward", "language_backward": "backward", TRAINING: "step"}
 _STEP = (
     "A step is forward and backward pass and AdamW's step in one call; the optimizer's part of it is by the profiler. "
     "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
 )
 _LAUNCHING = f"h: the host takes over {LAUNCHING_FROM:.0%} of the time to launch the pass. The kernels are faster."
+_KERNELS = (
+    "What the device computes in a pass, without the gaps in which it waits for the host: medians of the profiler's "
+    "sums over seven calls, without intervals."
+)
 
 
 def blocks(results: Results) -> list[Block]:
@@ -31,25 +37,24 @@ def blocks(results: Results) -> list[Block]:
     found = profiles(results.records)
     if not found:
         return [Paragraph("No profile was measured." if results.records else "There are no records.")]
-    body: list[Heading | Row] = []
-    for passes in found.values():
-        body.append(Heading(describe(next(iter(passes.values())).workload)))
-        body += [_row(passes, variant) for variant in _variants(passes)]
     columns = [Column("attention", left=True)]
     for head in _HEADS.values():
         columns += [Column(f"{head}\nms"), Column("over\nstandard")]
-    columns.append(Column("optimizer\nms"))
     timed = [record for passes in found.values() for step in passes.values() for record in step.ranked()]
     how = f"{capitalized(conditions(timed, next(iter(timed[0].timings))))}. {capitalized(INTERVALS)}." if timed else ""
     launching = any(map(is_launching, timed))
     notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP, *[_LAUNCHING] * launching]
-    return [Table(columns, body, "Time of each pass, by size and length", notes)]
+    body, title = _body(found, _row), "Time of each pass, by size and length"
+    shown = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
+    if launching:
+        shown.append(Table(columns, _body(found, _kernels_row), "Time of each pass's kernels alone", [_KERNELS]))
+    return [*shown]
 
 
 def rows(results: Results) -> Rows:
     """Return one row per size, length, pass and variant, with the speed over standard attention."""
     header = ("model", "batch", "tokens", "pass", "variant", "status", "ms", "ms_low", "ms_high")
-    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms", "launch_ms")]
+    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms", "launch_ms", "kernels_ms")]
     for (name, tokens), passes in profiles(results.records).items():
         for operation, head in _HEADS.items():
             step = passes.get(operation)
@@ -57,19 +62,27 @@ def rows(results: Results) -> Rows:
                 assert step is not None
                 over_standard = estimate_cells(step.speedup(record.variant))
                 facts = (name, step.batch, tokens, head, record.variant, record.status.value)
-                csv.append(
-                    (*facts, *time_cells(record.timing), *over_standard, _optimizer_ms(record), record.launch_ms)
-                )
+                more = _optimizer_ms(record), record.launch_ms, _kernels_ms(step, record.variant)
+                csv.append((*facts, *time_cells(record.timing), *over_standard, *more))
     return csv
 
 
-def _variants(passes: Mapping[str, Step]) -> list[str]:
+def _body(found: Profiles, row: Callable[[Passes, str], Row]) -> list[Heading | Row]:
+    """Return a row for each attention of each size and length, the fastest step first."""
+    body: list[Heading | Row] = []
+    for passes in found.values():
+        body.append(Heading(describe(next(iter(passes.values())).workload)))
+        body += [row(passes, variant) for variant in _variants(passes)]
+    return body
+
+
+def _variants(passes: Passes) -> list[str]:
     """Return the variants with a time of some pass, the fastest step first."""
     ordered = (passes[operation] for operation in PASSES if operation in passes)
     return list(dict.fromkeys(record.variant for step in ordered for record in step.ranked()))
 
 
-def _row(passes: Mapping[str, Step], variant: str) -> Row:
+def _row(passes: Passes, variant: str) -> Row:
     cells = []
     for operation in _HEADS:
         step = passes.get(operation)
@@ -85,6 +98,22 @@ def _row(passes: Mapping[str, Step], variant: str) -> Row:
     of_step = training.timed(variant) if training else None
     spent = _optimizer_ms(of_step) if of_step else None
     return Row((legend.name(variant), *cells, number(spent) if spent is not None else "-"))
+
+
+def _kernels_row(passes: Passes, variant: str) -> Row:
+    cells = []
+    for operation in _HEADS:
+        step = passes.get(operation)
+        own, standard = (_kernels_ms(step, name) if step else None for name in (variant, STANDARD))
+        cells.append(number(own) if own else "-")
+        cells.append(f"{standard / own:.2f}×" if own and standard and variant != STANDARD else "-")
+    return Row((legend.name(variant), *cells))
+
+
+def _kernels_ms(step: Step, variant: str) -> float | None:
+    """Return what the kernels of a variant's call take by the profiler, in ms; None where that is not known."""
+    record = step.timed(variant)
+    return record.cupti.kernels_ms if record and record.cupti else None
 
 
 def _optimizer_ms(record: Record) -> float | None:
