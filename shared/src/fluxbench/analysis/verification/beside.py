@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled
@@ -16,8 +16,10 @@ from fluxbench.records import fingerprint
 from fluxbench.records.schema import BURST, Record
 from fluxbench.variants._base import YES, Variant
 
-_SAME_CYCLES = 0.03  # by which the control kernel's cycles differ between cells of one model of device
+_SAME_CYCLES = 0.02  # by which the control kernel's cycles differ between cells of one model of device: up to 1.2%
 _LEAST_TIMES = 10  # of a cell: the clock moves during long calls, beside which the control kernel runs once a process
+_FULL = 0.995  # of the highest clock of a cell
+_LONG_MS = 10.0  # of a call
 _LEAST_CELLS = 3  # of which the middle is known to be none's own
 
 
@@ -165,16 +167,19 @@ def controls(cells: Sequence[Cell]) -> list[tuple[Cell, Finding]]:
 
 
 def _cycles(cell: Cell) -> float | None:
-    """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of its rounds, median.
+    """Return how many cycles the control kernel takes: its time in ms times the clock in MHz of the same round.
 
-    None where that is not known well: of a cell with few times, or without clocks.
+    Of rounds at the full clock, the highest of the cell, and of short calls: a call of tens of milliseconds brings the
+    card over its power limit, and the control kernel after it runs at a clock that no reading shows. The lower quartile
+    of these, since what disturbs it makes it longer. None where few rounds are left.
     """
-    clocks = [
-        clock
-        for one in cell.samples or ()
-        if one.regime == BURST and one.workload
-        for clock in one.sm_clock_mhz
+    rounds = [
+        (sample, clock)
+        for one, first in _of_trials(cell.samples or ())
+        if median(first.samples_ms) * first.calls_per_sample < _LONG_MS
+        for sample, clock in zip(one.samples_ms, first.sm_clock_mhz, strict=False)
         if clock
     ]
-    times = [sample for one in cell.samples or () if one.variant in CONTROL for sample in one.samples_ms]
-    return median(times) * median(clocks) * 1e3 if len(times) >= _LEAST_TIMES and clocks else None
+    full = _FULL * max((clock for _, clock in rounds), default=0.0)
+    cycles = [1e3 * sample * clock for sample, clock in rounds if clock >= full]
+    return quantiles(cycles, n=4)[0] if len(cycles) >= _LEAST_TIMES else None

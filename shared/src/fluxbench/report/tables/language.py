@@ -54,7 +54,9 @@ def blocks(results: Results) -> list[Block]:
 def rows(results: Results) -> Rows:
     """Return one row per size, length, pass and variant, with the speed over standard attention."""
     header = ("model", "batch", "tokens", "pass", "variant", "status", "ms", "ms_low", "ms_high")
-    csv: Rows = [(*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms", "launch_ms", "kernels_ms")]
+    csv: Rows = [
+        (*header, "over_standard", "over_standard_low", "over_standard_high", "optimizer_ms", "launch_ms", "kernels_ms")
+    ]
     for (name, tokens), passes in profiles(results.records).items():
         for operation, head in _HEADS.items():
             step = passes.get(operation)
