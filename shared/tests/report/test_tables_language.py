@@ -85,7 +85,7 @@ def test_passes_that_the_host_launches_are_shown_by_their_kernels_too() -> None:
     of = results(launched(EAGER, 8.1, 1.35), launched(FLASH, 6.0, 0.77), unseen)
     _, kernels = language.blocks(of)
     assert isinstance(kernels, Table)
-    assert dict((row[0], row[1:3]) for row in rows_of(kernels)) == {
+    assert {row[0]: row[1:3] for row in rows_of(kernels)} == {
         EAGER: ("1.35", "-"),
         FLASH: ("0.770", "1.75×"),
         "torch_cudnn": ("-", "-"),
