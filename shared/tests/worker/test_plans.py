@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,20 @@ WORKLOADS = (
 GPU = torch.device("cuda")
 
 
+captures: list[int] = []  # how many calls were made up to each capture's end
+
+
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     """Give a variant that makes plans and notes the length of a call and whether it has a gradient; on the CPU."""
     seen: list[tuple[int, bool]] = []
+    captures.clear()
+
+    def captured(call: Callable[[], object]) -> None:
+        try:
+            call()
+        finally:
+            captures.append(len(seen))
 
     def load(call: AttentionCall) -> Attention:
         attend = honest(call)
@@ -46,7 +57,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     register(monkeypatch, variant("plain", load))
     unfilled = plans._unfilled
     monkeypatch.setattr(plans, "_unfilled", lambda call, device: unfilled(call, torch.device("cpu")))
-    monkeypatch.setattr(plans, "_capture", lambda call: call())
+    monkeypatch.setattr(plans, "_capture", captured)
     monkeypatch.setattr(plans, "_made", set())
     return seen
 
@@ -61,12 +72,13 @@ def asked(folder: Path) -> Path:
 def test_each_plan_is_made_once_and_a_refusal_is_left_to_the_check(called: list[Any], tmp_path: Path) -> None:
     plans.make_early(asked(tmp_path), lambda: False)
     assert called == [(8, False), (24, False), (16, True)]
+    assert captures == [2, 3], "all in one, until one is refused"
     plans.make("planning", WORKLOADS[1], GPU)
     assert len(called) == 3
 
 
 def test_none_is_made_once_the_process_is_asked_or_on_a_cpu(called: list[Any], tmp_path: Path) -> None:
-    turns = itertools.chain([False], itertools.repeat(True))
+    turns = itertools.chain([False, False], itertools.repeat(True))
     plans.make_early(asked(tmp_path), lambda: next(turns))
     plans.make("planning", WORKLOADS[0], torch.device("cpu"))
     plans.make("plain", WORKLOADS[0], GPU)

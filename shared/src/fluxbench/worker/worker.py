@@ -258,9 +258,9 @@ class Worker:
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self.emit("begin", variant=name, workload=prepared.workload.name)
-        if self.request.effort.plans:
-            plans.make(name, prepared.workload, self.device)
         with self.use.step("checking", short=True, compiles=True):
+            if self.request.effort.plans:
+                plans.make(name, prepared.workload, self.device)
             return self._check_now(name, prepared)
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
