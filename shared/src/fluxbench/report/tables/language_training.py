@@ -17,7 +17,8 @@ _LAYERS = (
     "of all layers follows from theirs; where not all were trained, embedding and head are not in it."
 )
 _WORDS = (
-    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16. "
+    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16, "
+    "by itself on a rested device; one at its power limit is slower. "
     "Nothing is computed twice to save memory; how many layers fit on this device is in the table of memory."
 )
 
