@@ -122,9 +122,15 @@ def tensor_float_32() -> Iterator[None]:
 
     Weights of 16 bits are exact in TF32; what enters beside them keeps 11 bits of its significand.
     """
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    kept = getattr(matmul, "fp32_precision", None)  # None of an older torch
+    matmul.allow_tf32 = True
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        matmul.allow_tf32 = before
+        # That leaves "ieee" in the place of "none": the same products, but another key in the caches of torch's
+        # compiler than that of a process which loads its references and makes none.
+        if kept is not None:
+            matmul.fp32_precision = kept
