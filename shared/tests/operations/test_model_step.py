@@ -136,6 +136,19 @@ def test_weights_and_inputs_are_the_same_bits_in_every_process_and_follow_their_
         assert not torch.equal(build.bits(changed), bits)
 
 
+def test_blocks_beyond_the_sets_of_weights_share_those_of_earlier_ones_and_each_computes_by_itself() -> None:
+    from fluxbench.operations.model_shape import ModelShape
+    from fluxbench.operations.models import build
+
+    doubles, singles = build.SETS["transformer_blocks"], build.SETS["single_transformer_blocks"]
+    deep = ModelShape.of({**FLUX1, "layers": doubles + 1, "single_layers": singles + 2})
+    model = build.instance(deep, CPU)
+    owners = {module.weight.data_ptr() for name, module in model.named_modules() if name.endswith("attn.to_q")}
+    assert len(owners) == doubles + singles
+    few = build.instance(ModelShape.of({**FLUX1, "layers": 1, "single_layers": 1}), CPU)
+    assert len({x.data_ptr() for x in few.state_dict().values()}) == len(few.state_dict())
+
+
 def test_making_a_reference_leaves_the_precision_of_products_by_which_compilers_keep_what_they_made() -> None:
     def precisions() -> tuple[str, str, bool]:
         matmul = torch.backends.cuda.matmul

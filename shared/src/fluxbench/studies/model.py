@@ -16,8 +16,9 @@ STUDY = Study(
     sets={"cpu": ("flux1-small-steps",), "any": ("flux1-steps", "model-blocks")},
     references=("torch_native", "torch_math"),
     effort=Effort(long=True, fully=_PROFILED),
-    at_once=2,
-    cell_bytes=36_000_000_000,  # each holds the weights of all models, 30 GB
+    at_once=4,
+    cell_bytes=18_000_000_000,  # each holds the weights of all models, 12 GB
+    in_order=True,
     tables=("model", "model_parts"),
 )
 # Of libraries, each of which has processes and a reference of its own, two sizes and the blocks of other models.
