@@ -166,7 +166,11 @@ def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Mach
 
 @pytest.mark.parametrize(
     ("name", "cells"),
-    [("model", {"blocks", "blocks_more", "whole"}), ("backward", {"sdpa_compiled", "flex", "flex_autotuned"}), ("decode", {"flex"})],
+    [
+        ("model", {"blocks", "blocks_more", "whole"}),
+        ("backward", {"sdpa_compiled", "flex", "flex_autotuned"}),
+        ("decode", {"flex"}),
+    ],
 )
 def test_cells_that_mostly_compile_have_several_compiled_variants_or_none_other(name: str, cells: set[str]) -> None:
     notebook = load(REPOSITORY / "notebooks" / f"{name}.md")

@@ -21,8 +21,8 @@ _SEED = 0  # of all weights: a model of one shape has the same ones in every pro
 # has its weight on some 10 keys and not evenly on all, whose mean would hide what an attention does wrong.
 SHARPNESS = 1.6
 # Sets of weights, which the blocks of a kind get in turn: FLUX.1's 57 take 24 GB, and these 5 GB, so that processes of
-# several cells fit on one card. A step reads as much memory: a block's own weights are 0.3 or 0.7 GB, and no cache holds
-# them until the same ones are read again, 1.9 GB later.
+# several cells fit on one card. A step reads as much memory: a block's own weights are 0.3 or 0.7 GB, and no cache
+# holds them until the same ones are read again, 2 GB later.
 SETS = {"transformer_blocks": 4, "single_transformer_blocks": 8}
 _OF_QUERY_AND_KEY = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
 _NOT_NOISE = 0.1  # size of the noise on a norm's weights, which are around 1, and of biases
@@ -52,7 +52,7 @@ def weights(of: tuple[tuple[str, Any], ...], device: torch.device) -> Tensors:
         model = FAMILIES[shape.model].make(shape)
     rng = generator(f"{of}", "weights", _SEED, device)
     wide = getattr(model, "_keep_in_fp32_modules", None) or ()
-    made = {}
+    made: dict[str, torch.Tensor] = {}
     for name, like in model.state_dict().items():
         if (first := _first_with(name)) in made:
             made[name] = made[first]
