@@ -167,7 +167,7 @@ def test_a_variant_that_compiles_its_kernels_weighs_as_much_as_two(machine: Mach
 @pytest.mark.parametrize(
     ("name", "cells"),
     [
-        ("model", {"blocks", "blocks_more", "whole"}),
+        ("model", {"blocks", "blocks_more", "others"}),
         ("backward", {"sdpa_compiled", "flex", "flex_autotuned"}),
         ("decode", {"flex"}),
     ],
