@@ -199,10 +199,10 @@ def test_long_calls_of_several_variants_on_a_gpu_are_measured_in_two_processes(
     log = tmp_path / "log.jsonl"
     python = str(interpreter(tmp_path / "python", log=log))
     name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True))
-    made = records(tmp_path, *names, study=name, python=python, device=device)
+    made = records(tmp_path, *names, study=name, python=python, device=device, contents="of the build")
     asked = [line["request"] for line in log_of(log)]
     assert len(asked) == processes
-    assert not any(request["probe"] for request in asked)
+    assert {(each["probe"], each["contents"]) for each in asked} == {(False, "of the build" if device is GPU else "")}
     assert [(record.status, record.timing and len(record.timing.samples_ms)) for record in made] == [
         (Status.PASSED, processes) for _ in names
     ]

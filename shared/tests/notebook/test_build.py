@@ -6,6 +6,7 @@ import dataclasses
 import fcntl
 import io
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -41,6 +42,15 @@ def test_a_cell_gets_the_results_that_it_needs_and_they_are_on_the_page(machine:
     assert "drawn torch_math: 1.25 ms" in machine.shown("figure")
     assert 'href="made_up/artifacts/figure/table.csv"' in machine.html("figure")
     assert (machine.output / "made_up/artifacts/figure/table.csv").read_text(encoding="utf-8") == "torch_math: 1.25 ms"
+
+
+def test_the_cells_of_a_build_share_a_folder_which_is_gone_after_it(machine: Machine) -> None:
+    code = "import os; folder = os.environ['FLUXBENCH_CONTENTS']; print('folder', folder, os.path.isdir(folder))"
+    machine.write(f"id=a: {code}", f"id=b needs=a: {code}")
+    machine.build()
+    first, second = (re.findall(r"folder (\S+) (\w+)", machine.shown(name)) for name in ("a", "b"))
+    assert first == second == [(first[0][0], "True")]
+    assert not Path(first[0][0]).exists()
 
 
 def test_a_cell_runs_in_an_empty_folder_with_what_uv_needs(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 import re
@@ -18,6 +19,7 @@ from sample_records import record
 from fluxbench.core import files
 from fluxbench.notebook.listeners import Lines
 from fluxbench.notebook.page import draw
+from fluxbench.studies import flux
 
 
 @pytest.mark.parametrize("cores", [1, 16])
@@ -96,6 +98,13 @@ def test_of_the_rest_the_cells_of_the_most_variants_begin_first(growing: Machine
     cells = {"first": "torch_math", "one": "torch_native", "two": 'torch_math", "torch_flash', "another": "torch_flash"}
     orders = {name: int(its["order"]) for name, its in in_turn(growing, cells).items()}
     assert orders == {"first": 0, "two": 1, "one": 2, "another": 3}
+
+
+def test_cells_of_a_study_in_order_begin_as_the_notebook_has_them(growing: Machine) -> None:
+    growing.monkeypatch.setattr(flux, "STUDY", dataclasses.replace(flux.STUDY, in_order=True))
+    cells = {"first": "torch_math", "light": "torch_native", "heavy": 'torch_flash_compile_d", "torch_math_compile_d'}
+    orders = {name: int(its["order"]) for name, its in in_turn(growing, cells).items()}
+    assert orders == {"first": 0, "light": 1, "heavy": 2}
 
 
 def test_what_is_shown_meanwhile_is_no_result(growing: Machine) -> None:

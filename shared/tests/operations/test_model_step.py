@@ -19,6 +19,7 @@ from fluxbench.correctness.judging import judge
 from fluxbench.operations.protocol import Attention, Tensors
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.records.status import Status
+from fluxbench.timing.profiler import compile_counters
 from fluxbench.variants.forms import COMPILE_BLOCKS, EAGER, Form, FormedVariant
 from fluxbench.worker.failures import classify
 
@@ -135,6 +136,29 @@ def test_weights_and_inputs_are_the_same_bits_in_every_process_and_follow_their_
         assert not torch.equal(build.bits(changed), bits)
 
 
+def test_blocks_beyond_the_sets_of_weights_share_those_of_earlier_ones_and_each_computes_by_itself() -> None:
+    from fluxbench.operations.model_shape import ModelShape
+    from fluxbench.operations.models import build
+
+    doubles, singles = build.SETS["transformer_blocks"], build.SETS["single_transformer_blocks"]
+    deep = ModelShape.of({**FLUX1, "layers": doubles + 1, "single_layers": singles + 2})
+    model = build.instance(deep, CPU)
+    owners = {module.weight.data_ptr() for name, module in model.named_modules() if name.endswith("attn.to_q")}
+    assert len(owners) == doubles + singles
+    few = build.instance(ModelShape.of({**FLUX1, "layers": 1, "single_layers": 1}), CPU)
+    assert len({x.data_ptr() for x in few.state_dict().values()}) == len(few.state_dict())
+
+
+def test_making_a_reference_leaves_the_precision_of_products_by_which_compilers_keep_what_they_made() -> None:
+    def precisions() -> tuple[str, str, bool]:
+        matmul = torch.backends.cuda.matmul
+        return matmul.fp32_precision, torch.get_float32_matmul_precision(), matmul.allow_tf32
+
+    before = precisions()
+    STEP.reference(FLUX1, case_of("flux1").inputs, torch.float64)
+    assert precisions() == before
+
+
 def test_the_reference_is_the_model_of_diffusers_in_float64() -> None:
     from fluxbench.operations.model_shape import ModelShape
     from fluxbench.operations.models import build
@@ -206,6 +230,15 @@ def test_an_operator_is_named_after_its_kernel_whatever_was_registered_before() 
         names.append(dispatch._operators["mine_blocks"] - 1)
     assert names[1] == names[0] + 1
     assert all(hasattr(torch.ops.fluxbench, f"mine_blocks_{number}") for number in names)
+
+
+def test_what_is_compiled_stays_valid_when_other_kernels_are_registered(compiled: Compiled) -> None:
+    first = STEP.bind(registered(right, COMPILE_BLOCKS), FLUX1)
+    first(case_of("flux1").inputs)
+    STEP.reference(FLUX1, case_of("flux1").inputs, torch.bfloat16)
+    before = compile_counters()
+    first(case_of("flux1").inputs)
+    assert compile_counters() == before
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,18 @@ def test_kernels_that_run_beside_each_other_count_once_in_the_sum(recorded: list
     assert found == {"ring": (0.15, 0.15, {"attention": 0.1, "copies": pytest.approx(0.11)})}
 
 
+def test_of_calls_so_long_that_one_repeat_is_enough_the_first_alone_is_called_before(recorded: list[Kernel]) -> None:
+    for number, name in enumerate(("flash", "flash", "copy")):
+        begin = 1000.0 * number
+        recorded += [("fill", begin, begin + 50), (name, begin + 50, begin + 150)]
+    recorded.insert(0, ("fill", -100, -50))
+    made: list[str] = []
+    calls = {name: lambda name=name: made.append(name) for name in ("a", "b")}
+    times = kernel_times(calls, cast(Any, LikeAStopwatch(made)), part_of, repeats=1)
+    assert made == ["wait", "clear", "clear", "a", "wait", "spin 3", "clear", "a", "clear", "b", "wait"]
+    assert {name: set(parts) for name, (_, _, parts) in times.items()} == {"a": {"attention"}, "b": {"copies"}}
+
+
 @pytest.mark.parametrize("lost", [0, 1, 2, -1, slice(None)])
 def test_where_kernels_are_missing_no_times_are_known(recorded: list[Kernel], lost: int | slice) -> None:
     calls_of(recorded)

@@ -116,3 +116,32 @@ def test_of_what_nccl_says_the_cause_is_shown() -> None:
         == "Failed to CUDA calloc 10 bytes"
     )
     assert first_sentence(RuntimeError("one\ntwo")) == "one"
+
+
+def of_subprocess(raised: str) -> str:
+    """Return what torch's compiler says of an exception in one of its processes."""
+    frames = '  File "kernel.py", line 9, in compile\n    raise CompilationError(src, node, repr(e)) from e\n'
+    traceback = f"Traceback (most recent call last):\n{frames}"
+    return (
+        f"SubprocException: An exception occurred in a subprocess:\n\nName=triton_tem_fused_1\n{traceback}"
+        "ValueError: the first one\n\nThe above exception was the direct cause of the following exception:\n\n"
+        f"{traceback}{raised}\n\n\nSet TORCHDYNAMO_VERBOSE=1 for the internal stack trace.\n"
+    )
+
+
+TERNARY = "AssertionError('Ternary expression with dynamic condition has inconsistent types int64 and int32')"
+AT = "triton.compiler.errors.CompilationError: at 96:14:"
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (of_subprocess("RuntimeError: ptxas failed"), "RuntimeError: ptxas failed"),
+        (of_subprocess(f"{AT}\n    x = e if e <= last else last\n        ^\n{TERNARY}"), f"{AT} {TERNARY}"),
+        ("An exception occurred in a subprocess:\n\nName=kernel\nkilled", "killed"),
+    ],
+)
+def test_of_an_exception_in_a_process_of_torch_s_compiler_what_was_raised_there_is_shown(
+    said: str, sentence: str
+) -> None:
+    assert first_sentence(RuntimeError(said)) == sentence

@@ -143,11 +143,18 @@ def test_the_longest_workload_decides_how_many_rounds_there_are(clock: Clock) ->
 
 @pytest.mark.parametrize("is_reference", [False, True])
 def test_a_single_round_times_no_first_call(clock: Clock, is_reference: bool) -> None:
-    """A first call is longer: it takes memory from the driver, of which the check before has given all back."""
-    several = {"small": prepared(), "smaller": prepared(SMALLER)}
-    first = [itertools.chain((7.0,), itertools.repeat(0.25)) for _ in range(4)]
+    """A call that needs more memory than any before it is longer: the check before has given all back to the driver."""
+    several = {"smaller": prepared(SMALLER), "small": prepared()}
+    held = 0
+
+    def lasts(size: int) -> Iterator[float]:
+        nonlocal held
+        while True:
+            is_new, held = size > held, max(size, held)
+            yield 7.0 if is_new else 0.25
+
     calls, reference = (
-        {"small": paced(clock, a), "smaller": paced(clock, b, bound(SMALLER))} for a, b in (first[:2], first[2:])
+        {"smaller": paced(clock, lasts(1), bound(SMALLER)), "small": paced(clock, lasts(2))} for _ in range(2)
     )
     plan = dataclasses.replace(QUICK, max_rounds=1, min_rounds=1)
     of = trial(several, None if is_reference else calls, plan=plan)

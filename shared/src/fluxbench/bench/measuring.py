@@ -256,6 +256,7 @@ def _run(
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),
+                    contents=settings.contents if study.effort.long and device.worker_kind != "cpu" else "",
                     effort=study.effort,
                 )
                 batches.append((batch, pool))

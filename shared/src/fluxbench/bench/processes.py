@@ -44,6 +44,7 @@ class Batch:
     lock: str | None  # the folder of the device lock
     compiled: str  # the folder where the times of first compilations are kept
     cases: str  # the folder where cases are kept
+    contents: str = ""  # that where contents of timed calls are kept, for all cells of a build; empty: `folder`
     effort: Effort = USUAL
     whole_up_to: int | None = None  # see `Study`
     alone: bool = False  # no other worker holds memory of the device meanwhile
@@ -212,6 +213,7 @@ class Batch:
             order=device_lock.order(),
             compiled=self.compiled,
             cases=self.cases,
+            contents=self.contents,
             kept=collected.kept,
             trusts=not collected.workers,
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -44,6 +46,9 @@ _REFUSALS = {
 }
 _OTHER = ("be usable", "fix that and run it again")
 _CAUSE = "Last error:"  # of NCCL
+_OF_SUBPROCESS = "An exception occurred in a subprocess:"  # of torch's compiler; its traceback follows, then advice
+_TRACEBACK, _ADVICE = "Traceback (most recent call last):", "\nSet TORCH"
+_RAISED = re.compile(r"[A-Za-z_][\w.]*(:|$)")  # how the line after a traceback's frames begins
 _LONGEST_NAME = 200  # characters of a file's name that a sentence shows
 
 
@@ -70,12 +75,25 @@ def refusal(error: BaseException) -> str | None:
 def first_sentence(error: BaseException) -> str:
     """Return the first line of what an exception says, of 200 characters at most.
 
-    Of one of NCCL the first line of its cause, which stands last.
+    Of one of NCCL the first line of its cause, which stands last. Of one in a subprocess of torch's compiler what that
+    raised, with the last line of it, which says why, where the first one says where.
     """
-    said, _, cause = str(error).rpartition(_CAUSE)
-    lines = [line.strip() for line in (cause if said else str(error)).splitlines() if line.strip()]
+    text = str(error)
+    if _OF_SUBPROCESS in text:
+        text = _raised(text.partition(_OF_SUBPROCESS)[2])
+    text = text.rpartition(_CAUSE)[2]  # all of it where it names no cause
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
     sentence = (lines or [type(error).__name__])[0]
     return sentence if len(sentence) <= 200 else sentence[:199] + "…"
+
+
+def _raised(text: str) -> str:
+    """Return what the last traceback of a text ends with, in one line; all of a text without one."""
+    lines = text.rpartition(_TRACEBACK)[2].partition(_ADVICE)[0].splitlines()
+    raised = [line.strip() for line in itertools.dropwhile(lambda line: not _RAISED.match(line), lines) if line.strip()]
+    if not raised:
+        return text
+    return raised[0] if len(raised) == 1 else f"{raised[0].rstrip(':')}: {raised[-1]}"
 
 
 def one_sentence(function: Callable[P, None]) -> Callable[P, None]:

@@ -24,6 +24,7 @@ from pathlib import Path
 from fluxbench.core.errors import SetupError
 
 UNTIL = "FLUXBENCH_UNTIL"  # in which a build tells its cells when it stops measuring
+CONTENTS = "FLUXBENCH_CONTENTS"  # in which it names them a folder for contents that they share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,7 @@ class Settings:
     cell_limit_s: float | None = None
     limit_s: float | None = None  # of a build
     until: float = math.inf  # when the build that runs a cell stops measuring, monotonic seconds
+    contents: str = ""  # the folder of a build for contents of timed calls that its cells share; empty: none
     runs: int = 10
 
     @classmethod
@@ -69,6 +71,7 @@ class Settings:
             cell_limit_s=_seconds("FLUXBENCH_CELL_LIMIT_S"),
             limit_s=_seconds("FLUXBENCH_LIMIT_S"),
             until=float(os.environ.get(UNTIL) or math.inf),
+            contents=os.environ.get(CONTENTS, ""),
             all=os.environ.get("FLUXBENCH_ALL", "") not in ("", "0"),
             workloads=tuple(
                 name.strip() for name in os.environ.get("FLUXBENCH_WORKLOADS", "").split(",") if name.strip()

@@ -263,13 +263,22 @@ def _whole(workload: Workload, number: int, case: Case, device: torch.device, ke
 
     Workloads of one case have the same ones: a step on one GPU and on several.
     """
-    name = f"content-{name_of_case(workload, 'timed', number)}" if kept else ""
-    found = kept.load(name) if kept else None
-    content = Content(*found) if found else Content.make(workload, case, device, whole=True)
-    if kept and not found:
-        kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
+    content = _kept(workload, number, case, device, kept) if kept else Content.make(workload, case, device, whole=True)
     same = {name: x for name, x in case.inputs.items() if _are_equal(x, content.inputs[name])}
     return replace(content, inputs={**content.inputs, **same})
+
+
+def _kept(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept) -> Content:
+    """Return the content that is kept, or a new one, which then is: another cell may need it at the same time."""
+    name = f"content-{name_of_case(workload, 'timed', number)}"
+    if found := kept.load(name):
+        return Content(*found)
+    with kept.computing(name):
+        if found := kept.load(name):
+            return Content(*found)
+        content = Content.make(workload, case, device, whole=True)
+        kept.save(name, (content.inputs, content.positions, content.rows, content.expected))
+        return content
 
 
 def _are_equal(one: torch.Tensor, other: torch.Tensor) -> bool:

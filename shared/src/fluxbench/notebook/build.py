@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from uvnote.parser import CodeCell
 
 from fluxbench.core import locks
 from fluxbench.core.errors import SetupError
-from fluxbench.core.settings import Settings
+from fluxbench.core.settings import CONTENTS, Settings
 from fluxbench.device import detect, targets
 from fluxbench.device.model import Device
 from fluxbench.device.targets import Target
@@ -118,8 +119,9 @@ def _run(
     from fluxbench.notebook.residents import Residents
 
     note = listener.note if listener else lambda _: None
-    variables = execution.variables(settings)
-    with _interim(document) as interim, Residents(document.work, variables) as residents:
+    with _interim(document) as interim, ExitStack() as stack:
+        variables = execution.variables(settings) | {CONTENTS: stack.enter_context(_contents(settings))}
+        residents = stack.enter_context(Residents(document.work, variables))
         place = execution.Place(
             document=document, store=store, variables=variables, residents=residents, added_to=store
         )
@@ -139,6 +141,13 @@ def _run(
             raise
         times.write(document, times.Build(begin_s=began_s, end_s=time.monotonic(), spans=tuple(run.spans)))
         return failures
+
+
+def _contents(settings: Settings) -> TemporaryDirectory[str]:
+    """Return a folder for contents that all cells of this build share, which is gone after it."""
+    runs = settings.cache.absolute() / "runs"
+    runs.mkdir(parents=True, exist_ok=True)
+    return TemporaryDirectory(dir=runs, prefix="contents-", ignore_cleanup_errors=True)
 
 
 @contextmanager

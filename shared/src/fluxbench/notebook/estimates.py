@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping
 
 from uvnote.parser import CodeCell
@@ -57,6 +58,16 @@ def at_once(codes: Iterable[CodeCell], document: Document, device: Device) -> in
             except SetupError:  # an unknown name, which the cell will refuse
                 continue
     return min((limit for limit in limits if limit), default=None)
+
+
+def in_order(codes: Iterable[CodeCell], document: Document) -> bool:
+    """Return whether measuring cells start in the order of the notebook by one of their studies."""
+    for code in codes:
+        if document.is_measuring(code):
+            with contextlib.suppress(SetupError):  # an unknown name, which the cell will refuse
+                if studies.find(cell.parse(code.code, code.id).study).in_order:
+                    return True
+    return False
 
 
 def compiles(code: CodeCell, document: Document) -> bool:

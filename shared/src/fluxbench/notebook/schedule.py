@@ -64,7 +64,8 @@ class Schedule:
         several = codes if self._width.measuring > 1 else ()
         self._compiling = {code.id for code in several if estimates.compiles(code, place.document)}
         weights = {code.id: estimates.weight(code, place.document, device, settings) for code in codes}
-        self._waiting = self._in_turn(codes, weights if several else {})
+        ranked = bool(several) and not estimates.in_order(codes, place.document)
+        self._waiting = self._in_turn(codes, weights if ranked else {}, self._compiling if ranked else ())
         self._measuring = [code.id for code in self._waiting if place.document.is_measuring(code)]
         self._failures: dict[str, Failure] = {}
         self._running: dict[Future[Result], _Running] = {}
@@ -96,7 +97,9 @@ class Schedule:
                 self._stops_drawing.set()
         return self._failures
 
-    def _in_turn(self, codes: Sequence[CodeCell], weights: Mapping[str, int]) -> list[CodeCell]:
+    def _in_turn(
+        self, codes: Sequence[CodeCell], weights: Mapping[str, int], compiling: Collection[str]
+    ) -> list[CodeCell]:
         """Return the cells as they start: the first that measures, those that compile much, the heaviest of the rest.
 
         Before all of them what shows this machine, without which no page with results can be drawn. A heavy cell that
@@ -107,7 +110,7 @@ class Schedule:
 
         def place(code: CodeCell) -> tuple[bool, bool, bool, int]:
             needs_none = not code.needs and not measuring(code) and cell.uses_fluxbench(code.code)
-            return not needs_none, code is not first, code.id not in self._compiling, -weights.get(code.id, 0)
+            return not needs_none, code is not first, code.id not in compiling, -weights.get(code.id, 0)
 
         return sorted(codes, key=place)
 

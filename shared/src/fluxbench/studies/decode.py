@@ -1,5 +1,7 @@
 """Decoding: one token of each sequence against its cache, by batch and cached tokens; and a whole model's step."""
 
+import dataclasses
+
 from fluxbench.studies.study import Study
 from fluxbench.worker.request import ALONE, Effort
 
@@ -17,6 +19,7 @@ STUDY = Study(
     references=("torch_flash", "torch_math"),
     measures=("burst",),
     rate="GB/s",
+    in_order=True,  # each cell keeps the device in each process, so they end in the order in which they start
     tables=("decode", "decode_pages", "decode_model"),
 )
 MODEL = Study(  # of the cell that measures whole models
@@ -26,4 +29,7 @@ MODEL = Study(  # of the cell that measures whole models
     measures=("burst",),
     rate="GB/s",
     effort=STEPS,
+)
+UNFUSED_MODEL = dataclasses.replace(  # whose step takes 20 times as long as others at the largest of all these
+    MODEL, sets={**MODEL.sets, "any": ("llama3-8b-decode-model-4096", "llama3-8b-decode-model-b32-4096")}
 )

@@ -16,15 +16,17 @@ STUDY = Study(
     sets={"cpu": ("flux1-small-steps",), "any": ("flux1-steps", "model-blocks")},
     references=("torch_native", "torch_math"),
     effort=Effort(long=True, fully=_PROFILED),
-    at_once=2,
-    cell_bytes=36_000_000_000,  # each holds the weights of all models, 30 GB
+    at_once=4,
+    cell_bytes=18_000_000_000,  # each holds the weights of all models, 12 GB
+    in_order=True,
     tables=("model", "model_parts"),
 )
-# Of libraries, each of which has processes and a reference of its own, two sizes and the blocks of other models.
+# Of libraries, each of which has processes and a reference of its own, two sizes or one, and other models' blocks.
 LIBRARIES = replace(
     STUDY,
     sets={**STUDY.sets, "any": ("flux1-1024px-step", "flux1-2048px-step", "model-blocks")},
 )
-WHOLE = replace(STUDY, sets=_AT_1024)  # compiled whole, which takes minutes at each size
-UNFUSED = replace(STUDY, sets=_AT_1024)  # of which a step with all scores takes seconds at 2048 px
-NOT_FOUND = replace(STUDY, sets=_AT_1024)  # by diffusers: a row that says why, for which references take long elsewhere
+LIBRARIES_AT_1024 = replace(STUDY, sets={**STUDY.sets, "any": ("flux1-1024px-step", "model-blocks")})
+# What is compiled whole, for minutes at each size; unfused attention, a step of which takes seconds at 2048 px; what
+# diffusers does not find, a row that says why.
+AT_1024 = replace(STUDY, sets=_AT_1024)

@@ -35,6 +35,7 @@ class Study:
     effort: Effort = USUAL  # how much is spent on a workload
     at_once: int | None = None  # cells that share a GPU at most, whatever its memory; None: no limit
     cell_bytes: int | None = None  # that a cell may hold of a GPU's memory; None: cells never fill it together
+    in_order: bool = False  # cells start as the notebook has them; else what compiles much and what is heavy goes first
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
     whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
     answer: str = "fastest"

@@ -104,13 +104,15 @@ def kernel_times(
     begin to the last one's end. Empty where the profiler may not record kernels.
     As in burst, the device rests before each round, `rest_s` before the first, or its clock would be a lower one, and
     the host is ahead of it, or there would be gaps between the kernels of a call. A first round that does not count
-    tells how long launches take while the profiler records them. The one kernel that clears the cache runs before each
-    call and separates them.
+    tells how long launches take while the profiler records them; of calls so long that one repeat is enough it has the
+    first call alone. The one kernel that clears the cache runs before each call and separates them.
     """
+    part_of = functools.cache(part_of)  # a model's step has thousands of kernels of few names
+    tried = dict([*calls.items()][: 1 if repeats == 1 else None])
     stopwatch.wait()
     with profile(activities=[ProfilerActivity.CUDA]) as profiled:
         stopwatch.clear_cache()
-        launch_s = _round(calls, stopwatch)
+        launch_s = _round(tried, stopwatch) * len(calls) / len(tried)
         stopwatch.wait()
         for _ in range(repeats):
             time.sleep(rest_s)
@@ -127,9 +129,9 @@ def kernel_times(
         else:
             parts[-1].append((start, end, name))
     parts = parts[1:]  # after the first clearing, which is followed by another
-    if len(parts) != (1 + repeats) * len(calls) or not all(parts):
+    if len(parts) != len(tried) + repeats * len(calls) or not all(parts):
         return {}
-    parts = parts[len(calls) :]
+    parts = parts[len(tried) :]
     found = {}
     for index, name in enumerate(calls):
         of_call = parts[index :: len(calls)]

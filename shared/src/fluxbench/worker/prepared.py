@@ -58,7 +58,7 @@ class PreparedWorkload:
 
         There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. Where references
         take seconds, all processes have the same seed: `cases` are kept for any later process, `contents` for those of
-        this cell alone. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
+        this cell, or of this build. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
         of inputs alone.
         """
         operation = operations.find(workload.operation)
@@ -119,7 +119,7 @@ def prepare(
             made = PreparedWorkload.make(
                 workload, device, request.process, most=plan.contents, share=share,
                 all_kinds=request.is_thorough and request.is_full(workload.name), slots=slots,
-                cases=kept(request.cases), contents=kept(""), whole_up_to=request.whole_up_to,
+                cases=kept(request.cases), contents=kept(request.contents), whole_up_to=request.whole_up_to,
             )  # fmt: skip
             workloads[workload.name] = made
             if workload.operation == operations.whole_of(workload.operation):

@@ -119,14 +119,17 @@ def warm_up(
 ) -> float:
     """Return how long a warm call of a variant takes at its largest workload, by which its rounds are counted.
 
-    Before a single round all calls of it are made once, the reference's too: a first one takes memory from the driver,
-    which the check has given back. Of several rounds the median is that of another call.
+    Before a single round the calls of it that take most memory are made once, the reference's too: a first one takes
+    memory from the driver, which the check has given back, and others find enough. Of several rounds the median is that
+    of another call.
     """
     if plan.max_rounds > 1:
         return warm_s(variant[1][largest], workloads[largest], stopwatch)
-    largest_first = sorted(variant[1], key=lambda name: -workloads[name].workload.cost.min_flops)
-    seconds = {name: warm_s(variant[1][name], workloads[name], stopwatch) for name in largest_first}
-    for name in largest_first if variant[0] != reference[0] else ():
+    asked = {name: prepared.workload for name, prepared in workloads.items() if name in variant[1]}
+    elements = {name: operations.find(one.operation).attention(one.shape).elements for name, one in asked.items()}
+    some = dict.fromkeys((largest, max(elements, key=lambda name: elements[name])))
+    seconds = {name: warm_s(variant[1][name], workloads[name], stopwatch) for name in some}
+    for name in some if variant[0] != reference[0] else ():
         warm_s(reference[1][name], workloads[name], stopwatch)
     return seconds[largest]
 

@@ -20,6 +20,10 @@ _SEED = 0  # of all weights: a model of one shape has the same ones in every pro
 # Of the weights that scale q and k after their norm. The scores' standard deviation is its square, 2.6, so that a query
 # has its weight on some 10 keys and not evenly on all, whose mean would hide what an attention does wrong.
 SHARPNESS = 1.6
+# Sets of weights, which the blocks of a kind get in turn: FLUX.1's 57 take 24 GB, and these 5 GB, so that processes of
+# several cells fit on one card. A step reads as much memory: a block's own weights are 0.3 or 0.7 GB, and no cache
+# holds them until the same ones are read again, 2 GB later.
+SETS = {"transformer_blocks": 4, "single_transformer_blocks": 8}
 _OF_QUERY_AND_KEY = ("norm_q", "norm_k", "norm_added_q", "norm_added_k")
 _NOT_NOISE = 0.1  # size of the noise on a norm's weights, which are around 1, and of biases
 
@@ -40,18 +44,29 @@ def instance(shape: ModelShape, device: torch.device) -> nn.Module:
 def weights(of: tuple[tuple[str, Any], ...], device: torch.device) -> Tensors:
     """Return the weights by name of a model, `ModelShape.weights`: normal noise over the square root of their inputs.
 
-    They are in the model's dtype, but for those that diffusers keeps in float32 where it loads the model.
+    They are in the model's dtype, but for those that diffusers keeps in float32 where it loads the model. Blocks beyond
+    the first `SETS` have those of earlier ones.
     """
     shape = ModelShape(**dict(of), height=1, width=1, text_tokens=1)
     with torch.device("meta"):
         model = FAMILIES[shape.model].make(shape)
     rng = generator(f"{of}", "weights", _SEED, device)
     wide = getattr(model, "_keep_in_fp32_modules", None) or ()
-    made = {}
+    made: dict[str, torch.Tensor] = {}
     for name, like in model.state_dict().items():
+        if (first := _first_with(name)) in made:
+            made[name] = made[first]
+            continue
         weight = noise(name, like, rng)
         made[name] = weight if set(wide) & {*name.split(".")} else weight.to(getattr(torch, shape.dtype))
     return made
+
+
+def _first_with(name: str) -> str:
+    """Return the name of the same weight in the first block that has its set."""
+    kind, _, rest = name.partition(".")
+    number, _, parameter = rest.partition(".")
+    return f"{kind}.{int(number) % SETS[kind]}.{parameter}" if kind in SETS else name
 
 
 def noise(name: str, like: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
@@ -122,9 +137,15 @@ def tensor_float_32() -> Iterator[None]:
 
     Weights of 16 bits are exact in TF32; what enters beside them keeps 11 bits of its significand.
     """
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
+    matmul = torch.backends.cuda.matmul
+    before = matmul.allow_tf32
+    kept = getattr(matmul, "fp32_precision", None)  # None of an older torch
+    matmul.allow_tf32 = True
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        matmul.allow_tf32 = before
+        # That leaves "ieee" in the place of "none": the same products, but another key in the caches of torch's
+        # compiler than that of a process which loads its references and makes none.
+        if kept is not None:
+            matmul.fp32_precision = kept

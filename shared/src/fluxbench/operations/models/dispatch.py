@@ -12,6 +12,7 @@ import torch
 from fluxbench.operations.protocol import Attention, Kernel
 from fluxbench.operations.shapes import AttentionCall
 
+_AT_ONCE = 1024  # names that diffusers gets at once: more than a process uses
 _numbers = itertools.count()
 _operators: Counter[str] = Counter()  # made in this process, by the name of their kernel
 
@@ -64,9 +65,16 @@ def use_registered(model: Any, attention: Attention, *, as_operator: str | None 
         )
         return out
 
-    backend = _new_member(diffusers.AttentionBackendName, f"fluxbench_{number}")
-    diffusers._AttentionBackendRegistry.register(backend, supports_context_parallel=True)(attend)
-    model.set_attention_backend(backend.value)
+    names, register = diffusers.AttentionBackendName, diffusers._AttentionBackendRegistry.register
+    if not number % _AT_ONCE:  # a graph of torch.compile is valid for as many backends as there were: all are now
+        for later in range(number, number + _AT_ONCE):
+            register(_new_member(names, _name(later)), supports_context_parallel=True)(attend)
+    register(names(_name(number)), supports_context_parallel=True)(attend)
+    model.set_attention_backend(_name(number))
+
+
+def _name(number: int) -> str:
+    return f"fluxbench_{number}"
 
 
 def _new_member(names: Any, value: str) -> Any:
