@@ -33,12 +33,12 @@ class Deviation:
     @property
     def error(self) -> float:
         """||out - expected||."""
-        return float(self._error.norm())
+        return self._figures[0]
 
-    @cached_property
+    @property
     def rel_l2(self) -> float:
         """||out - expected|| / ||expected||."""
-        return float(_share(self._error.norm(), self._norm.norm()))
+        return self._figures[1]
 
     @cached_property
     def heads(self) -> torch.Tensor | None:
@@ -57,8 +57,16 @@ class Deviation:
     @property
     def worst(self) -> Worst:
         """The errors of the whole, of the worst head and of the worst row."""
-        head = self.rel_l2 if self.heads is None else float(self.heads.max())
-        return Worst(self.rel_l2, head, float(self.rows.max()))
+        _, rel_l2, row, *head = self._figures
+        return Worst(rel_l2, *(head or [rel_l2]), row)
+
+    @cached_property
+    def _figures(self) -> list[float]:
+        """The error, the relative one, the worst row's and, where there are heads, theirs: the device is asked once."""
+        error = self._error.norm()
+        heads = [] if self.heads is None else [self.heads.max()]
+        figures: list[float] = torch.stack([error, _share(error, self._norm.norm()), self.rows.max(), *heads]).tolist()
+        return figures
 
 
 def place_of_worst(errors: torch.Tensor) -> list[int]:

@@ -97,17 +97,19 @@ def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, bud
             rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None, nan_count=nan_count, budget_rel_l2=budget
         )
     precise, answer = out.to(expected.dtype).flatten(), expected.flatten()
-    dot, own, right = (
-        float((one * other).sum(dtype=torch.float64))  # float32 sums err by as much as the angle of a right output
+    sums = [
+        (one * other).sum(dtype=torch.float64)  # float32 sums err by as much as the angle of a right output
         for one, other in ((precise, answer), (precise, precise), (answer, answer))
-    )
-    cosine = dot / math.sqrt(own * right) if own and right else None
+    ]
     difference = precise.sub_(answer).abs_()
+    of_difference = [difference.max().double(), difference.mean().double()]
+    dot, own, right, largest, mean = torch.stack([*sums, *of_difference]).tolist()  # the device is waited for once
+    cosine = dot / math.sqrt(own * right) if own and right else None
     worst = deviation.worst
     return Errors(
         rel_l2=worst.rel_l2,
-        max_abs=float(difference.max()),
-        mean_abs=float(difference.mean()),
+        max_abs=largest,
+        mean_abs=mean,
         mse=deviation.error**2 / difference.numel(),
         cosine=cosine,
         nan_count=0,
@@ -123,8 +125,9 @@ def _over(deviation: Deviation, budgets: Worst) -> str | None:
         return "elements of the output are NaN or infinite"
     if deviation.rel_l2 > budgets.rel_l2:
         return f"relative L2 error {deviation.rel_l2:.2e} is over the budget {budgets.rel_l2:.2e}"
-    for what, errors, budget in (("head", deviation.heads, budgets.head), ("row", deviation.rows, budgets.row)):
-        if errors is not None and not (worst := float(errors.max())) <= budget:
+    of_heads, of_rows = (deviation.worst.head, budgets.head), (deviation.worst.row, budgets.row)
+    for what, errors, (worst, budget) in (("head", deviation.heads, of_heads), ("row", deviation.rows, of_rows)):
+        if errors is not None and not worst <= budget:
             place = place_of_worst(errors)
             return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {budget:.2e} of a {what}"
     return None
