@@ -214,6 +214,8 @@ class Batch:
             cases=self.cases,
             kept=collected.kept,
             trusts=not collected.workers,
+            yardsticks=collected.yardsticks,
+            rows=collected.rows,
         )
 
     def _fail(self, collected: Collected, exit_: Exit, request: Request, timed: bool) -> None:

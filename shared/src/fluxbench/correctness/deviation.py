@@ -57,8 +57,8 @@ class Deviation:
     @property
     def worst(self) -> Worst:
         """The errors of the whole, of the worst head and of the worst row."""
-        _, rel_l2, row, *head = self._figures
-        return Worst(rel_l2, *(head or [rel_l2]), row)
+        _, rel_l2, row, *of_heads = self._figures
+        return Worst(rel_l2, of_heads[0] if of_heads else rel_l2, row)
 
     @cached_property
     def _figures(self) -> list[float]:
