@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxbench import variants
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.events import Failed
@@ -23,6 +24,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
+_ALONE_OF_LONG = 3  # processes of a single variant whose calls last up to a second
 _NEEDED = 1 / 3  # of the trials of further processes: 28 of 90 on an H200's page
 
 
@@ -241,6 +243,16 @@ class Batch:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def few_processes(effort: Effort, names: Sequence[str]) -> int | None:
+    """Return in how many processes a cell's variants are measured on a GPU, where an effort says so.
+
+    Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
+    """
+    if effort.long:
+        return LEAST if len(names) > 1 else _ALONE_OF_LONG
+    return effort.compiled_in if names and all(variants.find(name).compiles for name in names) else None
 
 
 def out_of_time(collected: Collected) -> str:

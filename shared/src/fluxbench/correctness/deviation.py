@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,11 +63,27 @@ class Deviation:
 
     @cached_property
     def _figures(self) -> list[float]:
-        """The error, the relative one, the worst row's and, where there are heads, theirs: the device is asked once."""
+        """The error, the relative one, the worst row's and, where there are heads, theirs."""
+        figures: list[float] = self._on_device().tolist()
+        return figures
+
+    def _on_device(self) -> torch.Tensor:
         error = self._error.norm()
         heads = [] if self.heads is None else [self.heads.max()]
-        figures: list[float] = torch.stack([error, _share(error, self._norm.norm()), self.rows.max(), *heads]).tolist()
-        return figures
+        return torch.stack([error, _share(error, self._norm.norm()), self.rows.max(), *heads]).double()
+
+    @staticmethod
+    def ask(several: Sequence[Deviation], more: Sequence[torch.Tensor] = ()) -> list[list[float]]:
+        """Ask a device once for the figures of several outputs, and for more numbers, `[count]` each, float64.
+
+        For each of these a worker would wait while others use the device. Returned is what these are.
+        """
+        parts = [*(each._on_device() for each in several), *more]
+        numbers = torch.cat(parts).tolist() if parts else []
+        lists = [[numbers.pop(0) for _ in range(len(part))] for part in parts]
+        for each, figures in zip(several, lists, strict=False):
+            each.__dict__["_figures"] = figures
+        return lists[len(several) :]
 
 
 def place_of_worst(errors: torch.Tensor) -> list[int]:

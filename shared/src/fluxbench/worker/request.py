@@ -28,6 +28,7 @@ class Effort:
     # A process computes one reference of a workload: timed contents follow from the case that is checked. Later
     # processes judge by the first one's yardsticks. Not on a CPU, where cases are kept.
     one_reference: bool = False
+    compiled_in: int | None = None  # processes of a cell whose variants all compile; None: as many as of others
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
 
 
