@@ -138,7 +138,7 @@ def test_models_share_a_gpu_two_at_once_attention_four_and_what_fills_its_memory
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory_gb", "cells"), [(16, 150, 8), (16, 85, 5), (12, 150, 6), (16, 24, 1), (4, 150, 1), (64, 400, 8)]
+    ("cores", "memory_gb", "cells"), [(16, 150, 8), (16, 85, 8), (12, 150, 6), (16, 24, 2), (4, 150, 1), (64, 400, 8)]
 )
 def test_as_many_cells_of_the_grid_share_a_gpu_as_its_memory_and_the_host_s_cores_allow(
     monkeypatch: pytest.MonkeyPatch, cores: int, memory_gb: int, cells: int

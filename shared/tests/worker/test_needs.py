@@ -7,12 +7,13 @@ import dataclasses
 import pytest
 import torch
 
-from fluxbench import operations, studies, variants
+from fluxbench import studies
 from fluxbench.bench.measuring import _by_process as by_process
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
+from fluxbench.operations.workload import Workload
 from fluxbench.worker import needs
 from fluxbench.worker.request import Effort, Request
 
@@ -22,7 +23,7 @@ ALL = [sets.by_name()[one.name] for name in STUDY.sets["any"] for one in sets.na
 CPU = torch.device("cpu")
 
 
-def parts(effort: Effort = STUDY.effort) -> list[tuple[operations.workload.Workload, ...]]:
+def parts(effort: Effort = STUDY.effort) -> list[tuple[Workload, ...]]:
     found = []
     for together in by_process(ALL):
         asked = Request(device="cuda", workloads=together, variants=(), references=(), effort=effort)
@@ -30,26 +31,21 @@ def parts(effort: Effort = STUDY.effort) -> list[tuple[operations.workload.Workl
     return found
 
 
-def of_variant(name: str, part: tuple[operations.workload.Workload, ...]) -> int:
-    of = variants.find(name).variant.score_bytes
-    return needs.of_process(part, lambda one: of[one.operation == "attention_training"])
-
-
 def test_cells_fit_on_a_card_at_once_and_each_part_fits_alone() -> None:
     device = Device(kind="cuda", name="H100", memory_bytes=H100)
     held = parts()
     assert [one.name for part in held for one in part] == [one.name for part in by_process(ALL) for one in part]
     assert STUDY.cells_on(device) == 8
-    fused = sorted(of_variant("torch_flash", part) for part in held)
+    fused = sorted(needs.of_process(part, ["torch_flash"]) for part in held)
     assert 8 * fused[len(fused) // 2] < 0.9 * H100
     for name in ("torch_flash", "torch_eager", "torch_math"):
-        assert max(of_variant(name, part) for part in held) < 0.9 * H100
+        assert max(needs.of_process(part, [name]) for part in held) < 0.9 * H100
 
 
 def test_a_call_that_holds_all_scores_needs_more_with_gradients_than_without() -> None:
     [large] = sets.named(["sdpa-b64-s1024-h24-d128-bf16-training"])
     scores = 64 * 24 * 1024**2
-    fused, unfused = (of_variant(name, (large,)) for name in ("torch_flash", "torch_math"))
+    fused, unfused = (needs.of_process([large], [name]) for name in ("torch_flash", "torch_math"))
     assert unfused - fused == 24 * scores
     assert unfused > 45 << 30  # what was taken on an H100 when it lacked 6 GiB more
 

@@ -117,6 +117,23 @@ class Collected:
             changes = {name: getattr(event, name) for name in of_thorough}
             self.checked[pair] = msgspec.structs.replace(first, **changes)
 
+    def apart(self) -> Collected:
+        """Return what begins empty but for what has failed, for other workers at the same time; see `join`."""
+        return Collected(failed=dict(self.failed), until=self.until)
+
+    def join(self, other: Collected) -> None:
+        """Take in what was collected apart, of other pairs."""
+        for name in ("checked", "failed", "probed", "kept", "yardsticks", "versions"):
+            getattr(self, name).update({**getattr(other, name), **getattr(self, name)})
+        for name, calls in other.rows.items():
+            self.rows[name] = calls | self.rows.get(name, {})
+        self.trials += [Trial(trial.timed, self.workers + trial.worker) for trial in other.trials]
+        self.workers += other.workers
+        self.control = self.control or other.control
+        self.readings[:] = sorted([*self.readings, *other.readings], key=lambda reading: reading.time_s)
+        self.rates += other.rates
+        self.phases += other.phases
+
     def end_phase(self, at: float) -> None:
         """Note that what the present worker did has ended, at a monotonic time in seconds."""
         if self._phase and self._phase.name != "standby":

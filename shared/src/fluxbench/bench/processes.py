@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fluxbench import variants
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
 from fluxbench.bench.events import Failed
@@ -252,7 +251,7 @@ def few_processes(effort: Effort, names: Sequence[str]) -> int | None:
     """
     if effort.long:
         return LEAST if len(names) > 1 else _ALONE_OF_LONG
-    return effort.compiled_in if names and all(variants.find(name).compiles for name in names) else None
+    return effort.processes
 
 
 def out_of_time(collected: Collected) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case, some_tokens, stored
+from fluxbench.correctness.derived import Derived, Expected
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
@@ -33,8 +34,6 @@ _SMALL_BYTES = 16 << 20  # of a tensor, whose differences from another may be he
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 _MOST_BYTES = 8 << 30  # of the contents and slots of several workloads; more where two contents of each take more
 _REFERENCE_BYTES = 16 << 30  # that the references of a workload's contents read together, of more than two contents
-
-Expected = Mapping[str, torch.Tensor]  # by output
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +72,7 @@ class Content:
         seed = os.urandom(16)
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
         rows = {name: x.double() for name, x in rows.items()}
-        return Content(inputs, positions, rows, _Varied(operation, shape, self.expected, seed) if whole else None)
+        return Content(inputs, positions, rows, Derived(operation, shape, self.expected, seed) if whole else None)
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs."""
@@ -82,24 +81,6 @@ class Content:
             return {name: x for name, x in of.items() if name not in outputs}
 
         return Content(self.inputs, rest(self.positions), rest(self.rows), self.expected and rest(self.expected))
-
-
-class _Varied(Mapping[str, torch.Tensor]):
-    """Whole outputs that follow from others, made when they are asked for: only what is judged whole needs them."""
-
-    def __init__(self, operation: KnowsSymmetries, shape: Shape, of: Tensors, seed: bytes) -> None:
-        self._operation, self._shape, self._of, self._seed = operation, shape, of, seed
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        of = self._of[name]
-        every, rng = {name: torch.arange(of.shape[1], device=of.device)}, random.Random(self._seed)
-        return self._operation.varied(self._shape, {}, {name: of}, every, rng)[1][name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._of)
-
-    def __len__(self) -> int:
-        return len(self._of)
 
 
 class Contents:

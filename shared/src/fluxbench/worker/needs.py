@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 
-from fluxbench import operations
+from fluxbench import operations, variants
 from fluxbench.operations.workload import BYTES_PER_ELEMENT, Workload
 
 _CACHE_BYTES = 64 << 20  # the last-level cache of a GPU; an H100's has 50 MiB
 _SETS = 4  # of inputs, beside the slots: the case's, two contents', and those of single calls
 _OUTPUTS = 3  # in the inputs' dtype: of two rows, and of a call that is judged whole
+_LEAST_OF_ROWS = 40 << 20  # that torch's allocator takes for two of them
 _NO_ROW_FROM_FLOPS = 8 * 10**11  # a call takes a millisecond or more, and is a sample by itself: it has no slots
 _FIXED_BYTES = 1_900_000_000  # context, libraries, the tensor that clears the cache, a block of scores in float64
 
@@ -29,7 +30,8 @@ def held_bytes(workload: Workload) -> int:
     slots = max(3, 2 * _CACHE_BYTES // workload.cost.min_bytes + 2)
     if workload.cost.min_flops >= _NO_ROW_FROM_FLOPS:
         slots = 0
-    return (_SETS + slots) * inputs * each + outputs * (stored + _OUTPUTS * each)
+    of_rows = max(_OUTPUTS * outputs * each, _LEAST_OF_ROWS)
+    return (_SETS + slots) * inputs * each + outputs * stored + of_rows
 
 
 def passing_bytes(workload: Workload, score_bytes: float) -> int:
@@ -42,11 +44,15 @@ def passing_bytes(workload: Workload, score_bytes: float) -> int:
     return 2 * workload.cost.min_bytes + math.ceil(scores * score_bytes)
 
 
-def of_process(some: Iterable[Workload], score_bytes: Callable[[Workload], float]) -> int:
-    """Return what a process needs that holds workloads together; `score_bytes` returns those of its calls."""
-    workloads = list(some)
-    passing = max((passing_bytes(one, score_bytes(one)) for one in workloads), default=0)
-    return _FIXED_BYTES + sum(map(held_bytes, workloads)) + passing
+def of_process(some: Iterable[Workload], names: Iterable[str]) -> int:
+    """Return what a process needs that holds workloads together, and measures variants at them."""
+    workloads, of_score = list(some), [variants.find(name).variant.score_bytes for name in names]
+
+    def passing(one: Workload) -> int:
+        with_gradients = operations.find(one.operation).differentiates
+        return max(passing_bytes(one, each[with_gradients]) for each in of_score)
+
+    return _FIXED_BYTES + sum(map(held_bytes, workloads)) + max(map(passing, workloads), default=0)
 
 
 def divided(

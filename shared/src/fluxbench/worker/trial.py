@@ -112,13 +112,15 @@ class Trial:
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         rows = self._rows or self.make_rows()
         pairs = (self.name, self.calls), (self.reference, self.reference_calls)
-        if self.largest in rows.own and self.plan.min_rounds == self.plan.max_rounds:
-            rounds = self.plan.min_rounds  # of calls that are so short, and are warm from being captured
+        if self.largest in rows.own and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
+            rounds = self.plan.max_rounds  # of calls that are so short, and are warm from being captured
         else:
             rounds = self.plan.rounds(warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan))
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
-        taken = burst(self.stopwatch, calls, rounds, *given, cheapest(self.workloads[name].workload for name in own))
+        cheap = cheapest(self.workloads[name].workload for name in own)
+        # Of many workloads one tells how long launching a call takes, which others of 1 ms or more hide.
+        taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]

@@ -30,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import itertools
 import json
 import traceback
 from collections.abc import Mapping, Sequence
@@ -75,7 +76,8 @@ class Worker:
         self.events = events
         self.device = torch.device(request.device)
         effort = request.effort
-        self.plan = Plan.on(self.device, grid=effort.grid, long=effort.long, replayed=effort.replayed)
+        large, replayed = effort.one_reference, effort.replayed
+        self.plan = Plan.on(self.device, grid=effort.grid, large=large, long=effort.long, replayed=replayed)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
@@ -96,9 +98,9 @@ class Worker:
         with self.use.step("preparing", short=True):
             refused = unusable(self.device)
         if refused:
-            for workload in self.request.workloads:
-                for name in dict.fromkeys((*self.request.references, *self.request.variants)):
-                    self._fail(name, workload.name, Wrong(*refused))
+            names = dict.fromkeys((*self.request.references, *self.request.variants))
+            for workload, name in itertools.product(self.request.workloads, names):
+                self._fail(name, workload.name, Wrong(*refused))
             self.emit("done")
             return
         if self.request.rates:
@@ -145,7 +147,7 @@ class Worker:
 
         self.use.take_memory()
         if self.request.effort.one_reference:
-            self.use.reserve(needs.of_process(part, self._score_bytes))
+            self.use.reserve(needs.of_process(part, self.request.variants))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
             workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, begin, fail)
         reference, reference_calls = self._reference(workloads)
@@ -173,11 +175,6 @@ class Worker:
             del calls
             if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
                 torch.compiler.reset()  # takes seconds where a library has loaded dynamo
-
-    def _score_bytes(self, workload: Workload) -> int:
-        """Return what a call holds of a GPU's memory for a score, at most."""
-        with_gradients = operations.find(workload.operation).differentiates
-        return max(variants.find(name).variant.score_bytes[with_gradients] for name in self.request.variants)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]]:
         """Return the first of the references that is right at the most workloads; no name and no calls if none is."""
