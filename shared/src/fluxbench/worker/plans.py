@@ -53,6 +53,8 @@ def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
         with torch.inference_mode(not differentiates), torch.set_grad_enabled(False):
             for name in planning:
                 make(name, workload, torch.device("cuda"))
+                if cached_bytes(torch.device("cuda")) > _KEPT_BYTES:  # other workers use the device
+                    torch.cuda.empty_cache()
     if planning:
         torch.cuda.empty_cache()
 
@@ -78,5 +80,3 @@ def _capture(call: Callable[[], object]) -> None:
         finally:
             graph.capture_end()
     del graph
-    if cached_bytes(torch.device("cuda")) > _KEPT_BYTES:  # other workers use the device
-        torch.cuda.empty_cache()

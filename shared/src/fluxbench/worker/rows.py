@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
@@ -11,7 +12,7 @@ from fluxbench import operations
 from fluxbench.correctness.contents import fresh_inputs
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import Key
-from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
+from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row, calls_in_a_row, launched
@@ -50,7 +51,8 @@ class Rows:
         self.refused: dict[str, str] = {}
         self.by_key: dict[Key, Row] = {}
         self._launched: dict[str, tuple[float, float]] = {}
-        self._pool = GraphPool(stopwatch.device) if plan.row_s and stopwatch.device.type == "cuda" else None
+        spare = SPARE_OF_SHORT if plan.row_below_s < math.inf else None
+        self._pool = GraphPool(stopwatch.device, spare) if plan.row_s and stopwatch.device.type == "cuda" else None
         self.found: dict[Key, Row | None] = {}  # less those that are refused
 
         def row(of: Calls, workload: str, *, beside: bool) -> Row | str | None:
