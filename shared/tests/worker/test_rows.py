@@ -277,7 +277,7 @@ def test_on_a_gpu_two_measurements_of_one_short_kernel_agree(
     """The same kernel under two names, each with a row of its own, five times; a forward call takes under 20 us."""
     monkeypatch.undo()
     device = torch.device("cuda")
-    plan = Plan.on(device, grid=True)
+    plan = Plan.on(device, grid=True, large=True)
     suffix = "-training" if operation == "attention_training" else ""
     workload = sets.by_name()[f"sdpa-b8-s64-h12-d64-bf16{suffix}"]
     call = operations.find(operation).bind(variants.find("torch_flash"), workload.shape)
