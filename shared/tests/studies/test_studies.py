@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fakes import CPU, GPU, REPOSITORY, tokens
 
-from fluxbench import operations, studies
+from fluxbench import studies
 from fluxbench.core import cores
 from fluxbench.core.errors import SetupError
 from fluxbench.core.settings import Settings
@@ -24,8 +24,6 @@ from fluxbench.operations.workload import Workload
 from fluxbench.studies.study import Study
 from fluxbench.worker.request import Request, inputs_of
 
-L2_BYTES = 62_914_560  # of an H200
-OF_A_ROW = 0.8 * 1e-3 * 989e12  # operations that take a millisecond at 80% of the peak: such a call is no row
 ONE, OTHER = tokens("one", 8), tokens("other", 9)
 
 
@@ -115,40 +113,6 @@ def test_as_many_cells_share_a_gpu_as_its_memory_holds(
     study = Study(name="s", references=(), at_once=at_once, cell_bytes=cell_gb and cell_gb * 10**9)
     device = dataclasses.replace(GPU, memory_bytes=memory_gb and memory_gb * 10**9)
     assert study.cells_on(device) == cells
-
-
-def grid_bytes(one: Workload) -> int:
-    """Bytes that a short call of the grid takes in a process: case, contents, slots of two kernels, graphs' memory."""
-    call, differentiates = operations.find(one.operation).attention(one.shape), one.operation == "attention_training"
-    tensor = call.elements * 2 // 4
-    inputs, outputs = (4, 4) if differentiates else (3, 1)
-    rotation = max(2, -(-2 * L2_BYTES // one.cost.min_bytes) + 1)  # `worker.prepared`
-    references = outputs * (2 if differentiates else 4)  # float32 where outputs are differentiated, else float64
-    is_row = one.cost.min_flops < OF_A_ROW  # a longer call has no slots and no graph
-    slots, contents = 2 * (1 + (rotation + 1) * is_row) * inputs, 2 * (inputs + references)
-    graphs = is_row * 2 * max(20 << 20, 3 * outputs * tensor)  # the least that torch's allocator takes for one
-    return (slots + contents) * tensor + graphs
-
-
-@pytest.mark.parametrize("memory", [139.8 * 2**30, 79.2 * 2**30], ids=["H200", "H100"])
-def test_cells_of_the_grid_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.MonkeyPatch, memory: float) -> None:
-    monkeypatch.setattr(cores, "available", lambda: 16)
-    study = studies.find("sdpa")
-    workloads = study.workloads_on(GPU, Settings(root=REPOSITORY, cache=REPOSITORY))
-    asked: Any = {"device": "cuda", "variants": (), "references": (), "effort": study.effort}
-    parts = [
-        part
-        for name in ("attention", "attention_training")
-        for part in Request(workloads=tuple(one for one in workloads if one.operation == name), **asked).held_together
-    ]
-    calls = [operations.find(one.operation).attention(one.shape) for one in workloads]
-    unfused = max(attention_memory.held(call, fused=False, backward=True).peak for call in calls)
-    at_once = Width.on(GPU, study.cells_on(dataclasses.replace(GPU, memory_bytes=int(memory)))).measuring
-    held = [sum(map(grid_bytes, part)) for part in parts]
-    assert at_once * held[0] < 0.9 * memory  # all begin with the shortest
-    *_, most = rising = sorted(held)
-    usual = rising[9 * len(held) // 10]  # then they differ in pace: one is at the largest, the others at nine of ten
-    assert most + unfused + (at_once - 1) * usual < 0.9 * memory
 
 
 def test_language_models_are_measured_in_five_studies_of_one_notebook_the_long_ones_one_at_a_time() -> None:

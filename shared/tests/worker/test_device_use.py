@@ -74,6 +74,20 @@ def test_what_torch_keeps_for_later_is_given_back_before_others_use_the_device(
         assert gpu.emptied == emptied
 
 
+def test_what_a_worker_has_reserved_it_keeps_over_its_steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    gpu, use = Gpu(monkeypatch), on_gpu(tmp_path)
+    use.reserve(5 << 30)
+    for reserved, emptied in ((4, 0), (6, 1)):
+        gpu.reserved = reserved
+        with use.step("checking", short=True):
+            pass
+        assert gpu.emptied == emptied
+    use.reserve(7 << 30)
+    assert gpu.emptied == 1
+    use.reserve(3 << 30)  # the next workloads need less
+    assert gpu.emptied == 2
+
+
 def test_what_is_alone_on_the_device_waits_until_what_others_held_is_free(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

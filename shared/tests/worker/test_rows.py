@@ -137,6 +137,42 @@ def test_the_references_rows_are_captured_once_for_all_trials(clock: Clock) -> N
     assert len(Graph.made) == 3
 
 
+def test_a_later_process_makes_rows_as_long_as_the_first_and_captures_each_once(clock: Clock) -> None:
+    calls = {SHORT: paced(clock, 1e-5, bound(SHORT)), LONG: paced(clock, 2e-3, bound(LONG))}
+    one = trial(calls, {each: paced(clock, 1e-5, bound(each)) for each in calls})
+    with torch.inference_mode():
+        found = {key: row.calls if row else 0 for key, row in one.make_rows().found.items()}
+        assert found == {("flex", "short"): 50, ("torch_flash", "short"): 50, ("flex", "long"): 0,
+                         ("torch_flash", "long"): 50}  # fmt: skip
+        Graph.made.clear()
+        known = {"flex": {"short": 40, "long": 0}, "torch_flash": {"short": 30, "long": 0}}
+        later = Trial(
+            "flex", VARIANT, one.calls, (one.reference, one.reference_calls), one.workloads, None, LikeAGPU(), IN_ROWS,
+            random.Random(1), known_rows=known,
+        )  # fmt: skip
+        for prepared in later.workloads.values():
+            prepared.rows.clear()
+        taken = later.burst()
+        later.check()
+    assert (taken["calls"], later.wrong, len(Graph.made)) == ({"short": 40}, {}, 2)
+
+
+def test_the_reference_beside_a_variant_reads_its_slots(clock: Clock) -> None:
+    inner, read = bound(SHORT), set()
+
+    def call(inputs: Any) -> Mapping[str, object]:
+        clock.now += 1e-4
+        read.add(inputs["q"].data_ptr())
+        return inner.call(inputs)
+
+    one = trial({SHORT: paced(clock, 1e-4, bound(SHORT))}, {SHORT: Bound(call)})
+    with torch.inference_mode():
+        one.burst()
+        one.check()
+    assert read & {slot["q"].data_ptr() for slot in one.workloads["short"].contents.slots}
+    assert one.wrong == {}
+
+
 def test_both_passes_fit_into_a_row_and_a_backward_pass_alone_does_not(clock: Clock) -> None:
     backward = tokens("backward", 12, "attention_backward")
     calls = {one: paced(clock, 1e-4, bound(one)) for one in (BOTH_PASSES, backward)}
@@ -241,7 +277,7 @@ def test_on_a_gpu_two_measurements_of_one_short_kernel_agree(
     """The same kernel under two names, each with a row of its own, five times; a forward call takes under 20 us."""
     monkeypatch.undo()
     device = torch.device("cuda")
-    plan = Plan.on(device, grid=True)
+    plan = Plan.on(device, grid=True, large=True)
     suffix = "-training" if operation == "attention_training" else ""
     workload = sets.by_name()[f"sdpa-b8-s64-h12-d64-bf16{suffix}"]
     call = operations.find(operation).bind(variants.find("torch_flash"), workload.shape)

@@ -14,6 +14,7 @@ from fluxbench.bench import events
 from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Phase, ProbeResult, Timed
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Log, Reading
+from fluxbench.worker.request import Yardsticks
 
 Pair = tuple[str, str]  # variant, workload
 
@@ -59,6 +60,8 @@ class Collected:
     probed: dict[str, dict[str, ProbeResult]] = field(default_factory=dict)  # by variant and capability
     workers: int = 0  # that have begun
     kept: dict[str, str] = field(default_factory=dict)  # digests of what workers keep for later ones, by name
+    yardsticks: Yardsticks = field(default_factory=dict)
+    rows: dict[str, dict[str, int]] = field(default_factory=dict)  # calls in a row, by variant and workload
     rates: list[dict[str, float]] = field(default_factory=list)  # one a process
     others: list[str] = field(default_factory=list)  # processes that used the device meanwhile
     phases: list[tuple[str, float, float]] = field(default_factory=list)  # of all processes: name, begin, end
@@ -92,6 +95,11 @@ class Collected:
                 self._add_checked(event)
             case events.Kept():
                 self.kept.setdefault(event.name, event.sha256)
+            case events.Yardstick():
+                self.yardsticks.setdefault(event.workload, {}).setdefault(event.precision, event.worst)
+            case events.Rows():
+                for name, calls in event.calls.items():
+                    self.rows[name] = calls | self.rows.get(name, {})
             case events.Failed():
                 self.failed.setdefault((event.variant, event.workload), event)
             case events.Probed():
@@ -108,6 +116,23 @@ class Collected:
             of_thorough = ("thorough", "errors", "kernels", "clocks", "detail", "memory")
             changes = {name: getattr(event, name) for name in of_thorough}
             self.checked[pair] = msgspec.structs.replace(first, **changes)
+
+    def apart(self) -> Collected:
+        """Return what begins empty but for what has failed, for other workers at the same time; see `join`."""
+        return Collected(failed=dict(self.failed), until=self.until)
+
+    def join(self, other: Collected) -> None:
+        """Take in what was collected apart, of other pairs."""
+        for name in ("checked", "failed", "probed", "kept", "yardsticks", "versions"):
+            getattr(self, name).update({**getattr(other, name), **getattr(self, name)})
+        for name, calls in other.rows.items():
+            self.rows[name] = calls | self.rows.get(name, {})
+        self.trials += [Trial(trial.timed, self.workers + trial.worker) for trial in other.trials]
+        self.workers += other.workers
+        self.control = self.control or other.control
+        self.readings[:] = sorted([*self.readings, *other.readings], key=lambda reading: reading.time_s)
+        self.rates += other.rates
+        self.phases += other.phases
 
     def end_phase(self, at: float) -> None:
         """Note that what the present worker did has ended, at a monotonic time in seconds."""

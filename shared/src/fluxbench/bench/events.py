@@ -55,6 +55,20 @@ class Kept(_Event, frozen=True, kw_only=True, tag="kept"):
     sha256: str
 
 
+class Yardstick(_Event, frozen=True, kw_only=True, tag="yardstick"):
+    """The errors of unfused attention at a workload, by output, by which later processes judge too."""
+
+    workload: str
+    precision: str
+    worst: dict[str, list[NotNegative]]  # relative L2 errors of the whole, of the worst head and of the worst row
+
+
+class Rows(_Event, frozen=True, kw_only=True, tag="rows"):
+    """How many calls a variant and its reference have in a row, by workload; 0 where a call is a sample by itself."""
+
+    calls: dict[str, dict[str, Count]]
+
+
 class Begin(_Event, frozen=True, kw_only=True, tag="begin"):
     """A variant is built and checked at a workload; without a variant, inputs are made."""
 
@@ -204,6 +218,8 @@ Event = (
     | Ready
     | ControlKernel
     | Kept
+    | Yardstick
+    | Rows
     | Begin
     | Checked
     | Failed

@@ -23,8 +23,9 @@ from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch, out_of_time
+from fluxbench.bench.processes import Batch, few_processes, out_of_time
 from fluxbench.bench.recording import Context
+from fluxbench.bench.side_by_side import measure_all
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
 from fluxbench.core.errors import SetupError
@@ -45,8 +46,6 @@ from fluxbench.worker.request import Request, inputs_of
 
 PROCESSES = 3
 MOST_PROCESSES = 5  # of a GPU
-# Of a GPU, where calls last up to a second: intervals are of all variants of a cell. A single one needs three.
-PROCESSES_OF_LONG = 2
 UVNOTE_LIMIT_S = 300.0  # uvnote ends a cell then, and shows nothing of it
 
 
@@ -105,8 +104,8 @@ def measure(
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
     processes = PROCESSES
-    if study.effort.long and device.worker_kind != "cpu":
-        processes = most = PROCESSES_OF_LONG if len(wanted) > 1 else PROCESSES
+    if device.worker_kind != "cpu" and (few := few_processes(study.effort, wanted)):
+        processes = most = few
     context = Context(
         cell=cell,
         device=device,
@@ -261,9 +260,8 @@ def _run(
                 )
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
-        for batch, pool in batches:
-            batch.measure(collected, pool, deadline)
-            pool.close()
+        all_compile = all(variants.find(name).compiles for name in wanted)
+        measure_all(batches, collected, deadline, together=all_compile and study.effort.side_by_side)
 
 
 def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:

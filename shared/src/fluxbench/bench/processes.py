@@ -23,6 +23,7 @@ from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Sampler
 from fluxbench.worker.request import ALONE, USUAL, Effort, Request
 
+_ALONE_OF_LONG = 3  # processes of a single variant whose calls last up to a second
 _NEEDED = 1 / 3  # of the trials of further processes: 28 of 90 on an H200's page
 
 
@@ -216,6 +217,8 @@ class Batch:
             contents=self.contents,
             kept=collected.kept,
             trusts=not collected.workers,
+            yardsticks=collected.yardsticks,
+            rows=collected.rows,
         )
 
     def _fail(self, collected: Collected, exit_: Exit, request: Request, timed: bool) -> None:
@@ -241,6 +244,16 @@ class Batch:
             for name in self.variants:
                 if len(collected.taken(name, workload.name)) < (self.processes if name in in_all else LEAST):
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
+
+
+def few_processes(effort: Effort, names: Sequence[str]) -> int | None:
+    """Return in how many processes a cell's variants are measured on a GPU, where an effort says so.
+
+    Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
+    """
+    if effort.long:
+        return LEAST if len(names) > 1 else _ALONE_OF_LONG
+    return effort.processes
 
 
 def out_of_time(collected: Collected) -> str:

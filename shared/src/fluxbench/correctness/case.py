@@ -36,6 +36,7 @@ from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
+Yardsticks = dict[str, dict[str, Worst]]  # by precision class and output
 SAMPLED = 64  # tokens of each output whose rows are judged where the whole is too long
 _LARGEST_OVER_RMS = math.sqrt(6)  # of the errors of one rounding
 
@@ -49,24 +50,29 @@ class Case:
     inputs: Tensors
     expected: Tensors  # by output, float64 or as `stored`; of the tokens at `positions` alone where there are such
     dtype: torch.dtype  # of the inputs and the outputs
-    yardsticks: dict[str, dict[str, Worst]] = field(default_factory=dict)  # by class and output, once they are needed
+    yardsticks: Yardsticks = field(default_factory=dict)  # once they are needed
     positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
 
     @classmethod
-    def of(cls, operation: Operation, workload: Workload, inputs: Tensors) -> Case:
-        """Compute the reference of these inputs. Raises `ValueError` where the operation has none."""
+    def of(cls, operation: Operation, workload: Workload, inputs: Tensors, known: Yardsticks | None = None) -> Case:
+        """Compute the reference of these inputs. Raises `ValueError` where the operation has none.
+
+        `known`: yardsticks that are not computed again, of other inputs of this kind and shape.
+        """
         dtype = getattr(torch, operation.attention(workload.shape).dtype)
         expected = operation.reference(workload.shape, inputs, torch.float64)
-        case = cls(operation, workload.shape, inputs, expected, dtype)
+        case = cls(operation, workload.shape, inputs, expected, dtype, dict(known or {}))
         if not expected or case.yardstick(EXACT).keys() != expected.keys():
             raise ValueError(f"operation {operation.name!r} must have a reference with the same outputs in each dtype")
         return case.expecting(stored(operation, dtype, expected))
 
     @classmethod
-    def make(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case:
-        """Return a case of a workload with inputs of one kind."""
+    def make(
+        cls, workload: Workload, kind: str, seed: int, device: torch.device, known: Yardsticks | None = None
+    ) -> Case:
+        """Return a case of a workload with inputs of one kind; `known` is that of `of`."""
         operation = operations.find(workload.operation)
-        return cls.of(operation, workload, operation.inputs(workload.shape, kind, seed, device))
+        return cls.of(operation, workload, operation.inputs(workload.shape, kind, seed, device), known)
 
     @classmethod
     def by_rows(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case | None:

@@ -19,6 +19,7 @@ import torch
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case, some_tokens, stored
+from fluxbench.correctness.derived import Derived, Expected
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
@@ -42,7 +43,7 @@ class Content:
     inputs: Tensors
     positions: Tensors  # by output, [count], int64, ascending
     rows: Tensors  # by output, [batch, count, ...], float64
-    expected: Tensors | None  # the whole outputs, float64 or as `stored`, where they are known
+    expected: Expected | None  # the whole outputs, float64 or as `stored`, where they are known
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
@@ -64,17 +65,19 @@ class Content:
         rows = {name: x.index_select(1, positions[name]).double() for name, x in expected.items()}
         return cls(inputs, positions, rows, expected)
 
-    def varied(self, operation: KnowsSymmetries, shape: Shape) -> Content:
-        """Return another content that follows from this one, whose whole outputs are known."""
-        assert self.expected is not None
+    def varied(self, operation: KnowsSymmetries, shape: Shape, *, whole: bool = False) -> Content:
+        """Return another content that follows from this one, whose whole outputs are known; `whole`: with its own."""
+        assert isinstance(self.expected, dict)
         positions = {name: some_tokens(x.shape[1], POSITIONS, x.device) for name, x in self.expected.items()}
-        inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, unforeseen())
-        return Content(inputs, positions, {name: x.double() for name, x in rows.items()}, None)
+        seed = os.urandom(16)
+        inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
+        rows = {name: x.double() for name, x in rows.items()}
+        return Content(inputs, positions, rows, Derived(operation, shape, self.expected, seed) if whole else None)
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs."""
 
-        def rest(of: Tensors) -> Tensors:
+        def rest(of: Expected) -> Tensors:
             return {name: x for name, x in of.items() if name not in outputs}
 
         return Content(self.inputs, rest(self.positions), rest(self.rows), self.expected and rest(self.expected))
@@ -96,6 +99,7 @@ class Contents:
         self.inputs = self._empty()
         self.put(pool[0])
         self._whole = [content for content in pool if content.expected is not None]
+        self.held: list[Content] = []  # by the slots, once they are filled
 
     @cached_property
     def slots(self) -> list[Tensors]:
@@ -118,25 +122,30 @@ class Contents:
         share: float,
         sustained: bool = True,
         kept: Kept | None = None,
+        derived: bool = False,
     ) -> Contents:
         """Return new contents: `most` at most, within `share` of what all workloads may take of a GPU's free memory.
 
         There are slots where calls are `sustained`. Contents that have a whole reference, which may take seconds, may
         be those that an earlier process `kept`; on a GPU one of them is then the case itself, whose reference is known.
+        `derived`: all follow from the case, where its operation knows symmetries, and no other reference is computed.
         """
         on_cpu = device.type == "cpu"
-        first = _whole(workload, 0, case, device, kept)
         operation = operations.find(workload.operation)
+        symmetric = operation if isinstance(operation, KnowsSymmetries) else None
+        follows = derived and case.positions is None and symmetric is not None
+        source = Content(case.inputs, {}, {}, case.expected) if follows else _whole(workload, 0, case, device, kept)
+        first = source.varied(symmetric, workload.shape, whole=True) if symmetric and follows else source
         memory = math.inf if on_cpu else _MEMORY_SHARE * share * torch.cuda.mem_get_info(device)[0]
         for_all = memory if share == 1 else min(memory, share * _MOST_BYTES)  # other cells' processes need memory too
         fitting = 2 * _CPU_POOL if on_cpu else int(for_all / _bytes(first, case))
         slots = max(rotation + 1, min(2 * rotation + 4, fitting // 3)) if sustained else 0
         if slots and (operation.attention(workload.shape).retain_graph or most <= _FEW):
             slots = rotation + 1  # each keeps what its forward pass saved, or would hold what another holds
-        by_rows = operation.reference_at(workload.shape, first.inputs, first.positions)
-        if by_rows is None and first.expected is not None and isinstance(operation, KnowsSymmetries):
+        by_rows = None if follows else operation.reference_at(workload.shape, first.inputs, first.positions)
+        if by_rows is None and source.expected is not None and symmetric:
             count = max(2, min(most, _CPU_POOL if on_cpu else _VARIED_POOL, fitting - slots))
-            others = [first.varied(operation, workload.shape) for _ in range(count - 1)]
+            others = [source.varied(symmetric, workload.shape) for _ in range(count - 1)]
             return cls([first, *others], rotation, slots)
         if by_rows is None:
             is_long = case.positions is not None or workload.cost.flops > _FEW_FROM_FLOPS
@@ -175,6 +184,7 @@ class Contents:
 
     def fill(self, held: Sequence[Content]) -> None:
         """Copy a content into each slot, in the order of the stream: all at once, as short calls have many slots."""
+        self.held = list(held)
         pairs = [
             (x, content.inputs[name])
             for slot, content in zip(self.slots, held, strict=True)
@@ -184,13 +194,18 @@ class Contents:
         if pairs:
             torch._foreach_copy_(*map(list, zip(*pairs, strict=True)))
 
-    def changed(self, held: Sequence[Content]) -> str | None:
-        """Return which inputs a kernel changed in slots that hold these contents, or None."""
+    def put_into(self, slot: int, content: Content) -> Tensors:
+        """Copy a content into a slot, in the order of the stream; return that."""
+        self.held[slot] = content
+        return self.put(content, self.slots[slot])
+
+    def changed(self) -> str | None:
+        """Return which inputs a kernel changed in the slots, or None."""
         changed = []
         for name in self.inputs:
             pairs = {
                 (id(slot[name]), id(content.inputs[name])): (slot[name], content.inputs[name])
-                for slot, content in zip(self.slots, held, strict=True)
+                for slot, content in zip(self.slots, self.held, strict=True)
             }
             if _differ(list(pairs.values())):
                 changed.append(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -33,12 +34,12 @@ class Deviation:
     @property
     def error(self) -> float:
         """||out - expected||."""
-        return float(self._error.norm())
+        return self._figures[0]
 
-    @cached_property
+    @property
     def rel_l2(self) -> float:
         """||out - expected|| / ||expected||."""
-        return float(_share(self._error.norm(), self._norm.norm()))
+        return self._figures[1]
 
     @cached_property
     def heads(self) -> torch.Tensor | None:
@@ -57,8 +58,32 @@ class Deviation:
     @property
     def worst(self) -> Worst:
         """The errors of the whole, of the worst head and of the worst row."""
-        head = self.rel_l2 if self.heads is None else float(self.heads.max())
-        return Worst(self.rel_l2, head, float(self.rows.max()))
+        _, rel_l2, row, *of_heads = self._figures
+        return Worst(rel_l2, of_heads[0] if of_heads else rel_l2, row)
+
+    @cached_property
+    def _figures(self) -> list[float]:
+        """The error, the relative one, the worst row's and, where there are heads, theirs."""
+        figures: list[float] = self._on_device().tolist()
+        return figures
+
+    def _on_device(self) -> torch.Tensor:
+        error = self._error.norm()
+        heads = [] if self.heads is None else [self.heads.max()]
+        return torch.stack([error, _share(error, self._norm.norm()), self.rows.max(), *heads]).double()
+
+    @staticmethod
+    def ask(several: Sequence[Deviation], more: Sequence[torch.Tensor] = ()) -> list[list[float]]:
+        """Ask a device once for the figures of several outputs, and for more numbers, `[count]` each, float64.
+
+        For each of these a worker would wait while others use the device. Returned is what these are.
+        """
+        parts = [*(each._on_device() for each in several), *more]
+        numbers = torch.cat(parts).tolist() if parts else []
+        lists = [[numbers.pop(0) for _ in range(len(part))] for part in parts]
+        for each, figures in zip(several, lists, strict=False):
+            each.__dict__["_figures"] = figures
+        return lists[len(several) :]
 
 
 def place_of_worst(errors: torch.Tensor) -> list[int]:

@@ -28,9 +28,11 @@ def keep(inputs: Tensors) -> Tensors:
 
 def restore(inputs: Tensors, kept: Tensors) -> str | None:
     """Put back what a call changed of its inputs, which the next variant gets; return why it is wrong, or None."""
-    changed = [
-        name for name, x in inputs.items() if not (held.sum_of_bits(x) if held.is_held(x) else x).equal(kept[name])
-    ]
+    now = {name: held.sum_of_bits(x) if held.is_held(x) else x for name, x in inputs.items()}
+    changed = [name for name, x in now.items() if x.shape != kept[name].shape]
+    rest = [name for name in now if name not in changed]
+    differ = torch.stack([(now[name] != kept[name]).any() for name in rest]).tolist() if rest else []
+    changed += [name for name, other in zip(rest, differ, strict=True) if other]
     for name in changed:
         if held.is_held(inputs[name]):
             held.fill_again(inputs[name])

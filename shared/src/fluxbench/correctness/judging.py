@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -60,13 +60,16 @@ def judge(
         return {}, wrong
     errors: dict[str, Errors] = {}
     wrong = None
-    for name, expected in case.expected.items():
-        out = outputs[name]
+    judged = _judged(outputs, case)
+    deviations = {name: Deviation(rows, case.expected[name]) for name, rows in judged.items()}
+    sums = Deviation.ask([*deviations.values()], [_sums(rows, case.expected[name]) for name, rows in judged.items()])
+    for (name, deviation), of_output in zip(deviations.items(), sums, strict=True):
+        out, budgets = outputs[name], case.budgets(name, quantized_budget, precision)
         assert isinstance(out, torch.Tensor)
-        rows = case.judged(name, out)
-        deviation, budgets = Deviation(rows, expected), case.budgets(name, quantized_budget, precision)
-        nan_count = int((~torch.isfinite(out)).sum()) if rows is not out or not math.isfinite(deviation.rel_l2) else 0
-        errors[name] = _errors(rows, expected, deviation, budgets, nan_count)
+        nan_count = 0
+        if case.positions is not None or not math.isfinite(deviation.rel_l2):
+            nan_count = int((~torch.isfinite(out)).sum())
+        errors[name] = _errors(case.expected[name].numel(), of_output, deviation, budgets, nan_count)
         reason = _over(deviation, budgets)
         if errors[name].nan_count:
             reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
@@ -82,33 +85,46 @@ def verdict(
     """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
     if wrong := wrong_kind(outputs, case):
         return wrong
-    for name, expected in case.expected.items():
-        out = outputs[name]
-        assert isinstance(out, torch.Tensor)
-        if wrong := _over(Deviation(case.judged(name, out), expected), case.budgets(name, quantized_budget, precision)):
+    deviations = {name: Deviation(rows, case.expected[name]) for name, rows in _judged(outputs, case).items()}
+    Deviation.ask([*deviations.values()])
+    for name, deviation in deviations.items():
+        if wrong := _over(deviation, case.budgets(name, quantized_budget, precision)):
             return _named(name, wrong)
     return None
 
 
-def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst, nan_count: int) -> Errors:
+def _judged(outputs: Mapping[str, object], case: Case) -> dict[str, torch.Tensor]:
+    """Return what is judged of each output, all of which are tensors, in the order of the case."""
+    tensors = {name: outputs[name] for name in case.expected}
+    return {name: case.judged(name, out) for name, out in tensors.items() if isinstance(out, torch.Tensor)}
+
+
+def _sums(out: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """Return what `_errors` takes, `[5]`, float64: three sums of products, the largest and the mean difference."""
+    precise, answer = out.to(expected.dtype).flatten(), expected.flatten()
+    sums = [
+        (one * other).sum(dtype=torch.float64)  # float32 sums err by as much as the angle of a right output
+        for one, other in ((precise, answer), (precise, precise), (answer, answer))
+    ]
+    difference = precise.sub_(answer).abs_()
+    return torch.stack([*sums, difference.max().double(), difference.mean().double()])
+
+
+def _errors(numbers: int, sums: Sequence[float], deviation: Deviation, budgets: Worst, nan_count: int) -> Errors:
+    """Return the errors of an output of so many `numbers`, with its `_sums`."""
     budget = budgets.rel_l2
     if nan_count:
         return Errors(
             rel_l2=None, max_abs=None, mean_abs=None, mse=None, cosine=None, nan_count=nan_count, budget_rel_l2=budget
         )
-    precise, answer = out.to(expected.dtype).flatten(), expected.flatten()
-    dot, own, right = (
-        float((one * other).sum(dtype=torch.float64))  # float32 sums err by as much as the angle of a right output
-        for one, other in ((precise, answer), (precise, precise), (answer, answer))
-    )
+    dot, own, right, largest, mean = sums
     cosine = dot / math.sqrt(own * right) if own and right else None
-    difference = precise.sub_(answer).abs_()
     worst = deviation.worst
     return Errors(
         rel_l2=worst.rel_l2,
-        max_abs=float(difference.max()),
-        mean_abs=float(difference.mean()),
-        mse=deviation.error**2 / difference.numel(),
+        max_abs=largest,
+        mean_abs=mean,
+        mse=deviation.error**2 / numbers,
         cosine=cosine,
         nan_count=0,
         budget_rel_l2=budget,
@@ -123,8 +139,9 @@ def _over(deviation: Deviation, budgets: Worst) -> str | None:
         return "elements of the output are NaN or infinite"
     if deviation.rel_l2 > budgets.rel_l2:
         return f"relative L2 error {deviation.rel_l2:.2e} is over the budget {budgets.rel_l2:.2e}"
-    for what, errors, budget in (("head", deviation.heads, budgets.head), ("row", deviation.rows, budgets.row)):
-        if errors is not None and not (worst := float(errors.max())) <= budget:
+    of_heads, of_rows = (deviation.worst.head, budgets.head), (deviation.worst.row, budgets.row)
+    for what, errors, (worst, budget) in (("head", deviation.heads, of_heads), ("row", deviation.rows, of_rows)):
+        if errors is not None and not worst <= budget:
             place = place_of_worst(errors)
             return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {budget:.2e} of a {what}"
     return None

@@ -48,6 +48,7 @@ def judge_rows(
     """
     if wrong := next((each.wrong for each in sampled if each.wrong), None):
         return wrong
+    shares: list[tuple[str, torch.Tensor, torch.Tensor]] = []  # errors of what, and how large they may be
     for name in case.expected if sampled else ():
         expected = torch.stack([each.content.rows[name] for each in sampled])
         error = (torch.stack([each.rows[name] for each in sampled]).double() - expected).square()
@@ -55,14 +56,15 @@ def judge_rows(
         budgets = case.budgets(name, quantized_budget, precision)
         usual = squares[1].mean(dim=1, keepdim=True)  # of its head: a row of tiny norm has the errors of usual ones
         rows = squares[0] / torch.maximum(squares[1], usual.expand_as(squares[1]))
-        for what, shares, allowed in (
-            ("calls", *_share(squares, (2, 3), budgets)),
-            ("heads", *_share(squares, (1, 2), budgets)),
-            ("rows", rows.sqrt().flatten(), torch.full_like(rows, budgets.row).flatten()),
-        ):
-            if over := int((~(shares <= allowed)).sum()):  # also where it is not a number
-                worst = int((shares / allowed).argmax())
-                return f"{_worst(float(shares[worst]), float(allowed[worst]))} in {over} of {shares.numel()} {what}"
+        shares.append(("calls", *_share(squares, (2, 3), budgets)))
+        shares.append(("heads", *_share(squares, (1, 2), budgets)))
+        shares.append(("rows", rows.sqrt().flatten(), torch.full_like(rows, budgets.row).flatten()))
+    # Not within it is also what is not a number. The device is waited for once.
+    counts = torch.stack([(~(errors <= allowed)).sum() for _, errors, allowed in shares]).tolist() if shares else []
+    for (what, errors, allowed), over in zip(shares, counts, strict=True):
+        if over:
+            worst = int((errors / allowed).argmax())
+            return f"{_worst(float(errors[worst]), float(allowed[worst]))} in {over} of {errors.numel()} {what}"
     return None
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fluxbench.operations import magnitudes, math_attention, qkv, rows, sampled_rows
+from fluxbench.operations import magnitudes, math_attention, qkv, rows, sampled_rows, symmetries
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
@@ -52,6 +52,12 @@ class AttentionForward:
     def reference_at(self, shape: Shape, inputs: Tensors, positions: Tensors) -> Tensors:
         """Return the rows of some queries in float64."""
         return {"out": sampled_rows.forward(self.attention(shape), inputs, positions["out"])}
+
+    def varied(
+        self, shape: Shape, inputs: Tensors, outputs: Tensors, positions: Tensors, rng: random.Random
+    ) -> tuple[Tensors, Tensors]:
+        """Return other q, k and v, and rows of their output, by `symmetries.varied`."""
+        return symmetries.varied(self.attention(shape), inputs, outputs, positions, rng)
 
     def tokens_of_outputs(self, shape: Shape) -> dict[str, int]:
         """Return the tokens of the output."""

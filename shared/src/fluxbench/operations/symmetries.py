@@ -41,13 +41,13 @@ def varied(
 ) -> tuple[Tensors, Tensors]:
     """Return other inputs, and rows of their outputs at `positions`, by output `[count]`, int64.
 
-    `inputs` are q, k, v and `dout`, `outputs` some of `out`, dq, dk and dv, whole. With q times a, k over a, v times c
-    and dout times g, out is multiplied by c, dq by c g / a, dk by c g a and dv by g. The dimensions of q, k, dq and dk
-    come in one order, those of v, dout, out and dv in another.
+    `inputs` are some of q, k, v and `dout`, `outputs` of `out`, dq, dk and dv, whole; with an equal `rng` they are
+    turned alike. With q times a, k over a, v times c and dout times g, out is multiplied by c, dq by c g / a, dk by
+    c g a and dv by g. The dimensions of q, k, dq and dk come in one order, those of v, dout, out and dv in another.
     """
     import torch
 
-    device = inputs["q"].device
+    device = next(iter((inputs or outputs).values())).device
     generator = torch.Generator(device).manual_seed(rng.getrandbits(63))
 
     def order(count: int, *, mixed: bool = True) -> torch.Tensor:
@@ -74,10 +74,10 @@ def varied(
         return _Order(batch, keys, kv_heads, dims, sign)
 
     new = {
-        "q": of_queries(dims_qk, a).of(inputs["q"], of_a),
-        "k": of_keys(dims_qk, a).of(inputs["k"], 1 / of_a),
-        "v": of_keys(dims_v, c).of(inputs["v"], of_c),
-        "dout": of_queries(dims_v, g).of(inputs["dout"]),
+        "q": (of_queries(dims_qk, a), of_a),
+        "k": (of_keys(dims_qk, a), 1 / of_a),
+        "v": (of_keys(dims_v, c), of_c),
+        "dout": (of_queries(dims_v, g), 1.0),
     }
     turned = {
         "out": (of_queries(dims_v, c), of_c),
@@ -86,4 +86,4 @@ def varied(
         "dv": (of_keys(dims_v, g), 1.0),
     }
     rows = {name: turned[name][0].of(x, turned[name][1], positions[name]) for name, x in outputs.items()}
-    return {name: new[name] for name in inputs}, rows
+    return {name: new[name][0].of(x, new[name][1]) for name, x in inputs.items()}, rows

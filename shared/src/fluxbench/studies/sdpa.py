@@ -9,11 +9,10 @@ _SMALL = (
     *grid_sets.named([64, 128], [32, 64], ["attention"]),
     *grid_sets.named([64], [32, 64], ["attention_training"]),
 )
-# A process holds slots of twice the cache for short calls, two sets of them, and references and contents: by arithmetic
-# 14 GB at the shortest shapes, where all cells begin, 16 GB at most, and 9 GB or less at nine shapes of ten. An eager
-# call with gradients at the largest takes 21 GB more. Most of a row's time is the host's, so many cells share a GPU:
-# five an H100, eight an H200. What lacks memory all the same is measured again alone.
-_HELD_BYTES, _AT_ONCE, _CELL_BYTES = 500_000_000, 8, 15_000_000_000
+# Of a GPU's memory a process holds 6 GB by arithmetic (`worker.needs`), or one workload that takes more, and 2 to 4 GB
+# come and go beside it. Where it needs more than others have left, it waits: an unfused call with gradients at the
+# largest shapes takes up to 39 GB more. Most of a row's time is the host's, so all eight cells share a GPU.
+_HELD_BYTES, _AT_ONCE, _CELL_BYTES = 6_000_000_000, 8, 9_000_000_000
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 
 STUDY = Study(
@@ -21,7 +20,15 @@ STUDY = Study(
     sets={"cpu": _SMALL, "any": tuple(grid_sets.sets())},
     references=("torch_flash", "torch_math"),  # the first makes no plans in the cells of other libraries
     measures=("burst",),
-    effort=Effort(grid=True, plans=True, held_bytes=_HELD_BYTES, fully=tuple(dict.fromkeys((*_FULLY, *_SMALL)))),
+    effort=Effort(
+        grid=True,
+        plans=True,
+        held_bytes=_HELD_BYTES,
+        one_reference=True,
+        processes=2,  # intervals are of all 270 shapes and dtypes of a pass, so two have many degrees of freedom
+        side_by_side=True,  # FlexAttention compiles for five minutes in the first process of both passes
+        fully=tuple(dict.fromkeys((*_FULLY, *_SMALL))),
+    ),
     at_once=_AT_ONCE,
     cell_bytes=_CELL_BYTES,
     tables=("grid", "grid_published", "grid_correctness"),

@@ -76,12 +76,13 @@ def burst(
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
     no workload gets none. The first one is called, untimed, at the begin of a round on a GPU, on contents of the round
     before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
-    place, whose mean is the sample; `keep` gets the last one's output. A rest is at least `min_rest_s`, and on
-    a GPU a quarter of the round before. The host's time for a round, by which it must be ahead of the device, is that
-    of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
-    they take less to launch than to run. Calls that are never captured begin on an idle device, as do all beside them:
-    a queue holds a part of such a call's launches alone, and the host would be ahead by as much as the call before left
-    it.
+    place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`. Others are at
+    least `min_rest_s`, and on a GPU a quarter of the round before. Where there are rows alone, whose calls are short,
+    all rests are `min_rest_s`. The host's time for a round, by
+    which it must be ahead of the device, is that of one before the first, at `cheap` workloads if there are some, whose
+    calls are launched alike; rows need none, as they take less to launch than to run. Calls that are never captured
+    begin on an idle device, as do all beside them: a queue holds a part of such a call's launches alone, and the host
+    would be ahead by as much as the call before left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
@@ -93,7 +94,8 @@ def burst(
     launch_s = 0.0
     if tried and not (stopwatch.on_cpu or idle):
         launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
-    rest = plan.first_rest_s
+    rests = bool(single) and not stopwatch.on_cpu
+    rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
     schedule = list(calls)
     for index in range(rounds):
         rng.shuffle(schedule)
@@ -131,7 +133,7 @@ def burst(
             taken.places[key].append(place)
         taken.times.append((began, time.monotonic()))
         of_round = taken.times[-1][1] - began
-        rest = plan.min_rest_s if stopwatch.on_cpu else max(plan.min_rest_s, rest_after(of_round))
+        rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
     return taken
 
 

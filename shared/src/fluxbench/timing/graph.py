@@ -13,6 +13,7 @@ _AGREE_WITHIN = (
 # Where less than this share of a GPU is free, what torch keeps for later is given back before a capture, which
 # cannot use it. Not before each one, as `torch.cuda.graph` does: many short ones would mostly wait for the driver.
 _SPARE = 0.25
+SPARE_OF_SHORT = 2 << 30  # bytes, of calls of less than a millisecond
 
 
 class GraphRefused(RuntimeError):
@@ -26,7 +27,9 @@ class GraphPool:
     what one returns be used before the next replay.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, spare: int | None = None) -> None:
+        """`spare`: bytes that must be free before a capture; None: a share of the GPU."""
+        self.spare = spare
         self.handle = torch.cuda.graph_pool_handle()
         self._first = torch.cuda.CUDAGraph()  # a pool must have a graph before another one can join
         with torch.cuda.stream(torch.cuda.Stream(device)):
@@ -54,7 +57,7 @@ class CapturedCalls:
                 call(inputs[-1])  # what a library prepares at its first call on a stream
                 torch.cuda.synchronize()
                 free, total = torch.cuda.mem_get_info()
-                if free < _SPARE * total:
+                if free < ((pool and pool.spare) or _SPARE * total):
                     torch.cuda.empty_cache()
                 self._graph.capture_begin(pool=pool.handle if pool else None)
                 try:

@@ -34,11 +34,20 @@ class Plan:
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
 
     @classmethod
-    def on(cls, device: torch.device, *, grid: bool = False, long: bool = False, replayed: bool = False) -> Plan:
+    def on(
+        cls,
+        device: torch.device,
+        *,
+        grid: bool = False,
+        large: bool = False,
+        long: bool = False,
+        replayed: bool = False,
+    ) -> Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
 
-        `grid`: for a study of many short calls, in burst alone. `long`: for one of calls that last up to a second on a
-        GPU, whose sustained windows are one call at each workload. `replayed`: a GPU's burst samples are rows of calls.
+        `grid`: for a study of many short calls, in burst alone; `large`: of hundreds of workloads. `long`: for one of
+        calls that last up to a second on a GPU, whose sustained windows are one call at each workload. `replayed`: a
+        GPU's burst samples are rows of calls.
         """
         plan = cls._usual_on(device)
         if replayed and device.type != "cpu":
@@ -49,9 +58,11 @@ class Plan:
             return plan
         if device.type == "cpu":
             return dataclasses.replace(plan, max_rounds=8, min_rounds=4, burst_budget_s=0.1)
-        return dataclasses.replace(
+        plan = dataclasses.replace(
             plan, max_rounds=4, min_rounds=4, first_rest_s=0.02, contents=2, row_s=5e-4, row_below_s=1e-3
         )
+        # Of calls of 2 ms or less four samples, of calls of 4 ms or more two.
+        return dataclasses.replace(plan, min_rounds=2, burst_budget_s=8e-3, row_s=3e-4) if large else plan
 
     @classmethod
     def _usual_on(cls, device: torch.device) -> Plan:

@@ -15,8 +15,9 @@ from typing import Any
 
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Contents
+from fluxbench.correctness.derived import Expected
 from fluxbench.correctness.sampling import Sampled
-from fluxbench.operations.protocol import Bound, Tensors
+from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import REPEATS, copies
 
 
@@ -35,36 +36,34 @@ class Rotation:
         self._order = itertools.cycle(
             list(itertools.islice(_order(len(contents.slots), contents.rotation, rng), calls))
         )
-        self._held = contents.draw(len(contents.slots), rng)
-        contents.fill(self._held)
+        contents.fill(contents.draw(len(contents.slots), rng))
         self._prepared: list[Any] = [bound.prepared(slot) for slot in contents.slots]
         self._last = 0
         self._turns, self._whole_turn = 0, whole
         self.sampled: list[Sampled] = []
-        self.whole: list[tuple[Mapping[str, object], Tensors]] = []  # outputs and what they must be
+        self.whole: list[tuple[Mapping[str, object], Expected]] = []  # outputs and what they must be
 
     def turn(self, calls: int) -> list[Any]:
         """Return what so many calls get, in order, the last of them contents that its slot did not hold before."""
         order = list(itertools.islice(self._order, calls))
         self._last = order[-1]
-        slot, content = self._contents.slots[self._last], self._contents.other(self._held[self._last], self._rng)
-        if self._turns == self._whole_turn:
-            content = self._contents.whole(self._rng, self._held[self._last])
+        before = self._contents.held[self._last]
+        is_whole = self._turns == self._whole_turn
+        content = self._contents.whole(self._rng, before) if is_whole else self._contents.other(before, self._rng)
         self._turns += 1
-        self._held[self._last] = content
-        self._prepared[self._last] = self._bound.prepared(self._contents.put(content, slot))
+        self._prepared[self._last] = self._bound.prepared(self._contents.put_into(self._last, content))
         return [self._prepared[place] for place in order]
 
     def keep(self, outputs: Mapping[str, object]) -> None:
         """Keep rows of what the last call of a turn returned, or all of it, in the order of the stream."""
-        content = self._held[self._last]
+        content = self._contents.held[self._last]
         self.sampled.append(Sampled.of(outputs, content, self._case))
         if self._turns - 1 == self._whole_turn and content.expected is not None:
             self.whole.append((copies(outputs), content.expected))
 
     def changed(self) -> str | None:
         """Return why a kernel is wrong that changed what it got, or None."""
-        return self._contents.changed(self._held)
+        return self._contents.changed()
 
 
 def _order(slots: int, rotation: int, rng: random.Random) -> Iterator[int]:

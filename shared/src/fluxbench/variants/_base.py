@@ -83,6 +83,7 @@ class Variant:
     plans: bool = False  # makes a plan of each shape at its first call, for half a second on the host (cuDNN by torch)
     fullgraph: bool = True  # its compiled forms must be one graph
     holds_scores: bool = False  # all scores of a call at once: unfused attention
+    score_bytes: tuple[int, int] = (0, 0)  # that it then holds a score at most, of 16 bits: forward, and with gradients
     variables: Mapping[str, str] = field(default_factory=dict)  # of the environment of its process, set before imports
     detail: Callable[[], str | None] | None = None  # after a call: what the library says that it chose
     note: str | None = None  # what a reader must know of it, such as a third party's build; a phrase

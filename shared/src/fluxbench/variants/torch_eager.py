@@ -45,4 +45,5 @@ VARIANT = _base.Variant(
         separate_head_dims=True,
     ),
     precision_class="rounded",
+    score_bytes=(6, 10),  # two or three of scores, scaled scores and probabilities; then their gradients too
 )

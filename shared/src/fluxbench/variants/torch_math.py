@@ -29,6 +29,7 @@ VARIANT = _base.Variant(
     ),
     forms=forms.COMPILED,
     holds_scores=True,
+    score_bytes=(14, 24),  # of float32: scores, their softmax, what replaces masked rows, and their gradients
 )
 TF32 = replace(
     VARIANT,

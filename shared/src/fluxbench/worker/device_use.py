@@ -11,10 +11,12 @@ import torch
 
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.core.device_memory import DeviceMemory
+from fluxbench.core.memory_ledger import MemoryLedger
 from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.request import Request
 
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
+_SHARE = 0.9  # of a GPU's memory, that workers may take together: fragments take the rest
 _FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
 _FREED_LOOKS = 20
 
@@ -27,6 +29,7 @@ class DeviceUse:
         folder = Path(request.lock) if request.lock else None
         self._lock = DeviceLock(folder, request.order, self._changed)
         self._memory, self._alone = DeviceMemory(folder, lambda: self._changed(False)), request.alone
+        self._ledger = MemoryLedger(folder, lambda: self._changed(False))
         self._step = "preparing"
         self._goes_on = True  # it has had its turn
 
@@ -53,8 +56,8 @@ class DeviceUse:
                 yield
             if self._device.type == "cuda" and torch.cuda.is_initialized():
                 torch.cuda.synchronize(self._device)
-                if not before and cached_bytes(self._device) > _CACHED_BYTES:
-                    torch.cuda.empty_cache()
+                if not before:
+                    self._trim()
 
     def take_memory(self) -> None:
         """Wait until this process may take memory of the device; where the request says so until no other has any."""
@@ -62,9 +65,32 @@ class DeviceUse:
         if self._alone and self._device.type == "cuda":
             wait_until_freed(self._device)
 
+    def reserve(self, needed: int) -> None:
+        """Wait until this process may take so many bytes of a GPU's memory, in place of those before.
+
+        It may then keep as many over its steps: to give memory back and take it again lasts longer than a short step.
+        """
+        if self._device.type != "cuda":
+            return
+        self._ledger.take(needed, int(_SHARE * torch.cuda.mem_get_info(self._device)[1]), self._give_back)
+        self._trim()
+
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""
-        return self._lock.waited_s + self._memory.waited_s
+        return self._lock.waited_s + self._memory.waited_s + self._ledger.waited_s
+
+    def _trim(self) -> None:
+        """Give back what torch keeps for later, where that is more than others can spare."""
+        if taken := self._ledger.taken:
+            is_over = torch.cuda.memory_reserved(self._device) > taken
+        else:
+            is_over = cached_bytes(self._device) > _CACHED_BYTES
+        if is_over:
+            torch.cuda.empty_cache()
+
+    def _give_back(self) -> int:
+        torch.cuda.empty_cache()
+        return int(torch.cuda.memory_reserved(self._device))
 
     def _changed(self, holds: bool) -> None:
         self.phase(self._step if holds else "waiting")

@@ -63,6 +63,8 @@ def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
     while todo and not is_asked():
         with contextlib.suppress(Exception):  # which ends a capture, not what comes after it
             _capture(some)
+        if cached_bytes(device) > _KEPT_BYTES:  # other workers use the device
+            torch.cuda.empty_cache()
     if had:
         torch.cuda.empty_cache()
 
@@ -101,5 +103,3 @@ def _capture(call: Callable[[], object]) -> None:
         finally:
             graph.capture_end()
     del graph
-    if cached_bytes(torch.device("cuda")) > _KEPT_BYTES:  # other workers use the device
-        torch.cuda.empty_cache()

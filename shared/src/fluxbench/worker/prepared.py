@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case
+from fluxbench.correctness.case import Case, Yardsticks
 from fluxbench.correctness.contents import Contents
+from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
 from fluxbench.operations.workload import Workload
@@ -53,19 +54,21 @@ class PreparedWorkload:
         cases: Kept | None = None,
         contents: Kept | None = None,
         whole_up_to: int | None = None,
+        one_reference: bool = False,
+        known: Yardsticks | None = None,
     ) -> PreparedWorkload:
         """Return a workload with the inputs of one process.
 
         There are `most` contents at most, and `slots` of calls in succession, see `Contents.make`. Where references
         take seconds, all processes have the same seed: `cases` are kept for any later process, `contents` for those of
         this cell, or of this build. Of a call with more scores than `whole_up_to` rows are judged, on the first kind
-        of inputs alone.
+        of inputs alone. `one_reference`: contents follow from the case. `known`: yardsticks of the first kind.
         """
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
         seed = 0 if device.type == "cpu" or cases else process * SEEDS_PER_PROCESS
         by_rows = Case.by_rows(workload, first, seed, device) if _is_long(workload, whole_up_to) else None
-        case = by_rows or _case(workload, first, seed, device, cases)
+        case = by_rows or _case(workload, first, seed, device, cases, known)
         if by_rows or any(held.is_held(x) for x in case.inputs.values()):  # there is no room for others
             others = []
         other_kinds = {kind: _case(workload, kind, seed, device, cases) for kind in others} if all_kinds else {}
@@ -74,8 +77,9 @@ class PreparedWorkload:
                 cases.vouch(name_of_case(workload, kind, seed))
         rotation = _rotation_length(workload, device)
         made = Contents.make(
-            workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents
-        )
+            workload, case, device, rotation=rotation, most=most, share=share, sustained=slots, kept=contents,
+            derived=one_reference and contents is None,
+        )  # fmt: skip
         return cls(workload, case, made, other_kinds)
 
     @classmethod
@@ -120,6 +124,7 @@ def prepare(
                 workload, device, request.process, most=plan.contents, share=share,
                 all_kinds=request.is_thorough and request.is_full(workload.name), slots=slots,
                 cases=kept(request.cases), contents=kept(request.contents), whole_up_to=request.whole_up_to,
+                one_reference=request.effort.one_reference, known=known_yardsticks(request, workload.name),
             )  # fmt: skip
             workloads[workload.name] = made
             if workload.operation == operations.whole_of(workload.operation):
@@ -131,7 +136,8 @@ def prepare(
                 raise
         fail(workload, wrong._replace(of_inputs=True))
         release()
-    torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
+    if not request.effort.one_reference:  # else it may keep what it has reserved, see `DeviceUse.reserve`
+        torch.cuda.empty_cache()  # on a GPU what references took, which its other workers need
     return {workload.name: workloads[workload.name] for workload in some if workload.name in workloads}
 
 
@@ -149,10 +155,17 @@ def fills_memory(workload: Workload) -> bool:
     return bool(holds and holds(workload.shape))
 
 
-def release() -> None:
-    """Give back memory that nothing needs any more; of a GPU what torch keeps for later too."""
+def release(*, keeps: bool = False) -> None:
+    """Give back memory that nothing needs any more; of a GPU what torch keeps for later too, unless it `keeps` that."""
     gc.collect()
-    torch.cuda.empty_cache()
+    if not keeps:
+        torch.cuda.empty_cache()
+
+
+def known_yardsticks(request: Request, workload: str) -> Yardsticks:
+    """Return the yardsticks of a workload that the first process told."""
+    told = request.yardsticks.get(workload, {})
+    return {each: {name: Worst(*worst) for name, worst in of.items()} for each, of in told.items()}
 
 
 def _rotation_length(workload: Workload, device: torch.device) -> int:
@@ -169,10 +182,17 @@ def _is_long(workload: Workload, whole_up_to: int | None) -> bool:
     return whole_up_to is not None and scores > whole_up_to
 
 
-def _case(workload: Workload, kind: str, seed: int, device: torch.device, kept: Kept | None) -> Case:
+def _case(
+    workload: Workload,
+    kind: str,
+    seed: int,
+    device: torch.device,
+    kept: Kept | None,
+    known: Yardsticks | None = None,
+) -> Case:
     """Return seeded inputs with their reference: what is kept, or new ones, which then are."""
     if kept is None:
-        return Case.make(workload, kind, seed, device)
+        return Case.make(workload, kind, seed, device, known)
     name = name_of_case(workload, kind, seed)
     if (found := kept.load(name)) is None:
         with kept.computing(name):  # another cell may need it at the same time

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fluxbench import operations
 from fluxbench.operations.workload import Cost, Workload
+from fluxbench.worker import needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +23,19 @@ class Effort:
     )
     long: bool = False  # calls of up to a second on a GPU: two processes, one burst round, and cases kept as on a CPU
     plans: bool = False  # so many shapes that plans of a library are made before a process's turn, see `worker.plans`
-    held_bytes: int | None = None  # read and written by calls at the workloads that a process holds at once; None: all
+    # What calls at the workloads that a process holds at once read and write; of `one_reference` `needs.held_bytes`.
+    held_bytes: int | None = None  # None: it holds all
+    # A process computes one reference of a workload: timed contents follow from the case that is checked. Later
+    # processes judge by the first one's yardsticks. Not on a CPU, where cases are kept.
+    one_reference: bool = False
+    processes: int | None = None  # of a cell on a GPU; None: as many as others have
+    # Operations are measured at the same time, each in processes of its own, where all variants of a cell compile.
+    side_by_side: bool = False
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
 
 
 USUAL = Effort()
+Yardsticks = dict[str, dict[str, dict[str, list[float]]]]  # by workload, precision class and output: `Worst`
 ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
 
 
@@ -63,6 +72,9 @@ class Request:
     contents: str = ""  # that where contents of timed calls are kept, of this cell or of all cells of a build
     kept: dict[str, str] = dataclasses.field(default_factory=dict)  # digests of cases and contents, by name
     trusts: bool = True  # what is kept without such a digest: no kernel has run in this cell
+    yardsticks: Yardsticks = dataclasses.field(default_factory=dict)  # of the first process
+    # Calls in a row by variant and workload, as in the first process; 0: a call is a sample by itself.
+    rows: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def is_thorough(self) -> bool:
@@ -98,17 +110,9 @@ class Request:
 
         Those that share inputs, which stand side by side, are held once and so together.
         """
-        parts: list[list[Workload]] = []
-        held = math.inf
-        for _, alike in itertools.groupby(self.workloads, inputs_of):
-            some = list(alike)
-            of_these = max(one.cost.min_bytes for one in some)
-            held += of_these
-            if not parts or held > (self.effort.held_bytes or math.inf):
-                parts.append([])
-                held = of_these
-            parts[-1] += some
-        return [tuple(part) for part in parts]
+        alike = (list(some) for _, some in itertools.groupby(self.workloads, inputs_of))
+        size = needs.held_bytes if self.effort.one_reference else lambda one: one.cost.min_bytes
+        return needs.divided(alike, self.effort.held_bytes or math.inf, size)
 
     def to_json(self) -> str:
         """Return the request as JSON."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping
 
@@ -11,7 +12,7 @@ from fluxbench import operations
 from fluxbench.correctness.contents import fresh_inputs
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import Key
-from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
+from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row, calls_in_a_row, launched
@@ -32,7 +33,8 @@ class Rows:
     Nothing that is timed here is kept, so other workers may use the device meanwhile.
 
     `own` are the variant's, by workload; `by_key` has the reference's too. `refused` says by workload why a short call
-    of the variant has none.
+    of the variant has none. `known` is how many calls an earlier process had in a row, by variant and workload; 0 where
+    it had none.
     """
 
     def __init__(
@@ -43,22 +45,30 @@ class Rows:
         stopwatch: Stopwatch,
         plan: Plan,
         rng: random.Random,
+        known: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
         self.own: dict[str, Row] = {}
         self.refused: dict[str, str] = {}
         self.by_key: dict[Key, Row] = {}
         self._launched: dict[str, tuple[float, float]] = {}
-        self._pool = GraphPool(stopwatch.device) if plan.row_s and stopwatch.device.type == "cuda" else None
+        spare = SPARE_OF_SHORT if plan.row_below_s < math.inf else None
+        self._pool = GraphPool(stopwatch.device, spare) if plan.row_s and stopwatch.device.type == "cuda" else None
+        self.found: dict[Key, Row | None] = {}  # less those that are refused
 
-        def row(of: Calls, workload: str, *, apart: bool) -> Row | str | None:
-            return _row(of[1][workload], workloads[workload], stopwatch, plan, rng, self._pool, apart=apart)
+        def row(of: Calls, workload: str, *, beside: bool) -> Row | str | None:
+            calls = (known or {}).get(of[0], {}).get(workload)
+            place = workloads[workload], stopwatch, plan, rng, self._pool
+            made = _row(of[1][workload], *place, beside=beside, calls=calls)
+            if not isinstance(made, str):
+                self.found[of[0], workload] = made
+            return made
 
         for workload in variant[1] if plan.row_s else ():
             kept = workloads[workload].rows
             if reference[0] not in kept:
-                kept[reference[0]] = row(reference, workload, apart=True)
+                kept[reference[0]] = row(reference, workload, beside=True)
             beside = kept[reference[0]]
-            own = beside if variant[0] == reference[0] else row(variant, workload, apart=False)
+            own = beside if variant[0] == reference[0] else row(variant, workload, beside=False)
             if isinstance(beside, Row):
                 self.by_key[reference[0], workload] = beside
             if isinstance(own, Row):
@@ -142,21 +152,24 @@ def _row(
     rng: random.Random,
     pool: GraphPool | None,
     *,
-    apart: bool,
+    beside: bool,
+    calls: int | None,
 ) -> Row | str | None:
-    """Return a row, why there is none, or None where a call is a sample by itself. `apart`: in slots of its own.
+    """Return a row, why there is none, or None where a call is a sample by itself.
 
-    Calls that are never captured are samples by themselves. How many calls a row needs is known from a first one: the
-    host may take longer to launch calls than the device to run them.
+    Calls that are never captured are samples by themselves. Where it is not known how many `calls` a row needs, a first
+    one tells: the host may take longer to launch calls than the device to run them. The row of a reference `beside` a
+    variant reads the variant's slots, unless what is prepared for a call depends on what a slot holds.
     """
     if not bound.captured:
         return None
-    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan.row_s), plan)
+    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan.row_s), plan) if calls is None else calls
     if not count:
         return None
     workload = prepared.workload
     if operations.find(workload.operation).attention(workload.shape).retain_graph:
         return "the forward pass before it is not in the graph"
+    apart = beside and bound.prepare is not None
     contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
 
     def captured(calls: int) -> Row:
@@ -165,6 +178,8 @@ def _row(
 
     try:
         first = captured(count)
+        if calls is not None:
+            return first
         needed = calls_in_a_row(_replay_s(first, stopwatch) / count, plan)
         return captured(needed) if needed > _NEARLY * count else first
     except GraphRefused as error:

@@ -30,5 +30,6 @@ def take(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tup
     rest = [name for name in trial.calls if sustained and request.sustains(name)]
     again = trial if len(rest) == len(trial.calls) else trial.at(rest)
     if rest:
+        trial.returned.see_changes()
         taken["block"] = again.sustain()
     return {**taken, "ended": time.monotonic(), "slept_s": slept_s() - asleep}, again

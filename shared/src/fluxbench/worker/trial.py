@@ -18,12 +18,10 @@ from typing import Any
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.contents import Content, changed_inputs, fresh_inputs
-from fluxbench.correctness.judging import verdict
-from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.correctness.contents import Content, fresh_inputs
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
-from fluxbench.timing.burst import Key, burst, copies, repeated_over_new
+from fluxbench.timing.burst import Key, burst, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
 from fluxbench.timing.graph import CapturedCalls, GraphRefused
@@ -36,6 +34,7 @@ from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
+from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import Rows, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
@@ -62,20 +61,21 @@ class Trial:
         plan: Plan,
         rng: random.Random,
         replays: bool | None = None,
+        known_rows: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """`replays`: whether sustained calls are CUDA graphs, as in the processes before; None: this one decides."""
+        """`replays`: whether sustained calls are CUDA graphs, as in the processes before; None: this one decides.
+
+        `known_rows` are those of `Rows`.
+        """
         self.name, self.variant = name, variant
         self.calls, self.workloads = dict(calls), workloads
         self.reference, self.reference_calls = reference
         self.control, self.stopwatch = control, stopwatch
-        self.plan, self.rng, self.replays = plan, rng, replays
+        self.plan, self.rng, self.replays, self._known_rows = plan, rng, replays, known_rows
         self.wrong: dict[str, Wrong] = {}  # by workload
         self._rows: Rows | None = None
         self._contents = {workload: workloads[workload].contents for workload in calls}
-        self._sampled: dict[str, list[Sampled]] = {}
-        self._whole: dict[str, list[tuple[Mapping[str, object], Tensors]]] = {}  # outputs and what they must be
-        self._whole_seen: dict[str, int] = {}
-        self._changed: dict[str, str] = {}
+        self.returned = Returned({name: workloads[name].case for name in calls}, rng)
         self._control_out: torch.Tensor | None = None
         self._control_seen = 0
         self._call_s: dict[str, float] = {}
@@ -90,7 +90,8 @@ class Trial:
     def at(self, workloads: Collection[str]) -> Trial:
         """Return a new trial at some of the workloads, which knows how long their calls take."""
         rest = (self.reference, self.reference_calls), self.workloads, self.control, self.stopwatch, self.plan, self.rng
-        some = Trial(self.name, self.variant, {name: self.calls[name] for name in workloads}, *rest, self.replays)
+        calls = {name: self.calls[name] for name in workloads}
+        some = Trial(self.name, self.variant, calls, *rest, self.replays, self._known_rows)
         some._call_s = {name: self._call_s[name] for name in some.calls if name in self._call_s}
         some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
         return some
@@ -98,7 +99,8 @@ class Trial:
     def make_rows(self) -> Rows:
         """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile."""
         reference = self.reference, self.reference_calls
-        self._rows = Rows((self.name, self.calls), reference, self.workloads, self.stopwatch, self.plan, self.rng)
+        place = self.workloads, self.stopwatch, self.plan, self.rng, self._known_rows
+        self._rows = Rows((self.name, self.calls), reference, *place)
         return self._rows
 
     def burst(self) -> dict[str, Any]:
@@ -108,17 +110,22 @@ class Trial:
         if self.control:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
-        pairs = (self.name, self.calls), (self.reference, self.reference_calls)
-        rounds = self.plan.rounds(warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan))
         rows = self._rows or self.make_rows()
+        pairs = (self.name, self.calls), (self.reference, self.reference_calls)
+        if self.largest in rows.own and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
+            rounds = self.plan.max_rounds  # of calls that are so short, and are warm from being captured
+        else:
+            rounds = self.plan.rounds(warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan))
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
-        taken = burst(self.stopwatch, calls, rounds, *given, cheapest(self.workloads[name].workload for name in own))
+        cheap = cheapest(self.workloads[name].workload for name in own)
+        # Of many workloads one tells how long launching a call takes, which others of 1 ms or more hide.
+        taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
         for workload, row in rows.launch(self.stopwatch, self.calls).items():
-            self._take_in(workload, row.given)
+            self.returned.take_in(workload, row.given)
         self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
         self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}
@@ -154,27 +161,17 @@ class Trial:
             rotation = self._rotations(windows)
             block, launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle), None
         for workload, bound in self.calls.items():
-            self._take_in(workload, rotation[workload])
-            if self.plan.max_rounds > 1 or workload not in self._whole:  # else one of the burst round is enough
-                self._keep_whole(workload, bound)
+            self.returned.take_in(workload, rotation[workload])
+            # Else one of the burst round is enough.
+            if self.plan.max_rounds > 1 or not self.returned.has_whole(workload):
+                self.returned.see_changes()
+                self.returned.keep_whole(workload, bound, self._contents[workload])
         return {
             **vars(block),
             "replayed": launched is not None,
             "refused": refused,
             "launched_ms": launched.means_ms if launched else {},
         }
-
-    def _keep_whole(self, workload: str, bound: Bound) -> None:
-        """Keep a whole output of one more call, and whether the kernel changed what it got."""
-        contents = self._contents[workload]
-        content = contents.whole(self.rng)
-        outputs = bound(contents.put(content))
-        if content.expected is None:  # of a call that is judged by rows
-            self._sampled[workload].append(Sampled.of(outputs, content, self.workloads[workload].case))
-        else:
-            self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
-        if changed := changed_inputs(contents.inputs, content):
-            self._changed[workload] = changed
 
     def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
@@ -228,15 +225,8 @@ class Trial:
             call_s = {name: max(seconds, self._reference_s.get(name, 0.0)) for name, seconds in call_s.items()}
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
         for workload, given in own.items():
-            self._take_in(workload, given)
+            self.returned.take_in(workload, given)
         return vars(block)
-
-    def _take_in(self, workload: str, given: Rotation) -> None:
-        """Keep what judged calls returned, and whether the kernel changed what they got."""
-        self._sampled.setdefault(workload, []).extend(given.sampled)
-        self._whole.setdefault(workload, []).extend(given.whole)
-        if changed := given.changed():
-            self._changed[workload] = changed
 
     def repeat(self) -> dict[str, float]:
         """Return, by workload, a call on repeated inputs over one on new ones; none of a CPU or of mere launching."""
@@ -269,19 +259,14 @@ class Trial:
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
+        self.returned.see_changes()
         for workload in self.calls:
-            if wrong := self._wrong_when_timed(workload):
+            if wrong := self.returned.wrong(
+                workload, self.variant.quantized_budget_rel_l2, self.variant.precision_class
+            ):
                 reason = f"right when checked, wrong when timed: {wrong}"
                 self.wrong.setdefault(workload, Wrong(Status.INCORRECT, reason))
-        self._sampled, self._whole, self._changed = {}, {}, {}
-
-    def _wrong_when_timed(self, workload: str) -> str | None:
-        case = self.workloads[workload].case
-        allowed = self.variant.quantized_budget_rel_l2, self.variant.precision_class
-        for outputs, expected in self._whole.get(workload, []):
-            if wrong := verdict(outputs, case.expecting(expected), *allowed):
-                return wrong
-        return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
+        self.returned.clear()
 
     def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:
         """Keep rows of each output of the variant, and of a random round a whole one; likewise the control kernel's."""
@@ -293,8 +278,4 @@ class Trial:
             if not self.rng.randrange(self._control_seen):
                 self._control_out = outputs["out"].clone()  # type: ignore[attr-defined]
         elif name == self.name and content:
-            self._sampled.setdefault(workload, []).append(Sampled.of(outputs, content, self.workloads[workload].case))
-            if content.expected is not None:
-                self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
-                if not self.rng.randrange(seen):
-                    self._whole[workload] = [(copies(outputs), content.expected)]
+            self.returned.keep(workload, outputs, content)

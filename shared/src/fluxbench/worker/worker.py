@@ -7,6 +7,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "ready", "versions": {...}}
     {"event": "control_kernel", "description": ...}                       or "reason": why there is none
     {"event": "kept", "name": ..., "sha256": ...}                         a file for later processes, no kernel loaded
+    {"event": "yardstick", "workload": ..., ...} or "rows"                what later processes need not find out
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, ...}
@@ -29,6 +30,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
+import itertools
 import json
 import traceback
 from collections.abc import Mapping, Sequence
@@ -41,7 +43,6 @@ from fluxbench import operations, variants
 from fluxbench.core.errors import first_sentence
 from fluxbench.correctness.contents import unforeseen
 from fluxbench.correctness.judging import Errors
-from fluxbench.correctness.kept import Kept
 from fluxbench.operations import held
 from fluxbench.operations.protocol import Bound
 from fluxbench.operations.workload import Workload
@@ -50,11 +51,12 @@ from fluxbench.timing import control_kernel
 from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.worker import plans
+from fluxbench.worker import needs, plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, is_fatal, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
+from fluxbench.worker.later import ForLater
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
 from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
@@ -74,11 +76,13 @@ class Worker:
         self.events = events
         self.device = torch.device(request.device)
         effort = request.effort
-        self.plan = Plan.on(self.device, grid=effort.grid, long=effort.long, replayed=effort.replayed)
+        large, replayed = effort.one_reference, effort.replayed
+        self.plan = Plan.on(self.device, grid=effort.grid, large=large, long=effort.long, replayed=replayed)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
         self.use = DeviceUse(request, self.device, self.emit)
+        self.for_later = ForLater(request, self.device, self.emit)
         self.versions: dict[str, str] = {}
         self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
 
@@ -94,9 +98,9 @@ class Worker:
         with self.use.step("preparing", short=True):
             refused = unusable(self.device)
         if refused:
-            for workload in self.request.workloads:
-                for name in dict.fromkeys((*self.request.references, *self.request.variants)):
-                    self._fail(name, workload.name, Wrong(*refused))
+            names = dict.fromkeys((*self.request.references, *self.request.variants))
+            for workload, name in itertools.product(self.request.workloads, names):
+                self._fail(name, workload.name, Wrong(*refused))
             self.emit("done")
             return
         if self.request.rates:
@@ -128,9 +132,8 @@ class Worker:
             if any((name, workload.name) not in done for name in self.request.variants for workload in part):
                 self._measure_at(part, stopwatch)
                 held.release()  # the next part has caches of its own size
-                release()
-                if not gc.get_freeze_count():
-                    gc.freeze()  # what is left is not of this part: else each collection looks at all modules for 0.2 s
+                release(keeps=self.request.effort.one_reference)
+                gc.freeze()  # what is left is not of this part: else a collection looks at all of it
 
     def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
         """Give every variant its trial, and the reference one before the first."""
@@ -143,14 +146,16 @@ class Worker:
                 self._fail(name, workload.name, wrong)
 
         self.use.take_memory()
+        if self.request.effort.one_reference:
+            self.use.reserve(needs.of_process(part, self.request.variants))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
-            workloads = prepare(part, self.request, self.device, self.plan, self._kept, begin, fail)
+            workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, begin, fail)
         reference, reference_calls = self._reference(workloads)
 
         def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
                 name, variants.find(name).variant, calls, (reference, reference_calls), workloads, self.control,
-                stopwatch, self.plan, unforeseen(), self.request.replays.get(name),
+                stopwatch, self.plan, unforeseen(), self.request.replays.get(name), self.request.rows,
             )  # fmt: skip
 
         # Its burst rounds are needed for its own record alone: those of the others hold its calls as well, of a grid
@@ -170,13 +175,6 @@ class Worker:
             del calls
             if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
                 torch.compiler.reset()  # takes seconds where a library has loaded dynamo
-
-    def _kept(self, folder: str | None) -> Kept | None:
-        """Return what is kept in a folder, where references take seconds: on a CPU, and of long calls."""
-        if folder is None or not (self.device.type == "cpu" or self.request.effort.long):
-            return None
-        note = lambda name, digest: self.emit("kept", name=name, sha256=digest)  # noqa: E731
-        return Kept(Path(folder), self.request.kept, note, trusts=self.request.trusts)
 
     def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]]:
         """Return the first of the references that is right at the most workloads; no name and no calls if none is."""
@@ -223,7 +221,7 @@ class Worker:
         try:
             if burst:
                 with self._of_grid("preparing"):
-                    trial.make_rows()
+                    self.for_later.say_rows(trial.make_rows().found)
             with self._of_grid("measuring", short=False):
                 taken, again = take(trial, self.request, burst=burst, sustained=sustained)
             with self._of_grid("checking"):
@@ -249,10 +247,8 @@ class Worker:
             release()
             return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
         if left:
-            self.emit(
-                "timed", variant=trial.name, reference=trial.reference, process=self.request.process, workloads=left,
-                **taken,
-            )  # fmt: skip
+            place = {"reference": trial.reference, "process": self.request.process, "workloads": left}
+            self.emit("timed", variant=trial.name, **place, **taken)
         return left
 
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
@@ -261,7 +257,9 @@ class Worker:
         with self.use.step("checking", short=True, compiles=True):
             if self.request.effort.plans:
                 plans.make(name, prepared.workload, self.device)
-            return self._check_now(name, prepared)
+            bound = self._check_now(name, prepared)
+        self.for_later.say_yardsticks(prepared)
+        return bound
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         workload, state = prepared.workload, ProcessState(self.device)
@@ -271,10 +269,9 @@ class Worker:
         try:
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
-            found = check(
-                formed, workload, self.device, prepared.cases, thorough and self.request.is_full(workload.name),
-                self.use.waited_s, ragged not in self.ragged, thorough and self.request.measures_memory,
-            )  # fmt: skip
+            how = thorough and self.request.is_full(workload.name), self.use.waited_s, ragged not in self.ragged
+            memory = thorough and self.request.measures_memory
+            found = check(formed, workload, self.device, prepared.cases, *how, memory)
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None

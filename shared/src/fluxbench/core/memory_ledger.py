@@ -1,0 +1,114 @@
+"""How many bytes of the device's memory each worker takes, of all with one cache folder: together not more than it has.
+
+A worker takes what the workloads need that it is about to hold, and waits where others have taken too much. It then
+gives back its own first, so that no two wait for each other; whoever has waited longest goes first, since what needs
+much would otherwise wait for ever. What a worker takes is in a file that is locked until it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TextIO
+
+from fluxbench.core.device_lock import locked
+
+_POLL_S = 0.01
+_SAY_EVERY_S = 10.0
+_DIGITS = 20
+
+
+class MemoryLedger:
+    """The ledger as one worker sees it.
+
+    `waits` is called when the worker begins to wait, and again every ten seconds (`say_every_s`). Without a folder
+    there is nobody to share with.
+    """
+
+    def __init__(
+        self, folder: Path | None, waits: Callable[[], None] = lambda: None, *, say_every_s: float = _SAY_EVERY_S
+    ) -> None:
+        self._folder, self._waits, self._say_every_s = folder, waits, say_every_s
+        self._file: TextIO | None = None
+        self.taken = 0  # bytes
+        self.waited_s = 0.0  # so far
+
+    def take(self, wanted: int, capacity: int, give_back: Callable[[], int] = lambda: 0) -> None:
+        """Take so many bytes in place of those before, or all of `capacity`, once they are there. Raises `OSError`.
+
+        `give_back` is called before the worker waits; it returns what the worker goes on to hold.
+        """
+        wanted = min(wanted, capacity)
+        if self._folder is None:
+            self.taken = wanted
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        if self._fits(wanted, capacity, mine=None):
+            return
+        began, said = time.monotonic(), -math.inf
+        with self._locked():
+            self._write(give_back())
+        asking = self._folder / f"asks-{time.monotonic_ns():020}-{os.getpid()}"
+        with contextlib.ExitStack() as stack:
+            self._new(asking, stack)
+            stack.callback(asking.unlink, missing_ok=True)
+            while not self._fits(wanted, capacity, mine=asking):
+                if time.monotonic() >= said + self._say_every_s:
+                    self._waits()
+                    said = time.monotonic()
+                time.sleep(_POLL_S)
+        self.waited_s += time.monotonic() - began
+
+    def _fits(self, wanted: int, capacity: int, mine: Path | None) -> bool:
+        """Take the bytes if they are there and nobody has waited longer for others; return whether they were taken."""
+        assert self._folder
+        with self._locked():
+            if wanted > self.taken:
+                before = [path for path, _ in self._living("asks-*") if mine is None or path.name < mine.name]
+                others = sum(int(text or 0) for _, text in self._living("takes-*"))
+                if before or others + wanted > capacity:
+                    return False
+            self._write(wanted)
+            return True
+
+    def _write(self, taken: int) -> None:
+        assert self._folder
+        if self._file is None:
+            self._file = self._new(self._folder / f"takes-{os.getpid()}")
+        os.pwrite(self._file.fileno(), f"{taken:0{_DIGITS}}".encode(), 0)
+        self.taken = taken
+
+    def _new(self, path: Path, stack: contextlib.ExitStack | None = None) -> TextIO:
+        """Return a new file that this process has locked: nobody sees it without its lock."""
+        new = path.with_name(f".{path.name}")
+        file = new.open("w")
+        if stack:
+            stack.enter_context(file)
+        locked(file)
+        new.rename(path)
+        return file
+
+    def _living(self, pattern: str) -> Iterator[tuple[Path, str]]:
+        """Yield the files of other living workers with what they hold; what dead ones left is removed."""
+        assert self._folder
+        for path in self._folder.glob(pattern):
+            if path.name.endswith(f"-{os.getpid()}"):
+                continue  # to close it would release its lock
+            with contextlib.suppress(OSError), path.open("r+") as file:
+                if locked(file):
+                    path.unlink(missing_ok=True)
+                else:
+                    yield path, file.read()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Let no other worker read or write the ledger meanwhile."""
+        assert self._folder
+        with (self._folder / "ledger").open("a+") as file:
+            while not locked(file):
+                time.sleep(_POLL_S / 10)
+            yield

@@ -1,0 +1,47 @@
+"""What a process tells for later ones of its cell, which then need not find it out again."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import torch
+
+from fluxbench.correctness.kept import Kept
+from fluxbench.timing.rows import Row
+from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.request import Request
+
+
+class ForLater:
+    """Digests of kept cases, yardsticks and the lengths of rows; `emit` writes an event."""
+
+    def __init__(self, request: Request, device: torch.device, emit: Callable[..., None]) -> None:
+        self._request, self._device, self._emit = request, device, emit
+        self._said = {(workload, each) for workload, classes in request.yardsticks.items() for each in classes}
+
+    def kept(self, folder: str | None) -> Kept | None:
+        """Return what is kept in a folder, where references take seconds: on a CPU, and of long calls."""
+        if folder is None or not (self._device.type == "cpu" or self._request.effort.long):
+            return None
+        note = lambda name, digest: self._emit("kept", name=name, sha256=digest)  # noqa: E731
+        return Kept(Path(folder), self._request.kept, note, trusts=self._request.trusts)
+
+    def say_yardsticks(self, prepared: PreparedWorkload) -> None:
+        """Write the errors of unfused attention at a workload, of each class for which they are known by now."""
+        workload = prepared.workload.name
+        for precision, outputs in prepared.case.yardsticks.items() if self._request.effort.one_reference else ():
+            worst = {name: [*dataclasses.astuple(each)] for name, each in outputs.items()}
+            if (workload, precision) not in self._said and all(map(math.isfinite, itertools.chain(*worst.values()))):
+                self._said.add((workload, precision))
+                self._emit("yardstick", workload=workload, precision=precision, worst=worst)
+
+    def say_rows(self, found: Mapping[tuple[str, str], Row | None]) -> None:
+        """Write how many calls there are in rows, by variant and workload."""
+        calls: dict[str, dict[str, int]] = {}
+        for (name, workload), row in found.items():
+            calls.setdefault(name, {})[workload] = row.calls if row else 0
+        self._emit("rows", calls=calls)

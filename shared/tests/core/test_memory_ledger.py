@@ -1,0 +1,97 @@
+"""Who takes how much of the device's memory, between real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from fluxbench.core.memory_ledger import MemoryLedger
+
+_WORKER = """
+import sys
+from pathlib import Path
+from fluxbench.core.memory_ledger import MemoryLedger
+def give_back():
+    print("gives back", flush=True)
+    return 1
+ledger = MemoryLedger(Path(sys.argv[1]), lambda: print("waits", flush=True))
+for line in sys.stdin:
+    ledger.take(int(line), 100, give_back)
+    print("has", ledger.taken, flush=True)
+"""
+
+
+class Worker:
+    """A process that takes as much memory as it is told, of 100 bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-c", _WORKER, str(folder)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def takes(self, wanted: int) -> str:
+        assert self.process.stdin
+        self.process.stdin.write(f"{wanted}\n")
+        self.process.stdin.flush()
+        return self.says()
+
+    def says(self) -> str:
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[], Worker]]:
+    started: list[Worker] = []
+
+    def start() -> Worker:
+        started.append(Worker(tmp_path))
+        return started[-1]
+
+    yield start
+    for worker in started:
+        worker.process.kill()
+        worker.process.wait()
+
+
+def test_workers_take_no_more_together_than_there_is(start: Callable[[], Worker]) -> None:
+    first, second = start(), start()
+    assert first.takes(60) == "has 60"
+    assert second.takes(40) == "has 40"
+    assert second.takes(30) == "has 30"  # less is there at once
+    assert second.takes(50) == "gives back"  # before it waits, so that no two wait for each other
+    assert second.says() == "waits"
+    assert first.takes(95) == "gives back"  # although it fits: whoever has waited longer goes first
+    assert second.says() == "has 50"
+    assert first.says() == "waits"
+    second.process.kill()  # the system releases what it took
+    assert first.says() == "has 95"
+
+
+def test_one_that_wants_more_than_there_is_gets_all_of_it(start: Callable[[], Worker]) -> None:
+    first, large = start(), start()
+    assert first.takes(1) == "has 1"
+    assert large.takes(500) == "gives back"
+    assert large.says() == "waits"
+    assert first.takes(0) == "has 0"
+    assert large.says() == "has 100"
+
+
+def test_one_that_dies_while_it_waits_keeps_nobody(start: Callable[[], Worker], tmp_path: Path) -> None:
+    first, waiting = start(), start()
+    assert first.takes(60) == "has 60"
+    assert [waiting.takes(50), waiting.says()] == ["gives back", "waits"]
+    waiting.process.kill()
+    waiting.process.wait()
+    assert start().takes(40) == "has 40"
+    assert not list(tmp_path.glob("asks-*"))
+
+
+def test_without_a_folder_there_is_nobody_to_share_with() -> None:
+    ledger = MemoryLedger(None)
+    ledger.take(70, 100)
+    ledger.take(90, 100)
+    assert (ledger.taken, ledger.waited_s) == (90, 0.0)

@@ -1,0 +1,115 @@
+"""Two processes of a grid on a GPU: the second one judges by the first one's yardsticks, on inputs of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from clocks import LikeAGPU, small_cache, small_control
+from fakes import TINIER, tokens
+from workers import checks, failures, given, honest, timed, wrapped
+
+from fluxbench.bench.collected import Collected
+from fluxbench.bench.events import Event, Rows, Yardstick
+from fluxbench.operations import math_attention
+from fluxbench.worker import later, worker
+from fluxbench.worker.request import Effort, Request
+
+GRID = Effort(grid=True, one_reference=True, fully=("tiny",), held_bytes=10**9)
+TRAINING = tokens("training", 16, "attention_training")
+Load = Any
+
+
+@pytest.fixture(autouse=True)
+def _like_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small_cache(monkeypatch)
+    small_control(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
+    monkeypatch.setattr(later.ForLater, "kept", lambda self, folder: None)  # a GPU keeps no cases
+
+
+def process(monkeypatch: pytest.MonkeyPatch, load: Load, collected: Collected, **asked: Any) -> list[Event]:
+    """Return the events of the next process, which knows what those before told."""
+    with monkeypatch.context() as patch:
+        seen = given(
+            patch, load, process=collected.workers, effort=GRID, sustained=False,
+            yardsticks=collected.yardsticks, rows=collected.rows, **{"workloads": (TINIER,), **asked},
+        )  # fmt: skip
+    for event in seen:
+        collected.add(event)
+    return seen
+
+
+@pytest.mark.parametrize("workload", [TINIER, TRAINING], ids=lambda workload: workload.name)
+def test_a_later_process_computes_its_own_reference_and_no_yardstick(
+    monkeypatch: pytest.MonkeyPatch, workload: Any
+) -> None:
+    computed: list[torch.dtype] = []
+    for name in ("forward", "training"):
+        reference = getattr(math_attention, name)
+
+        def counted(call: Any, inputs: Any, dtype: torch.dtype, *more: Any, reference: Any = reference) -> Any:
+            computed.append(dtype)
+            return reference(call, inputs, dtype, *more)
+
+        monkeypatch.setattr(math_attention, name, counted)
+    collected, references = Collected(), []
+    for _ in range(2):
+        computed.clear()
+        seen = process(monkeypatch, honest, collected, workloads=(workload,))
+        assert timed(seen) == {"made_up", "torch_math"}
+        references.append(list(computed))
+        budgets = {name: of.errors for name, of in checks(seen).items()}
+        assert budgets["made_up"].keys() == collected.yardsticks[workload.name]["exact"].keys()
+    assert references == [[torch.float64, getattr(torch, workload.dtype)], [torch.float64]]
+    assert sum(isinstance(event, Yardstick) for event in seen) == 0
+
+
+def test_a_kernel_that_is_wrong_in_the_second_process_alone_is_refused_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    collected = Collected()
+    assert timed(process(monkeypatch, honest, collected)) == {"made_up", "torch_math"}
+    seen = process(monkeypatch, wrapped(lambda attend, inputs: 1.01 * attend(*inputs)), collected)
+    [(name, status, reason)] = failures(seen)
+    assert (name, status) == ("made_up", "INCORRECT")
+    assert "is over the budget" in reason
+    assert timed(seen) == {"torch_math"}
+
+
+@pytest.mark.parametrize("process_of_lie", [0, 1])
+def test_one_that_returns_what_was_checked_is_refused_when_it_is_timed(
+    monkeypatch: pytest.MonkeyPatch, process_of_lie: int
+) -> None:
+    """Timed contents follow from the checked case, but are not it, nor like it."""
+    kept: list[torch.Tensor] = []
+
+    def first_answer(attend: Any, inputs: Any) -> torch.Tensor:
+        kept.append(kept[0] if kept else attend(*inputs))
+        return kept[0].clone()
+
+    collected = Collected()
+    for number in range(2):
+        load = wrapped(first_answer) if number == process_of_lie else honest
+        seen = process(monkeypatch, load, collected)
+        if number == process_of_lie:
+            [(name, status, reason)] = failures(seen)
+            assert (name, status) == ("made_up", "INCORRECT")
+            assert reason.startswith("right when checked, wrong when timed: relative L2 error")
+            return
+
+
+def test_what_is_told_goes_into_the_next_request() -> None:
+    collected = Collected()
+    told = {"out": [1e-3, 2e-3, 3e-3]}
+    collected.add(Yardstick(workload="tinier", precision="exact", worst=told))
+    collected.add(Yardstick(workload="tinier", precision="exact", worst={"out": [1.0, 1.0, 1.0]}))  # the first counts
+    collected.add(Rows(calls={"made_up": {"tinier": 50}, "torch_flash": {"tinier": 0}}))
+    collected.add(Rows(calls={"made_up": {"tinier": 60, "tiny": 9}}))
+    asked = Request(
+        device="cuda", workloads=(), variants=(), references=(), yardsticks=collected.yardsticks, rows=collected.rows
+    )
+    read = Request.from_json(asked.to_json())
+    assert read.yardsticks == {"tinier": {"exact": told}}
+    assert read.rows == {"made_up": {"tinier": 50, "tiny": 9}, "torch_flash": {"tinier": 0}}
