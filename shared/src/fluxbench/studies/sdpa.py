@@ -25,7 +25,6 @@ STUDY = Study(
         plans=True,
         held_bytes=_HELD_BYTES,
         one_reference=True,
-        processes=2,  # intervals are of all 270 shapes and dtypes of a pass, so two have many degrees of freedom
         side_by_side=True,  # FlexAttention compiles for five minutes in the first process of both passes
         fully=tuple(dict.fromkeys((*_FULLY, *_SMALL))),
     ),
