@@ -12,12 +12,13 @@ import math
 import os
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 
 from fluxbench import operations
+from fluxbench.correctness.allowance import error_scales
 from fluxbench.correctness.case import Case, some_tokens, stored
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
@@ -43,6 +44,7 @@ class Content:
     positions: Tensors  # by output, [count], int64, ascending
     rows: Tensors  # by output, [batch, count, ...], float64
     expected: Tensors | None  # the whole outputs, float64 or as `stored`, where they are known
+    known_scales: dict[bool, Tensors | None] = field(default_factory=dict)  # of all rows or not, once they are needed
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
@@ -70,6 +72,18 @@ class Content:
         positions = {name: some_tokens(x.shape[1], POSITIONS, x.device) for name, x in self.expected.items()}
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, unforeseen())
         return Content(inputs, positions, {name: x.double() for name, x in rows.items()}, None)
+
+    def scales(self, case: Case, *, whole: bool) -> Tensors | None:
+        """Return error scales, see `Case.scales`, of the outputs of a case: of all their rows or of the known ones."""
+        if whole not in self.known_scales:
+            given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
+            self.known_scales[whole] = error_scales(*given)
+        return self.known_scales[whole]
+
+    def as_case(self, case: Case) -> Case:
+        """Return the case with the whole outputs of this content, which must be known."""
+        assert self.expected is not None
+        return case.with_content(self.expected, self.scales(case, whole=True))
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs."""

@@ -17,6 +17,15 @@ class Worst:
     row: float
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The largest relative L2 errors that are accepted of one output, of each of its heads and of each row."""
+
+    rel_l2: float
+    head: float | torch.Tensor  # [batch, heads]
+    row: float | torch.Tensor  # of the output's shape without its last dimension
+
+
 class Deviation:
     """Relative L2 errors of an output against the answer, of the same shape and device.
 
@@ -26,33 +35,38 @@ class Deviation:
     """
 
     def __init__(self, out: torch.Tensor, expected: torch.Tensor) -> None:
-        self._error = torch.linalg.vector_norm(out.to(expected.dtype) - expected, dim=-1)  # of rows
-        self._norm = torch.linalg.vector_norm(expected, dim=-1)
+        self.errors = torch.linalg.vector_norm(out.to(expected.dtype) - expected, dim=-1)  # of rows
+        self.norms = torch.linalg.vector_norm(expected, dim=-1)
         self._heads_dim = 1 if expected.ndim == 4 else None  # the tokens, over which a head's error is summed
 
     @property
     def error(self) -> float:
         """||out - expected||."""
-        return float(self._error.norm())
+        return float(self.errors.norm())
 
     @cached_property
     def rel_l2(self) -> float:
         """||out - expected|| / ||expected||."""
-        return float(_share(self._error.norm(), self._norm.norm()))
+        return float(share(self.errors.norm(), self.norms.norm()))
 
     @cached_property
     def heads(self) -> torch.Tensor | None:
         """The error of each head, `[batch, heads]`; None where the output has none."""
         if self._heads_dim is None:
             return None
-        return _share(self._error.norm(dim=self._heads_dim), self._norm.norm(dim=self._heads_dim))
+        return share(self.errors.norm(dim=self._heads_dim), self.norms.norm(dim=self._heads_dim))
+
+    @cached_property
+    def units(self) -> torch.Tensor:
+        """What the error of each row is relative to, of the output's shape without its last dimension."""
+        squares = self.norms.square()
+        usual = squares.mean() if self._heads_dim is None else squares.mean(self._heads_dim, keepdim=True)
+        return torch.maximum(self.norms, usual.sqrt())
 
     @cached_property
     def rows(self) -> torch.Tensor:
         """The error of each row, of the output's shape without its last dimension."""
-        squares = self._norm.square()
-        usual = squares.mean() if self._heads_dim is None else squares.mean(self._heads_dim, keepdim=True)
-        return _share(self._error, torch.maximum(self._norm, usual.sqrt()))
+        return share(self.errors, self.units)
 
     @property
     def worst(self) -> Worst:
@@ -66,6 +80,6 @@ def place_of_worst(errors: torch.Tensor) -> list[int]:
     return [int(index) for index in torch.unravel_index(errors.argmax(), errors.shape)]
 
 
-def _share(error: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+def share(error: torch.Tensor, norm: float | torch.Tensor) -> torch.Tensor:
     """Return error / norm, 0 where both are."""
     return torch.where(error == 0, error, error / norm)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.deviation import Deviation, Worst, place_of_worst
+from fluxbench.correctness.deviation import Deviation, Limits, Worst, place_of_worst, share
 from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
@@ -64,7 +64,8 @@ def judge(
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
         rows = case.judged(name, out)
-        deviation, budgets = Deviation(rows, expected), case.budgets(name, quantized_budget, precision)
+        deviation = Deviation(rows, expected)
+        budgets = case.limits(name, deviation, quantized_budget, precision)
         nan_count = int((~torch.isfinite(out)).sum()) if rows is not out or not math.isfinite(deviation.rel_l2) else 0
         errors[name] = _errors(rows, expected, deviation, budgets, nan_count)
         reason = _over(deviation, budgets)
@@ -85,12 +86,15 @@ def verdict(
     for name, expected in case.expected.items():
         out = outputs[name]
         assert isinstance(out, torch.Tensor)
-        if wrong := _over(Deviation(case.judged(name, out), expected), case.budgets(name, quantized_budget, precision)):
+        deviation = Deviation(case.judged(name, out), expected)
+        if wrong := _over(deviation, case.limits(name, deviation, quantized_budget, precision)):
             return _named(name, wrong)
     return None
 
 
-def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst, nan_count: int) -> Errors:
+def _errors(
+    out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, budgets: Worst | Limits, nan_count: int
+) -> Errors:
     budget = budgets.rel_l2
     if nan_count:
         return Errors(
@@ -103,36 +107,38 @@ def _errors(out: torch.Tensor, expected: torch.Tensor, deviation: Deviation, bud
     )
     cosine = dot / math.sqrt(own * right) if own and right else None
     difference = precise.sub_(answer).abs_()
-    worst = deviation.worst
     return Errors(
-        rel_l2=worst.rel_l2,
+        rel_l2=deviation.rel_l2,
         max_abs=float(difference.max()),
         mean_abs=float(difference.mean()),
         mse=deviation.error**2 / difference.numel(),
         cosine=cosine,
         nan_count=0,
         budget_rel_l2=budget,
-        head_budget_share=None if deviation.heads is None else worst.head / budgets.head,
-        row_budget_share=worst.row / budgets.row,
+        head_budget_share=None if deviation.heads is None else float(share(deviation.heads, budgets.head).max()),
+        row_budget_share=float(share(deviation.rows, budgets.row).max()),
     )
 
 
-def _over(deviation: Deviation, budgets: Worst) -> str | None:
+def _over(deviation: Deviation, budgets: Worst | Limits) -> str | None:
     """Return which budget errors are over, that of the whole output first."""
     if not math.isfinite(deviation.rel_l2):
         return "elements of the output are NaN or infinite"
     if deviation.rel_l2 > budgets.rel_l2:
         return f"relative L2 error {deviation.rel_l2:.2e} is over the budget {budgets.rel_l2:.2e}"
     for what, errors, budget in (("head", deviation.heads, budgets.head), ("row", deviation.rows, budgets.row)):
-        if errors is not None and not (worst := float(errors.max())) <= budget:
-            place = place_of_worst(errors)
-            return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {budget:.2e} of a {what}"
+        if errors is None or not (~((shares := share(errors, budget)) <= 1)).any():  # also where it is not a number
+            continue
+        place = place_of_worst(shares)
+        most = float(budget if isinstance(budget, float) else budget[tuple(place)])
+        worst = float(errors[tuple(place)])
+        return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {most:.2e} of a {what}"
     return None
 
 
 def _right_for_tf32(name: str, deviation: Deviation, case: Case) -> str:
     """Return that an output would be right in the class `tf32`, as the end of a sentence; empty where it would not."""
-    if case.dtype != torch.float32 or _over(deviation, case.budgets(name, precision=TF32)):
+    if case.dtype != torch.float32 or _over(deviation, case.limits(name, deviation, precision=TF32)):
         return ""
     return f"; it is within that of class {TF32}, which may round {CLASSES[TF32].rounds}"
 

@@ -73,7 +73,7 @@ class Trial:
         self._rows: Rows | None = None
         self._contents = {workload: workloads[workload].contents for workload in calls}
         self._sampled: dict[str, list[Sampled]] = {}
-        self._whole: dict[str, list[tuple[Mapping[str, object], Tensors]]] = {}  # outputs and what they must be
+        self._whole: dict[str, list[tuple[Mapping[str, object], Content]]] = {}  # outputs and what they are of
         self._whole_seen: dict[str, int] = {}
         self._changed: dict[str, str] = {}
         self._control_out: torch.Tensor | None = None
@@ -172,7 +172,7 @@ class Trial:
         if content.expected is None:  # of a call that is judged by rows
             self._sampled[workload].append(Sampled.of(outputs, content, self.workloads[workload].case))
         else:
-            self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
+            self._whole.setdefault(workload, []).append((copies(outputs), content))
         if changed := changed_inputs(contents.inputs, content):
             self._changed[workload] = changed
 
@@ -278,8 +278,8 @@ class Trial:
     def _wrong_when_timed(self, workload: str) -> str | None:
         case = self.workloads[workload].case
         allowed = self.variant.quantized_budget_rel_l2, self.variant.precision_class
-        for outputs, expected in self._whole.get(workload, []):
-            if wrong := verdict(outputs, case.expecting(expected), *allowed):
+        for outputs, content in self._whole.get(workload, []):
+            if wrong := verdict(outputs, content.as_case(case), *allowed):
                 return wrong
         return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
 
@@ -297,4 +297,4 @@ class Trial:
             if content.expected is not None:
                 self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
                 if not self.rng.randrange(seen):
-                    self._whole[workload] = [(copies(outputs), content.expected)]
+                    self._whole[workload] = [(copies(outputs), content)]
