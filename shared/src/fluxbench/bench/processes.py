@@ -206,6 +206,11 @@ class Batch:
             probe=self.probe and process == min(LEAST, self.processes) - 1,
             effort=self.effort,
             skip=tuple(collected.failed),
+            clocks=tuple(
+                pair
+                for pair, failed in collected.failed.items()
+                if pair[0] in self.references and failed.status is Status.INCORRECT
+            ),
             done=tuple(sorted(self._done(collected, process))),
             replays=collected.replays,
             clock_mhz=self.device.sm_clock_max_mhz,

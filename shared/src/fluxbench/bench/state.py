@@ -60,7 +60,8 @@ def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
     found = 0.0
     for each in taken:
         timed = each.trial.timed
-        of_worker = [other for other in collected.trials if other.worker == each.trial.worker]
+        same = (each.trial.worker, timed.reference)
+        of_worker = [other for other in collected.trials if (other.worker, other.timed.reference) == same]
         found += (timed.ended - timed.began) / len(timed.workloads)
         if not each.trial.is_reference:
             anchors_s = sum(other.timed.ended - other.timed.began for other in of_worker if other.is_reference)

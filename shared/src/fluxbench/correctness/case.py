@@ -31,14 +31,15 @@ from typing import Any
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.deviation import Deviation, Worst
+from fluxbench.correctness import allowance
+from fluxbench.correctness.allowance import FIRST, LARGEST_OVER_RMS, Allowed, Bin
+from fluxbench.correctness.deviation import Deviation, Limits, Worst
 from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
 Yardsticks = dict[str, dict[str, Worst]]  # by precision class and output
 SAMPLED = 64  # tokens of each output whose rows are judged where the whole is too long
-_LARGEST_OVER_RMS = math.sqrt(6)  # of the errors of one rounding
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Case:
     dtype: torch.dtype  # of the inputs and the outputs
     yardsticks: Yardsticks = field(default_factory=dict)  # once they are needed
     positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
+    bins: dict[str, dict[str, tuple[Bin, ...]]] = field(default_factory=dict)  # likewise, where rows have error scales
+    known_scales: list[Tensors | None] = field(default_factory=list)  # those of these inputs, once they are needed
 
     @classmethod
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors, known: Yardsticks | None = None) -> Case:
@@ -81,7 +84,8 @@ class Case:
         if not isinstance(operation, KnowsRows):
             return None
         tokens = operation.tokens_of_outputs(workload.shape)
-        positions = {name: some_tokens(count, SAMPLED, device, ends=True) for name, count in tokens.items()}
+        first = FIRST if workload.shape.get("causal") else 1
+        positions = {name: some_tokens(count, SAMPLED, device, first=first) for name, count in tokens.items()}
         inputs = operation.inputs(workload.shape, kind, seed, device)
         expected = operation.reference_rows(workload.shape, inputs, positions, torch.float64)
         return cls(operation, workload.shape, inputs, expected, getattr(torch, workload.dtype), positions=positions)
@@ -103,14 +107,17 @@ class Case:
     def content(self) -> Any:
         """What `from_content` makes the case of again: plain values and tensors."""
         yardsticks = {name: {key: vars(worst) for key, worst in of.items()} for name, of in self.yardsticks.items()}
-        return self.inputs, self.expected, self.dtype, yardsticks
+        bins = {name: {key: list(map(tuple, each)) for key, each in of.items()} for name, of in self.bins.items()}
+        return self.inputs, self.expected, self.dtype, yardsticks, bins
 
     @classmethod
     def from_content(cls, content: Any, workload: Workload) -> Case:
         """Return the case of a workload with this `content`."""
-        inputs, expected, dtype, kept = content
+        inputs, expected, dtype, kept, kept_bins = content
         yardsticks = {name: {key: Worst(**worst) for key, worst in of.items()} for name, of in kept.items()}
-        return cls(operations.find(workload.operation), workload.shape, inputs, expected, dtype, yardsticks)
+        bins = {name: {key: tuple(Bin(*each) for each in of[key]) for key in of} for name, of in kept_bins.items()}
+        operation = operations.find(workload.operation)
+        return cls(operation, workload.shape, inputs, expected, dtype, yardsticks, bins=bins)
 
     def without(self, outputs: Collection[str]) -> Case:
         """Return the case without some of its outputs."""
@@ -120,15 +127,37 @@ class Case:
         """Return the case with other right outputs."""
         return replace(self, expected=expected)
 
+    def with_content(self, expected: Tensors, scales: Tensors | None) -> Case:
+        """Return the case with the right outputs of other inputs, whose rows have these error scales."""
+        return replace(self, expected=expected, known_scales=[scales])
+
+    @property
+    def scales(self) -> Tensors | None:
+        """Error scales of the rows that are judged, `[batch, count, heads]` by output; None where rows are alike."""
+        if not self.known_scales:
+            given = self.operation, self.shape, self.inputs, self.expected.keys(), self.positions
+            self.known_scales.append(allowance.error_scales(*given))
+        return self.known_scales[0]
+
+    def tokens(self, name: str) -> torch.Tensor:
+        """The tokens of an output whose rows are judged, `[count]`, int64."""
+        x = self.expected[name]
+        return torch.arange(x.shape[1], device=x.device) if self.positions is None else self.positions[name]
+
     def yardstick(self, precision: str) -> dict[str, Worst]:
         """Return the errors of unfused attention of a precision class, by output."""
-        if not self.expected.keys() <= self.yardsticks.get(precision, {}).keys():
+        is_known = self.expected.keys() <= self.yardsticks.get(precision, {}).keys()
+        if not is_known or (precision not in self.bins and self.scales):
             outputs = self._unfused(precision)
-            self.yardsticks[precision] = {
-                name: Deviation(out, self.expected[name]).worst
-                for name, out in outputs.items()
-                if name in self.expected
+            found = {
+                name: Deviation(out, self.expected[name]) for name, out in outputs.items() if name in self.expected
             }
+            self.yardsticks[precision] = {name: each.worst for name, each in found.items()}
+            if scales := self.scales:
+                self.bins[precision] = {
+                    name: allowance.bins_of(each.errors, scales[name], self.tokens(name))
+                    for name, each in found.items()
+                }
         return self.yardsticks[precision]
 
     def _unfused(self, precision: str) -> Tensors:
@@ -152,18 +181,44 @@ class Case:
         if quantized_budget is not None:
             uneven = quantized_budget / of.rel_l2 if of.rel_l2 else 0.0
             head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
-            return Worst(quantized_budget, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
+            return Worst(quantized_budget, self._few_rows(output) * head, LARGEST_OVER_RMS * row)
+        times, rounding = self._beyond_yardstick(output, precision)
+        whole, head, row = (times * error + rounding for error in (of.rel_l2, of.head, of.row))
+        return Worst(whole, self._few_rows(output) * head, LARGEST_OVER_RMS * row)
+
+    def limits(
+        self, output: str, deviation: Deviation, quantized_budget: float | None = None, precision: str = EXACT
+    ) -> Worst | Limits:
+        """Return the relative L2 errors that are accepted of an output, and of its heads and rows, as it deviates.
+
+        These are the `budgets`, but for rows with error scales, see `correctness.allowance`.
+        """
+        scales = None if quantized_budget is not None else self.scales
+        if scales is None:
+            return self.budgets(output, quantized_budget, precision)
+        of = self.allowed(output, scales[output], deviation.norms, self.tokens(output), precision)
+        return allowance.limits(of, deviation)
+
+    def allowed(
+        self, output: str, scales: torch.Tensor, norms: torch.Tensor, tokens: torch.Tensor, precision: str = EXACT
+    ) -> Allowed:
+        """Return what rows of an output may err that have these error scales and norms, `[batch, count, heads]`."""
+        precision = EXACT if precision == QUANTIZED else precision
+        self.yardstick(precision)
+        times, rounding = self._beyond_yardstick(output, precision)
+        return allowance.allowed(self.bins[precision][output], scales, norms, tokens, times=times, rounding=rounding)
+
+    def _beyond_yardstick(self, output: str, precision: str) -> tuple[int, float]:
+        """Return how often the yardstick's error is allowed, and the root mean square of one rounding beyond it."""
         is_gradient = self.operation.differentiates and output != "out"
         differs = is_gradient or getattr(self.operation, "is_deep", False)
         once = precision == EXACT and self.dtype != torch.float32 and not differs
-        rounding = CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
-        whole, head, row = ((1 if once else 2) * error + rounding for error in (of.rel_l2, of.head, of.row))
-        return Worst(whole, self._few_rows(output) * head, _LARGEST_OVER_RMS * row)
+        return 1 if once else 2, CLASSES[precision].unit_roundoff[str(self.dtype).removeprefix("torch.")] / math.sqrt(6)
 
     def _few_rows(self, output: str) -> float:
         """Return by how much more a head may err than one of many rows; 1 of an output without heads."""
         expected = self.expected[output]
-        return math.sqrt(1 + (_LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
+        return math.sqrt(1 + (LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
 
 
 def stored(operation: Operation, dtype: torch.dtype, expected: Tensors) -> Tensors:
@@ -177,7 +232,8 @@ def stored(operation: Operation, dtype: torch.dtype, expected: Tensors) -> Tenso
     return {name: x.float() for name, x in expected.items()}
 
 
-def some_tokens(tokens: int, count: int, device: torch.device, *, ends: bool = False) -> torch.Tensor:
-    """Return random tokens in ascending order, `[count]` or all, int64; with `ends` the first and the last too."""
+def some_tokens(tokens: int, count: int, device: torch.device, *, first: int = 0) -> torch.Tensor:
+    """Return random tokens in ascending order, `[count]` or all, int64; with the `first` ones the last one too."""
     chosen = set(random.SystemRandom().sample(range(tokens), min(count, tokens)))
-    return torch.tensor(sorted(chosen | ({0, tokens - 1} if ends else set())), dtype=torch.int64, device=device)
+    ends = {*range(min(first, tokens)), tokens - 1} if first else set()
+    return torch.tensor(sorted(chosen | ends), dtype=torch.int64, device=device)

@@ -12,12 +12,13 @@ import math
 import os
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
 
 from fluxbench import operations
+from fluxbench.correctness.allowance import error_scales
 from fluxbench.correctness.case import Case, some_tokens, stored
 from fluxbench.correctness.derived import Derived, Expected
 from fluxbench.correctness.kept import Kept, name_of_case
@@ -44,6 +45,7 @@ class Content:
     positions: Tensors  # by output, [count], int64, ascending
     rows: Tensors  # by output, [batch, count, ...], float64
     expected: Expected | None  # the whole outputs, float64 or as `stored`, where they are known
+    known_scales: dict[bool, Tensors | None] = field(default_factory=dict)  # of all rows or not, once they are needed
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
@@ -73,6 +75,18 @@ class Content:
         inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
         rows = {name: x.double() for name, x in rows.items()}
         return Content(inputs, positions, rows, Derived(operation, shape, self.expected, seed) if whole else None)
+
+    def scales(self, case: Case, *, whole: bool) -> Tensors | None:
+        """Return error scales, see `Case.scales`, of the outputs of a case: of all their rows or of the known ones."""
+        if whole not in self.known_scales:
+            given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
+            self.known_scales[whole] = error_scales(*given)
+        return self.known_scales[whole]
+
+    def as_case(self, case: Case) -> Case:
+        """Return the case with the whole outputs of this content, which must be known."""
+        assert self.expected is not None
+        return case.with_content(dict(self.expected), self.scales(case, whole=True))
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs."""

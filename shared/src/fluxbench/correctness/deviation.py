@@ -18,6 +18,15 @@ class Worst:
     row: float
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The largest relative L2 errors that are accepted of one output, of each of its heads and of each row."""
+
+    rel_l2: float
+    head: float | torch.Tensor  # [batch, heads]
+    row: float | torch.Tensor  # of the output's shape without its last dimension
+
+
 class Deviation:
     """Relative L2 errors of an output against the answer, of the same shape and device.
 
@@ -27,8 +36,8 @@ class Deviation:
     """
 
     def __init__(self, out: torch.Tensor, expected: torch.Tensor) -> None:
-        self._error = torch.linalg.vector_norm(out.to(expected.dtype) - expected, dim=-1)  # of rows
-        self._norm = torch.linalg.vector_norm(expected, dim=-1)
+        self.errors = torch.linalg.vector_norm(out.to(expected.dtype) - expected, dim=-1)  # of rows
+        self.norms = torch.linalg.vector_norm(expected, dim=-1)
         self._heads_dim = 1 if expected.ndim == 4 else None  # the tokens, over which a head's error is summed
 
     @property
@@ -46,14 +55,19 @@ class Deviation:
         """The error of each head, `[batch, heads]`; None where the output has none."""
         if self._heads_dim is None:
             return None
-        return _share(self._error.norm(dim=self._heads_dim), self._norm.norm(dim=self._heads_dim))
+        return share(self.errors.norm(dim=self._heads_dim), self.norms.norm(dim=self._heads_dim))
+
+    @cached_property
+    def units(self) -> torch.Tensor:
+        """What the error of each row is relative to, of the output's shape without its last dimension."""
+        squares = self.norms.square()
+        usual = squares.mean() if self._heads_dim is None else squares.mean(self._heads_dim, keepdim=True)
+        return torch.maximum(self.norms, usual.sqrt())
 
     @cached_property
     def rows(self) -> torch.Tensor:
         """The error of each row, of the output's shape without its last dimension."""
-        squares = self._norm.square()
-        usual = squares.mean() if self._heads_dim is None else squares.mean(self._heads_dim, keepdim=True)
-        return _share(self._error, torch.maximum(self._norm, usual.sqrt()))
+        return share(self.errors, self.units)
 
     @property
     def worst(self) -> Worst:
@@ -68,9 +82,9 @@ class Deviation:
         return figures
 
     def _on_device(self) -> torch.Tensor:
-        error = self._error.norm()
+        error = self.errors.norm()
         heads = [] if self.heads is None else [self.heads.max()]
-        return torch.stack([error, _share(error, self._norm.norm()), self.rows.max(), *heads]).double()
+        return torch.stack([error, share(error, self.norms.norm()), self.rows.max(), *heads]).double()
 
     @staticmethod
     def ask(several: Sequence[Deviation], more: Sequence[torch.Tensor] = ()) -> list[list[float]]:
@@ -91,6 +105,6 @@ def place_of_worst(errors: torch.Tensor) -> list[int]:
     return [int(index) for index in torch.unravel_index(errors.argmax(), errors.shape)]
 
 
-def _share(error: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+def share(error: torch.Tensor, norm: float | torch.Tensor) -> torch.Tensor:
     """Return error / norm, 0 where both are."""
     return torch.where(error == 0, error, error / norm)

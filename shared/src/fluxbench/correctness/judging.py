@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.deviation import Deviation, Worst, place_of_worst
+from fluxbench.correctness.deviation import Deviation, Limits, Worst, place_of_worst, share
 from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
@@ -64,7 +64,7 @@ def judge(
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in judged.items()}
     sums = Deviation.ask([*deviations.values()], [_sums(rows, case.expected[name]) for name, rows in judged.items()])
     for (name, deviation), of_output in zip(deviations.items(), sums, strict=True):
-        out, budgets = outputs[name], case.budgets(name, quantized_budget, precision)
+        out, budgets = outputs[name], case.limits(name, deviation, quantized_budget, precision)
         assert isinstance(out, torch.Tensor)
         nan_count = 0
         if case.positions is not None or not math.isfinite(deviation.rel_l2):
@@ -88,7 +88,7 @@ def verdict(
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in _judged(outputs, case).items()}
     Deviation.ask([*deviations.values()])
     for name, deviation in deviations.items():
-        if wrong := _over(deviation, case.budgets(name, quantized_budget, precision)):
+        if wrong := _over(deviation, case.limits(name, deviation, quantized_budget, precision)):
             return _named(name, wrong)
     return None
 
@@ -110,7 +110,9 @@ def _sums(out: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
     return torch.stack([*sums, difference.max().double(), difference.mean().double()])
 
 
-def _errors(numbers: int, sums: Sequence[float], deviation: Deviation, budgets: Worst, nan_count: int) -> Errors:
+def _errors(
+    numbers: int, sums: Sequence[float], deviation: Deviation, budgets: Worst | Limits, nan_count: int
+) -> Errors:
     """Return the errors of an output of so many `numbers`, with its `_sums`."""
     budget = budgets.rel_l2
     if nan_count:
@@ -128,12 +130,17 @@ def _errors(numbers: int, sums: Sequence[float], deviation: Deviation, budgets: 
         cosine=cosine,
         nan_count=0,
         budget_rel_l2=budget,
-        head_budget_share=None if deviation.heads is None else worst.head / budgets.head,
-        row_budget_share=worst.row / budgets.row,
+        head_budget_share=None if deviation.heads is None else _of_budget(deviation.heads, worst.head, budgets.head),
+        row_budget_share=_of_budget(deviation.rows, worst.row, budgets.row),
     )
 
 
-def _over(deviation: Deviation, budgets: Worst) -> str | None:
+def _of_budget(errors: torch.Tensor, worst: float, budget: float | torch.Tensor) -> float:
+    """Return the largest share of a budget that errors take, `worst` the largest of them."""
+    return float(share(errors, budget).max()) if isinstance(budget, torch.Tensor) else worst / budget
+
+
+def _over(deviation: Deviation, budgets: Worst | Limits) -> str | None:
     """Return which budget errors are over, that of the whole output first."""
     if not math.isfinite(deviation.rel_l2):
         return "elements of the output are NaN or infinite"
@@ -141,15 +148,17 @@ def _over(deviation: Deviation, budgets: Worst) -> str | None:
         return f"relative L2 error {deviation.rel_l2:.2e} is over the budget {budgets.rel_l2:.2e}"
     of_heads, of_rows = (deviation.worst.head, budgets.head), (deviation.worst.row, budgets.row)
     for what, errors, (worst, budget) in (("head", deviation.heads, of_heads), ("row", deviation.rows, of_rows)):
-        if errors is not None and not worst <= budget:
-            place = place_of_worst(errors)
-            return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {budget:.2e} of a {what}"
+        if errors is None or _of_budget(errors, worst, budget) <= 1:  # which what is not a number is not
+            continue
+        place = place_of_worst(share(errors, budget))
+        worst, most = (float(x[tuple(place)] if isinstance(x, torch.Tensor) else x) for x in (errors, budget))
+        return f"relative L2 error {worst:.2e} of {what} {place} is over the budget {most:.2e} of a {what}"
     return None
 
 
 def _right_for_tf32(name: str, deviation: Deviation, case: Case) -> str:
     """Return that an output would be right in the class `tf32`, as the end of a sentence; empty where it would not."""
-    if case.dtype != torch.float32 or _over(deviation, case.budgets(name, precision=TF32)):
+    if case.dtype != torch.float32 or _over(deviation, case.limits(name, deviation, precision=TF32)):
         return ""
     return f"; it is within that of class {TF32}, which may round {CLASSES[TF32].rounds}"
 

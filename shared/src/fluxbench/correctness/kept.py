@@ -31,7 +31,7 @@ _SPARE = 4  # times as much as a file must be free on the disk
 _SUFFIX, _LOCK = ".pt", ".lock"
 _DIGEST_BYTES = 64
 _PACKAGE = Path(operations.__file__).parents[1]
-_SOURCES = ("operations/**/*.py", "correctness/case.py", "correctness/deviation.py")
+_SOURCES = ("operations/**/*.py", *(f"correctness/{name}.py" for name in ("allowance", "case", "deviation")))
 
 
 class Kept:

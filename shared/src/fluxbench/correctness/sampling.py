@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
+from fluxbench.correctness.allowance import together
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content
 from fluxbench.correctness.deviation import Worst
@@ -43,29 +45,64 @@ def judge_rows(
 
     The relative L2 error of each call over all heads, and of each head over all calls, must be within the budget of a
     head, and that of each row within the budget of a row (`Case.budgets`). A head that is wrong in one call shows in
-    all three. A row that sees few keys, under a causal mask, may have a large share s of the squares and errs as a row
-    may: the square of the budget is that of a row by s, and that of a head by the rest.
+    all three. A row may have a large share s of the squares and errs as a row may: the square of the budget is that of
+    a row by s, and that of a head by the rest. Where rows differ, under a causal mask, each has an allowance of its own
+    instead (`correctness.allowance`).
     """
     if wrong := next((each.wrong for each in sampled if each.wrong), None):
         return wrong
-    shares: list[tuple[str, torch.Tensor, torch.Tensor]] = []  # errors of what, and how large they may be
+    judged: list[_Judged] = []
     for name in case.expected if sampled else ():
         expected = torch.stack([each.content.rows[name] for each in sampled])
         error = (torch.stack([each.rows[name] for each in sampled]).double() - expected).square()
         squares = torch.stack([_by_call_head_and_row(error), _by_call_head_and_row(expected.square())])
-        budgets = case.budgets(name, quantized_budget, precision)
         usual = squares[1].mean(dim=1, keepdim=True)  # of its head: a row of tiny norm has the errors of usual ones
-        rows = squares[0] / torch.maximum(squares[1], usual.expand_as(squares[1]))
-        shares.append(("calls", *_share(squares, (2, 3), budgets)))
-        shares.append(("heads", *_share(squares, (1, 2), budgets)))
-        shares.append(("rows", rows.sqrt().flatten(), torch.full_like(rows, budgets.row).flatten()))
+        units = torch.maximum(squares[1], usual.expand_as(squares[1]))
+        if quantized_budget is None and sampled[0].content.scales(case, whole=False):
+            judged += _by_row(name, sampled, squares, units, case, precision)
+        else:
+            judged += _by_budget(squares, units, case.budgets(name, quantized_budget, precision))
     # Not within it is also what is not a number. The device is waited for once.
-    counts = torch.stack([(~(errors <= allowed)).sum() for _, errors, allowed in shares]).tolist() if shares else []
-    for (what, errors, allowed), over in zip(shares, counts, strict=True):
+    counts = torch.stack([(~(errors <= allowed)).sum() for _, errors, allowed in judged]).tolist() if judged else []
+    for (what, errors, allowed), over in zip(judged, counts, strict=True):
         if over:
             worst = int((errors / allowed).argmax())
             return f"{_worst(float(errors[worst]), float(allowed[worst]))} in {over} of {errors.numel()} {what}"
     return None
+
+
+_Judged = tuple[str, torch.Tensor, torch.Tensor]  # of what, relative L2 errors, and how large they may be
+
+
+def _by_budget(squares: torch.Tensor, units: torch.Tensor, budgets: Worst) -> Iterator[_Judged]:
+    """Yield what is judged where rows are alike; `squares`: `[2, calls, rows, heads]`, `units`: those of a row's."""
+    yield "calls", *_share(squares, (2, 3), budgets)
+    yield "heads", *_share(squares, (1, 2), budgets)
+    yield "rows", (squares[0] / units).sqrt().flatten(), torch.full_like(units, budgets.row).flatten()
+
+
+def _by_row(
+    name: str, sampled: Sequence[Sampled], squares: torch.Tensor, units: torch.Tensor, case: Case, precision: str
+) -> Iterator[_Judged]:
+    """Yield what is judged where each row may err by its own scale."""
+    pool = {id(each.content): each.content for each in sampled}
+    counts = Counter(id(each.content) for each in sampled)
+    of = {key: _allowed(name, content, case, precision) for key, content in pool.items()}
+    rms, most = (torch.stack([of[id(each.content)][part] for each in sampled]) for part in (0, 1))
+    repeats = torch.tensor([counts[id(each.content)] for each in sampled], device=rms.device)[:, None, None]
+    for what, over, times in (("calls", (1, 2), None), ("heads", (0, 1), repeats)):
+        error, norm = squares.sum(dim=tuple(dim + 1 for dim in over))
+        yield what, (error / norm).sqrt(), (together(rms.square(), over, times) / norm).sqrt()
+    yield "rows", (squares[0] / units).sqrt().flatten(), (most / units.sqrt()).flatten()
+
+
+def _allowed(name: str, content: Content, case: Case, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the rows of a content may err, by root mean square and at most, `[batch * count, heads]`."""
+    scales = content.scales(case, whole=False)
+    assert scales is not None
+    norms = torch.linalg.vector_norm(content.rows[name], dim=-1)
+    of = case.allowed(name, scales[name], norms, content.positions[name], precision)
+    return of.rms.flatten(0, 1), of.most.flatten(0, 1)
 
 
 def _share(squares: torch.Tensor, over: tuple[int, int], budgets: Worst) -> tuple[torch.Tensor, torch.Tensor]:

@@ -6,6 +6,7 @@ step, or on a GPU for which Triton compiles one in all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _SUMMED_AT_ONCE = 4  # products that a matrix instruction adds to a float16 accumulator, at least (PTX ISA, mma.m8n8k4)
 _TF32_DROPS = 0x1FFF  # the 13 bits of a float32 significand that TF32 lacks
+_TF32_HALF = 0x1000  # half a unit in the last place of TF32
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Arithmetic:
     operand: Change  # of a matrix product
     intermediate: Change  # every other value
     product: Product
+    summed_exactly: Product  # the same of the same operands, but summed in float64
     scores_too: bool = False  # are rounded, and so is the rest of the softmax
     rounds_nothing: bool = False
 
@@ -37,7 +40,8 @@ def of(dtype: torch.dtype, precision: str) -> Arithmetic:
     """Return the arithmetic of a precision class on inputs of a dtype; float64 rounds nothing.
 
     TF32 operands are truncated: tensor cores ignore the low bits of what is not rounded before, which errs more than
-    rounding. float16 partial sums are rounded after each 4 products; no tensor core has bfloat16 accumulators.
+    rounding. A product of float32 may be three of TF32 (`_of_three`). float16 partial sums are rounded after each 4
+    products; no tensor core has bfloat16 accumulators.
     """
     import torch
 
@@ -45,12 +49,15 @@ def of(dtype: torch.dtype, precision: str) -> Arithmetic:
         return x.to(dtype).to(x.dtype)
 
     if precision == EXACT:
-        product = _summed_in_turn if dtype == torch.float32 else torch.matmul
-        return Arithmetic(to_dtype, _same, product, rounds_nothing=dtype == torch.float64)
+        if dtype == torch.float32:
+            in_turn, exactly = (functools.partial(_of_three, summed=each) for each in (_summed_in_turn, _in_float64))
+            return Arithmetic(to_dtype, _same, in_turn, exactly)
+        return Arithmetic(to_dtype, _same, torch.matmul, _in_float64, rounds_nothing=dtype == torch.float64)
     if precision == ROUNDED:
-        return Arithmetic(to_dtype, to_dtype, _summed_in_float16 if dtype == torch.float16 else torch.matmul, True)
+        product = _summed_in_float16 if dtype == torch.float16 else torch.matmul
+        return Arithmetic(to_dtype, to_dtype, product, _in_float64, scores_too=True)
     if precision == TF32:
-        return Arithmetic(_truncated, _same, torch.matmul)
+        return Arithmetic(_truncated, _same, torch.matmul, _in_float64)
     raise ValueError(f"precision class must be exact, rounded or tf32, got {precision!r}")
 
 
@@ -62,6 +69,28 @@ def _truncated(x: torch.Tensor) -> torch.Tensor:
     import torch
 
     return (x.view(torch.int32) & ~_TF32_DROPS).view(torch.float32)
+
+
+def _of_three(a: torch.Tensor, b: torch.Tensor, summed: Product) -> torch.Tensor:
+    """Return a @ b as float32 kernels on tensor cores have it: by three products of TF32.
+
+    An operand is a part that is truncated to TF32 and one that is what is left, rounded; the product of the two small
+    parts is left out (CUTLASS, `gemm/warp/mma_tensor_op_fast_f32.h`; Ootomo and Yokota, 2022, arXiv:2203.03341). A
+    term errs by up to 2**-20, at small parts near 2**-10, where one of float32 errs by 2**-24; TF32 errs by 2**-10.
+    """
+    (big_a, small_a), (big_b, small_b) = _two_parts(a), _two_parts(b)
+    return summed(big_a + small_a, big_b + small_b).sub_(small_a @ small_b)
+
+
+def _two_parts(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    import torch
+
+    big = _truncated(x)
+    return big, _truncated(((x - big).view(torch.int32) + _TF32_HALF).view(torch.float32))
+
+
+def _in_float64(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return a.double() @ b.double()
 
 
 def _summed_in_float16(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:

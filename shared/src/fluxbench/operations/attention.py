@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from fluxbench.operations import magnitudes, math_attention, qkv, rows, sampled_rows, symmetries
+from fluxbench.operations import error_scales, magnitudes, math_attention, qkv, rows, sampled_rows, symmetries
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Bound, Kernel, Tensors
 from fluxbench.operations.shapes import AttentionCall
@@ -68,6 +68,12 @@ class AttentionForward:
     ) -> Tensors:
         """Return the rows of some queries of unfused attention in a dtype."""
         return {"out": rows.forward(self.attention(shape), inputs, positions["out"], dtype, precision)}
+
+    def error_scales(
+        self, shape: Shape, inputs: Tensors, outputs: Collection[str], positions: Tensors | None = None
+    ) -> Tensors:
+        """Return how large errors of rows are, one relative to another, see `error_scales.of`."""
+        return error_scales.of(self.attention(shape), inputs, outputs, positions)
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a call of the kernel's attention."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from fluxbench.operations import magnitudes, math_attention, qkv, rows, symmetries
+from fluxbench.operations import error_scales, magnitudes, math_attention, qkv, rows, symmetries
 from fluxbench.operations.attention import PARTS
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.protocol import Attention, Bound, Kernel, Tensors
@@ -85,6 +86,12 @@ class AttentionBackward:
     ) -> Tensors:
         """Return rows of the gradients of unfused attention in a dtype."""
         return rows.backward(self.attention(shape), inputs, positions, dtype, precision)
+
+    def error_scales(
+        self, shape: Shape, inputs: Tensors, outputs: Collection[str], positions: Tensors | None = None
+    ) -> Tensors:
+        """Return how large errors of rows are, one relative to another, see `error_scales.of`."""
+        return error_scales.of(self.attention(shape), inputs, outputs, positions)
 
     def bind(self, kernel: Kernel, shape: Shape) -> Bound:
         """Return a backward pass, whose preparation is the forward pass."""

@@ -8,7 +8,7 @@ torch inside functions alone: the processes that have no torch ask them for shap
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -173,4 +173,17 @@ class KnowsRows(Protocol):
         """Return `reference(...)[output].index_select(1, positions[output])` by output, without all of it.
 
         `positions` holds tokens of every output, `[count]`, int64.
+        """
+
+
+@runtime_checkable
+class KnowsErrorScales(Protocol):
+    """An operation that knows how large errors of rows are, one relative to another."""
+
+    def error_scales(
+        self, shape: Shape, inputs: Tensors, outputs: Collection[str], positions: Tensors | None = None
+    ) -> Tensors:
+        """Return the scale of each row of some outputs, `[batch, tokens, heads]`, see `operations.error_scales`.
+
+        `positions` holds tokens by output, `[count]`, int64: the rows that are wanted; None: all.
         """

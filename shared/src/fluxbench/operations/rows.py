@@ -90,7 +90,7 @@ def _softmax(call: AttentionCall, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
     """Return it for all queries, some at a time; q, k and v: `[heads, tokens, head_dim]`."""
     import torch
 
-    exact = replace(rounds, product=lambda a, b: a.double() @ b.double())
+    exact = replace(rounds, product=rounds.summed_exactly)
     step = max(1, _SCORES_BYTES // (8 * len(q) * call.seq_len_k))
     keys = torch.arange(call.seq_len_k, device=q.device)[None, :]
     parts = []

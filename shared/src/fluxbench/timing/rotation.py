@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Contents
-from fluxbench.correctness.derived import Expected
+from fluxbench.correctness.contents import Content, Contents
 from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import REPEATS, copies
@@ -41,7 +40,7 @@ class Rotation:
         self._last = 0
         self._turns, self._whole_turn = 0, whole
         self.sampled: list[Sampled] = []
-        self.whole: list[tuple[Mapping[str, object], Expected]] = []  # outputs and what they must be
+        self.whole: list[tuple[Mapping[str, object], Content]] = []  # outputs and what they are of
 
     def turn(self, calls: int) -> list[Any]:
         """Return what so many calls get, in order, the last of them contents that its slot did not hold before."""
@@ -59,7 +58,7 @@ class Rotation:
         content = self._contents.held[self._last]
         self.sampled.append(Sampled.of(outputs, content, self._case))
         if self._turns - 1 == self._whole_turn and content.expected is not None:
-            self.whole.append((copies(outputs), content.expected))
+            self.whole.append((copies(outputs), content))
 
     def changed(self) -> str | None:
         """Return why a kernel is wrong that changed what it got, or None."""

@@ -44,6 +44,7 @@ class Failed:
     status: Status
     reason: str
     errors: Mapping[str, Errors]
+    bound: Bound | None = None  # where its outputs alone are wrong, and it can be timed
 
 
 def check(
@@ -93,7 +94,7 @@ def check(
         if errors and not variant.gated_kinds([kind]):
             errors, wrong = {}, None
         if wrong := wrong or changed:
-            return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs))
+            return Failed(status=Status.INCORRECT, reason=wrong, errors=_on_all(errors, by_inputs), bound=bound)
         worst |= {name: worse(found, worst.get(name, found)) for name, found in errors.items()}
     worst = _on_all(worst, by_inputs)
     if thorough and profile is None:  # of an operation with one kind of inputs
@@ -111,11 +112,11 @@ def check(
     if fallback := _fallback(variant, variant.pattern(asked), device, profile.kernels if profile else []):
         return Failed(status=Status.ERROR, reason=fallback, errors=worst)
     if thorough and ragged and (wrong := check_ragged(formed, workload, next(iter(timed.inputs.values())).device)):
-        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
+        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst, bound=bound)
     taken = memory_of(bound, timed.inputs, device) if memory else None
     since = len(durations) > 1 or thorough or memory  # there were calls since, whose outputs nobody judged
     if since and (wrong := restore(timed.inputs, unchanged)):
-        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst)
+        return Failed(status=Status.INCORRECT, reason=wrong, errors=worst, bound=bound)
     seen = {
         "errors": {name: dataclasses.asdict(errors) for name, errors in worst.items()},
         "kernels": profile.kernels if profile else [],

@@ -31,6 +31,11 @@ class Wrong(NamedTuple):
     shortage: Shortage | None = None  # of memory
     of_inputs: bool = False  # which lacked memory, before any variant was called
 
+    @property
+    def is_of_output(self) -> bool:
+        """Whether the output alone is wrong: the call ran, and can be timed."""
+        return self.status is Status.INCORRECT
+
 
 def wrong_of(error: Exception, when: str = "") -> Wrong:
     """Return what an exception of a library says; `when` it was raised comes before the reason."""

@@ -60,6 +60,9 @@ class Request:
     probe: bool = False  # when all is measured, also try what the variants declare to be capable of
     effort: Effort = USUAL
     skip: tuple[tuple[str, str], ...] = ()
+    clocks: tuple[
+        tuple[str, str], ...
+    ] = ()  # of these the references that were INCORRECT: they may be timed beside others
     done: tuple[tuple[str, str], ...] = ()  # (variant, workload) pairs that this process has timed before it died
     replays: dict[str, bool] = dataclasses.field(default_factory=dict)  # by variant, as in the processes before
     rates: bool = False  # measure the device's own matrix and copy rates instead
@@ -127,7 +130,7 @@ class Request:
         )
         for name in ("variants", "references", "burst_alone"):
             data[name] = tuple(data[name])
-        for name in ("skip", "done"):
+        for name in ("skip", "clocks", "done"):
             data[name] = tuple((variant, workload) for variant, workload in data[name])
         data["effort"] = Effort(**{**data["effort"], "fully": tuple(data["effort"]["fully"])})
         return cls(**data)

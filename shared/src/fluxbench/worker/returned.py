@@ -7,7 +7,6 @@ from collections.abc import Mapping
 
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.contents import Content, Contents, changed_inputs
-from fluxbench.correctness.derived import Expected
 from fluxbench.correctness.judging import verdict
 from fluxbench.correctness.sampling import Sampled, judge_rows
 from fluxbench.operations.protocol import Bound
@@ -22,7 +21,7 @@ class Returned:
         """`cases` are by workload."""
         self._cases, self._rng = cases, rng
         self._sampled: dict[str, list[Sampled]] = {}
-        self._whole: dict[str, list[tuple[Mapping[str, object], Expected]]] = {}  # outputs and what they must be
+        self._whole: dict[str, list[tuple[Mapping[str, object], Content]]] = {}  # outputs and what they are of
         self._whole_seen: dict[str, int] = {}
         self._given: list[tuple[str, Rotation]] = []  # by workload, of which it is not known yet whether it was changed
         self._changed: dict[str, str] = {}
@@ -33,7 +32,7 @@ class Returned:
         if content.expected is not None:
             self._whole_seen[workload] = seen = self._whole_seen.get(workload, 0) + 1
             if not self._rng.randrange(seen):
-                self._whole[workload] = [(copies(outputs), content.expected)]
+                self._whole[workload] = [(copies(outputs), content)]
 
     def keep_whole(self, workload: str, bound: Bound, contents: Contents) -> None:
         """Keep a whole output of one more call, and whether the kernel changed what it got."""
@@ -42,7 +41,7 @@ class Returned:
         if content.expected is None:  # of a call that is judged by rows
             self._sampled[workload].append(Sampled.of(outputs, content, self._cases[workload]))
         else:
-            self._whole.setdefault(workload, []).append((copies(outputs), content.expected))
+            self._whole.setdefault(workload, []).append((copies(outputs), content))
         if changed := changed_inputs(contents.inputs, content):
             self._changed[workload] = changed
 
@@ -66,8 +65,8 @@ class Returned:
     def wrong(self, workload: str, quantized_budget: float | None, precision: str) -> str | None:
         """Return why what calls at a workload returned, or changed, is wrong, or None."""
         case, allowed = self._cases[workload], (quantized_budget, precision)
-        for outputs, expected in self._whole.get(workload, []):
-            if wrong := verdict(outputs, case.expecting(dict(expected)), *allowed):
+        for outputs, content in self._whole.get(workload, []):
+            if wrong := verdict(outputs, content.as_case(case), *allowed):
                 return wrong
         return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
 

@@ -60,6 +60,7 @@ from fluxbench.worker.later import ForLater
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
 from fluxbench.worker.probing import probe
 from fluxbench.worker.ragged import ragged_shape
+from fluxbench.worker.references import Clocks, groups
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
 from fluxbench.worker.taking import take
@@ -84,6 +85,7 @@ class Worker:
         self.use = DeviceUse(request, self.device, self.emit)
         self.for_later = ForLater(request, self.device, self.emit)
         self.versions: dict[str, str] = {}
+        self.clocks = Clocks()
         self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
 
     def emit(self, event: str, **fields: Any) -> None:
@@ -136,10 +138,7 @@ class Worker:
                 gc.freeze()  # what is left is not of this part: else a collection looks at all of it
 
     def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
-        """Give every variant its trial, and the reference one before the first."""
-
-        def begin(workload: Workload) -> None:
-            self.emit("begin", variant=None, workload=workload.name)
+        """Prepare workloads, and measure those that one reference can be timed at together."""
 
         def fail(workload: Workload, wrong: Wrong) -> None:
             for name in self.request.variants:
@@ -149,26 +148,33 @@ class Worker:
         if self.request.effort.one_reference:
             self.use.reserve(needs.of_process(part, self.request.variants))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
-            workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, begin, fail)
-        reference, reference_calls = self._reference(workloads)
+            workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, self._begin, fail)
+        right = lambda name, some: self._right_calls(name, {one: workloads[one] for one in some}, True)  # noqa: E731
+        for reference, calls in groups(self.request.references, self.request.variants, workloads, right, self.clocks):
+            self._measure_beside((reference, calls), {name: workloads[name] for name in calls}, stopwatch)
+
+    def _measure_beside(
+        self, beside: tuple[str, dict[str, Bound]], workloads: Mapping[str, PreparedWorkload], stopwatch: Stopwatch
+    ) -> None:
+        """Give every variant its trial at a reference's workloads, and the reference one before the first."""
+        reference, usable = beside[0], list(beside[1])
 
         def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
-                name, variants.find(name).variant, calls, (reference, reference_calls), workloads, self.control,
-                stopwatch, self.plan, unforeseen(), self.request.replays.get(name), self.request.rows,
+                name, variants.find(name).variant, calls, beside, workloads, self.control, stopwatch, self.plan,
+                unforeseen(), self.request.replays.get(name), self.request.rows,
             )  # fmt: skip
 
-        # Its burst rounds are needed for its own record alone: those of the others hold its calls as well, of a grid
-        # all. On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
+        # Its burst rounds are for its own record alone: those of the others hold its calls as well, of a grid all.
+        # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
         own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
         sustained = self.request.sustained and (own or not on_cpu)
-        usable = list(reference_calls)
-        if usable and (own or on_cpu or not self.request.effort.grid):
-            usable = self._take(trial(reference, reference_calls), burst=own or not sustained, sustained=sustained)
+        if own or on_cpu or not self.request.effort.grid:
+            usable = self._take(trial(*beside), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
-            left = [workload for workload in to_check if (name, workload) not in self.request.done]
-            calls = self._right_calls(name, {workload: workloads[workload] for workload in left})
+            left = {one: workloads[one] for one in to_check if (name, one) not in self.request.done}
+            calls = self._right_calls(name, left)
             calls = {workload: bound for workload, bound in calls.items() if workload in usable}
             if calls:
                 self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
@@ -176,24 +182,14 @@ class Worker:
             if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
                 torch.compiler.reset()  # takes seconds where a library has loaded dynamo
 
-    def _reference(self, workloads: Mapping[str, PreparedWorkload]) -> tuple[str, dict[str, Bound]]:
-        """Return the first of the references that is right at the most workloads; no name and no calls if none is."""
-        best: tuple[str, dict[str, Bound]] = "", {}
-        for name in self.request.references:
-            calls = self._right_calls(name, workloads)
-            if len(calls) > len(best[1]):
-                best = name, calls
-            if len(calls) == len(workloads):
-                break
-        return best
-
-    def _right_calls(self, name: str, workloads: Mapping[str, PreparedWorkload]) -> dict[str, Bound]:
-        """Build and check a variant at each workload; return its calls where it was right."""
+    def _right_calls(
+        self, name: str, workloads: Mapping[str, PreparedWorkload], is_reference: bool = False
+    ) -> dict[str, Bound]:
+        """Build and check a variant at each workload where it has not failed; return its calls where it was right."""
+        skip = set(self.request.skip) - set(self.request.clocks if is_reference else ())
         calls = {}
         for workload, prepared in workloads.items():
-            if (name, workload) in self.request.skip:
-                continue
-            if bound := self._check(name, prepared):
+            if (name, workload) not in skip and (bound := self._check(name, prepared)):
                 calls[workload] = bound
                 self.right.add(name)
         return calls
@@ -242,7 +238,8 @@ class Worker:
             trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
         for workload, wrong in trial.wrong.items():
             self._fail(trial.name, workload, wrong)
-        left = [workload for workload in trial.calls if workload not in trial.wrong]
+        is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
+        left = [one for one in trial.calls if one not in trial.wrong or (is_clock and trial.wrong[one].is_of_output)]
         if is_memory_out:
             release()
             return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
@@ -251,9 +248,12 @@ class Worker:
             self.emit("timed", variant=trial.name, **place, **taken)
         return left
 
+    def _begin(self, workload: Workload, name: str | None = None) -> None:
+        self.emit("begin", variant=name, workload=workload.name)
+
     def _check(self, name: str, prepared: PreparedWorkload) -> Bound | None:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
-        self.emit("begin", variant=name, workload=prepared.workload.name)
+        self._begin(prepared.workload, name)
         with self.use.step("checking", short=True, compiles=True):
             if self.request.effort.plans:
                 plans.make(name, prepared.workload, self.device)
@@ -280,6 +280,8 @@ class Worker:
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
                 self.emit("checked", variant=name, workload=workload.name, thorough=thorough, **seen)
                 return found.bound
+            if found.bound and name in self.request.references:
+                self.clocks.calls[name, workload.name] = found.bound
             self._fail(name, workload.name, Wrong(found.status, found.reason), found.errors)
             return None
         except Exception as error:  # noqa: BLE001 - the one place that turns a failure into a record

@@ -72,7 +72,11 @@ class Rebuilt:
     @property
     def references(self) -> set[str]:
         """The variants that were a reference."""
-        return set(self._references.values())
+        return {self._reference(trial) for trial in self._trials} - {""}
+
+    def _reference(self, trial: _Taken) -> str:
+        """Return what a trial was timed beside: of series that do not name it, that of their worker."""
+        return trial.reference or self._references.get(trial.worker, "")
 
     def timings(self, variant: str, method_version: int) -> Mapping[str, Mapping[str, Expected]]:
         """Return the timings of a variant by workload and regime."""
@@ -117,7 +121,7 @@ class Rebuilt:
         return [self._of_process(by_process[process], workload) for process in sorted(by_process)]
 
     def _of_process(self, trial: _Taken, workload: str) -> ProcessSeries:
-        reference = self._references.get(trial.worker, "")
+        reference = self._reference(trial)
         block = trial.series.get((workload, SUSTAINED))
         paired = block is not None and bool(block.reference_ms)
         beside = [trial] if paired else self._beside(trial, workload)
@@ -146,7 +150,7 @@ class Rebuilt:
 
     def _beside(self, trial: _Taken, workload: str) -> list[_Taken]:
         """Return the reference's trials just before and after one in its worker; of its own, all of them."""
-        name = self._references.get(trial.worker)
+        name = self._reference(trial)
         of_worker = [one for one in self._trials if one.worker == trial.worker]
         references = [one for one in of_worker if one.variant == name and (workload, SUSTAINED) in one.series]
         if trial.variant == name:

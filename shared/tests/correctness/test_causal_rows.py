@@ -1,0 +1,173 @@
+"""Under a causal mask rows differ: right kernels pass whatever order they add up in, and wrong ones do not."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import pytest
+import torch
+from fakes import tokens
+from wrong.causal import IN_FLOAT32, RIGHT, TF32, WRONG, WRONG_GRADIENT, WRONG_IN_FLOAT32, Kernel
+
+from fluxbench import operations
+from fluxbench.correctness import allowance
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.contents import Content, Contents
+from fluxbench.correctness.deviation import Deviation
+from fluxbench.correctness.judging import judge, verdict
+from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.operations import error_scales
+from fluxbench.operations.protocol import Tensors
+from fluxbench.operations.workload import Workload
+
+CPU = torch.device("cpu")
+TRAINING = "attention_training"
+# Lengths, head_dim, dtype, and whether the call is taken for one too long for a whole reference.
+CALLS = [(128, 16, "float32", False), (512, 64, "float32", False), (512, 64, "bfloat16", False)]
+LONG = [(1024, 64, "float32", True), (1024, 32, "bfloat16", True)]
+EXACT = "exact"
+
+
+def workload_of(seq_len: int, head_dim: int, dtype: str, operation: str = TRAINING) -> Workload:
+    sizes = {"head_dim_qk": head_dim, "head_dim_v": head_dim, "heads": 2}
+    return tokens("causal", seq_len, operation, causal=True, dtype=dtype, **sizes)
+
+
+@functools.cache
+def case_of(seq_len: int, head_dim: int, dtype: str, by_rows: bool, kind: str = "normal", seed: int = 0) -> Case:
+    workload = workload_of(seq_len, head_dim, dtype)
+    case = Case.by_rows(workload, kind, seed, CPU) if by_rows else Case.make(workload, kind, seed, CPU)
+    assert case
+    return case
+
+
+def refused(kernels: Mapping[str, Kernel], case: Case, precision: str = EXACT) -> dict[str, str]:
+    verdicts = {name: judge(kernel(case.inputs), case, precision=precision)[1] for name, kernel in kernels.items()}
+    return {name: wrong for name, wrong in verdicts.items() if wrong}
+
+
+def wrong_of(dtype: str) -> dict[str, Kernel]:
+    return {**WRONG, **WRONG_GRADIENT, **(WRONG_IN_FLOAT32 if dtype == "float32" else {})}
+
+
+@pytest.mark.parametrize(("seq_len", "head_dim", "dtype", "by_rows"), [*CALLS, *LONG])
+def test_right_kernels_pass_in_every_order_and_wrong_ones_do_not(
+    seq_len: int, head_dim: int, dtype: str, by_rows: bool
+) -> None:
+    case = case_of(seq_len, head_dim, dtype, by_rows)
+    right = {**RIGHT, **(IN_FLOAT32 if dtype == "float32" else {})}
+    if by_rows:  # which take seconds at such lengths
+        right = {name: right[name] for name in ("blocks of 64", "unfused")}
+    assert refused(right, case) == {}
+    wrong = wrong_of(dtype)
+    assert refused(wrong, case).keys() == wrong.keys()
+    if dtype == "float32":
+        assert refused(TF32, case, "tf32") == {}
+
+
+@pytest.mark.parametrize("kind", ["flux", "peaked"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_right_kernels_pass_on_other_kinds_of_inputs(kind: str, dtype: str) -> None:
+    for seed in range(2):
+        case = case_of(192, 32, dtype, False, kind, seed)
+        assert refused({**RIGHT, **(IN_FLOAT32 if dtype == "float32" else {})}, case) == {}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_seed_makes_a_right_kernel_wrong(dtype: str) -> None:
+    """A quotient of two draws of one row's error exceeds 2 sqrt(6) in one of eight, so 24 seeds would show it."""
+    kernels = {"blocks of 64": RIGHT["blocks of 64"], "unfused": RIGHT["unfused"]}
+    assert [refused(kernels, case_of(64, 16, dtype, False, "normal", seed)) for seed in range(24)] == [{}] * 24
+
+
+def sampled(kernel: Kernel, contents: Contents, case: Case) -> list[Sampled]:
+    """Return rows of three calls on each content, whose errors are the same each time."""
+    rows = [Sampled.of(kernel(content.inputs), content, case) for content in contents.pool]
+    return [each for each in rows for _ in range(3)]
+
+
+@pytest.mark.parametrize(("seq_len", "head_dim", "dtype", "by_rows"), [*CALLS[:2], LONG[1]])
+def test_rows_of_timed_calls_pass_where_kernels_are_right(
+    seq_len: int, head_dim: int, dtype: str, by_rows: bool
+) -> None:
+    case = case_of(seq_len, head_dim, dtype, by_rows)
+    made = Contents.make(workload_of(seq_len, head_dim, dtype), case, CPU, rotation=2, most=4, share=1.0)
+    right = RIGHT["blocks of 64"] if dtype == "bfloat16" else IN_FLOAT32["three products of TF32"]
+    assert judge_rows(sampled(right, made, case), case) is None
+    assert all(verdict(right(each.inputs), each.as_case(case)) is None for each in made.pool if each.expected)
+    for name, kernel in wrong_of(dtype).items():
+        is_of_few_rows = "first row" in name or "last" in name  # that a sample need not hold
+        assert is_of_few_rows or judge_rows(sampled(kernel, made, case), case), name
+    stale = [Sampled.of(right(made.pool[0].inputs), each, case) for each in made.pool]
+    assert judge_rows(stale, case)
+    assert judge_rows([Sampled(each, stale[0].rows) for each in made.pool[1:]], case)
+
+
+def test_of_one_content_that_comes_again_the_error_counts_once() -> None:
+    squares = torch.tensor([[1.0], [4.0]])
+    once = allowance.together(squares, 0)
+    assert once.tolist() == pytest.approx([5 * (1 + 5 * 17 / 25)])
+    again = allowance.together(squares.repeat(3, 1), 0, torch.full((6, 1), 3))
+    assert again.tolist() == pytest.approx([3 * once.item()])
+    assert allowance.together(torch.ones(10), 0).item() == pytest.approx(10 * (1 + 5 / 10))
+    assert allowance.together(torch.zeros(3), 0).item() == 0
+
+
+def test_scales_of_some_rows_are_those_of_all_and_follow_the_inputs() -> None:
+    workload = workload_of(96, 16, "float32")
+    operation = operations.find(TRAINING)
+    call = operation.attention(workload.shape)
+    inputs = operation.inputs(workload.shape, "normal", 0, CPU)
+    names = ("out", "dq", "dk", "dv")
+    whole = error_scales.of(call, inputs, names)
+    at = {name: torch.tensor([0, 7, 95]) for name in names}
+    some = error_scales.of(call, inputs, names, at)
+    assert {name: tuple(x.shape) for name, x in whole.items()} == dict.fromkeys(names, (1, 96, 2))
+    for name in names:
+        torch.testing.assert_close(some[name], whole[name][:, at[name]])
+    forward = error_scales.of(call, {name: inputs[name] for name in "qkv"}, ("out",), {"out": at["out"]})
+    torch.testing.assert_close(forward["out"], some["out"])
+    twice = error_scales.of(call, {**inputs, "v": 2 * inputs["v"]}, names)
+    for name, factor in (("out", 2), ("dq", 2), ("dk", 2), ("dv", 1)):
+        torch.testing.assert_close(twice[name], factor * whole[name])
+
+
+def test_a_first_row_that_cancels_may_err_as_what_it_is_made_of_does() -> None:
+    """Its dq is zero, as it sees one key: P (dP - D) k is rounding, which no norm bounds."""
+    case = case_of(*CALLS[1])
+    found = RIGHT["blocks of 64"](case.inputs)
+    deviation = Deviation(found["dq"], case.expected["dq"])
+    assert float(deviation.norms[0, 0].max()) < 1e-12
+    limits = case.limits("dq", deviation)
+    allowed = limits.row[0, 0] * deviation.units[0, 0]  # type: ignore[index]
+    product = (case.inputs["dout"] * case.inputs["v"])[0, 0].norm(dim=-1) * case.inputs["k"][0, 0].norm(dim=-1) / 8
+    assert (1e-6 * product < allowed).all()
+    assert (allowed < 1e-4 * product).all()
+
+
+def test_contents_know_the_scales_of_their_own_inputs() -> None:
+    case = case_of(*CALLS[0])
+    made = Contents.make(workload_of(*CALLS[0][:3]), case, CPU, rotation=2, most=3, share=1.0)
+    assert case.scales
+    for content in made.pool:
+        scales = content.scales(case, whole=False)
+        assert scales
+        assert content.scales(case, whole=False) is scales
+        fresh = error_scales.of(case.operation.attention(case.shape), content.inputs, scales, content.positions)
+        assert all(torch.equal(scales[name], fresh[name]) for name in scales)
+    plain = Case.make(tokens("plain", 40, TRAINING), "normal", 0, CPU)
+    assert plain.scales is None
+    assert Content(plain.inputs, {}, {}, None).scales(plain, whole=True) is None
+
+
+def test_bins_hold_enough_rows_each() -> None:
+    at = torch.tensor([*range(16), 100, 900, 1000])
+    errors, scales = torch.ones(1, 19, 1), torch.full((1, 19, 1), 2.0)
+    assert allowance.bins_of(errors, scales, at) == (allowance.Bin(0, 0.5, 0.5),)
+    at = torch.arange(256)
+    found = allowance.bins_of(torch.arange(256.0)[None, :, None], torch.ones(1, 256, 1), at)
+    assert [(each.start, each.largest) for each in found] == [(0, 63), (64, 191), (192, 255)]
+    of: Tensors = {"norms": torch.ones(1, 3, 1), "scales": torch.ones(1, 3, 1)}
+    allowed = allowance.allowed(found, **of, tokens=torch.tensor([0, 64, 255]), times=2, rounding=0.5)
+    assert allowed.most.flatten().tolist() == pytest.approx([6**0.5 * (2 * most + 0.5) for most in (63, 191, 255)])
