@@ -110,7 +110,7 @@ def clean(monkeypatch: pytest.MonkeyPatch) -> None:
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw contents of timed calls from one seed: chance would decide now and then what a tolerance says of them."""
     source = random.Random(0)
-    monkeypatch.setattr("fluxbench.correctness.contents.os", SimpleNamespace(urandom=source.randbytes))
+    monkeypatch.setattr("fluxbench.correctness.content.os", SimpleNamespace(urandom=source.randbytes))
     monkeypatch.setattr("fluxbench.correctness.case.random", SimpleNamespace(SystemRandom=lambda: source))
 
 

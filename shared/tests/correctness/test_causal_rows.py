@@ -13,7 +13,8 @@ from wrong.causal import IN_FLOAT32, RIGHT, TF32, WRONG, WRONG_GRADIENT, WRONG_I
 from fluxbench import operations
 from fluxbench.correctness import allowance
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content, Contents
+from fluxbench.correctness.content import Content
+from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.deviation import Deviation
 from fluxbench.correctness.judging import judge, verdict
 from fluxbench.correctness.sampling import Sampled, judge_rows

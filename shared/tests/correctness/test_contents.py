@@ -14,7 +14,8 @@ from fakes import foreseen, tokens
 
 from fluxbench import operations
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content, Contents, changed_inputs
+from fluxbench.correctness.content import Content, changed_inputs
+from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.guards import poison, restore
 from fluxbench.correctness.kept import Kept
 from fluxbench.correctness.sampling import Sampled, judge_rows

@@ -15,7 +15,8 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 from fakes import tokens
 
 from fluxbench import operations
-from fluxbench.correctness.contents import Content, Contents
+from fluxbench.correctness.content import Content
+from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.timing.burst import Burst, burst, repeated_over_new

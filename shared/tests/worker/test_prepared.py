@@ -17,7 +17,7 @@ from wrong.backwards import BACKWARDS
 from fluxbench import operations
 from fluxbench.bench.events import Failed
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content
+from fluxbench.correctness.content import Content
 from fluxbench.correctness.kept import Kept
 from fluxbench.operations import math_attention
 from fluxbench.operations.model_sets import shared

@@ -9,24 +9,21 @@ in a process (`operations.held`) calls get the originals.
 from __future__ import annotations
 
 import math
-import os
 import random
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.allowance import error_scales
-from fluxbench.correctness.case import Case, some_tokens, stored
-from fluxbench.correctness.derived import Derived, Expected
+from fluxbench.correctness.case import Case
+from fluxbench.correctness.content import Content, changes
 from fluxbench.correctness.kept import Kept, name_of_case
 from fluxbench.operations import held
-from fluxbench.operations.protocol import KnowsRows, KnowsSymmetries, Tensors
-from fluxbench.operations.workload import Shape, Workload
+from fluxbench.operations.protocol import KnowsSymmetries, Tensors
+from fluxbench.operations.workload import Workload
 
-POSITIONS = 8  # tokens of each content whose rows are judged, in every batch entry and head
 _VARIED_POOL = 8  # contents that follow from one whole reference
 _WHOLE_POOL = 4  # contents of an operation that knows neither single rows nor symmetries
 _FEW, _FEW_FROM_FLOPS = 2, 10**12  # contents of such a call that is so long that references would take most of the time
@@ -35,66 +32,6 @@ _SMALL_BYTES = 16 << 20  # of a tensor, whose differences from another may be he
 _MEMORY_SHARE = 0.2  # of a GPU's free memory, for the contents of all workloads
 _MOST_BYTES = 8 << 30  # of the contents and slots of several workloads; more where two contents of each take more
 _REFERENCE_BYTES = 16 << 30  # that the references of a workload's contents read together, of more than two contents
-
-
-@dataclass(frozen=True, eq=False)
-class Content:
-    """Inputs of a call, and rows of its right outputs at some tokens."""
-
-    inputs: Tensors
-    positions: Tensors  # by output, [count], int64, ascending
-    rows: Tensors  # by output, [batch, count, ...], float64
-    expected: Expected | None  # the whole outputs, float64 or as `stored`, where they are known
-    known_scales: dict[bool, Tensors | None] = field(default_factory=dict)  # of all rows or not, once they are needed
-
-    @classmethod
-    def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
-        """Return a new content for the outputs of a case; `whole`: with the whole outputs, unless the case has rows."""
-        operation, shape = operations.find(workload.operation), workload.shape
-        inputs = fresh_inputs(workload, device)
-        positions = {name: some_tokens(size[1], POSITIONS, device) for name, size in case.sizes.items()}
-        rows = None if whole and case.positions is None else operation.reference_at(shape, inputs, positions)
-        if rows is None and case.positions is not None and isinstance(operation, KnowsRows):
-            rows = operation.reference_rows(shape, inputs, positions, torch.float64)
-        if rows is not None:
-            return cls(inputs, positions, rows, None)
-        expected = operation.reference(shape, inputs, torch.float64)
-        return replace(cls.of(inputs, positions, expected), expected=stored(operation, case.dtype, expected))
-
-    @classmethod
-    def of(cls, inputs: Tensors, positions: Tensors, expected: Tensors) -> Content:
-        """Return a content whose whole outputs are known."""
-        rows = {name: x.index_select(1, positions[name]).double() for name, x in expected.items()}
-        return cls(inputs, positions, rows, expected)
-
-    def varied(self, operation: KnowsSymmetries, shape: Shape, *, whole: bool = False) -> Content:
-        """Return another content that follows from this one, whose whole outputs are known; `whole`: with its own."""
-        assert isinstance(self.expected, dict)
-        positions = {name: some_tokens(x.shape[1], POSITIONS, x.device) for name, x in self.expected.items()}
-        seed = os.urandom(16)
-        inputs, rows = operation.varied(shape, self.inputs, self.expected, positions, random.Random(seed))
-        rows = {name: x.double() for name, x in rows.items()}
-        return Content(inputs, positions, rows, Derived(operation, shape, self.expected, seed) if whole else None)
-
-    def scales(self, case: Case, *, whole: bool) -> Tensors | None:
-        """Return error scales, see `Case.scales`, of the outputs of a case: of all their rows or of the known ones."""
-        if whole not in self.known_scales:
-            given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
-            self.known_scales[whole] = error_scales(*given)
-        return self.known_scales[whole]
-
-    def as_case(self, case: Case) -> Case:
-        """Return the case with the whole outputs of this content, which must be known."""
-        assert self.expected is not None
-        return case.with_content(dict(self.expected), self.scales(case, whole=True))
-
-    def without(self, outputs: Collection[str]) -> Content:
-        """Return the content without some of its outputs."""
-
-        def rest(of: Expected) -> Tensors:
-            return {name: x for name, x in of.items() if name not in outputs}
-
-        return Content(self.inputs, rest(self.positions), rest(self.rows), self.expected and rest(self.expected))
 
 
 class Contents:
@@ -223,7 +160,7 @@ class Contents:
             }
             if _differ(list(pairs.values())):
                 changed.append(name)
-        return _changes(changed)
+        return changes(changed)
 
     def draw(self, count: int, rng: random.Random) -> list[Content]:
         """Return contents in random order, no two in succession the same; with whole outputs one at least, if any has.
@@ -251,29 +188,6 @@ class Contents:
         """
         known = self._whole or self.pool
         return rng.choice([content for content in known if content is not than] or known)
-
-
-def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:
-    """Return inputs of a workload's first kind that nobody can have seen before, of a random magnitude."""
-    operation = operations.find(workload.operation)
-    seed = int.from_bytes(os.urandom(6), "little")
-    inputs = operation.inputs(workload.shape, operation.input_kinds[0], seed, device)
-    operation.rescale(workload.shape, inputs, unforeseen())
-    return inputs
-
-
-def unforeseen() -> random.Random:
-    """Return a generator that nobody can foresee."""
-    return random.Random(os.urandom(16))
-
-
-def changed_inputs(inputs: Tensors, content: Content) -> str | None:
-    """Return which inputs a kernel changed that was given a content, or None."""
-    return _changes([name for name, x in inputs.items() if not x.equal(content.inputs[name])])
-
-
-def _changes(names: Sequence[str]) -> str | None:
-    return f"the kernel changes its inputs: {', '.join(names)}" if names else None
 
 
 def _differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:

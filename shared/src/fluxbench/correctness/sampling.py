@@ -11,7 +11,7 @@ import torch
 
 from fluxbench.correctness.allowance import together
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content
+from fluxbench.correctness.content import Content
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import wrong_kind
 from fluxbench.operations.precision import EXACT

@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from fluxbench.correctness.contents import Content, Contents
+from fluxbench.correctness.content import Content
+from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.processor import all_ms, others_ms

@@ -14,7 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content, Contents
+from fluxbench.correctness.content import Content
+from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import REPEATS, copies

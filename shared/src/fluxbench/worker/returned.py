@@ -6,7 +6,8 @@ import random
 from collections.abc import Mapping
 
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.contents import Content, Contents, changed_inputs
+from fluxbench.correctness.content import Content, changed_inputs
+from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.judging import verdict
 from fluxbench.correctness.sampling import Sampled, judge_rows
 from fluxbench.operations.protocol import Bound

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.contents import fresh_inputs
+from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import Key
 from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.contents import Content, fresh_inputs
+from fluxbench.correctness.content import Content, fresh_inputs
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.records.status import Status
 from fluxbench.timing.burst import Key, burst, repeated_over_new

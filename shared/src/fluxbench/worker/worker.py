@@ -41,7 +41,7 @@ import torch
 
 from fluxbench import operations, variants
 from fluxbench.core.errors import first_sentence
-from fluxbench.correctness.contents import unforeseen
+from fluxbench.correctness.content import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.operations import held
 from fluxbench.operations.protocol import Bound
