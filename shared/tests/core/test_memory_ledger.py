@@ -80,6 +80,19 @@ def test_one_that_wants_more_than_there_is_gets_all_of_it(start: Callable[[], Wo
     assert large.says() == "has 100"
 
 
+def test_one_that_wants_all_does_not_wait_for_what_those_behind_it_cannot_give_back(
+    start: Callable[[], Worker],
+) -> None:
+    first, large = start(), start()
+    assert first.takes(60) == "has 60"
+    assert [large.takes(500), large.says()] == ["gives back", "waits"]
+    assert first.takes(70) == "gives back"  # all but one
+    assert large.says() == "has 100"
+    assert first.says() == "waits"
+    assert large.takes(0) == "has 0"
+    assert first.says() == "has 70"
+
+
 def test_one_that_dies_while_it_waits_keeps_nobody(start: Callable[[], Worker], tmp_path: Path) -> None:
     first, waiting = start(), start()
     assert first.takes(60) == "has 60"

@@ -68,9 +68,12 @@ class MemoryLedger:
         assert self._folder
         with self._locked():
             if wanted > self.taken:
-                before = [path for path, _ in self._living("asks-*") if mine is None or path.name < mine.name]
-                others = sum(int(text or 0) for _, text in self._living("takes-*"))
-                if before or others + wanted > capacity:
+                asking = [path.name for path, _ in self._living("asks-*")]
+                waiting = {name.rpartition("-")[2] for name in asking}
+                taken = {path.name.rpartition("-")[2]: int(text or 0) for path, text in self._living("takes-*")}
+                is_next = not any(mine is None or name < mine.name for name in asking)
+                is_there = sum(taken.values()) + wanted <= capacity
+                if not is_next or not (is_there or (mine and taken.keys() <= waiting)):
                     return False
             self._write(wanted)
             return True

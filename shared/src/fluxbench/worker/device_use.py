@@ -16,7 +16,7 @@ from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.request import Request
 
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
-_SHARE = 0.9  # of a GPU's memory, that workers may take together: fragments take the rest
+_SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments and those on standby take the rest
 _FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
 _FREED_LOOKS = 20
 
