@@ -15,7 +15,7 @@ import math
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -98,10 +98,7 @@ class DeviceLock:
         rank = _LONG if not short else _FIRST if alone else _PATIENT if patient else _SHARED
         waiting = self._folder / f"waiting-{rank}-{self._order:06}-{os.getpid()}"
         before = waiting.name.rpartition("-")[0] if alone else f"waiting-{rank}"
-        new = waiting.with_name(f".{waiting.name}")
-        with new.open("w") as marker:
-            locked(marker)
-            new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
+        with marked(waiting):
             file = (self._folder / _DEVICE).open("a+")
             try:
                 said = -math.inf
@@ -132,14 +129,8 @@ class DeviceLock:
     def _is_next(self, own: str) -> bool:
         """Return whether no living worker that goes before this place waits; what dead ones left is removed."""
         assert self._folder
-        for marker in self._folder.glob("waiting-*"):
-            if marker.name.rpartition("-")[0] >= own:
-                continue
-            with contextlib.suppress(OSError), marker.open("r+") as file:
-                if not locked(file):
-                    return False
-                marker.unlink(missing_ok=True)
-        return True
+        before = (path for path in self._folder.glob("waiting-*") if path.name.rpartition("-")[0] < own)
+        return not any(True for _ in living(before))
 
 
 def a_child_is_alone(folder: Path) -> bool:
@@ -166,3 +157,24 @@ def locked(file: TextIO, *, shared: bool = False) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
+
+
+def marked(path: Path) -> TextIO:
+    """Return a new file, whose name ends with this process's number, and which it has locked until it is closed."""
+    new = path.with_name(f".{path.name}")
+    file = new.open("w")
+    locked(file)
+    new.rename(path)  # nobody sees it without its lock, which would be that of a dead worker
+    return file
+
+
+def living(markers: Iterable[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield the marked files of other living workers with what they hold; what dead ones left is removed."""
+    for path in markers:
+        if path.name.endswith(f"-{os.getpid()}"):
+            continue  # to close it would release its lock
+        with contextlib.suppress(OSError), path.open("r+") as file:
+            if locked(file):
+                path.unlink(missing_ok=True)
+            else:
+                yield path, file.read()

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from fluxbench.core.device_lock import locked
+from fluxbench.core.device_lock import living, locked, marked
 
 _POLL_S = 0.02
 _SAY_EVERY_S = 10.0
@@ -50,10 +50,7 @@ class DeviceMemory:
             stack.push(lambda kind, *_: file.close() if kind else None)
             if alone:
                 waiting = self._folder / f"alone-{os.getpid()}"
-                new = waiting.with_name(f".{waiting.name}")
-                marker = stack.enter_context(new.open("w"))
-                locked(marker)
-                new.rename(waiting)  # nobody sees it without its lock, which would be that of a dead worker
+                stack.enter_context(marked(waiting))
                 stack.callback(waiting.unlink, missing_ok=True)
             said = -math.inf
             while not ((alone or not self._is_wanted()) and locked(file, shared=not alone)):
@@ -67,9 +64,4 @@ class DeviceMemory:
     def _is_wanted(self) -> bool:
         """Return whether a living worker waits to have it to itself; what dead ones left is removed."""
         assert self._folder
-        for marker in self._folder.glob("alone-*"):
-            with contextlib.suppress(OSError), marker.open("r+") as file:
-                if not locked(file):
-                    return True
-                marker.unlink(missing_ok=True)
-        return False
+        return any(True for _ in living(self._folder.glob("alone-*")))

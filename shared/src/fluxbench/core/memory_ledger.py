@@ -8,6 +8,7 @@ much would otherwise wait for ever. What a worker takes is in a file that is loc
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import math
 import os
 import time
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TextIO
 
-from fluxbench.core.device_lock import locked
+from fluxbench.core.device_lock import living, marked
 
 _POLL_S = 0.01
 _SAY_EVERY_S = 10.0
@@ -53,14 +54,15 @@ class MemoryLedger:
         with self._locked():
             self._write(give_back())
         asking = self._folder / f"asks-{time.monotonic_ns():020}-{os.getpid()}"
-        with contextlib.ExitStack() as stack:
-            self._new(asking, stack)
-            stack.callback(asking.unlink, missing_ok=True)
-            while not self._fits(wanted, capacity, mine=asking):
-                if time.monotonic() >= said + self._say_every_s:
-                    self._waits()
-                    said = time.monotonic()
-                time.sleep(_POLL_S)
+        with marked(asking):
+            try:
+                while not self._fits(wanted, capacity, mine=asking):
+                    if time.monotonic() >= said + self._say_every_s:
+                        self._waits()
+                        said = time.monotonic()
+                    time.sleep(_POLL_S)
+            finally:
+                asking.unlink(missing_ok=True)
         self.waited_s += time.monotonic() - began
 
     def _fits(self, wanted: int, capacity: int, mine: Path | None) -> bool:
@@ -68,9 +70,11 @@ class MemoryLedger:
         assert self._folder
         with self._locked():
             if wanted > self.taken:
-                asking = [path.name for path, _ in self._living("asks-*")]
+                asking = [path.name for path, _ in living(self._folder.glob("asks-*"))]
                 waiting = {name.rpartition("-")[2] for name in asking}
-                taken = {path.name.rpartition("-")[2]: int(text or 0) for path, text in self._living("takes-*")}
+                taken = {
+                    path.name.rpartition("-")[2]: int(text or 0) for path, text in living(self._folder.glob("takes-*"))
+                }
                 is_next = not any(mine is None or name < mine.name for name in asking)
                 is_there = sum(taken.values()) + wanted <= capacity
                 if not is_next or not (is_there or (mine and taken.keys() <= waiting)):
@@ -81,37 +85,14 @@ class MemoryLedger:
     def _write(self, taken: int) -> None:
         assert self._folder
         if self._file is None:
-            self._file = self._new(self._folder / f"takes-{os.getpid()}")
+            self._file = marked(self._folder / f"takes-{os.getpid()}")
         os.pwrite(self._file.fileno(), f"{taken:0{_DIGITS}}".encode(), 0)
         self.taken = taken
-
-    def _new(self, path: Path, stack: contextlib.ExitStack | None = None) -> TextIO:
-        """Return a new file that this process has locked: nobody sees it without its lock."""
-        new = path.with_name(f".{path.name}")
-        file = new.open("w")
-        if stack:
-            stack.enter_context(file)
-        locked(file)
-        new.rename(path)
-        return file
-
-    def _living(self, pattern: str) -> Iterator[tuple[Path, str]]:
-        """Yield the files of other living workers with what they hold; what dead ones left is removed."""
-        assert self._folder
-        for path in self._folder.glob(pattern):
-            if path.name.endswith(f"-{os.getpid()}"):
-                continue  # to close it would release its lock
-            with contextlib.suppress(OSError), path.open("r+") as file:
-                if locked(file):
-                    path.unlink(missing_ok=True)
-                else:
-                    yield path, file.read()
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """Let no other worker read or write the ledger meanwhile."""
         assert self._folder
         with (self._folder / "ledger").open("a+") as file:
-            while not locked(file):
-                time.sleep(_POLL_S / 10)
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
