@@ -45,10 +45,10 @@ def blocks(results: Results) -> list[Block]:
     launching = any(map(is_launching, timed))
     notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP, *[_LAUNCHING] * launching]
     body, title = _body(found, _row), "Time of each pass, by size and length"
-    shown = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
+    shown: list[Block] = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
     if launching:
         shown.append(Table(columns, _body(found, _kernels_row), "Time of each pass's kernels alone", [_KERNELS]))
-    return [*shown]
+    return shown
 
 
 def rows(results: Results) -> Rows:
