@@ -252,13 +252,13 @@ class Batch:
 
 
 def few_processes(effort: Effort, names: Sequence[str]) -> int | None:
-    """Return in how many processes a cell's variants are measured on a GPU, where an effort says so.
+    """Return in how many processes a cell's variants are measured on a GPU, where that is not as many as usual.
 
     Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
     """
-    if effort.long:
-        return LEAST if len(names) > 1 else _ALONE_OF_LONG
-    return effort.processes
+    if not effort.long:
+        return None
+    return LEAST if len(names) > 1 else _ALONE_OF_LONG
 
 
 def out_of_time(collected: Collected) -> str:

@@ -28,7 +28,6 @@ class Effort:
     # A process computes one reference of a workload: timed contents follow from the case that is checked. Later
     # processes judge by the first one's yardsticks. Not on a CPU, where cases are kept.
     one_reference: bool = False
-    processes: int | None = None  # of a cell on a GPU; None: as many as others have
     # Operations are measured at the same time, each in processes of its own, where all variants of a cell compile.
     side_by_side: bool = False
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
