@@ -10,7 +10,7 @@ import pytest
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Ready, Yardstick
 from fluxbench.bench.processes import few_processes
-from fluxbench.bench.side_by_side import measure_all
+from fluxbench.bench.side_by_side import are_together, measure_all
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Effort
 
@@ -65,3 +65,11 @@ def test_an_effort_says_in_how_many_processes_a_gpu_measures() -> None:
     names = ["torch_flash", "flex"]
     assert [few_processes(effort, names) for effort in (Effort(), Effort(long=True))] == [None, 2]
     assert few_processes(Effort(long=True), names[:1]) == 3
+
+
+def test_what_would_be_last_is_measured_together() -> None:
+    grid = Effort(grid=True, side_by_side=True)
+    assert are_together(grid, ["torch_math", "torch_flash"])
+    assert are_together(grid, ["flex_dynamic"])
+    assert not are_together(grid, ["flash_attn_2"])
+    assert not are_together(Effort(grid=True), ["torch_math", "torch_flash"])

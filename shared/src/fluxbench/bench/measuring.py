@@ -25,7 +25,7 @@ from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch, few_processes, out_of_time
 from fluxbench.bench.recording import Context
-from fluxbench.bench.side_by_side import measure_all
+from fluxbench.bench.side_by_side import are_together, measure_all
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
 from fluxbench.core.errors import SetupError
@@ -260,8 +260,8 @@ def _run(
                 )
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
-        all_compile = all(variants.find(name).compiles for name in wanted)
-        measure_all(batches, collected, deadline, together=all_compile and study.effort.side_by_side)
+        together = device.worker_kind != "cpu" and are_together(study.effort, wanted)
+        measure_all(batches, collected, deadline, together=together)
 
 
 def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:

@@ -28,7 +28,7 @@ class Effort:
     # A process computes one reference of a workload: timed contents follow from the case that is checked. Later
     # processes judge by the first one's yardsticks. Not on a CPU, where cases are kept.
     one_reference: bool = False
-    # Operations are measured at the same time, each in processes of its own, where all variants of a cell compile.
+    # Operations are measured at the same time, each in processes of its own, see `bench.side_by_side`.
     side_by_side: bool = False
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
 
