@@ -9,7 +9,7 @@ import pytest
 
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Ready, Yardstick
-from fluxbench.bench.processes import few_processes
+from fluxbench.bench.processes import processes_on_gpu
 from fluxbench.bench.side_by_side import are_together, measure_all
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Effort
@@ -63,8 +63,10 @@ def test_what_one_of_them_raises_is_raised() -> None:
 
 def test_an_effort_says_in_how_many_processes_a_gpu_measures() -> None:
     names = ["torch_flash", "flex"]
-    assert [few_processes(effort, names) for effort in (Effort(), Effort(long=True))] == [None, 2]
-    assert few_processes(Effort(long=True), names[:1]) == 3
+    given = [processes_on_gpu(effort, names, 3, 5) for effort in (Effort(), Effort(long=True), Effort(most=3))]
+    assert given == [(3, 5), (2, 2), (3, 3)]
+    assert processes_on_gpu(Effort(long=True), names[:1], 3, 5) == (3, 3)
+    assert processes_on_gpu(Effort(most=5), names, 3, 3) == (3, 3)
 
 
 def test_what_would_be_last_is_measured_together() -> None:

@@ -23,7 +23,7 @@ from fluxbench.bench.collected import Collected
 from fluxbench.bench.early import Early
 from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
-from fluxbench.bench.processes import Batch, few_processes, out_of_time
+from fluxbench.bench.processes import Batch, out_of_time, processes_on_gpu
 from fluxbench.bench.recording import Context
 from fluxbench.bench.side_by_side import are_together, measure_all
 from fluxbench.core import progress
@@ -104,8 +104,8 @@ def measure(
     depends = dependencies.of(cell, device, settings)
     wanted = _gate(names, workloads, targets.of(device, settings.root, cell.notebook), device, settings, collected)
     processes = PROCESSES
-    if device.worker_kind != "cpu" and (few := few_processes(study.effort, wanted)):
-        processes = most = few
+    if device.worker_kind != "cpu":
+        processes, most = processes_on_gpu(study.effort, wanted, PROCESSES, most)
     context = Context(
         cell=cell,
         device=device,
@@ -251,7 +251,7 @@ def _run(
                     sustained=sustains,
                     burst_alone=in_burst if sustains else (),
                     whole_up_to=study.whole_up_to,
-                    probe=sustains and not number and cell.measures == "variants" and not study.effort.long,
+                    probe=sustains and not number and cell.measures == "variants" and study.effort.probes,
                     lock=device_lock(settings),
                     compiled=str(compiled),
                     cases=str((settings.cache / "cases").absolute()),

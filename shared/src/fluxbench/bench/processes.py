@@ -251,14 +251,15 @@ class Batch:
                     collected.fail(name, workload.name, Status.TIMEOUT, reason)
 
 
-def few_processes(effort: Effort, names: Sequence[str]) -> int | None:
-    """Return in how many processes a cell's variants are measured on a GPU, where that is not as many as usual.
+def processes_on_gpu(effort: Effort, names: Sequence[str], least: int, most: int) -> tuple[int, int]:
+    """Return in how many processes a GPU measures a cell's variants at least and at most, where these are usual.
 
     Intervals are of all variants of a cell, so calls of up to a second need two; a single variant needs three.
     """
-    if not effort.long:
-        return None
-    return LEAST if len(names) > 1 else _ALONE_OF_LONG
+    if effort.long:
+        few = LEAST if len(names) > 1 else _ALONE_OF_LONG
+        return few, few
+    return least, min(most, effort.most or most)
 
 
 def out_of_time(collected: Collected) -> str:

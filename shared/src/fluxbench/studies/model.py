@@ -15,7 +15,7 @@ STUDY = Study(
     name="model",
     sets={"cpu": ("flux1-small-steps",), "any": ("flux1-steps", "model-blocks")},
     references=("torch_native", "torch_math"),
-    effort=Effort(long=True, fully=_PROFILED),
+    effort=Effort(long=True, probes=False, fully=_PROFILED),
     at_once=4,
     cell_bytes=18_000_000_000,  # each holds the weights of all models, 12 GB
     in_order=True,

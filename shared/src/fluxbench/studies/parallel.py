@@ -9,7 +9,7 @@ STUDY = Study(  # on 2 GPUs
     name="parallel",
     sets={"cpu": ("shared-small-by-2",), "any": ("shared-by-2",)},
     references=("torch_cudnn", "torch_native"),
-    effort=Effort(long=True),
+    effort=Effort(long=True, probes=False),
     at_once=1,  # it has all GPUs
     answer="",
     tables=("parallel",),

@@ -43,6 +43,7 @@ MODELS = Study(
     sets={"cpu": ("lengths-models-small",), "any": ("lengths-models",)},
     references=("torch_native", "torch_math"),
     whole_up_to=_WHOLE_UP_TO,
-    effort=Effort(plans=True, fully=_FULLY),
+    # Curves over lengths rank no kernels that are within a percent, for which further processes are.
+    effort=Effort(plans=True, fully=_FULLY, most=3, probes=False),
     at_once=_AT_ONCE,
 )

@@ -30,6 +30,8 @@ class Effort:
     one_reference: bool = False
     # Operations are measured at the same time, each in processes of its own, see `bench.side_by_side`.
     side_by_side: bool = False
+    most: int | None = None  # processes on a GPU, however wide intervals are; None: as many as these need
+    probes: bool = True  # capabilities are tried too, where sustained times are measured
     fully: tuple[str, ...] = ()  # workloads checked on all kinds of inputs and profiled, others on one kind; empty: all
 
 
