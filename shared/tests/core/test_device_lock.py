@@ -1,5 +1,6 @@
 """The device lock between real processes: order, priority, and what a killed one leaves."""
 
+import math
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ _HOLDER = """
 import sys, time
 from pathlib import Path
 from fluxbench.core.device_lock import DeviceLock
-folder, order, kind, name = sys.argv[1:]
-lock = DeviceLock(Path(folder), int(order), lambda holds: print(name, "holds" if holds else "waits", flush=True))
+folder, order, kind, name, overdue_s = sys.argv[1:]
+tells = lambda holds: print(name, "holds" if holds else "waits", flush=True)
+lock = DeviceLock(Path(folder), int(order), tells, overdue_s=float(overdue_s))
 with lock.held(short=kind != "long", alone=kind == "alone", patient=kind == "patient"):
     sys.stdin.readline()
     print(name, "done", flush=True)
@@ -33,8 +35,8 @@ print(a_child_is_alone(Path(sys.argv[1])))
 class Holder:
     """A process that holds the lock until it is let go."""
 
-    def __init__(self, folder: Path, order: int, kind: str, name: str) -> None:
-        command = [sys.executable, "-c", _HOLDER, str(folder), str(order), kind, name]
+    def __init__(self, folder: Path, order: int, kind: str, name: str, overdue_s: float) -> None:
+        command = [sys.executable, "-c", _HOLDER, str(folder), str(order), kind, name, str(overdue_s)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def says(self) -> str:
@@ -56,8 +58,8 @@ Start = Callable[..., Holder]
 def start(tmp_path: Path) -> Iterator[Start]:
     started: list[Holder] = []
 
-    def start(order: int, kind: str, name: str = "one") -> Holder:
-        started.append(Holder(tmp_path, order, kind, name))
+    def start(order: int, kind: str, name: str = "one", overdue_s: float = math.inf) -> Holder:
+        started.append(Holder(tmp_path, order, kind, name, overdue_s))
         return started[-1]
 
     yield start
@@ -134,6 +136,34 @@ def test_a_short_step_and_then_an_earlier_cell_go_first(
     assert last.says() == "holds"
 
 
+def test_long_steps_that_are_overdue_go_before_short_ones(start: Start) -> None:
+    checks = start(0, "short", overdue_s=0.2)
+    assert checks.says() == "holds"
+    measures = start(5, "long", overdue_s=0.2)
+    assert measures.says() == "waits"
+    time.sleep(0.3)
+    later = start(6, "long", overdue_s=0.2)  # overdue with the one that waits, of which it is known
+    other, patient = start(0, "short", overdue_s=0.2), start(0, "patient", overdue_s=0.2)
+    assert later.says() == other.says() == patient.says() == "waits"
+    checks.let_go()
+    assert measures.says() == "holds"
+    measures.let_go()
+    assert later.says() == "holds"
+    later.let_go()
+    assert other.says() == patient.says() == "holds"
+
+
+def test_a_long_step_that_is_not_overdue_yet_lets_short_ones_go_first(start: Start) -> None:
+    measures = start(0, "long", overdue_s=60)
+    assert measures.says() == "holds"
+    later, checks = start(0, "long", overdue_s=60), start(1, "short", overdue_s=60)
+    assert later.says() == checks.says() == "waits"
+    measures.let_go()
+    assert checks.says() == "holds"
+    checks.let_go()
+    assert later.says() == "holds"
+
+
 def test_patient_steps_share_the_device_and_a_long_one_that_comes_later_waits_for_them(start: Start) -> None:
     measures = start(9, "long")
     assert measures.says() == "holds"
@@ -204,7 +234,7 @@ def test_what_is_held_is_held_once_and_without_a_folder_it_is_always_free(tmp_pa
 
 def test_a_worker_that_waits_long_says_so_again(tmp_path: Path) -> None:
     said: list[bool] = []
-    held = Holder(tmp_path, 0, "long", "one")
+    held = Holder(tmp_path, 0, "long", "one", math.inf)
     assert held.says() == "holds"
 
     def changed(holds: bool) -> None:
@@ -223,7 +253,7 @@ def test_who_keeps_the_device_holds_it_until_its_process_ends(tmp_path: Path) ->
     code = _HOLDER.replace("    sys.stdin.readline()", "    lock.keep()").replace(
         'print(name, "done", flush=True)', 'pass\nprint(name, "done", lock.is_held, flush=True)\nsys.stdin.readline()'
     )
-    command = [sys.executable, "-c", code, str(tmp_path), "0", "alone", "keeper"]
+    command = [sys.executable, "-c", code, str(tmp_path), "0", "alone", "keeper", "inf"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdout
         assert [keeper.stdout.readline().split()[1:] for _ in range(2)] == [["holds"], ["done", "True"]]

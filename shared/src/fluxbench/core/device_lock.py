@@ -3,8 +3,9 @@
 So several cells can prepare at once while one measures. A short step (a check) goes before a long one (a trial) and
 shares the device with other short ones, whose host work takes most of their time; a long one has it alone. Among equals
 the worker of the earlier cell goes first. A short step with which a cell goes on after a long one is patient: it goes
-after those of others that wait, so that several cells then check together. The lock is a file lock: the system releases
-it when its holder dies.
+after those of others that wait, so that several cells then check together. Where long steps may be overdue, all that
+wait go before short ones once one of them has waited so long: else most workers wait for the last that still checks.
+The lock is a file lock: the system releases it when its holder dies.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class DeviceLock:
 
     `changed` is called with True when the worker holds the device, with False when it begins to wait, and again every
     ten seconds (`say_every_s`) while it waits. Without a folder there is nobody to share with: the lock is always free.
+    Long steps that have waited for `overdue_s` go before short ones.
     """
 
     def __init__(
@@ -51,10 +53,11 @@ class DeviceLock:
         order: int,
         changed: Callable[[bool], None] = lambda holds: None,
         *,
+        overdue_s: float = math.inf,
         poll_s: float = _POLL_S,
         say_every_s: float = _SAY_EVERY_S,
     ) -> None:
-        self._folder, self._order, self._changed = folder, order, changed
+        self._folder, self._order, self._changed, self._overdue_s = folder, order, changed, overdue_s
         self._poll_s, self._say_every_s = poll_s, say_every_s
         self._file: TextIO | None = None
         self._is_alone = self._is_kept = False
@@ -98,11 +101,13 @@ class DeviceLock:
         rank = _LONG if not short else _FIRST if alone else _PATIENT if patient else _SHARED
         waiting = self._folder / f"waiting-{rank}-{self._order:06}-{os.getpid()}"
         before = waiting.name.rpartition("-")[0] if alone else f"waiting-{rank}"
-        with marked(waiting):
+        with marked(waiting) as mark:
+            since = self._since(waiting) if rank == _LONG else began
+            os.pwrite(mark.fileno(), f"{since}".encode(), 0)
             file = (self._folder / _DEVICE).open("a+")
             try:
                 said = -math.inf
-                while not (self._is_next(before) and locked(file, shared=not alone)):
+                while not (self._is_next(before, rank, since) and locked(file, shared=not alone)):
                     if time.monotonic() >= said + self._say_every_s:
                         self._changed(False)
                         said = time.monotonic()
@@ -126,11 +131,29 @@ class DeviceLock:
             self._file.close()
             self._file = None
 
-    def _is_next(self, own: str) -> bool:
-        """Return whether no living worker that goes before this place waits; what dead ones left is removed."""
+    def _is_next(self, own: str, rank: int, since: float) -> bool:
+        """Return whether no living worker that goes before this place waits; what dead ones left is removed.
+
+        Of steps of this rank, one that has waited `since` then (monotonic seconds).
+        """
         assert self._folder
-        before = (path for path in self._folder.glob("waiting-*") if path.name.rpartition("-")[0] < own)
-        return not any(True for _ in living(before))
+        overdue = time.monotonic() - self._overdue_s
+        for path, text in living(self._folder.glob("waiting-*")):
+            other = int(path.name.split("-")[1])
+            if {rank, other} == {_SHARED, _LONG}:
+                is_overdue = (since if rank == _LONG else float(text or math.inf)) <= overdue
+                is_before = is_overdue == (other == _LONG)
+            else:
+                is_before = path.name.rpartition("-")[0] < own
+            if is_before:
+                return False
+        return True
+
+    def _since(self, own: Path) -> float:
+        """Return since when long steps wait, of which one comes now: all that wait are overdue together."""
+        assert self._folder
+        others = living(path for path in self._folder.glob(f"waiting-{_LONG}-*") if path != own)
+        return min((float(text) for _, text in others if text), default=time.monotonic())
 
 
 def a_child_is_alone(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from fluxbench.worker.request import Request
 
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
 _SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments and those on standby take the rest
+_OVERDUE_S = 0.3  # of a grid's trials, which last 0.1 s: as long as three steps in which workloads are made or checked
 _FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
 _FREED_LOOKS = 20
 
@@ -27,7 +29,8 @@ class DeviceUse:
     def __init__(self, request: Request, device: torch.device, emit: Callable[..., None]) -> None:
         self._device, self._emit = device, emit
         folder = Path(request.lock) if request.lock else None
-        self._lock = DeviceLock(folder, request.order, self._changed)
+        overdue_s = _OVERDUE_S if request.effort.one_reference else math.inf
+        self._lock = DeviceLock(folder, request.order, self._changed, overdue_s=overdue_s)
         self._memory, self._alone = DeviceMemory(folder, lambda: self._changed(False)), request.alone
         self._ledger = MemoryLedger(folder, lambda: self._changed(False))
         self._step = "preparing"
