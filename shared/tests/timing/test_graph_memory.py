@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing import graph
+from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
 
 
 class Graph:
@@ -18,7 +19,7 @@ class Graph:
     def __init__(self) -> None:
         self.calls: list[Callable[[], object]] = []
 
-    def capture_begin(self, pool: None = None) -> None:
+    def capture_begin(self, pool: object = None) -> None:
         """Capture nothing."""
 
     capture_end = capture_begin
@@ -28,11 +29,16 @@ class Graph:
             call()
 
 
+class Stream:
+    def wait_stream(self, other: Stream) -> None:
+        """Wait for nothing."""
+
+
 @pytest.fixture(autouse=True)
 def _without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(graph, "_stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (0, 1 << 30))
     monkeypatch.setattr(torch.cuda, "stream", lambda _: contextlib.nullcontext())
 
@@ -57,3 +63,26 @@ def test_a_call_without_memory_beside_its_graph_is_timed_without_one(lacking: in
 
     with pytest.raises(GraphRefused, match=f"^{reason}$"):
         CapturedCalls(call, [torch.ones(2)])
+
+
+def test_what_replays_of_a_pool_return_is_told_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    outputs: list[torch.Tensor] = []
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        outputs.append(x * 2)
+        return {"out": outputs[-1]}
+
+    class Returns(Graph):
+        value = 2.0
+
+        def replay(self) -> None:
+            outputs[-1].fill_(self.value)  # the last call was captured
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
+    pool, made = GraphPool(torch.device("cpu")), []
+    for value in (2.0, 3.0, 2.0):
+        Returns.value = value
+        made.append(CapturedCalls(call, [torch.ones(2)], pool))
+    assert pool.refused() == {made[1]: "a replay returns another out than a call"}
+    assert pool.refused() == {}

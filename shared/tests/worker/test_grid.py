@@ -65,8 +65,8 @@ def test_rows_of_a_grid_are_made_and_judged_while_other_workers_use_the_device(
 
         monkeypatch.setattr(trial.Trial, name, noting)
 
-    def lock(*rest: Any) -> DeviceLock:
-        locks.append(DeviceLock(*rest))
+    def lock(*rest: Any, **more: Any) -> DeviceLock:
+        locks.append(DeviceLock(*rest, **more))
         return locks[-1]
 
     locks: list[DeviceLock] = []

@@ -260,8 +260,8 @@ def _run(
                 )
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
-        together = device.worker_kind != "cpu" and are_together(study.effort, wanted)
-        measure_all(batches, collected, deadline, together=together)
+        at_once = device.worker_kind != "cpu" and are_together(study.effort, wanted)
+        measure_all(batches, collected, deadline, together=at_once)
 
 
 def _by_process(workloads: Iterable[Workload]) -> list[tuple[Workload, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,18 +25,26 @@ class GraphPool:
     """Memory of a GPU that several graphs share: only what one of them returns is kept apart from the others' memory.
 
     Each graph would otherwise have memory of its own, of 20 MB at least. They must be replayed one after the other, and
-    what one returns be used before the next replay.
+    what one returns be used before the next replay. Whether a replay of theirs returns what a call does is told of all
+    together, by `refused`: each answer would be waited for as long as other workers use the device.
     """
 
     def __init__(self, device: torch.device, spare: int | None = None) -> None:
         """`spare`: bytes that must be free before a capture; None: a share of the GPU."""
         self.spare = spare
         self.handle = torch.cuda.graph_pool_handle()
+        self.made: list[CapturedCalls] = []  # that it is not known of yet
         self._first = torch.cuda.CUDAGraph()  # a pool must have a graph before another one can join
-        with torch.cuda.stream(torch.cuda.Stream(device)):
+        with torch.cuda.stream(_stream()):
             self._first.capture_begin(pool=self.handle)
             torch.empty(1, device=device).fill_(0)
             self._first.capture_end()
+
+    def refused(self) -> dict[object, str]:
+        """Return which graphs, of those made since the last call of this, do not return what a call does, and why."""
+        made, self.made = self.made, []
+        differing = _differing([graph.differences for graph in made])
+        return {graph: why for graph, why in zip(made, differing, strict=True) if why}
 
 
 class CapturedCalls:
@@ -43,7 +52,7 @@ class CapturedCalls:
 
     Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
     replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
-    with other graphs; None: the graph has one of its own.
+    with other graphs, it tells what replays return; None: the graph has one of its own.
     """
 
     def __init__(
@@ -51,11 +60,10 @@ class CapturedCalls:
     ) -> None:
         try:
             self._graph = torch.cuda.CUDAGraph()
-            stream = torch.cuda.Stream()
-            torch.cuda.synchronize()
+            stream = _stream()
+            stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 call(inputs[-1])  # what a library prepares at its first call on a stream
-                torch.cuda.synchronize()
                 free, total = torch.cuda.mem_get_info()
                 if free < ((pool and pool.spare) or _SPARE * total):
                     torch.cuda.empty_cache()
@@ -65,28 +73,51 @@ class CapturedCalls:
                         self._outputs = call(each)
                 finally:
                     self._graph.capture_end()
+            torch.cuda.current_stream().wait_stream(stream)
         except Exception as error:
             line = str(error).strip().splitlines() or [""]
             raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
         try:
-            self._check(call, inputs[-1])
+            self.differences = self._differences(call, inputs[-1])
         except torch.OutOfMemoryError as error:
             raise GraphRefused("a call has too little memory beside that of its graph") from error
+        if pool:
+            pool.made.append(self)
+        elif why := _differing([self.differences])[0]:
+            raise GraphRefused(why)
 
     def __call__(self, _inputs: Sequence[Any]) -> Mapping[str, object]:
         """Replay the calls, and return what the last of them returns, in memory that the next replay overwrites."""
         self._graph.replay()
         return self._outputs
 
-    def _check(self, call: Callable[[Any], Mapping[str, object]], last: Any) -> None:
+    def _differences(self, call: Callable[[Any], Mapping[str, object]], last: Any) -> dict[str, torch.Tensor]:
+        """Return the relative L2 difference of each output of a replay from that of a call."""
         for out in self._outputs.values():
             if isinstance(out, torch.Tensor):
                 out.fill_(float("nan"))
         self._graph.replay()
         expected = call(last)
+        found = {}
         for name, out in self._outputs.items():
             other = expected[name]
             if isinstance(out, torch.Tensor) and isinstance(other, torch.Tensor):
-                error = (out.double() - other.double()).norm() / other.double().norm()
-                if not error <= _AGREE_WITHIN:
-                    raise GraphRefused(f"a replay returns another {name} than a call")
+                found[name] = (out.double() - other.double()).norm() / other.double().norm()
+        return found
+
+
+def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:
+    """Return why graphs with these differences are refused, or None; the device is waited for once."""
+    each = [difference for of in differences for difference in of.values()]
+    errors = iter(torch.stack(each).tolist() if each else [])
+    found: list[str | None] = []
+    for of in differences:
+        names = [name for name in of if not next(errors) <= _AGREE_WITHIN]
+        found.append(f"a replay returns another {names[0]} than a call" if names else None)
+    return found
+
+
+@functools.cache
+def _stream() -> torch.cuda.Stream:
+    """Return the stream of all captures of this process: what is taken on one is of no use on another."""
+    return torch.cuda.Stream()

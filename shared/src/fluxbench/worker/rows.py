@@ -58,17 +58,26 @@ class Rows:
         def row(of: Calls, workload: str, *, beside: bool) -> Row | str | None:
             calls = (known or {}).get(of[0], {}).get(workload)
             place = workloads[workload], stopwatch, plan, rng, self._pool
-            made = _row(of[1][workload], *place, beside=beside, calls=calls)
-            if not isinstance(made, str):
-                self.found[of[0], workload] = made
-            return made
+            return _row(of[1][workload], *place, beside=beside, calls=calls)
 
+        made: dict[Key, Row | str | None] = {}
         for workload in variant[1] if plan.row_s else ():
-            kept = workloads[workload].rows
-            if reference[0] not in kept:
-                kept[reference[0]] = row(reference, workload, beside=True)
-            beside = kept[reference[0]]
-            own = beside if variant[0] == reference[0] else row(variant, workload, beside=False)
+            if reference[0] not in workloads[workload].rows:
+                made[reference[0], workload] = row(reference, workload, beside=True)
+            if variant[0] != reference[0]:
+                made[variant[0], workload] = row(variant, workload, beside=False)
+        refused = self._pool.refused() if self._pool else {}
+        for key, one in made.items():
+            if isinstance(one, Row) and (why := refused.get(one.launch)):
+                made[key] = why
+        for (name, workload), one in made.items():
+            if not isinstance(one, str):
+                self.found[name, workload] = one
+            if name == reference[0]:
+                workloads[workload].rows[name] = one
+        for workload in variant[1] if plan.row_s else ():
+            beside = workloads[workload].rows[reference[0]]
+            own = beside if variant[0] == reference[0] else made[variant[0], workload]
             if isinstance(beside, Row):
                 self.by_key[reference[0], workload] = beside
             if isinstance(own, Row):
