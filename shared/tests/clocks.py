@@ -109,6 +109,29 @@ class LikeAGPU(Stopwatch):
         return self._inner.between_ms()
 
 
+class Ahead(LikeAGPU):
+    """A device that runs calls when the host has launched them, which takes no time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self.clock, self.left_s = clock, 0.0
+
+    def bound(self, seconds: float | Iterator[float], inner: Bound | None = None) -> Bound:
+        """Return a call that takes the device so long, or that long at each call; it does what another one does."""
+        durations = itertools.repeat(seconds) if isinstance(seconds, float) else seconds
+
+        def call(given: Any) -> Any:
+            self.left_s += next(durations)
+            return inner.call(given) if inner else {"out": torch.zeros(1)}
+
+        return Bound(call, inner.prepare if inner else None)
+
+    def record(self) -> None:
+        self.clock.now += self.left_s
+        self.left_s = 0.0
+        super().record()
+
+
 def recorded_event(name: str, start_us: float, end_us: float, kind: object = DeviceType.CUDA) -> Any:
     """Return an event as torch's profiler records it, at some nanosecond of 2026."""
     start_ns = 1_795_000_000_000_000_000 + round(1e3 * start_us)

@@ -89,6 +89,18 @@ def test_its_times_are_those_beside_each_variant_of_every_process_in_order() -> 
     assert times.samples_ms == {"flex": ((1.0, 3.0),)}
 
 
+def test_its_times_are_those_of_the_rounds_of_the_first_workload() -> None:
+    taken = timed("flex", burst_ms=(9.0,) * 3, control_ms=(1.0, 2.0, 3.0))
+    taken["burst"] |= {"samples_ms": {"tiny": [9.0, 9.0]}, "rounds": {"tiny": [0, 2]}}
+    taken["burst"] |= {"reference_ms": {"tiny": [9.0, 9.0]}, "places": {"tiny": [0, 1]}}
+    of = collected([KNOWN, taken])
+    times = samples.control_times(of)
+    assert times is not None
+    assert times.samples_ms == {"flex": ((1.0, 3.0),)}
+    own, control = json.loads(samples.to_json(of))["series"][::2]
+    assert [control["samples_ms"], own["began_s"]] == [[1.0, 3.0], [0.0, 0.2]]
+
+
 def test_its_times_in_all_parts_of_the_workloads_that_a_process_holds_are_kept() -> None:
     parts = [
         timed("flex", workloads=(name,), began=began, burst_ms=(9.0,), control_ms=(began,))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import TINY
 from sample_events import REFERENCE, collected, readings, timed, trial
@@ -36,6 +38,15 @@ def test_a_round_below_98_percent_of_the_clock_is_discarded() -> None:
         assert taken.reasons == ({"an SM clock under 98% of 1,980 MHz"} if len(ranked) < 4 else set())
         # The samples of the reference are those of the same rounds.
         assert taken.ranked([5.0, 6.0, 7.0, 8.0]) == [sample + 4 for sample in ranked]
+
+
+def test_a_workload_that_took_part_in_some_rounds_has_their_states() -> None:
+    one = trial("flex", burst_ms=TIMES_MS)
+    rounds = msgspec.structs.replace(one.rounds, samples_ms={"tiny": [1.0, 3.0, 4.0]}, rounds={"tiny": [0, 2, 3]})
+    few = dataclasses.replace(one, timed=msgspec.structs.replace(one.timed, burst=rounds))
+    for slow, ranked in ((1, [1.0, 3.0, 4.0]), (2, [1.0, 4.0])):
+        taken = series.burst(few, "tiny", of_rounds(*(1500.0 if index == slow else 1980.0 for index in range(4))))
+        assert (taken.ranked(), taken.spans) == (ranked, [rounds.times[index] for index in (0, 2, 3)])
 
 
 @pytest.mark.parametrize(

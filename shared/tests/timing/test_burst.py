@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import threading
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, PLAN, Clock, LikeAGPU
+from clocks import ON_CPU, PLAN, Ahead, Clock, LikeAGPU
 from fakes import tokens
 
 from fluxbench import operations
@@ -149,6 +150,55 @@ def test_on_a_gpu_the_host_gets_ahead_and_the_first_key_runs_untimed_before_the_
     assert {len(samples) for samples in taken.samples_ms.values()} == {4}
     assert stopwatch.done == ["wait", ("spin", 10), *["clear"] * 10, *["wait", ("spin", 6), *["clear"] * 6] * 4]
     assert all(all_new(seen[key][2:]) for key in KEYS[1:])  # the first two are before the rounds
+
+
+def test_on_a_gpu_long_calls_take_part_in_fewer_rounds_the_reference_beside_them_too(clock: Clock) -> None:
+    """By the times of the measured variant in the first round; those with equally many are in the same rounds."""
+    times = {"short": (0.001, 0.3), "middle": (0.03, 0.001), "long": (0.2, 0.3), "longer": (0.3, 0.001)}
+    device = Ahead(clock)
+    own, reference = ({name: device.bound(both[side]) for name, both in times.items()} for side in (0, 1))
+    calls = {("b", name): bound for name, bound in reference.items()} | {("a", name): own[name] for name in own}
+    pool = contents()["small"].pool
+    given = {name: Contents(pool, 2, 0) for name in times}
+    plan = dataclasses.replace(PLAN, min_rounds=4, rounds_of_longest=1)
+
+    def taken(rounds: int, seed: int, stopwatch: Stopwatch) -> Burst:
+        control = {("control_kernel", ""): device.bound(0.001)}
+        some = random.Random(seed)
+        return burst(stopwatch, calls | control, rounds, given, some, plan, ignored, measured="a")
+
+    found = taken(6, 0, device)
+    places = {key: found.rounds[key] for key in calls}
+    assert {name: len(places["a", name]) for name in times} == {"short": 6, "middle": 3, "long": 1, "longer": 1}
+    assert all(places["a", name] == places["b", name] for name in times)
+    assert places["a", "long"] == places["a", "longer"] == [0]
+    assert places["a", "middle"][0] == 0
+    assert found.rounds["control_kernel", ""] == places["a", "short"] == [*range(6)]
+    assert len(found.times) == 6
+    assert all(len(found.samples_ms[key]) == len(found.places[key]) == len(found.rounds[key]) for key in found.rounds)
+    assert len({tuple(taken(6, seed, device).rounds["a", "middle"]) for seed in range(9)}) > 2
+    assert {len(each) for each in taken(6, 0, Stopwatch(ON_CPU)).rounds.values()} == {6}
+    calls["a", "longer"] = clock.bound(0.3)  # which may be a short call whose host waited
+    assert [len(taken(6, 0, device).rounds["a", name]) for name in ("long", "longer")] == [1, 3]
+    calls = {key: bound for key, bound in calls.items() if key[1] in ("long", "middle")}
+    found = taken(6, 0, device)
+    assert found.rounds["control_kernel", ""] == found.rounds["a", "middle"] == [0, 1, 2]  # those without are left out
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("call_s", "fewest"), [(0.2, 1), (0.03, 3)])
+def test_a_call_in_few_rounds_has_one_with_whole_outputs(clock: Clock, seed: int, call_s: float, fewest: int) -> None:
+    kept: list[Any] = []
+    by_rows = [dataclasses.replace(content(WORKLOADS[0], number), expected=None) for number in range(7)]
+    given = {"small": Contents([content(WORKLOADS[0], 7), *by_rows], 2, 0)}
+    plan = dataclasses.replace(PLAN, min_rounds=4, rounds_of_longest=1)
+    burst(
+        device := Ahead(clock), {("a", "small"): device.bound(call_s)}, 9, given, random.Random(seed), plan,
+        lambda key, outputs, content: kept.append(content), measured="a",
+    )  # fmt: skip
+    assert len(kept) - fewest <= int(fewest == 1)
+    assert [content.expected is not None for content in kept].count(True) == 1
+    assert len({id(content) for content in kept}) == len(kept)
 
 
 def test_on_a_gpu_calls_that_are_never_captured_begin_on_an_idle_device_as_do_all_beside_them(clock: Clock) -> None:

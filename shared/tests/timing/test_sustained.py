@@ -189,5 +189,8 @@ def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str
     plan = Plan.on(torch.device(kind))
     assert {call_s: plan.rounds(call_s) for call_s in rounds} == rounds
     assert (Plan.on(torch.device(kind), long=True).rounds(0.1) == 1) == (kind == "cuda")
+    counts = {call_s: plan.rounds_of(call_s, 12) for call_s in (0.004, 0.005, 0.03, 0.1)}
+    assert counts == ({0.004: 12, 0.005: 5, 0.03: 3, 0.1: 3} if kind == "cuda" else counts)
+    assert (Plan.on(torch.device(kind), alone=True).rounds_of(0.1, 12) == 1) == (kind == "cuda")
     assert plan.warm_up_s <= plan.max_warm_up_s
     assert 2 * plan.stretch_s <= plan.min_block_s <= plan.max_block_s

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, Clock, LikeAGPU, small_cache
+from clocks import ON_CPU, Ahead, Clock, LikeAGPU, small_cache
 from fakes import tokens
 from workers import QUICK, honest, variant
 
@@ -139,6 +139,27 @@ def test_the_longest_workload_decides_how_many_rounds_there_are(clock: Clock) ->
     workloads = {each.name: prepared(each) for each in (SMALLER, SMALL)}
     one = trial(workloads, {"small": paced(clock, 0.003), "smaller": paced(clock, 0.001)}, plan=plan)
     assert {name: len(times) for name, times in one.burst()["samples_ms"].items()} == {"small": 4, "smaller": 4}
+
+
+def test_on_a_gpu_a_long_call_is_timed_once_after_the_largest_has_taken_its_memory(clock: Clock) -> None:
+    """Its first call may be longer: it takes memory from the driver."""
+    workloads = {each.name: PreparedWorkload.make(each, ON_CPU, 1, whole_up_to=1) for each in (SMALLER, SMALL)}
+    plan = dataclasses.replace(QUICK, max_rounds=4, burst_budget_s=0.02, rounds_of_longest=1)
+    lasts = itertools.chain([7.0], itertools.repeat(0.25))
+    of_reference = itertools.chain([9.0], itertools.repeat(0.5))
+    device, smaller = Ahead(clock), bound(SMALLER)
+    calls = {"small": device.bound(lasts, HONEST), "smaller": device.bound(0.001, smaller)}
+    one = trial(workloads, calls, plan=plan, stopwatch=device)
+    one.reference_calls = {"small": device.bound(of_reference, HONEST), "smaller": device.bound(0.001, smaller)}
+    control = ControlKernel(description="made up", call=lambda: torch.ones(1), is_right=lambda out: True)
+    one.control = control
+    taken = one.burst()
+    one.check()
+    assert (taken["samples_ms"]["small"], taken["reference_ms"]["small"]) == ([250.0], [500.0])
+    assert one.wrong == {}
+    few = {name: len(taken[name]["smaller"]) for name in ("samples_ms", "reference_ms", "places")}
+    assert set(few.values()) == {len(taken["times"])} == {len(taken["control_ms"])}
+    assert taken["rounds"] == {"small": [0]}
 
 
 @pytest.mark.parametrize("is_reference", [False, True])

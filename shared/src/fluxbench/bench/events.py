@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from fluxbench.records.schema import (
 )
 from fluxbench.records.status import Status
 
+T = TypeVar("T")
 Span = tuple[float, float]  # begin and end, monotonic seconds
 KernelTimes = tuple[Positive, Positive, dict[str, NotNegative]]  # sum, span, and the sum by parts, in ms
 
@@ -118,18 +120,23 @@ class Processor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Burst samples, one a round; those of the reference and the control kernel are of the same rounds."""
+    """Burst samples, one a round; those of the reference are of the same rounds, the control kernel's of all."""
 
     samples_ms: dict[str, list[Positive]]  # by workload
     reference_ms: dict[str, list[Positive]]
     control_ms: list[Positive]  # empty where there is no control kernel
     launch_ms: dict[str, NotNegative]  # of the host, median
+    rounds: dict[str, list[int]] = {}  # of each sample, from 0; by workload that has none in some
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds
     processor: Processor | None = None  # of a CPU
     calls: dict[str, int] = {}  # of a row that is one sample, replayed as a CUDA graph, by workload; else a call is one
     launched_ms: dict[str, Positive] = {}  # of a call of such a row where the host launches it, median, by workload
     refused: dict[str, str] = {}  # why short calls have no row, by workload
+
+    def in_rounds_of(self, workload: str, each: Sequence[T]) -> list[T]:
+        """Return, of what there is one of in each round, those of the rounds that have a sample at a workload."""
+        return [each[index] for index in self.rounds[workload]] if workload in self.rounds else list(each)
 
 
 class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from fluxbench.bench import series
 from fluxbench.bench.collected import Collected, Trial
-from fluxbench.bench.events import Failed
+from fluxbench.bench.events import BurstSamples, Failed
 from fluxbench.records.files import ControlTimes
 from fluxbench.timing.telemetry import Log
 
@@ -21,7 +21,8 @@ def control_times(collected: Collected) -> ControlTimes | None:
     found: dict[str, dict[int, dict[str, list[float]]]] = {}
     taken = (trial for trial in collected.trials if trial.timed.burst)
     for trial in sorted(taken, key=lambda trial: trial.timed.process):
-        beside, first = trial.rounds.control_ms, trial.timed.workloads[0]
+        first = trial.timed.workloads[0]
+        beside = _beside(trial.rounds, first)
         kept = series.burst(trial, first, collected.log).ranked(beside) if beside else []
         # A process has a trial of a variant in each part of the workloads, as it holds them. Where a worker died, the
         # reference has another trial of that part in the one that went on: the later one, as in its record.
@@ -83,5 +84,10 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 state["reference_ms"] = [round(sample, 6) for sample in block.reference_ms[workload]]
             yield {**who, "workload": workload, **series.sustained([trial], workload, log).to_json(), **state}
     if timed.burst and timed.burst.control_ms:
-        found = [round(sample, 6) for sample in timed.burst.control_ms]
+        found = [round(sample, 6) for sample in _beside(timed.burst, timed.workloads[0])]
         yield {**who, "variant": "control_kernel", "beside": timed.variant, "regime": "burst", "samples_ms": found}
+
+
+def _beside(rounds: BurstSamples, first: str) -> list[float]:
+    """Return the control kernel's times of the rounds of a trial's first workload, whose state says which count."""
+    return rounds.in_rounds_of(first, rounds.control_ms) if rounds.control_ms else []

@@ -153,7 +153,7 @@ def against_one(taken: Sequence[ProcessSeries]) -> list[ProcessSeries]:
 
 def burst(trial: Trial, workload: str, log: Log) -> Series:
     """Return burst samples; those of rounds without the full clock are out of the regime."""
-    spans = trial.rounds.times
+    spans = trial.rounds.in_rounds_of(workload, trial.rounds.times)
     states = [_state(log, span) for span in spans]
     why = [_why_not_burst(state, log.highest_mhz) for state in states]
     return Series(

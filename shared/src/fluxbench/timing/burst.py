@@ -34,18 +34,20 @@ _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new one
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S = 0.5  # a round that the host waits so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
+_LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited: for memory
 _MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
 
 
 @dataclass(frozen=True, kw_only=True)
 class Burst:
-    """The samples of some rounds: each callable's, one a round.
+    """The samples of some rounds: each callable's, one in each of `rounds`, which is all or some of them.
 
     Processor times are of a CPU and of callables with a workload. `others_ms` is what other threads took from the
     change of contents to the call; `resting_ms` what they took in the rest before a round.
     """
 
     samples_ms: dict[Key, list[float]]
+    rounds: dict[Key, list[int]]  # of each sample, from 0
     places: dict[Key, list[int]]  # of each sample in the order of its round, from 0
     times: list[tuple[float, float]] = field(default_factory=list)  # begin and end of each round, monotonic seconds
     launch_ms: dict[Key, list[float]]  # time of the host in a call, while the device is busy
@@ -56,7 +58,7 @@ class Burst:
     @classmethod
     def of(cls, keys: Iterable[Key]) -> Burst:
         """Return one without a round yet."""
-        names = ("samples_ms", "places", "launch_ms", "others_ms", "call_cpu_ms")
+        names = ("samples_ms", "rounds", "places", "launch_ms", "others_ms", "call_cpu_ms")
         by_key: dict[str, Any] = {name: {key: [] for key in keys} for name in names}
         return cls(**by_key)
 
@@ -71,11 +73,17 @@ def burst(
     keep: Keep,
     rows: Mapping[Key, Row] | None = None,
     cheap: Collection[str] = (),
+    measured: str | None = None,
 ) -> Burst:
     """Time every callable once a round, in random order, with a rest before each round.
 
+    On a GPU workloads at which a call of the `measured` variant is long take part in the first round and in as many
+    more as `Plan.rounds_of` gives for its time there, the reference beside it too; in two more at least where that may
+    be the host's time. Those with equally many take part in the same ones, at random. Rounds without a workload are
+    left out.
+
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
-    no workload gets none. The first one is called, untimed, at the begin of a round on a GPU, on contents of the round
+    no workload gets none. The first one of a round is called, untimed, at its begin on a GPU, on contents of the round
     before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
     place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`. Others are at
     least `min_rest_s`, and on a GPU a quarter of the round before. Where there are rows alone, whose calls are short,
@@ -97,20 +105,25 @@ def burst(
         launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
     rests = bool(single) and not stopwatch.on_cpu
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
-    schedule = list(calls)
-    for index in range(rounds):
+    counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
+    ranks = [0, *(rng.sample(range(1, rounds), rounds - 1) if measured and not stopwatch.on_cpu else range(1, rounds))]
+    for rank in ranks:
+        if rank and rank >= max((counts[key] for key in of_workloads), default=rounds):
+            continue
+        schedule = [key for key in calls if rank < counts[key]]
+        first, launched = schedule[0], sum(key in ahead for key in schedule)
         rng.shuffle(schedule)
         stopwatch.wait()
         before_ms = others_ms()
         time.sleep(rest)
         taken.resting_ms.append(others_ms() - before_ms)
         began = time.monotonic()
-        stopwatch.spin(launch_s, len(ahead) + 1)
+        stopwatch.spin(launch_s * launched / max(1, len(ahead)), launched + 1)
         if not stopwatch.on_cpu:  # what runs first finds a device that did nothing: cuDNN was 0.6% slower there
             stopwatch.clear_cache()
             calls[first](contents[first[1]].inputs)
         for key in schedule:
-            content = drawn[key][index] if drawn[key] else None
+            content = drawn[key][len(taken.launch_ms[key])] if drawn[key] else None
             before_ms = others_ms()
             inputs = contents[key[1]].put(content) if content else {}
             changing_ms = others_ms() - before_ms
@@ -132,10 +145,30 @@ def burst(
         for place, (key, sample) in enumerate(zip(schedule, stopwatch.between_ms()[::2], strict=True)):
             taken.samples_ms[key].append(sample / (rows[key].calls if key in rows else 1))
             taken.places[key].append(place)
+            taken.rounds[key].append(len(taken.times))
         taken.times.append((began, time.monotonic()))
+        if not rank and measured and not stopwatch.on_cpu:
+            own = {key: samples[0] / 1e3 for key, samples in taken.samples_ms.items() if key[0] == measured}
+            for key, call_s in own.items():
+                if key in single:
+                    least = _ROUNDS_OF_LATE if taken.launch_ms[key][0] > _LATE * 1e3 * call_s else 1
+                    count = max(min(rounds, least), plan.rounds_of(call_s, rounds))
+                    drawn[key] = _first_of(drawn[key], count)
+                    counts |= {beside: len(drawn[key]) for beside in calls if beside[1] == key[1]}
         of_round = taken.times[-1][1] - began
         rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
     return taken
+
+
+def _first_of(drawn: Sequence[Content], count: int) -> list[Content]:
+    """Return the first of some contents, the first one included; with whole outputs one at least, if any has.
+
+    That may take one more than `count`.
+    """
+    if all(content.expected is None for content in drawn[:count]):
+        whole = [content for content in drawn[count:] if content.expected is not None]
+        return [*drawn[: max(1, count - len(whole[:1]))], *whole[:1]]
+    return list(drawn[:count])
 
 
 def rest_after(round_s: float) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 _LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
+_LONGEST_S = 0.1  # of a call whose rounds scatter less than its processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,7 @@ class Plan:
     contents: int = 48  # of a workload, at most
     row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
+    rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
 
     @classmethod
     def on(
@@ -42,12 +44,14 @@ class Plan:
         large: bool = False,
         long: bool = False,
         replayed: bool = False,
+        alone: bool = False,
     ) -> Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
 
         `grid`: for a study of many short calls, in burst alone; `large`: of hundreds of workloads. `long`: for one of
         calls that last up to a second on a GPU, whose sustained windows are one call at each workload. `replayed`: a
-        GPU's burst samples are rows of calls.
+        GPU's burst samples are rows of calls. `alone`: all workloads are measured in burst alone, and so in three
+        processes; of these one round suffices for the longest calls.
         """
         plan = cls._usual_on(device)
         if replayed and device.type != "cpu":
@@ -55,7 +59,8 @@ class Plan:
         if long and device.type != "cpu":
             return dataclasses.replace(plan, max_rounds=1, min_rounds=1)
         if not grid:
-            return plan
+            single = alone and device.type != "cpu"
+            return dataclasses.replace(plan, rounds_of_longest=1) if single else plan
         if device.type == "cpu":
             return dataclasses.replace(plan, max_rounds=8, min_rounds=4, burst_budget_s=0.1)
         plan = dataclasses.replace(
@@ -84,6 +89,15 @@ class Plan:
         return dataclasses.replace(self, warm_up_s=0.1, max_warm_up_s=0.1, min_block_s=0.4, max_block_s=0.4)
 
     def rounds(self, call_s: float) -> int:
-        """Return how many burst samples to take of a call that lasts `call_s` seconds."""
+        """Return how many burst rounds a trial has at most whose largest call lasts `call_s` seconds."""
         least = self.min_rounds if call_s < _LONG_S else min(self.min_rounds, _ROUNDS_OF_LONG)
         return max(least, min(self.max_rounds, math.ceil(self.burst_budget_s / call_s)))
+
+    def rounds_of(self, call_s: float, rounds: int) -> int:
+        """Return in how many of a trial's `rounds` a workload takes part whose call lasts `call_s` seconds.
+
+        In all, unless the budget gives such a call the fewest: two of nearly one length have equally many.
+        """
+        if call_s >= _LONGEST_S:
+            return min(rounds, self.rounds_of_longest)
+        return min(rounds, self.rounds(call_s)) if call_s * self.min_rounds >= self.burst_budget_s else rounds

@@ -115,12 +115,14 @@ class Trial:
         if self.largest in rows.own and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
             rounds = self.plan.max_rounds  # of calls that are so short, and are warm from being captured
         else:
-            rounds = self.plan.rounds(warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan))
+            largest_s = warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan)
+            rounds = self.plan.rounds(largest_s)
+            self._take_memory(largest_s, rounds)
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
         cheap = cheapest(self.workloads[name].workload for name in own)
         # Of many workloads one tells how long launching a call takes, which others of 1 ms or more hide.
-        taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap)
+        taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap, self.name)
         samples, out, self._control_out = dict(taken.samples_ms), self._control_out, None
         if self.control and not (out is not None and self.control.is_right(out)):
             del samples[CONTROL, _NO_WORKLOAD]
@@ -139,8 +141,22 @@ class Trial:
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
+            "rounds": {name: its for name, key in own.items() if len(its := taken.rounds[key]) < len(taken.times)},
             "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
         }  # fmt: skip
+
+    def _take_memory(self, largest_s: float, rounds: int) -> None:
+        """Make the calls with the largest inputs once before rounds of which one is all of a long call, as `warm_up`.
+
+        `largest_s` is the time of a call at the largest workload.
+        """
+        if self.plan.rounds_of_longest > 1 or rounds == 1:
+            return
+        most = max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_bytes)
+        place = self.workloads[most], self.stopwatch
+        call_s = largest_s if most == self.largest else warm_s(self.calls[most], *place)
+        if self.plan.rounds_of(call_s, rounds) == 1 and self.name != self.reference:
+            warm_s(self.reference_calls[most], *place)
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, or a CPU's rounds (`bench.events.BlockSamples`), and a whole output of a call after it."""

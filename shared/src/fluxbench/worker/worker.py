@@ -77,8 +77,8 @@ class Worker:
         self.events = events
         self.device = torch.device(request.device)
         effort = request.effort
-        large, replayed = effort.one_reference, effort.replayed
-        self.plan = Plan.on(self.device, grid=effort.grid, large=large, long=effort.long, replayed=replayed)
+        kind = {"large": effort.one_reference, "long": effort.long, "replayed": effort.replayed}
+        self.plan = Plan.on(self.device, grid=effort.grid, **kind, alone=not request.sustained)
         self.control: control_kernel.ControlKernel | None = None
         self.changed = dict(changed or {})
         self.right: set[str] = set()  # variants that were right at some workload
