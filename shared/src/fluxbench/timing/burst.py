@@ -32,7 +32,7 @@ _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 5.0  # after which no further one of these rounds is begun
 _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
-_LONG_ROUND_S = 0.5  # a round that the host waits so long for is not made twice
+_LONG_ROUND_S = 0.2  # an untimed round that the device takes so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited: for memory
 _MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
@@ -195,10 +195,10 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mappin
 
     Beyond what fills the driver's queue it waits for the device, and its time is the device's.
     """
-    stopwatch.wait()
-    stopwatch.spin(0.0, 2 * len(calls))
     seconds = []
     for _ in range(2):  # the first one may have to wake the host up
+        stopwatch.wait()
+        stopwatch.spin(0.0, len(calls))
         began = time.perf_counter()
         for key, bound in calls.items():
             given = contents.get(key[1])
@@ -208,9 +208,9 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mappin
             bound.call(prepared)
             stopwatch.record()
         seconds.append(time.perf_counter() - began)
-        if seconds[-1] > _LONG_ROUND_S:
+        stopwatch.between_ms()
+        if time.perf_counter() - began > _LONG_ROUND_S:
             break
-    stopwatch.between_ms()
     return min(seconds)
 
 

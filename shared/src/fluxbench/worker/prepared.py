@@ -24,7 +24,7 @@ from fluxbench.worker.request import Request, inputs_of
 
 SEEDS_PER_PROCESS = 100
 _LEAST_SHARES = 10  # into which the memory for contents is divided: a workload alone needs the rest of it for its calls
-_FEW_FLOPS = 10**13  # 20 ms of an H200 in 16 bits
+_FEW_FLOPS = 5 * 10**10  # 0.05 s of unfused attention in float32 with a head_dim of 16 on an H100
 
 
 class PreparedWorkload:
