@@ -27,7 +27,7 @@ Key = tuple[str, str]  # variant, workload
 Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a call returned, for which content
 
 _REST = 0.25  # of a GPU after a round, over the time of that round
-_MAX_REST_S = 1.0
+_MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 5.0  # after which no further one of these rounds is begun
 _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
@@ -86,12 +86,12 @@ def burst(
     no workload gets none. The first one of a round is called, untimed, at its begin on a GPU, on contents of the round
     before. `keep` gets what each timed call returned, before another one runs. A key of `rows` has several calls in its
     place, whose mean is the sample; `keep` gets the last one's output. The first rest is `first_rest_s`. Others are at
-    least `min_rest_s`, and on a GPU a quarter of the round before. Where there are rows alone, whose calls are short,
-    all rests are `min_rest_s`. The host's time for a round, by
-    which it must be ahead of the device, is that of one before the first, at `cheap` workloads if there are some, whose
-    calls are launched alike; rows need none, as they take less to launch than to run. Calls that are never captured
-    begin on an idle device, as do all beside them: a queue holds a part of such a call's launches alone, and the host
-    would be ahead by as much as the call before left it.
+    least `min_rest_s`, and on a GPU a quarter of the round before, up to 0.5 s. Where there are rows alone, whose calls
+    are short, all rests are `min_rest_s`. The host's time for a round, by which it must be ahead of the device, is that
+    of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
+    they take less to launch than to run. Calls that are never captured begin on an idle device, as do all beside them:
+    a queue holds a part of such a call's launches alone, and the host would be ahead by as much as the call before left
+    it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
