@@ -198,7 +198,7 @@ def test_long_calls_of_several_variants_on_a_gpu_are_measured_in_two_processes(
 ) -> None:
     log = tmp_path / "log.jsonl"
     python = str(interpreter(tmp_path / "python", log=log))
-    name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True))
+    name = study(monkeypatch, tokens("a", 8), effort=Effort(long=True, probes=False))
     made = records(tmp_path, *names, study=name, python=python, device=device, contents="of the build")
     asked = [line["request"] for line in log_of(log)]
     assert len(asked) == processes
