@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from typing import cast
 
 import pytest
 import torch
@@ -13,14 +15,15 @@ from wrong.causal import IN_FLOAT32, RIGHT, TF32, WRONG, WRONG_GRADIENT, WRONG_I
 from fluxbench import operations
 from fluxbench.correctness import allowance
 from fluxbench.correctness.case import Case
-from fluxbench.correctness.content import Content
+from fluxbench.correctness.content import POSITIONS, Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.deviation import Deviation
 from fluxbench.correctness.judging import judge, verdict
 from fluxbench.correctness.sampling import Sampled, judge_rows
 from fluxbench.operations import error_scales
-from fluxbench.operations.protocol import Tensors
-from fluxbench.operations.workload import Workload
+from fluxbench.operations.attention_training import AttentionTraining
+from fluxbench.operations.protocol import Operation, Tensors
+from fluxbench.operations.workload import Shape, Workload
 
 CPU = torch.device("cpu")
 TRAINING = "attention_training"
@@ -154,12 +157,65 @@ def test_contents_know_the_scales_of_their_own_inputs() -> None:
     for content in made.pool:
         scales = content.scales(case, whole=False)
         assert scales
-        assert content.scales(case, whole=False) is scales
+        again = content.scales(case, whole=False)
+        assert again
+        assert all(again[name] is scales[name] for name in scales)
         fresh = error_scales.of(case.operation.attention(case.shape), content.inputs, scales, content.positions)
         assert all(torch.equal(scales[name], fresh[name]) for name in scales)
     plain = Case.make(tokens("plain", 40, TRAINING), "normal", 0, CPU)
     assert plain.scales is None
     assert Content(plain.inputs, {}, {}, None).scales(plain, whole=True) is None
+
+
+class Counted(AttentionTraining):
+    """Attention in training that notes of which outputs scales are computed."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[str]] = []
+
+    def error_scales(
+        self, shape: Shape, inputs: Tensors, outputs: Collection[str], positions: Tensors | None = None
+    ) -> Tensors:
+        self.asked.append([*outputs])
+        return super().error_scales(shape, inputs, outputs, positions)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_contents_that_differ_by_their_outputs_compute_scales_once(whole: bool) -> None:
+    whole_case = case_of(*CALLS[0])
+    for part_first in (False, True):
+        counted = Counted()
+        case = dataclasses.replace(whole_case, operation=cast(Operation, counted))
+        content = Content.make(workload_of(*CALLS[0][:3]), case, CPU, whole=True)
+        pair = [(content, case), (content.without(("out",)), case.without(("out",)))]
+        found = [one.scales(of, whole=whole) for one, of in (pair[::-1] if part_first else pair)]
+        of_part, of_all = found if part_first else found[::-1]
+        assert of_part
+        assert of_all
+        gradients = ["dq", "dk", "dv"]
+        assert counted.asked == ([gradients, ["out"]] if part_first else [["out", *gradients]])
+        assert [*of_part] == gradients
+        assert all(of_part[name] is of_all[name] for name in gradients)
+        of_others = content.scales(case, whole=not whole)
+        assert of_others
+        assert (of_others["dq"].shape[1], of_all["dq"].shape[1]) == ((POSITIONS, 128) if whole else (128, POSITIONS))
+        torch.testing.assert_close(of_all["out"], error_scales_at(content, case, whole)["out"])
+
+
+def error_scales_at(content: Content, case: Case, whole: bool) -> Tensors:
+    """Return the scales of a content's outputs, computed anew."""
+    call = case.operation.attention(case.shape)
+    return error_scales.of(call, content.inputs, content.rows, None if whole else content.positions)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_a_part_of_a_call_may_be_judged_before_the_whole(by_rows: bool) -> None:
+    workload, lacks = workload_of(300, 16, "bfloat16"), ("out",)
+    case = Case.by_rows(workload, "normal", 0, CPU) if by_rows else Case.make(workload, "normal", 0, CPU)
+    assert case
+    right = RIGHT["blocks of 64"](case.inputs)
+    assert verdict({name: x for name, x in right.items() if name not in lacks}, case.without(lacks)) is None
+    assert verdict(right, case) is None
 
 
 def test_bins_hold_enough_rows_each() -> None:

@@ -15,6 +15,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "grouped": {"heads": 6, "kv_heads": 2, "head_dim_qk": 32, "head_dim_v": 16, "batch": 2},
     "causal": {"heads": 2, "causal": True},
     "fewer queries": {"heads": 2, "causal": True, "seq_len_q": 20},
+    "causal and grouped": {"heads": 4, "kv_heads": 2, "causal": True, "seq_len_q": 33, "batch": 2},
 }
 # Of float32 alone the sums of the pass over all scores matter.
 PRECISIONS = [

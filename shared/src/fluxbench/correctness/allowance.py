@@ -47,12 +47,22 @@ class Allowed(NamedTuple):
 
 
 def error_scales(
-    operation: Operation, shape: Shape, inputs: Tensors, outputs: Collection[str], positions: Tensors | None
+    operation: Operation,
+    shape: Shape,
+    inputs: Tensors,
+    outputs: Collection[str],
+    positions: Tensors | None,
+    known: Tensors,
 ) -> Tensors | None:
-    """Return scales of rows by output, `[batch, tokens, heads]`; None where the rows of a head are alike."""
+    """Return scales of rows by output, `[batch, tokens, heads]`; None where the rows of a head are alike.
+
+    `known` are those of some outputs, by output; those of others are computed and added to it.
+    """
     if not shape.get("causal") or not isinstance(operation, KnowsErrorScales):
         return None
-    return operation.error_scales(shape, inputs, outputs, positions)
+    if missing := [name for name in outputs if name not in known]:
+        known.update(operation.error_scales(shape, inputs, missing, positions))
+    return {name: known[name] for name in outputs}
 
 
 def bins_of(errors: torch.Tensor, scales: torch.Tensor, tokens: torch.Tensor) -> tuple[Bin, ...]:

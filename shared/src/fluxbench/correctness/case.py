@@ -54,7 +54,7 @@ class Case:
     yardsticks: Yardsticks = field(default_factory=dict)  # once they are needed
     positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
     bins: dict[str, dict[str, tuple[Bin, ...]]] = field(default_factory=dict)  # likewise, where rows have error scales
-    known_scales: list[Tensors | None] = field(default_factory=list)  # those of these inputs, once they are needed
+    known_scales: Tensors = field(default_factory=dict)  # those of these inputs, by output, once they are needed
 
     @classmethod
     def of(cls, operation: Operation, workload: Workload, inputs: Tensors, known: Yardsticks | None = None) -> Case:
@@ -120,7 +120,7 @@ class Case:
         return cls(operation, workload.shape, inputs, expected, dtype, yardsticks, bins=bins)
 
     def without(self, outputs: Collection[str]) -> Case:
-        """Return the case without some of its outputs."""
+        """Return the case without some of its outputs; both share their error scales."""
         return replace(self, expected={name: x for name, x in self.expected.items() if name not in outputs})
 
     def expecting(self, expected: Tensors) -> Case:
@@ -129,15 +129,13 @@ class Case:
 
     def with_content(self, expected: Tensors, scales: Tensors | None) -> Case:
         """Return the case with the right outputs of other inputs, whose rows have these error scales."""
-        return replace(self, expected=expected, known_scales=[scales])
+        return replace(self, expected=expected, known_scales=dict(scales or {}))
 
     @property
     def scales(self) -> Tensors | None:
         """Error scales of the rows that are judged, `[batch, count, heads]` by output; None where rows are alike."""
-        if not self.known_scales:
-            given = self.operation, self.shape, self.inputs, self.expected.keys(), self.positions
-            self.known_scales.append(allowance.error_scales(*given))
-        return self.known_scales[0]
+        given = self.operation, self.shape, self.inputs, self.expected.keys(), self.positions
+        return allowance.error_scales(*given, self.known_scales)
 
     def tokens(self, name: str) -> torch.Tensor:
         """The tokens of an output whose rows are judged, `[count]`, int64."""

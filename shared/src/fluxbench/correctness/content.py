@@ -27,7 +27,7 @@ class Content:
     positions: Tensors  # by output, [count], int64, ascending
     rows: Tensors  # by output, [batch, count, ...], float64
     expected: Expected | None  # the whole outputs, float64 or as `stored`, where they are known
-    known_scales: dict[bool, Tensors | None] = field(default_factory=dict)  # of all rows or not, once they are needed
+    known_scales: dict[bool, Tensors] = field(default_factory=dict)  # of all rows or not, by output, once needed
 
     @classmethod
     def make(cls, workload: Workload, case: Case, device: torch.device, *, whole: bool) -> Content:
@@ -60,10 +60,8 @@ class Content:
 
     def scales(self, case: Case, *, whole: bool) -> Tensors | None:
         """Return error scales, see `Case.scales`, of the outputs of a case: of all their rows or of the known ones."""
-        if whole not in self.known_scales:
-            given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
-            self.known_scales[whole] = error_scales(*given)
-        return self.known_scales[whole]
+        given = case.operation, case.shape, self.inputs, self.rows.keys(), None if whole else self.positions
+        return error_scales(*given, self.known_scales.setdefault(whole, {}))
 
     def as_case(self, case: Case) -> Case:
         """Return the case with the whole outputs of this content, which must be known."""
@@ -71,12 +69,13 @@ class Content:
         return case.with_content(dict(self.expected), self.scales(case, whole=True))
 
     def without(self, outputs: Collection[str]) -> Content:
-        """Return the content without some of its outputs."""
+        """Return the content without some of its outputs; both share their error scales."""
 
         def rest(of: Expected) -> Tensors:
             return {name: x for name, x in of.items() if name not in outputs}
 
-        return Content(self.inputs, rest(self.positions), rest(self.rows), self.expected and rest(self.expected))
+        expected = self.expected and rest(self.expected)
+        return Content(self.inputs, rest(self.positions), rest(self.rows), expected, self.known_scales)
 
 
 def fresh_inputs(workload: Workload, device: torch.device) -> Tensors:

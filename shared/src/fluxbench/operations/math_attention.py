@@ -162,8 +162,8 @@ def _blocks(call: AttentionCall, device: torch.device) -> Iterator[tuple[slice, 
 
 
 def _seen(call: AttentionCall, queries: slice) -> slice:
-    """Return the keys that some query of a block sees; at least one, so that the softmax of none is NaN."""
-    return slice(0, max(1, queries.stop + call.seq_len_k - call.seq_len_q) if call.causal else call.seq_len_k)
+    """Return the keys that some query of a block sees."""
+    return slice(0, call.keys_seen(queries.stop - 1))
 
 
 def _hidden(call: AttentionCall, queries: slice, device: torch.device) -> torch.Tensor | None:

@@ -87,23 +87,25 @@ class _Softmax(NamedTuple):
 
 
 def _softmax(call: AttentionCall, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, rounds: Arithmetic) -> _Softmax:
-    """Return it for all queries, some at a time; q, k and v: `[heads, tokens, head_dim]`."""
+    """Return it for all queries, some at a time, with the keys that these see; q, k, v: `[heads, tokens, head_dim]`."""
     import torch
 
     exact = replace(rounds, product=rounds.summed_exactly)
     step = max(1, _SCORES_BYTES // (8 * len(q) * call.seq_len_k))
-    keys = torch.arange(call.seq_len_k, device=q.device)[None, :]
+    every = torch.arange(max(call.seq_len_q, call.seq_len_k), device=q.device)
     parts = []
     for start in range(0, call.seq_len_q, step):
-        powers = math_attention.binary_scores(q[:, start : start + step], k, exact)
-        hidden = _hidden(call, torch.arange(start, start + powers.shape[1], device=q.device)[:, None], keys)
+        stop = min(start + step, call.seq_len_q)
+        seen_by_all, seen = call.keys_seen(start), call.keys_seen(stop - 1)
+        powers = math_attention.binary_scores(q[:, start:stop], k[:, :seen], exact)
+        hidden = _hidden(call, every[start:stop, None], every[None, seen_by_all:seen])
         if hidden is not None:
-            powers.masked_fill_(hidden, float("-inf"))
+            powers[..., seen_by_all:].masked_fill_(hidden, float("-inf"))
         largest = powers.amax(dim=-1, keepdim=True)
         weights = rounds.intermediate(rounds.intermediate(powers.sub_(largest)).exp2())
         total = rounds.intermediate(weights.sum(dim=-1, keepdim=True))
         weights = rounds.operand(rounds.intermediate(weights.div_(total)).to(q.dtype))
-        parts.append((largest, total, exact.product(weights, rounds.operand(v))))
+        parts.append((largest, total, exact.product(weights, rounds.operand(v[:, :seen]))))
     return _Softmax(*(torch.cat(part, dim=1).to(q.dtype) for part in zip(*parts, strict=True)))
 
 

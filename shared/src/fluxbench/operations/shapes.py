@@ -78,6 +78,10 @@ class AttentionCall:
         all_pairs = self.seq_len_q * self.seq_len_k
         return all_pairs - self.seq_len_q * (self.seq_len_q - 1) // 2 if self.causal else all_pairs
 
+    def keys_seen(self, query: int) -> int:
+        """Return how many keys a query sees, from the first on."""
+        return query + 1 + self.seq_len_k - self.seq_len_q if self.causal else self.seq_len_k
+
     @property
     def forward_cost(self) -> Cost:
         """The cost of a forward pass.
