@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from fluxbench.core.device_lock import DeviceLock
 from fluxbench.worker import device_use
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.request import Request
+from fluxbench.worker.shortage import Shortage
 
 
 def test_the_first_short_step_and_each_that_follows_a_long_one_are_patient(
@@ -97,3 +101,53 @@ def test_what_is_alone_on_the_device_waits_until_what_others_held_is_free(
     assert next(gpu.free) == 40  # nobody has asked
     on_gpu(tmp_path, alone=True).take_memory()
     assert next(gpu.free) == 120
+
+
+_OTHER = """
+import sys
+from pathlib import Path
+from fluxbench.core.memory_ledger import MemoryLedger
+ledger = MemoryLedger(Path(sys.argv[1]))
+ledger.take(int(sys.argv[2]) << 30, 1 << 40)
+print("has", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def other_worker(folder: Path, gib: int) -> Iterator[None]:
+    """Let another process take so much memory meanwhile."""
+    command = [sys.executable, "-c", _OTHER, str(folder), str(gib)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield
+        process.communicate("\n")
+
+
+def taken_gib(folder: Path) -> float:
+    return int((folder / f"takes-{os.getpid()}").read_text()) / 2**30
+
+
+@pytest.mark.parametrize(
+    ("own", "room"),
+    [(30, 30 + 2 + 20), (None, 20 + 2 + 20)],  # the last is what others hold over what they reserved
+)
+def test_what_lacked_memory_waits_for_what_it_had_and_lacked_beside_what_others_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: int | None, room: int
+) -> None:
+    gpu, use = Gpu(monkeypatch), on_gpu(tmp_path)
+    gpu.free = iter([50] * 6)  # of 140
+    assert not use.shares_memory
+    with other_worker(tmp_path, 50):
+        assert not use.shares_memory  # it has reserved none
+        use.reserve(20 << 30)
+        assert use.shares_memory
+        with use.step("checking", short=True):
+            assert not use.shares_memory
+        gpu.reserved = 20
+        use.make_room(Shortage(asked_bytes=2 << 30, free_bytes=0, total_bytes=1, own_bytes=own and own << 30))
+        assert taken_gib(tmp_path) == room
+        use.reserve(20 << 30)
+        use.make_room(None)
+        assert taken_gib(tmp_path) == 20 + 20 + 20

@@ -65,6 +65,21 @@ class MemoryLedger:
                 asking.unlink(missing_ok=True)
         self.waited_s += time.monotonic() - began
 
+    @property
+    def of_others(self) -> int:
+        """How many bytes all other workers take."""
+        return sum(self._of_others().values())
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another worker takes any."""
+        return bool(self._of_others())
+
+    def _of_others(self) -> dict[str, int]:
+        """Return what each other living worker takes, by the number of its process."""
+        paths = self._folder.glob("takes-*") if self._folder else ()
+        return {path.name.rpartition("-")[2]: int(text or 0) for path, text in living(paths)}
+
     def _fits(self, wanted: int, capacity: int, mine: Path | None) -> bool:
         """Take the bytes if they are there and nobody has waited longer for others; return whether they were taken."""
         assert self._folder
@@ -72,9 +87,7 @@ class MemoryLedger:
             if wanted > self.taken:
                 asking = [path.name for path, _ in living(self._folder.glob("asks-*"))]
                 waiting = {name.rpartition("-")[2] for name in asking}
-                taken = {
-                    path.name.rpartition("-")[2]: int(text or 0) for path, text in living(self._folder.glob("takes-*"))
-                }
+                taken = self._of_others()
                 is_next = not any(mine is None or name < mine.name for name in asking)
                 is_there = sum(taken.values()) + wanted <= capacity
                 if not is_next or not (is_there or (mine and taken.keys() <= waiting)):

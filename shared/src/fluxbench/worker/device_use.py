@@ -15,6 +15,7 @@ from fluxbench.core.device_memory import DeviceMemory
 from fluxbench.core.memory_ledger import MemoryLedger
 from fluxbench.worker.compiling import given_back_while_compiling
 from fluxbench.worker.request import Request
+from fluxbench.worker.shortage import Shortage
 
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
 _SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments and those on standby take the rest
@@ -77,6 +78,22 @@ class DeviceUse:
             return
         self._ledger.take(needed, int(_SHARE * torch.cuda.mem_get_info(self._device)[1]), self._give_back)
         self._trim()
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether this process can wait for memory: it and others have reserved some, and it holds no device lock."""
+        return bool(self._ledger.taken) and not self._lock.is_held and self._ledger.is_shared
+
+    def make_room(self, shortage: Shortage | None) -> None:
+        """Wait until this process may take what it had and lacked, beside what others hold over what they reserved.
+
+        It must not hold the device lock. Where it is not known how much it lacked, that is as much as it has reserved.
+        """
+        free, total = torch.cuda.mem_get_info(self._device)
+        over = total - free - torch.cuda.memory_reserved(self._device) - self._ledger.of_others
+        had = max(self._ledger.taken, shortage.own_bytes or 0 if shortage else 0)
+        lacked = shortage.asked_bytes if shortage else self._ledger.taken
+        self.reserve(had + lacked + max(0, over))
 
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""
