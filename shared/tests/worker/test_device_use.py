@@ -15,6 +15,7 @@ import torch
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.worker import device_use
 from fluxbench.worker.device_use import DeviceUse
+from fluxbench.worker.needs import CONTEXT_BYTES
 from fluxbench.worker.request import Request
 from fluxbench.worker.shortage import Shortage
 
@@ -59,9 +60,18 @@ class Gpu:
         self.emptied += 1
 
 
-def on_gpu(tmp_path: Path, *, alone: bool = False) -> DeviceUse:
+CONTEXT_GIB = CONTEXT_BYTES / 2**30
+
+
+def on_gpu(tmp_path: Path, *, alone: bool = False, waits: type[BaseException] | None = None) -> DeviceUse:
+    """Return the use of a GPU, which raises `waits` where it would wait."""
+
+    def emit(event: str, name: str, **fields: object) -> None:
+        if waits and name == "waiting":
+            raise waits
+
     request = Request(device="cuda", workloads=(), variants=(), references=(), lock=str(tmp_path), alone=alone)
-    return DeviceUse(request, torch.device("cuda"), lambda event, **fields: None)
+    return DeviceUse(request, torch.device("cuda"), emit)
 
 
 def test_what_torch_keeps_for_later_is_given_back_before_others_use_the_device(
@@ -125,8 +135,8 @@ def other_worker(folder: Path, gib: int) -> Iterator[None]:
         process.communicate("\n")
 
 
-def taken_gib(folder: Path) -> float:
-    return int((folder / f"takes-{os.getpid()}").read_text()) / 2**30
+def taken_gib(folder: Path, what: str = "takes") -> float:
+    return int((folder / f"{what}-{os.getpid()}").read_text()) / 2**30
 
 
 @pytest.mark.parametrize(
@@ -147,7 +157,23 @@ def test_what_lacked_memory_waits_for_what_it_had_and_lacked_beside_what_others_
             assert not use.shares_memory
         gpu.reserved = 20
         use.make_room(Shortage(asked_bytes=2 << 30, free_bytes=0, total_bytes=1, own_bytes=own and own << 30))
-        assert taken_gib(tmp_path) == room
+        assert taken_gib(tmp_path) == pytest.approx(room - CONTEXT_GIB)
         use.reserve(20 << 30)
         use.make_room(None)
-        assert taken_gib(tmp_path) == 20 + 20 + 20
+        assert taken_gib(tmp_path) == pytest.approx(20 + 20 + 20 - CONTEXT_GIB)
+
+
+def test_what_a_process_holds_beside_torchs_memory_is_counted_before_it_takes_any_and_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, use = Gpu(monkeypatch), on_gpu(tmp_path, waits=TimeoutError)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    use.hold_context()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    use.hold_context()
+    assert taken_gib(tmp_path, "holds") == CONTEXT_GIB
+    gpu.reserved = 3
+    with other_worker(tmp_path, 100), pytest.raises(TimeoutError):
+        use.reserve(30 << 30)
+    assert taken_gib(tmp_path) == 3 + CONTEXT_GIB

@@ -100,6 +100,7 @@ class Worker:
         self.emit("ready", versions=self.versions, cpu_threads=torch.get_num_threads())
         with self.use.step("preparing", short=True):
             refused = unusable(self.device)
+            self.use.hold_context()
         if refused:
             names = dict.fromkeys((*self.request.references, *self.request.variants))
             for workload, name in itertools.product(self.request.workloads, names):
@@ -147,7 +148,8 @@ class Worker:
 
         self.use.take_memory()
         if self.request.effort.one_reference:
-            self.use.reserve(needs.of_process(part, self.request.variants))
+            full = self.request.is_full if self.request.is_thorough else lambda workload: False
+            self.use.reserve(needs.of_process(part, self.request.variants, full))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
             workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, self._begin, fail)
         right = lambda name, some: self._right_calls(name, {one: workloads[one] for one in some}, True)  # noqa: E731
