@@ -182,6 +182,7 @@ def played(
     )  # fmt: skip
     with contextlib.closing(Pool(folder, environment, device, names, 3)) as pool:
         batch.measure(collected, pool, deadline)
+        batch.measure_alone(collected, pool, deadline)
     return collected
 
 

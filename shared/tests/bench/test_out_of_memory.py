@@ -39,6 +39,9 @@ def test_a_row_that_lacks_memory_beside_others_passes_alone(tmp_path: Path, cond
     """An allocator that is fragmented, or another process that takes memory for a while."""
     collected = played(tmp_path, lacking(condition))
     assert outcomes(collected) == ALL_PASSED
+    assert [(each.variant, each.workload, each.reason) for each in collected.lacked] == [
+        ("b", "tiny", "asked for 9 GiB")
+    ]
     alone = [each for each in requests(tmp_path) if each.effort.held_bytes == ALONE]
     together = [each for each in requests(tmp_path) if each.effort.held_bytes is None]
     assert len(together) == 3

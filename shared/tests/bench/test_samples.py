@@ -11,6 +11,7 @@ from sample_events import READY, collected, readings, timed
 
 from fluxbench.bench import samples
 from fluxbench.bench.collected import Collected
+from fluxbench.bench.events import Lacked
 from fluxbench.records.files import ControlTimes
 
 TIMES_MS = (1.0, 2.0, 3.0, 4.0)
@@ -50,6 +51,7 @@ def test_every_sample_is_written_ranked_or_not() -> None:
     assert (written[4]["beside"], written[4]["samples_ms"]) == ("flex", [0.4] * 4)
     trials = [timed("torch_flash"), timed("flex", began=10.0), timed("torch_flash", began=20.0, burst_ms=None)]
     kept = json.loads(samples.to_json(collected(trials)))
+    assert kept["memory_lacked"] == []
     assert [(each["variant"], each["regime"]) for each in kept["series"]] == [
         ("torch_flash", "burst"),
         ("torch_flash", "sustained"),
@@ -117,3 +119,11 @@ def test_a_process_without_one_costs_its_own_times_alone() -> None:
         assert times is not None
         assert (times.kernel, times.samples_ms["flex"][0]) == ("made up", (1.0, 1.234568))
     assert samples.control_times(beside(WITHOUT)) is samples.control_times(beside()) is None
+
+
+def test_what_lacked_memory_before_it_was_tried_again_is_written() -> None:
+    lack = {"variant": "flex", "workload": "tiny", "reason": "asked for 1.50 GiB with 1.18 of 79.18 GiB free"}
+    first, second = collected([timed("flex")]), Collected()
+    second.add(Lacked(**lack))
+    first.join(second)
+    assert json.loads(samples.to_json(first))["memory_lacked"] == [lack]

@@ -14,6 +14,8 @@ from fluxbench.bench.side_by_side import are_together, measure_all
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Effort
 
+MEASURED: list[str] = []  # batches, in order
+
 
 class Pool:
     closed = False
@@ -36,6 +38,11 @@ class Batch:
         collected.add(Yardstick(workload=self.name, precision="exact", worst={"out": [1.0, 1.0, 1.0]}))
         collected.fail("lost", self.name, Status.ERROR, "made up")
         collected.phases.append((self.name, 0.0, 1.0))
+        MEASURED.append(self.name)
+
+    def measure_alone(self, collected: Collected, pool: Any, deadline: float) -> None:
+        assert collected.failed["lost", self.name]
+        MEASURED.append(f"{self.name} alone")
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -44,7 +51,10 @@ def test_what_is_measured_together_is_what_is_measured_in_turn(together: bool) -
     collected.fail("gone", "everywhere", Status.UNSUPPORTED, "made up")
     barrier = threading.Barrier(2) if together else None
     batches: Any = [(Batch(name, barrier), Pool()) for name in ("forward", "training")]
+    MEASURED.clear()
     measure_all(batches, collected, 1e9, together=together)
+    assert sorted(MEASURED[:2]) == ["forward", "training"]  # what is alone may wait for long, after both
+    assert sorted(MEASURED[2:]) == ["forward alone", "training alone"]
     assert (collected.workers, collected.versions) == (2, {"torch": "2"})
     assert set(collected.failed) == {("gone", "everywhere"), ("lost", "forward"), ("lost", "training")}
     assert set(collected.yardsticks) == {name for name, *_ in collected.phases} == {"forward", "training"}

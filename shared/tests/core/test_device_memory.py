@@ -57,30 +57,21 @@ def start(tmp_path: Path) -> Iterator[Start]:
         holder.process.wait()
 
 
-def test_one_that_has_it_alone_waits_until_all_others_have_ended_and_later_ones_wait_for_it(start: Start) -> None:
+def test_one_that_has_it_alone_waits_until_all_others_have_ended_and_keeps_none_of_them(start: Start) -> None:
     first, second = start("shared"), start("shared")
     assert (first.says(), second.says()) == ("holds", "holds")
     alone = start("alone")
     assert alone.says() == "waits"
     later = start("shared")
-    assert later.says() == "waits"
+    assert later.says() == "holds"
     first.let_go()
+    later.let_go()
     second.process.kill()  # the system releases it
     assert alone.says() == "holds"
-    alone.let_go()
-    assert later.says() == "holds"
-
-
-def test_one_that_dies_while_it_waits_to_have_it_alone_keeps_nobody(start: Start, tmp_path: Path) -> None:
-    first = start("shared")
-    assert first.says() == "holds"
-    waiting = start("alone")
-    assert waiting.says() == "waits"
-    waiting.process.kill()
-    waiting.process.wait()
-    assert start("shared").says() == "holds"
-    assert not list(tmp_path.glob("alone-*"))
-    first.let_go()
+    last = start("shared")
+    assert last.says() == "waits"
+    alone.process.kill()
+    assert last.says() == "holds"
 
 
 def test_it_says_again_and_again_that_it_waits_and_for_how_long_it_did(start: Start, tmp_path: Path) -> None:

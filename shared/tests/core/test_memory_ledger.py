@@ -20,7 +20,12 @@ def give_back():
     return 1
 ledger = MemoryLedger(Path(sys.argv[1]), lambda: print("waits", flush=True))
 for line in sys.stdin:
-    ledger.take(int(line), 100, give_back)
+    what, count = line.split()
+    if what == "holds":
+        ledger.hold(int(count))
+        print("holds", count, flush=True)
+        continue
+    ledger.take(int(count), 100, give_back)
     print("has", ledger.taken, flush=True)
 """
 
@@ -33,8 +38,14 @@ class Worker:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def takes(self, wanted: int) -> str:
+        return self._asked(f"takes {wanted}")
+
+    def holds(self, held: int) -> str:
+        return self._asked(f"holds {held}")
+
+    def _asked(self, line: str) -> str:
         assert self.process.stdin
-        self.process.stdin.write(f"{wanted}\n")
+        self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
         return self.says()
 
@@ -103,8 +114,30 @@ def test_one_that_dies_while_it_waits_keeps_nobody(start: Callable[[], Worker], 
     assert not list(tmp_path.glob("asks-*"))
 
 
+def test_what_a_worker_holds_counts_and_is_part_of_what_it_then_takes(start: Callable[[], Worker]) -> None:
+    first, second, idle = start(), start(), start()
+    assert [first.holds(20), idle.holds(20)] == ["holds 20", "holds 20"]
+    assert first.takes(40) == "has 40"
+    assert second.takes(40) == "has 40"
+    assert [second.takes(50), second.says()] == ["gives back", "waits"]
+    assert first.takes(30) == "has 30"
+    assert second.says() == "has 50"
+
+
+def test_nobody_waits_for_what_others_hold_and_cannot_give_back(start: Callable[[], Worker]) -> None:
+    """A process on standby waits for that before it, which may want nearly all of the device."""
+    first, idle = start(), start()
+    assert idle.holds(20) == "holds 20"
+    assert [first.takes(90), first.says()] == ["gives back", "has 90"]
+    other = start()
+    assert [other.takes(10), other.says()] == ["gives back", "waits"]  # for the first one
+    first.process.kill()
+    assert other.says() == "has 10"
+
+
 def test_without_a_folder_there_is_nobody_to_share_with() -> None:
     ledger = MemoryLedger(None)
     ledger.take(70, 100)
     ledger.take(90, 100)
+    ledger.hold(20)
     assert (ledger.taken, ledger.waited_s) == (90, 0.0)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +15,9 @@ import torch
 from fluxbench.core.device_lock import DeviceLock
 from fluxbench.worker import device_use
 from fluxbench.worker.device_use import DeviceUse
+from fluxbench.worker.needs import CONTEXT_BYTES
 from fluxbench.worker.request import Request
+from fluxbench.worker.shortage import Shortage
 
 
 def test_the_first_short_step_and_each_that_follows_a_long_one_are_patient(
@@ -55,9 +60,18 @@ class Gpu:
         self.emptied += 1
 
 
-def on_gpu(tmp_path: Path, *, alone: bool = False) -> DeviceUse:
+CONTEXT_GIB = CONTEXT_BYTES / 2**30
+
+
+def on_gpu(tmp_path: Path, *, alone: bool = False, waits: type[BaseException] | None = None) -> DeviceUse:
+    """Return the use of a GPU, which raises `waits` where it would wait."""
+
+    def emit(event: str, name: str, **fields: object) -> None:
+        if waits and name == "waiting":
+            raise waits
+
     request = Request(device="cuda", workloads=(), variants=(), references=(), lock=str(tmp_path), alone=alone)
-    return DeviceUse(request, torch.device("cuda"), lambda event, **fields: None)
+    return DeviceUse(request, torch.device("cuda"), emit)
 
 
 def test_what_torch_keeps_for_later_is_given_back_before_others_use_the_device(
@@ -97,3 +111,69 @@ def test_what_is_alone_on_the_device_waits_until_what_others_held_is_free(
     assert next(gpu.free) == 40  # nobody has asked
     on_gpu(tmp_path, alone=True).take_memory()
     assert next(gpu.free) == 120
+
+
+_OTHER = """
+import sys
+from pathlib import Path
+from fluxbench.core.memory_ledger import MemoryLedger
+ledger = MemoryLedger(Path(sys.argv[1]))
+ledger.take(int(sys.argv[2]) << 30, 1 << 40)
+print("has", flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def other_worker(folder: Path, gib: int) -> Iterator[None]:
+    """Let another process take so much memory meanwhile."""
+    command = [sys.executable, "-c", _OTHER, str(folder), str(gib)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        process.stdout.readline()
+        yield
+        process.communicate("\n")
+
+
+def taken_gib(folder: Path, what: str = "takes") -> float:
+    return int((folder / f"{what}-{os.getpid()}").read_text()) / 2**30
+
+
+@pytest.mark.parametrize(
+    ("own", "room"),
+    [(30, 30 + 2 + 20), (None, 20 + 2 + 20)],  # the last is what others hold over what they reserved
+)
+def test_what_lacked_memory_waits_for_what_it_had_and_lacked_beside_what_others_hold(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, own: int | None, room: int
+) -> None:
+    gpu, use = Gpu(monkeypatch), on_gpu(tmp_path)
+    gpu.free = iter([50] * 6)  # of 140
+    assert not use.shares_memory
+    with other_worker(tmp_path, 50):
+        assert not use.shares_memory  # it has reserved none
+        use.reserve(20 << 30)
+        assert use.shares_memory
+        with use.step("checking", short=True):
+            assert not use.shares_memory
+        gpu.reserved = 20
+        use.make_room(Shortage(asked_bytes=2 << 30, free_bytes=0, total_bytes=1, own_bytes=own and own << 30))
+        assert taken_gib(tmp_path) == pytest.approx(room - CONTEXT_GIB)
+        use.reserve(20 << 30)
+        use.make_room(None)
+        assert taken_gib(tmp_path) == pytest.approx(20 + 20 + 20 - CONTEXT_GIB)
+
+
+def test_what_a_process_holds_beside_torchs_memory_is_counted_before_it_takes_any_and_while_it_waits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    gpu, use = Gpu(monkeypatch), on_gpu(tmp_path, waits=TimeoutError)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    use.hold_context()
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    use.hold_context()
+    assert taken_gib(tmp_path, "holds") == CONTEXT_GIB
+    gpu.reserved = 3
+    with other_worker(tmp_path, 100), pytest.raises(TimeoutError):
+        use.reserve(30 << 30)
+    assert taken_gib(tmp_path) == 3 + CONTEXT_GIB

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,24 +61,22 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, bool]]:
     return seen
 
 
-def asked(folder: Path) -> Path:
-    path = folder / "planned.json"
-    request = Request(device="cuda", workloads=WORKLOADS, variants=("plain", "planning"), references=("planning",))
-    path.write_text(request.to_json(), encoding="utf-8")
-    return path
+ASKED = Request(device="cuda", workloads=WORKLOADS, variants=("plain", "planning"), references=("planning",))
 
 
-def test_each_plan_is_made_once_and_a_refusal_is_left_to_the_check(called: list[Any], tmp_path: Path) -> None:
-    plans.make_early(asked(tmp_path), lambda: False)
+def test_each_plan_is_made_once_and_a_refusal_is_left_to_the_check(called: list[Any]) -> None:
+    held: list[int] = []
+    plans.make_early(ASKED, lambda: False, held.append)
+    assert held[-1] < min(held[:-1])  # others count on what a capture may take, and then on the rest
     assert called == [(8, False), (24, False), (16, True)]
     assert captures == [2, 3], "all in one, until one is refused"
     plans.make("planning", WORKLOADS[1], GPU)
     assert len(called) == 3
 
 
-def test_none_is_made_once_the_process_is_asked_or_on_a_cpu(called: list[Any], tmp_path: Path) -> None:
+def test_none_is_made_once_the_process_is_asked_or_on_a_cpu(called: list[Any]) -> None:
     turns = itertools.chain([False, False], itertools.repeat(True))
-    plans.make_early(asked(tmp_path), lambda: next(turns))
+    plans.make_early(ASKED, lambda: next(turns))
     plans.make("planning", WORKLOADS[0], torch.device("cpu"))
     plans.make("plain", WORKLOADS[0], GPU)
     assert called == [(8, False)]

@@ -11,7 +11,17 @@ from functools import cached_property
 import msgspec
 
 from fluxbench.bench import events
-from fluxbench.bench.events import BlockSamples, BurstSamples, Checked, Event, Failed, Phase, ProbeResult, Timed
+from fluxbench.bench.events import (
+    BlockSamples,
+    BurstSamples,
+    Checked,
+    Event,
+    Failed,
+    Lacked,
+    Phase,
+    ProbeResult,
+    Timed,
+)
 from fluxbench.records.status import Status
 from fluxbench.timing.telemetry import Log, Reading
 from fluxbench.worker.request import Yardsticks
@@ -53,6 +63,7 @@ class Collected:
 
     checked: dict[Pair, Checked] = field(default_factory=dict)
     failed: dict[Pair, Failed] = field(default_factory=dict)
+    lacked: list[Lacked] = field(default_factory=list)  # memory, where it was tried again
     trials: list[Trial] = field(default_factory=list)  # in order
     readings: list[Reading] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
@@ -102,6 +113,8 @@ class Collected:
                     self.rows[name] = calls | self.rows.get(name, {})
             case events.Failed():
                 self.failed.setdefault((event.variant, event.workload), event)
+            case events.Lacked():
+                self.lacked.append(event)
             case events.Probed():
                 self.probed[event.variant] = event.found
             case events.Timed():
@@ -132,6 +145,7 @@ class Collected:
         self.control = self.control or other.control
         self.readings[:] = sorted([*self.readings, *other.readings], key=lambda reading: reading.time_s)
         self.rates += other.rates
+        self.lacked += other.lacked
         self.phases += other.phases
 
     def end_phase(self, at: float) -> None:

@@ -105,6 +105,14 @@ class Failed(_Event, frozen=True, kw_only=True, tag="failed"):
     of_inputs: bool = False  # these lacked memory, whatever the variant
 
 
+class Lacked(_Event, frozen=True, kw_only=True, tag="lacked"):
+    """A variant lacked memory at a workload, or at all of a trial of which it is the largest, and is tried again."""
+
+    variant: str
+    workload: str
+    reason: str  # what was asked for, and what was free
+
+
 class TrialBegan(_Event, frozen=True, kw_only=True, tag="trial"):
     """A variant is timed."""
 
@@ -230,6 +238,7 @@ Event = (
     | Begin
     | Checked
     | Failed
+    | Lacked
     | TrialBegan
     | Timed
     | Probing

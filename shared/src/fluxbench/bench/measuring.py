@@ -236,8 +236,11 @@ def _run(
                 with_variables = dataclasses.replace(
                     environment, variables={**environment.variables, **dict(variables), **caches}
                 )
-                planned = Request(device=device.worker_kind, workloads=together, variants=(), references=references)
-                pool = Pool(folder, with_variables, device, names, least, planned if study.effort.plans else None)
+                planned = Request(
+                    device=device.worker_kind, workloads=together, variants=(), references=references,
+                    effort=study.effort, lock=device_lock(settings),
+                )  # fmt: skip
+                pool = Pool(folder, with_variables, device, names, least, planned)
                 stack.enter_context(contextlib.closing(pool))
                 batch = Batch(
                     folder=folder,

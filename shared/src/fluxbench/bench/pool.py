@@ -51,7 +51,7 @@ class Pool:
         processes: int,
         planned: Request | None = None,
     ) -> None:
-        """`planned`: what plans are made for while a worker waits, see `worker.plans`."""
+        """`planned`: what requests will be like, for which a worker that waits makes plans, see `worker.plans`."""
         count = 0 if device.worker_kind == "cpu" else processes
         more: tuple[str, ...] = ()
         if planned and count:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fluxbench.bench import timings
 from fluxbench.bench.collected import Collected, Pair
-from fluxbench.bench.events import Failed
+from fluxbench.bench.events import Failed, Lacked
 from fluxbench.bench.pool import FIRST_COUNTS, Exit, Pool, run_worker
 from fluxbench.bench.timings import LEAST, Width, is_slow
 from fluxbench.core import device_lock, progress
@@ -59,17 +59,22 @@ class Batch:
         return round(counted * len(self.workloads) * len({*self.variants, *self.references[:1]}))
 
     def measure(self, collected: Collected, pool: Pool, deadline: float) -> None:
-        """Measure all variants in fresh processes, and again, alone on the device, what had too little memory.
+        """Measure all variants in fresh processes."""
+        self._measure(collected, pool, deadline)
+
+    def measure_alone(self, collected: Collected, pool: Pool, deadline: float) -> None:
+        """Measure again, alone on the device, what had too little memory, once all batches of the cell are measured.
 
         Processes of other cells take memory, and so do other workloads of a process and what an allocator cannot use.
-        So inputs and references that lacked it are tried again too.
+        So inputs and references that lacked it are tried again too. Such a process waits until no other worker holds
+        memory, which may be the end of all other cells.
         """
-        self._measure(collected, pool, deadline)
         for workloads, names in self._out_of_memory(collected).items():
             if collected.is_late(deadline):
                 return
             for name, each in itertools.product({*names, *self.references} - ({*self.variants} - {*names}), workloads):
                 if (why := collected.failed.get((name, each.name))) and why.status is Status.OUT_OF_MEMORY:
+                    collected.lacked.append(Lacked(variant=name, workload=each.name, reason=why.reason))
                     del collected.failed[name, each.name]
             again = dataclasses.replace(
                 self, variants=tuple(names), workloads=workloads, most=self.processes, probe=False, alone=True,

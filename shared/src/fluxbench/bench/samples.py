@@ -39,7 +39,8 @@ def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> s
     """Return every sample that was taken, with what the device was doing at each, as JSON.
 
     `busy_s` of `measuring_s` the device was busy with measured calls; a series stands on a line. `references_failed`
-    are failures of references that have no record in this cell.
+    are failures of references that have no record in this cell, `memory_lacked` what lacked memory before it was tried
+    again.
     """
     lines = [
         json.dumps(each, allow_nan=False) for trial in collected.trials for each in _of_trial(trial, collected.log)
@@ -51,9 +52,10 @@ def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> s
         {name: getattr(each, name) for name in ("variant", "workload", "status", "reason")}
         for each in references_failed
     ]
+    lacked = [{name: getattr(each, name) for name in ("variant", "workload", "reason")} for each in collected.lacked]
     head = (
         f'{{"schema": 2, "busy_s": {busy_s:.3f}, "measuring_s": {measuring_s:.3f}, "phases": {json.dumps(phases)},\n'
-        f'"references_failed": {json.dumps(failed)},\n"series": [\n'
+        f'"references_failed": {json.dumps(failed)},\n"memory_lacked": {json.dumps(lacked)},\n"series": [\n'
     )
     return head + ",\n".join(lines) + "\n]}\n"
 

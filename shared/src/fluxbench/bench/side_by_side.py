@@ -1,4 +1,7 @@
-"""The batches of a cell: one after the other, or all at once, where they would otherwise be the last of a build."""
+"""The batches of a cell: one after the other, or all at once, where they would otherwise be the last of a build.
+
+What lacked memory is measured again alone on the device after all of them, for which it may wait long.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,20 @@ def measure_all(
         batch.measure(into, pool, deadline)
         pool.close()
 
+    def measure_alone(batch: Batch, pool: Pool, into: Collected) -> None:
+        batch.measure_alone(into, pool, deadline)
+        pool.close()
+
     if not together:
-        for batch, pool in batches:
-            measure(batch, pool, collected)
+        for step in (measure, measure_alone):
+            for batch, pool in batches:
+                step(batch, pool, collected)
         return
     parts = [collected.apart() for _ in batches]
-    with ThreadPoolExecutor(max(1, len(batches))) as threads:
-        running = [threads.submit(measure, *each, part) for each, part in zip(batches, parts, strict=True)]
-    for of_batch, part in zip(running, parts, strict=True):
-        of_batch.result()  # raises what it raised
+    for step in (measure, measure_alone):
+        with ThreadPoolExecutor(max(1, len(batches))) as threads:
+            running = [threads.submit(step, *each, part) for each, part in zip(batches, parts, strict=True)]
+        for of_batch in running:
+            of_batch.result()  # raises what it raised
+    for part in parts:
         collected.join(part)

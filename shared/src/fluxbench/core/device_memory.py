@@ -1,21 +1,20 @@
 """Who may take memory of the device: any number of workers, or one that has it to itself, of all with one cache folder.
 
 A worker holds its inputs while others use the device. So what lacked memory is tried again in a process that waits
-until no other worker holds any, and for which those that come later wait. It is a file lock, of a process until it
-ends.
+until no other worker holds any. Those that come later do not wait for it: else all cells would come to an end for a few
+rows. So it may wait until the others are done, which is at the latest the end of what is built. It is a file lock, of
+a process until it ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from fluxbench.core.device_lock import living, locked, marked
+from fluxbench.core.device_lock import locked
 
 _POLL_S = 0.02
 _SAY_EVERY_S = 10.0
@@ -46,22 +45,15 @@ class DeviceMemory:
         began = time.monotonic()
         self._folder.mkdir(parents=True, exist_ok=True)
         file = (self._folder / "memory").open("a+")
-        with contextlib.ExitStack() as stack:
-            stack.push(lambda kind, *_: file.close() if kind else None)
-            if alone:
-                waiting = self._folder / f"alone-{os.getpid()}"
-                stack.enter_context(marked(waiting))
-                stack.callback(waiting.unlink, missing_ok=True)
+        try:
             said = -math.inf
-            while not ((alone or not self._is_wanted()) and locked(file, shared=not alone)):
+            while not locked(file, shared=not alone):
                 if time.monotonic() >= said + self._say_every_s:
                     self._waits()
                     said = time.monotonic()
                 time.sleep(_POLL_S)
+        except BaseException:
+            file.close()
+            raise
         self._file = file
         self.waited_s += time.monotonic() - began
-
-    def _is_wanted(self) -> bool:
-        """Return whether a living worker waits to have it to itself; what dead ones left is removed."""
-        assert self._folder
-        return any(True for _ in living(self._folder.glob("alone-*")))

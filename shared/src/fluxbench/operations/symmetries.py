@@ -32,8 +32,10 @@ class _Order(NamedTuple):
     def of(self, x: torch.Tensor, factor: float = 1.0, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Return a tensor in this order times a factor, or some of its new tokens."""
         tokens = self.tokens if rows is None else self.tokens[rows]
-        found = x[self.batch[:, None, None, None], tokens[:, None, None], self.heads[:, None], self.dims]
-        return found.mul_((factor * self.sign)[:, None].to(x.dtype))
+        # One dimension after the other: indexed together, each becomes an int64 tensor of the whole shape on a GPU.
+        for dim, order in ((1, tokens), (0, self.batch), (2, self.heads), (3, self.dims)):
+            x = x.index_select(dim, order)
+        return x.mul_((factor * self.sign)[:, None].to(x.dtype))
 
 
 def varied(

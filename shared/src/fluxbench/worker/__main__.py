@@ -1,7 +1,7 @@
 """Start a worker: `PYTHONPATH=shared/src python -m fluxbench.worker request.json events.jsonl`.
 
 With `-` and names of variants, separated by commas, in place of the paths: see `load_early` and `standby`. A third
-argument is the path of a request whose plans are made meanwhile, see `plans`.
+argument is the path of a request like those that will come, for which plans are made meanwhile: see `make_ready`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fluxbench import variants
+from fluxbench.core.memory_ledger import MemoryLedger
 from fluxbench.operations.shapes import AttentionCall
 from fluxbench.worker import plans
+from fluxbench.worker.device_use import hold_context
+from fluxbench.worker.needs import CONTEXT_BYTES
 from fluxbench.worker.parent import exit_with
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
@@ -37,7 +40,9 @@ def main(request_path: str, events_path: str, planned: str = "") -> int:
         changed = load_early(names)
         imported = time.monotonic()
         if planned:
-            plans.make_early(Path(planned), lambda: bool(select.select([sys.stdin], [], [], 0)[0]))
+            expected = Request.from_json(Path(planned).read_text(encoding="utf-8"))
+            ledger = MemoryLedger(Path(expected.lock) if expected.lock else None)  # kept until this process ends
+            make_ready(expected, ledger)
         request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
     with Path(events_path).open("a", encoding="utf-8") as events:
@@ -68,6 +73,14 @@ def load_early(names: Sequence[str]) -> dict[str, str]:
         if changed := state.restore():
             changes[name] = changed
     return changes
+
+
+def make_ready(expected: Request, ledger: MemoryLedger) -> None:
+    """Make plans until there is a request, and say in the ledger what this process holds of the device meanwhile."""
+    hold_context(ledger)  # which an import may have opened
+    if expected.effort.plans:
+        is_asked = lambda: bool(select.select([sys.stdin], [], [], 0)[0])  # noqa: E731
+        plans.make_early(expected, is_asked, lambda held: ledger.hold(CONTEXT_BYTES + held))
 
 
 def standby() -> list[str]:

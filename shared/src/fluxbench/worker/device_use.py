@@ -14,10 +14,12 @@ from fluxbench.core.device_lock import DeviceLock
 from fluxbench.core.device_memory import DeviceMemory
 from fluxbench.core.memory_ledger import MemoryLedger
 from fluxbench.worker.compiling import given_back_while_compiling
+from fluxbench.worker.needs import CONTEXT_BYTES
 from fluxbench.worker.request import Request
+from fluxbench.worker.shortage import Shortage
 
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
-_SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments and those on standby take the rest
+_SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments take the rest
 _OVERDUE_S = 0.3  # of a grid's trials, which last 0.1 s: as long as three steps in which workloads are made or checked
 _FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
 _FREED_LOOKS = 20
@@ -62,6 +64,10 @@ class DeviceUse:
                 if not before:
                     self._trim()
 
+    def hold_context(self) -> None:
+        """Say what this process holds of a GPU's memory once it has used it, before it takes any for workloads."""
+        hold_context(self._ledger)
+
     def take_memory(self) -> None:
         """Wait until this process may take memory of the device; where the request says so until no other has any."""
         self._memory.take(alone=self._alone)
@@ -78,28 +84,50 @@ class DeviceUse:
         self._ledger.take(needed, int(_SHARE * torch.cuda.mem_get_info(self._device)[1]), self._give_back)
         self._trim()
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether this process can wait for memory: it and others have reserved some, and it holds no device lock."""
+        return bool(self._ledger.taken) and not self._lock.is_held and self._ledger.is_shared
+
+    def make_room(self, shortage: Shortage | None) -> None:
+        """Wait until this process may take what it had and lacked, beside what others hold over what they reserved.
+
+        It must not hold the device lock. Where it is not known how much it lacked, that is as much as it has reserved.
+        """
+        free, total = torch.cuda.mem_get_info(self._device)
+        over = total - free - self._held() - self._ledger.of_others
+        had = max(self._ledger.taken, shortage.own_bytes or 0 if shortage else 0)
+        lacked = shortage.asked_bytes if shortage else self._ledger.taken
+        self.reserve(had + lacked + max(0, over))
+
     def waited_s(self) -> float:
         """Return for how long this process has waited for the device so far."""
         return self._lock.waited_s + self._memory.waited_s + self._ledger.waited_s
 
     def _trim(self) -> None:
         """Give back what torch keeps for later, where that is more than others can spare."""
-        if taken := self._ledger.taken:
-            is_over = torch.cuda.memory_reserved(self._device) > taken
-        else:
-            is_over = cached_bytes(self._device) > _CACHED_BYTES
-        if is_over:
+        taken = self._ledger.taken
+        if self._held() > taken if taken else cached_bytes(self._device) > _CACHED_BYTES:
             torch.cuda.empty_cache()
 
     def _give_back(self) -> int:
         torch.cuda.empty_cache()
-        return int(torch.cuda.memory_reserved(self._device))
+        return self._held()
+
+    def _held(self) -> int:
+        return int(torch.cuda.memory_reserved(self._device)) + CONTEXT_BYTES
 
     def _changed(self, holds: bool) -> None:
         self.phase(self._step if holds else "waiting")
 
     def _compiles(self, compiles: bool) -> None:
         self.phase("compiling" if compiles else self._step)
+
+
+def hold_context(ledger: MemoryLedger, more: int = 0) -> None:
+    """Say in the ledger that this process holds its context, where it has opened one, and so many bytes more."""
+    if torch.cuda.is_initialized():
+        ledger.hold(CONTEXT_BYTES + more)
 
 
 def cached_bytes(device: torch.device) -> int:

@@ -19,14 +19,19 @@ _SETS = 4  # of inputs, beside the slots: the case's, two contents', and those o
 _OUTPUTS = 3  # in the inputs' dtype: of two rows, and of a call that is judged whole
 _LEAST_OF_ROWS = 40 << 20  # that torch's allocator takes for two of them
 _NO_ROW_FROM_FLOPS = 8 * 10**11  # a call takes a millisecond or more, and is a sample by itself: it has no slots
+# A context with the kernels that it has loaded: 769 MiB after calls of torch's flash, cuDNN and math attention and of
+# what judges them, 619 MiB before any (torch 2.11.0+cu130, H100, driver 580.159.04, 2026-11-26: memory in use by
+# nvidia-smi, less what torch had reserved).
+CONTEXT_BYTES = 769 << 20
+_JUDGED_BYTES = 16  # of an element: a copy and its product in float64; of a float32 reference also that in float64
+_ROW_BYTES = 4 * 8  # of a row: its error, its norm, and two more that follow from these, in float64
 _FIXED_BYTES = 1_900_000_000  # context, libraries, the tensor that clears the cache, a block of scores in float64
 
 
 def held_bytes(workload: Workload) -> int:
     """Return what inputs, references, contents and slots of a workload take."""
     inputs, outputs = _elements(workload)
-    each = BYTES_PER_ELEMENT[operations.find(workload.operation).attention(workload.shape).dtype]
-    stored = 4 if _is_stored_narrow(workload, each) else 8
+    each, stored = _widths(workload)
     slots = max(3, 2 * _CACHE_BYTES // workload.cost.min_bytes + 2)
     if workload.cost.min_flops >= _NO_ROW_FROM_FLOPS:
         slots = 0
@@ -35,24 +40,43 @@ def held_bytes(workload: Workload) -> int:
 
 
 def passing_bytes(workload: Workload, score_bytes: float) -> int:
-    """Return what comes and goes at a workload at most: copies that a check compares, and what a call holds.
+    """Return what comes and goes at a workload at most, in a call or as its output is judged.
 
-    `score_bytes` are those that a call holds for each score. While a reference is made, there are no slots yet.
+    `score_bytes` are those that a call holds for each score. While a reference is made, there are no slots yet. An
+    output is judged in a check, beside copies of the inputs, or after timed calls, beside whole outputs that are
+    derived from the reference; of these the last one is there twice, or a copy of the output and their difference.
     """
     call = operations.find(workload.operation).attention(workload.shape)
     scores = call.batch * call.heads * call.seq_len_q * call.seq_len_k
-    return 2 * workload.cost.min_bytes + math.ceil(scores * score_bytes)
+    of_call = 2 * workload.cost.min_bytes + math.ceil(scores * score_bytes)
+    (inputs, outputs), (each, stored) = _elements(workload), _widths(workload)
+    one = _largest_output(workload)
+    of_rows = _ROW_BYTES * outputs // min(call.head_dim_qk, call.head_dim_v)
+    return max(of_call, inputs * each + _JUDGED_BYTES * one + of_rows, (outputs + 2 * one) * stored + of_rows)
 
 
-def of_process(some: Iterable[Workload], names: Iterable[str]) -> int:
-    """Return what a process needs that holds workloads together, and measures variants at them."""
+def kinds_bytes(workload: Workload) -> int:
+    """Return what inputs and references of the other kinds take, and another copy of inputs, where all are checked."""
+    (inputs, outputs), (each, stored) = _elements(workload), _widths(workload)
+    others = len(operations.find(workload.operation).input_kinds) - 1
+    return others * (inputs * each + outputs * stored) + inputs * each
+
+
+def of_process(
+    some: Iterable[Workload], names: Iterable[str], is_full: Callable[[str], bool] = lambda workload: False
+) -> int:
+    """Return what a process needs that holds workloads together, and measures variants at them.
+
+    `is_full`: whether it checks a workload on all kinds of inputs.
+    """
     workloads, of_score = list(some), [variants.find(name).variant.score_bytes for name in names]
 
     def passing(one: Workload) -> int:
         with_gradients = operations.find(one.operation).differentiates
         return max(passing_bytes(one, each[with_gradients]) for each in of_score)
 
-    return _FIXED_BYTES + sum(map(held_bytes, workloads)) + max(map(passing, workloads), default=0)
+    of_kinds = sum(kinds_bytes(one) for one in workloads if is_full(one.name))
+    return _FIXED_BYTES + of_kinds + sum(map(held_bytes, workloads)) + max(map(passing, workloads), default=0)
 
 
 def divided(
@@ -79,5 +103,18 @@ def _elements(workload: Workload) -> tuple[int, int]:
     return (of_qkv + out, of_qkv + out) if call.backward else (of_qkv, out)
 
 
-def _is_stored_narrow(workload: Workload, each: int) -> bool:
-    return operations.find(workload.operation).differentiates and each <= 2
+def _largest_output(workload: Workload) -> int:
+    """Return the elements of the largest output of a call of attention."""
+    call = operations.find(workload.operation).attention(workload.shape)
+    of_out = call.batch * call.seq_len_q * call.heads * call.head_dim_v
+    if not call.backward:
+        return of_out
+    of_q = call.batch * call.seq_len_q * call.heads * call.head_dim_qk
+    return max(of_out, of_q, call.batch * call.seq_len_k * call.kv_heads * max(call.head_dim_qk, call.head_dim_v))
+
+
+def _widths(workload: Workload) -> tuple[int, int]:
+    """Return the bytes of an element as calls take it, and as a reference is stored."""
+    operation = operations.find(workload.operation)
+    each = BYTES_PER_ELEMENT[operation.attention(workload.shape).dtype]
+    return each, 4 if operation.differentiates and each <= 2 else 8

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
@@ -37,9 +36,14 @@ def make(name: str, workload: Workload, device: torch.device) -> None:
             _capture(call)
 
 
-def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
-    """Make the plans of a request's variants and references, of the smallest workloads first, until it is asked for."""
-    request, device = Request.from_json(path.read_text(encoding="utf-8")), torch.device("cuda")
+def make_early(
+    request: Request, is_asked: Callable[[], bool], holds: Callable[[int], None] = lambda held: None
+) -> None:
+    """Make the plans of a request's variants and references, of the smallest workloads first, until it is asked for.
+
+    `holds` is called with the bytes of the device's memory that torch may hold until its next call.
+    """
+    device = torch.device("cuda")
     every = dict.fromkeys((*request.references, *request.variants))
     small = [workload for workload in request.workloads if workload.cost.min_bytes <= _LARGEST_BYTES]
     todo = deque(
@@ -61,12 +65,14 @@ def make_early(path: Path, is_asked: Callable[[], bool]) -> None:
 
     had = bool(todo)
     while todo and not is_asked():
+        holds(_KEPT_BYTES + _LARGEST_BYTES)
         with contextlib.suppress(Exception):  # which ends a capture, not what comes after it
             _capture(some)
         if cached_bytes(device) > _KEPT_BYTES:  # other workers use the device
             torch.cuda.empty_cache()
     if had:
         torch.cuda.empty_cache()
+        holds(torch.cuda.memory_reserved(device))
 
 
 def _missing(name: str, workload: Workload, device: torch.device) -> Callable[[], object] | None:

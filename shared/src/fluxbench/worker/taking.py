@@ -1,18 +1,127 @@
-"""What is taken of a trial on the device: samples, and what tells whether they can be believed."""
+"""What is taken of a trial on the device: samples, and what tells whether they can be believed.
+
+A trial whose memory does not last is tried once more in this process where others take memory too: as soon as they
+leave it as much as it lacked. Then it goes on without its largest workload.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import time
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+
+from fluxbench.records.status import Status
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import slept_s
+from fluxbench.worker.device_use import DeviceUse
+from fluxbench.worker.failures import Wrong, is_fatal, wrong_of
+from fluxbench.worker.prepared import release
 from fluxbench.worker.request import Request
+from fluxbench.worker.state import ProcessState
 from fluxbench.worker.trial import Trial
 
 REPEATED_IN = 2  # processes in which calls are also repeated on the same contents: two must agree
 
 
-def take(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Trial]:
+class Taker:
+    """Measures the trials of one worker, and writes what they gave.
+
+    `emit` writes an event, `fail` that a variant failed at a workload, `say_rows` how many calls there are in rows.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        device: torch.device,
+        use: DeviceUse,
+        emit: Callable[..., None],
+        fail: Callable[[str, str, Wrong], None],
+        say_rows: Callable[[Mapping[tuple[str, str], Row | None]], None],
+    ) -> None:
+        self._request, self._device, self._use = request, device, use
+        self._emit, self._fail, self._say_rows = emit, fail, say_rows
+
+    def take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
+        """Measure one trial and write what it gave; return the workloads at which it counts.
+
+        Of a grid, rows are made and outputs judged while others do so too: both together take ten times as long as the
+        rows themselves.
+        """
+        grid = self._request.effort.grid
+        with contextlib.nullcontext() if grid else self._use.step("measuring", short=False):
+            return self._take(trial, burst=burst, sustained=sustained)
+
+    def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
+        has_waited = False
+        while True:
+            self._emit("trial", variant=trial.name)
+            taken, lack = self._attempt(trial, burst=burst, sustained=sustained)
+            waits = lack is not None and not has_waited and self._use.shares_memory
+            given_up = trial.largest if lack and not waits else None
+            if lack and given_up:
+                trial.wrong.setdefault(given_up, lack)
+            for workload, wrong in trial.wrong.items():
+                self._fail(trial.name, workload, wrong)
+            is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
+            wrong_at = {given_up} | {name for name, of in trial.wrong.items() if not (is_clock and of.is_of_output)}
+            left = [one for one in trial.calls if one not in wrong_at]
+            if lack is None:
+                if left:
+                    place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
+                    self._emit("timed", variant=trial.name, **place, **taken)
+                return left
+            trial.forget()
+            release()
+            if not left:
+                return []
+            if waits:
+                has_waited = True
+                self._emit("lacked", variant=trial.name, workload=trial.largest, reason=lack.reason)
+                self._use.make_room(lack.shortage)
+            trial = trial.at(left)
+
+    def _attempt(self, trial: Trial, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Wrong | None]:
+        """Measure and judge one trial; return what it gave, and why where memory was out. Other failures it notes."""
+        taken: dict[str, Any] = {}
+        state, lack = ProcessState(self._device), None
+        trial.stopwatch.discard()
+        gc.collect(1)
+        gc.disable()  # a collection in the midst of a call would take as long as several calls
+        try:
+            if burst:
+                with self._of_grid("preparing"):
+                    self._say_rows(trial.make_rows().found)
+            with self._of_grid("measuring", short=False):
+                taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
+            with self._of_grid("checking"):
+                trial.check()
+                again.check()
+            trial.wrong |= again.wrong
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            traceback.print_exc()
+            wrong = wrong_of(error, "while it was timed: ")
+            lack = wrong if wrong.status is Status.OUT_OF_MEMORY else None
+            for workload in () if lack else trial.calls:
+                trial.wrong.setdefault(workload, wrong)
+        finally:
+            gc.enable()
+        if changed := state.restore():
+            trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
+        return taken, lack
+
+    def _of_grid(self, name: str, *, short: bool = True) -> contextlib.AbstractContextManager[None]:
+        """Return a step of a grid's trial; any other trial is one step, which has begun."""
+        return self._use.step(name, short=short) if self._request.effort.grid else contextlib.nullcontext()
+
+
+def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Trial]:
     """Return fields of the event "timed", and the trial with the sustained calls, which may be of fewer workloads."""
     taken: dict[str, Any] = {"began": time.monotonic()}
     asleep = slept_s()

@@ -96,6 +96,11 @@ class Trial:
         some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
         return some
 
+    def forget(self) -> None:
+        """Forget rows and what calls returned, which hold memory; what is wrong stays."""
+        self._rows, self._control_out = None, None
+        self.returned = Returned({name: self.workloads[name].case for name in self.calls}, self.rng)
+
     def make_rows(self) -> Rows:
         """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile."""
         reference = self.reference, self.reference_calls

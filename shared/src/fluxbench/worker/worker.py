@@ -11,6 +11,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
     {"event": "begin", "variant": ..., "workload": ...}                   before anything that could take it down
     {"event": "checked", "variant": ..., "workload": ..., "errors": {...}, "kernels": [...], ...}
     {"event": "failed", "variant": ..., "workload": ..., "status": ..., "reason": ..., "errors": {...}, ...}
+    {"event": "lacked", "variant": ..., "workload": ..., "reason": ...}   memory, which it waits for to try again
     {"event": "trial", "variant": ...}                                    before it is timed
     {"event": "timed", "variant": ..., "reference": ..., "burst": {...}, "block": {...}, "cupti": {...}, ...}
     {"event": "probing"}                                                  all is measured; what dies now costs nothing
@@ -27,7 +28,6 @@ clock, in seconds; `slept_s` is how long the machine slept between the two.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import itertools
@@ -54,7 +54,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import needs, plans
 from fluxbench.worker.checking import Checked, check
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import Wrong, is_fatal, unusable, wrong_of
+from fluxbench.worker.failures import Wrong, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
 from fluxbench.worker.later import ForLater
 from fluxbench.worker.prepared import PreparedWorkload, fills_memory, prepare, release
@@ -63,7 +63,7 @@ from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.references import Clocks, groups
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.taking import take
+from fluxbench.worker.taking import Taker
 from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
 
@@ -84,6 +84,7 @@ class Worker:
         self.right: set[str] = set()  # variants that were right at some workload
         self.use = DeviceUse(request, self.device, self.emit)
         self.for_later = ForLater(request, self.device, self.emit)
+        self.taker = Taker(request, self.device, self.use, self.emit, self._fail, self.for_later.say_rows)
         self.versions: dict[str, str] = {}
         self.clocks = Clocks()
         self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
@@ -99,6 +100,7 @@ class Worker:
         self.emit("ready", versions=self.versions, cpu_threads=torch.get_num_threads())
         with self.use.step("preparing", short=True):
             refused = unusable(self.device)
+            self.use.hold_context()
         if refused:
             names = dict.fromkeys((*self.request.references, *self.request.variants))
             for workload, name in itertools.product(self.request.workloads, names):
@@ -146,7 +148,8 @@ class Worker:
 
         self.use.take_memory()
         if self.request.effort.one_reference:
-            self.use.reserve(needs.of_process(part, self.request.variants))
+            full = self.request.is_full if self.request.is_thorough else lambda workload: False
+            self.use.reserve(needs.of_process(part, self.request.variants, full))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
             workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, self._begin, fail)
         right = lambda name, some: self._right_calls(name, {one: workloads[one] for one in some}, True)  # noqa: E731
@@ -170,14 +173,14 @@ class Worker:
         own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
         sustained = self.request.sustained and (own or not on_cpu)
         if own or on_cpu or not self.request.effort.grid:
-            usable = self._take(trial(*beside), burst=own or not sustained, sustained=sustained)
+            usable = self.taker.take(trial(*beside), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
             left = {one: workloads[one] for one in to_check if (name, one) not in self.request.done}
             calls = self._right_calls(name, left)
             calls = {workload: bound for workload, bound in calls.items() if workload in usable}
             if calls:
-                self._take(trial(name, calls), burst=True, sustained=self.request.sustained)
+                self.taker.take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
             if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
                 torch.compiler.reset()  # takes seconds where a library has loaded dynamo
@@ -193,60 +196,6 @@ class Worker:
                 calls[workload] = bound
                 self.right.add(name)
         return calls
-
-    def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
-        """Measure one trial and write what it gave; return the workloads at which it counts.
-
-        Where its memory does not last, again without its largest workload. Of a grid, rows are made and outputs judged
-        while others do so too: both together take ten times as long as the rows themselves.
-        """
-        grid = self.request.effort.grid
-        with contextlib.nullcontext() if grid else self.use.step("measuring", short=False):
-            return self._take_now(trial, burst=burst, sustained=sustained)
-
-    def _of_grid(self, name: str, *, short: bool = True) -> contextlib.AbstractContextManager[None]:
-        """Return a step of a grid's trial; any other trial is one step, which has begun."""
-        return self.use.step(name, short=short) if self.request.effort.grid else contextlib.nullcontext()
-
-    def _take_now(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
-        self.emit("trial", variant=trial.name)
-        state, is_memory_out = ProcessState(self.device), False
-        trial.stopwatch.discard()
-        gc.collect(1)
-        gc.disable()  # a collection in the midst of a call would take as long as several calls
-        try:
-            if burst:
-                with self._of_grid("preparing"):
-                    self.for_later.say_rows(trial.make_rows().found)
-            with self._of_grid("measuring", short=False):
-                taken, again = take(trial, self.request, burst=burst, sustained=sustained)
-            with self._of_grid("checking"):
-                trial.check()
-                again.check()
-            trial.wrong |= again.wrong
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            traceback.print_exc()
-            wrong = wrong_of(error, "while it was timed: ")
-            is_memory_out = wrong.status is Status.OUT_OF_MEMORY
-            for workload in [trial.largest] if is_memory_out else trial.calls:
-                trial.wrong.setdefault(workload, wrong)
-        finally:
-            gc.enable()
-        if changed := state.restore():
-            trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
-        for workload, wrong in trial.wrong.items():
-            self._fail(trial.name, workload, wrong)
-        is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
-        left = [one for one in trial.calls if one not in trial.wrong or (is_clock and trial.wrong[one].is_of_output)]
-        if is_memory_out:
-            release()
-            return self._take_now(trial.at(left), burst=burst, sustained=sustained) if left else []
-        if left:
-            place = {"reference": trial.reference, "process": self.request.process, "workloads": left}
-            self.emit("timed", variant=trial.name, **place, **taken)
-        return left
 
     def _begin(self, workload: Workload, name: str | None = None) -> None:
         self.emit("begin", variant=name, workload=workload.name)
