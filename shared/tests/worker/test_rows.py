@@ -114,8 +114,9 @@ def test_a_row_is_long_enough_where_the_host_takes_long_to_launch_a_call(clock: 
     assert one.wrong == {}
 
 
-def test_a_short_call_whose_first_one_waited_for_its_host_has_a_row_all_the_same(clock: Clock) -> None:
-    inner, waits = bound(SHORT), iter([5e-3])
+@pytest.mark.parametrize("late", [1, 5])
+def test_a_short_call_whose_first_ones_waited_for_their_host_has_a_row_all_the_same(clock: Clock, late: int) -> None:
+    inner, waits = bound(SHORT), iter([5e-3] * late)
 
     def call(prepared: Any) -> Mapping[str, object]:
         clock.now += 1e-5 + next(waits, 0.0)

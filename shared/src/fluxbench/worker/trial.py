@@ -151,10 +151,7 @@ class Trial:
         }  # fmt: skip
 
     def _take_memory(self, largest_s: float, rounds: int) -> None:
-        """Make the calls with the largest inputs once before rounds of which one is all of a long call, as `warm_up`.
-
-        `largest_s` is the time of a call at the largest workload.
-        """
+        """Make the largest calls once before rounds of which one is all that a long call has, as `warm_up`."""
         if self.plan.rounds_of_longest > 1 or rounds == 1:
             return
         most = max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_bytes)
