@@ -126,10 +126,11 @@ lock: .venv/ready  ## update environment/locks; WHEELHOUSE must hold the wheels 
 COMPILE := ../../$(BIN)/uv pip compile -q --generate-hashes --no-header --no-annotate
 TORCHES := $(filter-out %+cpu,$(patsubst $(LOCKS)/torch-%.in,%,$(wildcard $(LOCKS)/torch-*.in)))
 # Each of these libraries has a lock on top of torch's, without the packages of torch's; it must be the same on each torch. The
-# CuTe DSL's parts for CUDA 12 are excluded: they have the same files as those for CUDA 13.
+# CuTe DSL's parts for CUDA 12 are excluded: they have the same files as those for CUDA 13. So is cuda-python: since 13.0 it has
+# no files of its own, no version allows the cuda-bindings of torch 2.13, and 12.6, which does, writes over them.
 LIBRARIES := $(filter-out uv tools dev torch-%,$(patsubst $(LOCKS)/%.in,%,$(wildcard $(LOCKS)/*.in)))
 LIBRARY = --python-version 3.12 --python-platform x86_64-manylinux_2_28 --only-binary :all: --constraints torch-$$torch.txt \
-  $(addprefix --find-links ,$(abspath $(WHEELHOUSE))) --no-emit-package nvidia-cutlass-dsl-libs-cu12 \
+  $(addprefix --find-links ,$(abspath $(WHEELHOUSE))) --no-emit-package nvidia-cutlass-dsl-libs-cu12 --no-emit-package cuda-python \
   $$(sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' torch-$$torch.txt)
 
 wheelhouse: .venv/ready  ## download into wheels/ what an air-gapped host with Python 3.12 needs; with TORCH=version this torch too, with ALL=1 the libraries
