@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -116,6 +118,7 @@ def test_what_is_alone_on_the_device_waits_until_what_others_held_is_free(
 _OTHER = """
 import sys
 from pathlib import Path
+from typing import Any
 from fluxbench.core.memory_ledger import MemoryLedger
 ledger = MemoryLedger(Path(sys.argv[1]))
 ledger.take(int(sys.argv[2]) << 30, 1 << 40)
@@ -163,14 +166,31 @@ def test_what_lacked_memory_waits_for_what_it_had_and_lacked_beside_what_others_
         assert taken_gib(tmp_path) == pytest.approx(20 + 20 + 20 - CONTEXT_GIB)
 
 
+def with_driver(monkeypatch: pytest.MonkeyPatch, *, result: int, is_active: int) -> None:
+    """Let the driver say whether this process has a context."""
+
+    class Driver:
+        def __init__(self, name: str) -> None:
+            assert name == "libcuda.so.1"
+
+        @staticmethod
+        def cuDevicePrimaryCtxGetState(device: int, flags: Any, active: Any) -> int:
+            active._obj.value = is_active
+            return result
+
+    monkeypatch.setattr(ctypes, "CDLL", Driver)
+
+
 def test_what_a_process_holds_beside_torchs_memory_is_counted_before_it_takes_any_and_while_it_waits(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     gpu, use = Gpu(monkeypatch), on_gpu(tmp_path, waits=TimeoutError)
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with_driver(monkeypatch, result=0, is_active=0)  # torch is initialized, and has opened no context
+    use.hold_context()
+    with_driver(monkeypatch, result=3, is_active=0)  # CUDA_ERROR_NOT_INITIALIZED
     use.hold_context()
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with_driver(monkeypatch, result=0, is_active=1)
     use.hold_context()
     assert taken_gib(tmp_path, "holds") == CONTEXT_GIB
     gpu.reserved = 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -124,10 +125,23 @@ class DeviceUse:
         self.phase("compiling" if compiles else self._step)
 
 
-def hold_context(ledger: MemoryLedger, more: int = 0) -> None:
-    """Say in the ledger that this process holds its context, where it has opened one, and so many bytes more."""
-    if torch.cuda.is_initialized():
-        ledger.hold(CONTEXT_BYTES + more)
+def hold_context(ledger: MemoryLedger) -> None:
+    """Say in the ledger that this process holds its context, where it has opened one."""
+    if has_context():
+        ledger.hold(CONTEXT_BYTES)
+
+
+def has_context() -> bool:
+    """Return whether this process has opened a context on its first GPU: torch is initialized before that.
+
+    By the driver's cuDevicePrimaryCtxGetState, which opens none.
+    """
+    flags, is_active = ctypes.c_uint(), ctypes.c_int()
+    try:
+        of_first = ctypes.CDLL("libcuda.so.1").cuDevicePrimaryCtxGetState
+    except OSError:  # no driver
+        return False
+    return of_first(0, ctypes.byref(flags), ctypes.byref(is_active)) == 0 and bool(is_active.value)
 
 
 def cached_bytes(device: torch.device) -> int:
