@@ -75,3 +75,14 @@ def test_a_call_as_the_host_launches_it_takes_the_flags_time_and_a_long_one_its_
     replayed = Flag(kind=FlagKind.REPLAYED, regime=BURST, value=0.03)
     assert called_ms(timed("flex", 0.01, flags=[replayed])) == 0.03
     assert called_ms(timed("flex", 2.0)) == 2.0
+
+
+def test_short_calls_that_were_timed_singly_are_not_compared_with_rows() -> None:
+    in_rows = {"flags": [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=0.02)]}
+    of = [timed("torch_eager", 0.04, **in_rows), timed("flex", 0.01, **in_rows), timed("flash_attn_2", 0.009)]
+    [point] = grids(of)[0].points
+    assert (list(point.records), point.single) == (["flex", "torch_eager"], (of[2],))
+    [long] = grids([*of[:2], timed("flash_attn_2", 0.9)])[0].points
+    assert (len(long.records), long.single) == (3, ())
+    [none_in_rows] = grids([timed("torch_eager", 0.04), timed("flex", 0.01)])[0].points
+    assert (len(none_in_rows.records), none_in_rows.single) == (2, ())

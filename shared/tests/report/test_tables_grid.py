@@ -107,9 +107,24 @@ def test_the_winners_of_many_shapes_are_folded_by_pass_and_dtype() -> None:
 
 def test_what_did_not_pass_is_told_once_with_the_shapes_and_the_reason() -> None:
     shown = words(grid.blocks(SOME))
-    assert "3 of 10 rows did not pass. Which, and why" in shown
+    assert "3 of 10 rows have no time or rank. Which, and why" in shown
     assert "forward, batch 8, seq_len 64, 128, head_dim 32, heads 12: it takes bfloat16" in shown
     assert "asked for 96 GiB with 12 GiB free" in shown
+
+
+def test_the_answer_names_what_there_was_no_time_to_measure() -> None:
+    late = "the build's time was up before it was measured"
+    shown = words(grid.blocks(results(*SOME.records, failed("triton_flash", SHAPE, Status.TIMEOUT, late))))
+    assert "eager attention. There was no time to measure Triton (fluxbench) at 1 of them." in shown
+    assert "no time to measure" not in words(grid.blocks(SOME))
+
+
+def test_a_short_call_that_was_timed_singly_beside_rows_has_no_rank_and_is_told() -> None:
+    found = results(*SOME.records, timed("flash_attn_3", SHAPE, 0.003), notebook="sdpa")
+    shown = grid.blocks(found)
+    assert rows_of(table_of(shown, "The fastest at each shape"))[0][4] == FLASH
+    assert "Without a rank: 1 row" in words(shown)
+    assert "timed one by one" in words(shown)
 
 
 def test_where_rows_did_not_pass_is_said_in_the_order_of_the_shapes() -> None:

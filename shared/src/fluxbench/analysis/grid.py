@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
+from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.intervals import Estimate
 
 EAGER = "torch_eager"
+_SHORT_MS = 0.5  # half of what a call takes that is timed singly, `timing.plan`: to be sure that it is none
 PASSES = {"attention": "forward", "attention_training": "forward + backward"}  # words by operation
 
 
@@ -37,10 +38,21 @@ class Point:
         return order(self.group, self.workload)
 
     @cached_property
-    def records(self) -> Mapping[str, Record]:
-        """The records that have a time and a rank, by variant, fastest first; no quantized ones."""
+    def _timed(self) -> list[Record]:
         found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
-        timed = [record for record in found if record and record.precision_class != QUANTIZED]
+        return [record for record in found if record and record.precision_class != QUANTIZED]
+
+    @cached_property
+    def single(self) -> tuple[Record, ...]:
+        """The records of short calls that were timed singly, where others were in rows: up to twice too long."""
+        short = [record for record in self._timed if timing_of(record).median_ms < _SHORT_MS]
+        in_rows = any(is_replayed(record, BURST) for record in self._timed)
+        return tuple(record for record in short if in_rows and not is_replayed(record, BURST))
+
+    @cached_property
+    def records(self) -> Mapping[str, Record]:
+        """The records that have a time and a rank, by variant, fastest first; no quantized or `single` ones."""
+        timed = [record for record in self._timed if not any(record is one for one in self.single)]
         return {record.variant: record for record in sorted(timed, key=self._ordering.log)} if timed else {}
 
     def record(self, variant: str) -> Record | None:

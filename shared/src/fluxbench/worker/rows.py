@@ -23,9 +23,7 @@ from fluxbench.worker.prepared import PreparedWorkload
 _BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
-_AGAIN = (
-    5  # times that one is tried that seems to need none: on an H100 2 left 3% of short calls without, a third of flex's
-)
+_AGAIN = 15  # times that one is tried that seems to need none: 2 left 3% of an H100's short calls without, 5 left 1.2%
 _REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 

@@ -22,6 +22,10 @@ from fluxbench.variants import label
 SIZES = ("batch", "seq_len", "head_dim", "heads")
 _OPEN = 30  # shapes that are not folded
 _NAMED = 3  # tied implementations that a row names before it counts the rest
+_SINGLY = (
+    "short calls that were timed one by one, since the first ones seemed to take a millisecond beside other workers: "
+    "what two events add makes them up to twice too long"
+)
 _TOLD = (
     "A winner is measurably faster than every other implementation, and the 95% interval of its margin over the second "
     "lies above 1. Elsewhere the row names those that tie."
@@ -70,7 +74,19 @@ def sentence(grid: Grid) -> str:
         first = f"none {of} has a winner: the fastest tie at each."
     gains = [gain.value for point in timed if (gain := point.speedup(next(iter(point.records))))]
     over = f" The fastest of a shape is {_span(gains)} times as fast as eager attention." if gains else ""
-    return f"{capitalized(grid.name)}: {first}{over}"
+    return f"{capitalized(grid.name)}: {first}{over}{_too_late(grid)}"
+
+
+def _too_late(grid: Grid) -> str:
+    """Return which implementations there was no time for, at so many shapes that another one might win."""
+    late = Counter(
+        variant
+        for point in grid.points
+        for variant in grid.variants
+        if (record := point.record(variant)) and record.status is Status.TIMEOUT
+    )
+    parts = [f"{label(variant)} at {count}" for variant, count in late.items()]
+    return f" There was no time to measure {' and '.join(parts)} of them." if parts else ""
 
 
 def _more(firsts: Counter[str], ties: int) -> str:
@@ -188,7 +204,8 @@ def _not_passed(found: Sequence[Grid]) -> list[Block]:
     for grid, point, record in every:
         if record.status is not Status.PASSED:
             failed.setdefault((record.status, record.variant, reason(record.reason)), []).append((grid, point))
-    if not failed:
+    singly = [(grid, point, record) for grid, point, record in every if any(record is one for one in point.single)]
+    if not failed and not singly:
         return []
     body: list[Row | Heading] = []
     for status in dict.fromkeys(status for status, _, _ in failed):
@@ -199,9 +216,15 @@ def _not_passed(found: Sequence[Grid]) -> list[Block]:
             Row((legend.name(variant), f"{len(at):,}", f"{_where(at, found)}: {why}"))
             for (_, variant, why), at in rows_of.items()
         ]
+    if singly:
+        body.append(Heading(f"Without a rank: {len(singly):,} row{'s' * (len(singly) > 1)}"))
+        of: dict[str, list[tuple[Grid, Point]]] = {}
+        for grid, point, record in singly:
+            of.setdefault(record.variant, []).append((grid, point))
+        body += [Row((legend.name(variant), f"{len(at):,}", _SINGLY)) for variant, at in of.items()]
     columns = [Column("implementation", left=True), Column("shapes"), Column("where, and why", left=True)]
-    count = sum(map(len, failed.values()))
-    return [Fold(f"{count:,} of {len(every):,} rows did not pass. Which, and why", [Table(columns, body)])]
+    count = sum(map(len, failed.values())) + len(singly)
+    return [Fold(f"{count:,} of {len(every):,} rows have no time or rank. Which, and why", [Table(columns, body)])]
 
 
 def _all(point: Point) -> Iterator[Record]:
