@@ -78,11 +78,19 @@ def test_a_call_as_the_host_launches_it_takes_the_flags_time_and_a_long_one_its_
 
 
 def test_short_calls_that_were_timed_singly_are_not_compared_with_rows() -> None:
-    in_rows = {"flags": [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=0.02)]}
-    of = [timed("torch_eager", 0.04, **in_rows), timed("flex", 0.01, **in_rows), timed("flash_attn_2", 0.009)]
+    flags = [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=0.02)]
+    of = [timed("torch_eager", 0.04, flags=flags), timed("flex", 0.01, flags=flags), timed("flash_attn_2", 0.009)]
     [point] = grids(of)[0].points
     assert (list(point.records), point.single) == (["flex", "torch_eager"], (of[2],))
     [long] = grids([*of[:2], timed("flash_attn_2", 0.9)])[0].points
     assert (len(long.records), long.single) == (3, ())
     [none_in_rows] = grids([timed("torch_eager", 0.04), timed("flex", 0.01)])[0].points
     assert (len(none_in_rows.records), none_in_rows.single) == (2, ())
+
+
+def test_a_row_beside_a_reference_that_took_another_time_than_elsewhere_has_no_rank() -> None:
+    of = [timed("torch_eager", 4.0), timed("flex", 1.0), timed("flash_attn_2", 1.2)]
+    false = record("torch_native", SMALL, burst_ms=1.1, burst_ci=0.001, reference_ms=3.0, regimes=[BURST])
+    [point] = grids([*of, false])[0].points
+    assert (list(point.records), point.astray) == (["flex", "flash_attn_2", "torch_eager"], (false,))
+    assert grids(of)[0].points[0].astray == ()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import median
 
 from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
 from fluxbench.analysis.ranking import Ordering, order
@@ -14,6 +16,7 @@ from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.intervals import Estimate
 
 EAGER = "torch_eager"
+_ASTRAY = math.log(1.1)  # the same kernel's rows differ by 1% between the cells of a page
 _SHORT_MS = 0.5  # half of what a call takes that is timed singly, `timing.plan`: to be sure that it is none
 PASSES = {"attention": "forward", "attention_training": "forward + backward"}  # words by operation
 
@@ -50,9 +53,25 @@ class Point:
         return tuple(record for record in short if in_rows and not is_replayed(record, BURST))
 
     @cached_property
+    def astray(self) -> tuple[Record, ...]:
+        """The records beside a reference that took another time than beside most others: ratios to it are false."""
+        beside: dict[str, dict[str, float]] = {}
+        for record in self._timed:
+            timing = timing_of(record)
+            beside.setdefault(timing.reference_variant, {})[record.variant] = timing.median_ms / timing.ratio
+        lost = {
+            variant
+            for its in beside.values()
+            for variant, ms in its.items()
+            if abs(math.log(ms / median(its.values()))) > _ASTRAY
+        }
+        return tuple(record for record in self._timed if record.variant in lost and record not in self.single)
+
+    @cached_property
     def records(self) -> Mapping[str, Record]:
-        """The records that have a time and a rank, by variant, fastest first; no quantized or `single` ones."""
-        timed = [record for record in self._timed if not any(record is one for one in self.single)]
+        """The records that have a time and a rank, by variant, fastest first: none quantized, `single` or `astray`."""
+        lost = {record.variant for record in (*self.single, *self.astray)}
+        timed = [record for record in self._timed if record.variant not in lost]
         return {record.variant: record for record in sorted(timed, key=self._ordering.log)} if timed else {}
 
     def record(self, variant: str) -> Record | None:

@@ -26,6 +26,7 @@ _SINGLY = (
     "short calls that were timed one by one, since the first ones seemed to take a millisecond beside other workers: "
     "what two events add makes them up to twice too long"
 )
+_ASTRAY = "beside a reference whose time differs from that in other cells by 10% or more, as it was timed one by one"
 _TOLD = (
     "A winner is measurably faster than every other implementation, and the 95% interval of its margin over the second "
     "lies above 1. Elsewhere the row names those that tie."
@@ -109,13 +110,13 @@ def _summary(found: Sequence[Grid]) -> Table:
         body.append(Heading(f"{capitalized(grid.name)}: {count} shape{'s' * (count > 1)}"))
         timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
         body += [_row(grid, variant) for variant in sorted(timed, key=lambda name: -(_middle(grid, name, EAGER) or 1))]
-    heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "passed")
+    heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "ranked")
     return Table(
         columns=[Column("implementation", left=True), *map(Column, heads)],
         rows=body,
         caption="Implementations over all shapes.",
         notes=[
-            "Speedups: the median over shapes, and the least and the largest of them. What passed nowhere is left out.",
+            "Speedups: the median over shapes, and the least and the largest. What has a rank nowhere is left out.",
             _TOLD,
         ],
     )
@@ -124,9 +125,9 @@ def _summary(found: Sequence[Grid]) -> Table:
 def _row(grid: Grid, variant: str) -> Row:
     wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
     in_first = sum(any(one.variant == variant for one in point.unbeaten) for point in grid.points)
-    passed = sum(variant in point.records for point in grid.points)
+    ranked = sum(variant in point.records for point in grid.points)
     cells = (f"{wins}", f"{in_first - wins}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT)))
-    return Row((legend.name(variant), *cells, f"{passed} of {len(grid.points)}"))
+    return Row((legend.name(variant), *cells, f"{ranked} of {len(grid.points)}"))
 
 
 def _middle(grid: Grid, variant: str, over: str) -> float | None:
@@ -204,8 +205,10 @@ def _not_passed(found: Sequence[Grid]) -> list[Block]:
     for grid, point, record in every:
         if record.status is not Status.PASSED:
             failed.setdefault((record.status, record.variant, reason(record.reason)), []).append((grid, point))
-    singly = [(grid, point, record) for grid, point, record in every if any(record is one for one in point.single)]
-    if not failed and not singly:
+    points = [point for grid in found for point in grid.points]
+    unranked = Counter((record.variant, _SINGLY) for point in points for record in point.single)
+    unranked += Counter((record.variant, _ASTRAY) for point in points for record in point.astray)
+    if not failed and not unranked:
         return []
     body: list[Row | Heading] = []
     for status in dict.fromkeys(status for status, _, _ in failed):
@@ -216,14 +219,11 @@ def _not_passed(found: Sequence[Grid]) -> list[Block]:
             Row((legend.name(variant), f"{len(at):,}", f"{_where(at, found)}: {why}"))
             for (_, variant, why), at in rows_of.items()
         ]
-    if singly:
-        body.append(Heading(f"Without a rank: {len(singly):,} row{'s' * (len(singly) > 1)}"))
-        of: dict[str, list[tuple[Grid, Point]]] = {}
-        for grid, point, record in singly:
-            of.setdefault(record.variant, []).append((grid, point))
-        body += [Row((legend.name(variant), f"{len(at):,}", _SINGLY)) for variant, at in of.items()]
+    if unranked:
+        body.append(Heading(f"Without a rank: {unranked.total():,} row{'s' * (unranked.total() > 1)}"))
+        body += [Row((legend.name(variant), f"{count:,}", why)) for (variant, why), count in unranked.items()]
     columns = [Column("implementation", left=True), Column("shapes"), Column("where, and why", left=True)]
-    count = sum(map(len, failed.values())) + len(singly)
+    count = sum(map(len, failed.values())) + unranked.total()
     return [Fold(f"{count:,} of {len(every):,} rows have no time or rank. Which, and why", [Table(columns, body)])]
 
 
