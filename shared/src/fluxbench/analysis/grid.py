@@ -47,7 +47,7 @@ class Point:
 
     @cached_property
     def single(self) -> tuple[Record, ...]:
-        """The records of short calls that were timed singly, where others were in rows: up to twice too long."""
+        """The records of short calls that were timed singly, where others were in rows: up to 1.7 times too long."""
         short = [record for record in self._timed if timing_of(record).median_ms < _SHORT_MS]
         in_rows = any(is_replayed(record, BURST) for record in self._timed)
         return tuple(record for record in short if in_rows and not is_replayed(record, BURST))
