@@ -30,6 +30,11 @@ def test_the_launched_time_of_calls_in_rows_and_why_others_have_no_row_are_flagg
     refused = record(seen([t for p in range(3) for t in in_rows(p, refused={"tiny": "it waits"} if p else {})]))
     assert flag(refused, FlagKind.NOT_REPLAYED) == (BURST, 2, "it waits")
     assert flag(refused, FlagKind.REPLAYED) == ()
+    count = len(rows[1]["burst"]["samples_ms"]["tiny"])
+    short = {name: {"tiny": [0.1] * count} for name in ("samples_ms", "reference_ms")}
+    singly = [t for p in range(3) for t in in_rows(p, calls={"other": 7}, **short)]
+    assert flag(record(seen(singly)), FlagKind.NOT_REPLAYED) == (BURST, 3, "the first ones seemed to be long")
+    assert flag(record(seen([t for p in range(3) for t in in_rows(p, **short)])), FlagKind.NOT_REPLAYED) == ()
 
 
 def test_what_the_profiler_was_not_asked_for_is_no_flag() -> None:

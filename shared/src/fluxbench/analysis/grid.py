@@ -12,12 +12,11 @@ from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, t
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import BURST, Record
+from fluxbench.records.schema import BURST, SHORT_MS, Record
 from fluxbench.stats.intervals import Estimate
 
 EAGER = "torch_eager"
 _ASTRAY = math.log(1.1)  # the same kernel's rows differ by 1% between the cells of a page
-_SHORT_MS = 0.5  # half of what a call takes that is timed singly, `timing.plan`: to be sure that it is none
 PASSES = {"attention": "forward", "attention_training": "forward + backward"}  # words by operation
 
 
@@ -48,7 +47,7 @@ class Point:
     @cached_property
     def single(self) -> tuple[Record, ...]:
         """The records of short calls that were timed singly, where others were in rows: up to 1.7 times too long."""
-        short = [record for record in self._timed if timing_of(record).median_ms < _SHORT_MS]
+        short = [record for record in self._timed if timing_of(record).median_ms < SHORT_MS]
         in_rows = any(is_replayed(record, BURST) for record in self._timed)
         return tuple(record for record in short if in_rows and not is_replayed(record, BURST))
 

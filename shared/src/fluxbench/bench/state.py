@@ -8,10 +8,10 @@ from statistics import fmean, median
 import msgspec
 
 from fluxbench.bench.collected import Collected
-from fluxbench.bench.events import Checked
+from fluxbench.bench.events import BurstSamples, Checked
 from fluxbench.bench.series import ProcessSeries, against_one
 from fluxbench.device.model import Device
-from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Cupti, Flag, Record
+from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SHORT_MS, SUSTAINED, Cupti, Flag, Record
 from fluxbench.records.status import FlagKind
 from fluxbench.timing.telemetry import summarize
 
@@ -81,6 +81,11 @@ def _cupti(checked: Checked | None, workload: str, first: ProcessSeries) -> Cupt
     return Cupti(events_ms=events_ms, kernels_ms=kernels_ms, span_ms=span_ms, parts_ms=parts_ms)
 
 
+def _seemed_long(samples: BurstSamples, workload: str) -> bool:
+    """Whether short calls were timed singly, though other workloads' were in rows: the first ones seemed to be long."""
+    return bool(samples.calls) and workload not in samples.calls and median(samples.samples_ms[workload]) < SHORT_MS
+
+
 def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries], on_gpu: bool) -> Iterator[Flag]:
     """Yield what was not as it should be, or could not be known."""
     workload = record.workload.name
@@ -102,6 +107,8 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
         yield Flag(kind=FlagKind.REPLAYED, regime=BURST, value=round(fmean(in_rows), 6))
     if refused := [one.refused[workload] for one in rounds if workload in one.refused]:
         yield Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=len(refused), detail=refused[0])
+    elif singly := sum(_seemed_long(one, workload) for one in rounds):
+        yield Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=singly, detail="the first ones seemed to be long")
     blocks = [block for each in taken for block in each.trial.blocks_at(workload)]
     if launched := [block.launched_ms[workload] for block in blocks if block.replayed]:
         yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=round(fmean(launched), 6))

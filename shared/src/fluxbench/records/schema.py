@@ -19,6 +19,7 @@ from fluxbench.records.status import FlagKind, Status
 
 SCHEMA = 2
 BURST, SUSTAINED = "burst", "sustained"
+SHORT_MS = 0.5  # a call that takes less is not timed singly where others are in rows, which those of 1 ms need not be
 CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler, as a share, at which they agree
 RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a burst that has converged, as shares
 # Of a sustained mean: where its ratio to the reference is CLOSE or less, so that it may decide a rank, and elsewhere.
