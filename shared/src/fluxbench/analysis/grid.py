@@ -44,18 +44,23 @@ class Point:
         found = (self.group.trusted(variant, self.workload) for variant in self.group.variants)
         return [record for record in found if record and record.precision_class != QUANTIZED]
 
+    @property
+    def _in_burst(self) -> list[Record]:
+        """What has burst times alone, as a grid has: sustained ones are never of rows."""
+        return [record for record in self._timed if not record.sustained]
+
     @cached_property
     def single(self) -> tuple[Record, ...]:
         """The records of short calls that were timed singly, where others were in rows: up to 1.7 times too long."""
-        short = [record for record in self._timed if timing_of(record).median_ms < SHORT_MS]
-        in_rows = any(is_replayed(record, BURST) for record in self._timed)
+        short = [record for record in self._in_burst if timing_of(record).median_ms < SHORT_MS]
+        in_rows = any(is_replayed(record, BURST) for record in self._in_burst)
         return tuple(record for record in short if in_rows and not is_replayed(record, BURST))
 
     @cached_property
     def astray(self) -> tuple[Record, ...]:
         """The records beside a reference that took another time than beside most others: ratios to it are false."""
         beside: dict[str, dict[str, float]] = {}
-        for record in self._timed:
+        for record in self._in_burst:
             timing = timing_of(record)
             beside.setdefault(timing.reference_variant, {})[record.variant] = timing.median_ms / timing.ratio
         lost = {
@@ -64,7 +69,7 @@ class Point:
             for variant, ms in its.items()
             if abs(math.log(ms / median(its.values()))) > _ASTRAY
         }
-        return tuple(record for record in self._timed if record.variant in lost and record not in self.single)
+        return tuple(record for record in self._in_burst if record.variant in lost and record not in self.single)
 
     @cached_property
     def records(self) -> Mapping[str, Record]:
