@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from fluxbench.analysis.audit.context import Context
 from fluxbench.analysis.audit.finding import Judgement, Kind
 from fluxbench.analysis.audit.judge import Audit, Judged
-from fluxbench.analysis.audit.ours import Measured, Ours
+from fluxbench.analysis.audit.ours import Ours
 from fluxbench.analysis.audit.published import Source
 from fluxbench.core.formatting import number, percent
 from fluxbench.operations.words import describe
 from fluxbench.report.audit.text import why
 from fluxbench.report.audit.words import sentence
-from fluxbench.report.blocks import Block, Bullets, Column, Facts, Heading, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Bullets, Column, Facts, Fold, Heading, Paragraph, Row, Table
 
 Rows = list[Sequence[object]]  # of a CSV, the header first
 _SIZES = {"batch": "batch", "seq_len": "length", "heads": "heads", "kv_heads": "key heads", "head_dim": "head_dim"}
@@ -104,7 +104,7 @@ def beside_ours(audit: Audit, ours: Ours) -> list[Block]:
     heads = ("source", "pass", "head_dim", "their largest", "card")
     columns = [*(Column(head, left=True) for head in heads), Column("share of\ntheir peak")]
     columns += [Column("same shape,\nhere"), Column("largest here,\nany shape"), Column("here", left=True)]
-    return [Table(columns=columns, rows=rows), Paragraph(_measured_here(audit, ours))]
+    return [Table(columns=columns, rows=rows), _measured_here(audit, ours)]
 
 
 def rows(audit: Audit) -> Rows:
@@ -182,18 +182,25 @@ def _ours(context: Context, ours: Ours) -> tuple[str, str, str]:
     return percent(same.share) if same else "not measured", percent(best.share), shown
 
 
-def _measured_here(audit: Audit, ours: Ours) -> str:
-    """Return which shapes of theirs were measured here, in a sentence."""
+def _measured_here(audit: Audit, ours: Ours) -> Block:
+    """Return a fold with the shapes of theirs that were measured here, or a sentence where there are none."""
     both = [(row, same) for row in audit.rows if row.share is not None and (same := ours.at_shape_of(row.context))]
     if both:
-        listed = "; ".join(
-            f"{_configuration(row.context)}: {percent(row.share or 0)} there, {_said(same)}" for row, same in both
-        )
-        return f"Of their shapes these were measured here: {listed}."
+        body = [
+            Row(
+                (
+                    row.context.get("source"), _configuration(row.context), percent(row.share or 0),
+                    percent(same.share), same.variant, number(same.ms),
+                )
+            )
+            for row, same in both
+        ]  # fmt: skip
+        columns = [Column("source", left=True), Column("theirs", left=True), Column("share of\ntheir peak")]
+        columns += [Column("here"), Column("by", left=True), Column("ms")]
+        are = "are" if len(both) > 1 else "is"
+        return Fold(f"{len(both):,} of their figures {are} of a shape that was measured here", [Table(columns, body)])
     shapes = sorted({describe(one.workload) for one in ours.measured})
     here = f" Here: {'; '.join(shapes)}." if shapes else ""
-    return f"None of their shapes was measured here, so only shares of the peak can stand beside one another.{here}"
-
-
-def _said(measured: Measured) -> str:
-    return f"{percent(measured.share)} here ({measured.variant}, {number(measured.ms)} ms)"
+    return Paragraph(
+        f"None of their shapes was measured here, so only shares of the peak can stand beside one another.{here}"
+    )
