@@ -27,9 +27,8 @@ PAGES = {"capabilities": dataclasses.replace(ANYWHERE, paged=YES)}
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(held, "FROM_BYTES", 1)
 
 

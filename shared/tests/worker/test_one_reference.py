@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,10 +22,9 @@ Load = Any
 
 
 @pytest.fixture(autouse=True)
-def _like_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
     small_control(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
     monkeypatch.setattr(later.ForLater, "kept", lambda self, folder: None)  # a GPU keeps no cases
 

@@ -31,11 +31,6 @@ BOTH = tokens("training", 40, "attention_training"), tokens("backward", 40, "att
 ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",)}
 
 
-@pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
-
-
 def prepared(monkeypatch: pytest.MonkeyPatch, *some: Workload) -> tuple[dict[str, PreparedWorkload], int]:
     """Return the workloads of a process, and how many whole references it computed."""
     whole: list[torch.dtype] = []

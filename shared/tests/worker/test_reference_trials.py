@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +17,8 @@ ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",), "plan": QUICK}
 
 
 @pytest.fixture(autouse=True)
-def _on_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker on a CPU take the road of a GPU; kernels take a millisecond by the profiler."""
-    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
     small_cache(monkeypatch)
     small_control(monkeypatch)
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,7 +32,7 @@ from fluxbench.worker.trial import Trial
 
 @pytest.mark.parametrize("names", [("torch_native",), ("torch_math",)])
 def test_calls_are_repeated_and_profiled_of_the_cell_s_own_variants_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: tuple[str, ...]
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
 ) -> None:
     seen: list[tuple[str, str]] = []
 
@@ -45,7 +44,6 @@ def test_calls_are_repeated_and_profiled_of_the_cell_s_own_variants_alone(
         return note
 
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     for step in ("repeat", "cupti"):
         monkeypatch.setattr(Trial, step, noted(step))
     asked = Request(device="cpu", workloads=(TINIER,), variants=names, references=("torch_math",), sustained=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,9 @@ from fluxbench.worker.request import Effort, Request
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
     small_control(monkeypatch)
-    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 
 def test_workloads_are_held_in_parts_and_what_was_timed_before_is_not_timed_again(

@@ -6,7 +6,6 @@ import dataclasses
 import random
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -53,9 +52,8 @@ class Graph:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rows, "CapturedCalls", Graph)
     Graph.made.clear()
     threads = torch.get_num_threads()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from clocks import small_cache
@@ -66,11 +64,10 @@ def test_other_exceptions_have_no_numbers(error: Exception) -> None:
 
 @pytest.mark.parametrize("operation", ["attention", "attention_training"])
 def test_a_length_that_is_longer_than_all_memory_costs_its_row_before_anything_runs(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, operation: str
+    monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     """Met for real: q, k and v of 2**40 bytes and more, which no allocation gets."""
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     endless = tokens("endless", 2**32, operation)
     small = tokens("small", 33, operation)
     seen = given(monkeypatch, honest, workloads=(endless, small), process=1)
@@ -84,11 +81,8 @@ def test_a_length_that_is_longer_than_all_memory_costs_its_row_before_anything_r
     assert timed(given(monkeypatch, honest, name="other", workloads=(endless,), process=1)) == set()
 
 
-def test_alone_workloads_are_prepared_and_measured_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_alone_workloads_are_prepared_and_measured_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     other = tokens("other", 40)
     seen = given(monkeypatch, honest, workloads=(TINIER, other), effort=Effort(held_bytes=ALONE))
     assert failures(seen) == []

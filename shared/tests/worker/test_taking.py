@@ -43,10 +43,9 @@ class Beside:
 
 
 @pytest.fixture(autouse=True)
-def _like_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
     small_control(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
 
 

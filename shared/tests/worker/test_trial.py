@@ -7,7 +7,6 @@ import itertools
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,9 +34,8 @@ VARIANT = variant("flex")
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     small_cache(monkeypatch)
-    monkeypatch.chdir(tmp_path)
     with torch.inference_mode():
         yield
 

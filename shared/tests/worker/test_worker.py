@@ -38,10 +38,9 @@ from fluxbench.worker.request import Request
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
     small_control(monkeypatch)
-    monkeypatch.chdir(tmp_path)  # where a worker keeps its cases
 
 
 def test_a_failure_is_announced_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
