@@ -66,7 +66,8 @@ class Content:
     def as_case(self, case: Case) -> Case:
         """Return the case with the whole outputs of this content, which must be known."""
         assert self.expected is not None
-        return case.with_content(dict(self.expected), self.scales(case, whole=True))
+        expected = self.expected.made() if isinstance(self.expected, Derived) else dict(self.expected)
+        return case.with_content(expected, self.scales(case, whole=True))
 
     def without(self, outputs: Collection[str]) -> Content:
         """Return the content without some of its outputs; both share their error scales."""

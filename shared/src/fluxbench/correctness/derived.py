@@ -19,11 +19,14 @@ class Derived(Expected):
     def __init__(self, operation: KnowsSymmetries, shape: Shape, of: Tensors, seed: bytes) -> None:
         self._operation, self._shape, self._of, self._seed = operation, shape, of, seed
 
+    def made(self, *names: str) -> Tensors:
+        """Return some outputs or all, each `[batch, tokens, ...]` and of the dtype of what it follows from."""
+        of = {name: self._of[name] for name in names or self._of}
+        return self._operation.varied(self._shape, {}, of, {}, random.Random(self._seed))[1]
+
     def __getitem__(self, name: str) -> torch.Tensor:
-        """Return an output, `[batch, tokens, ...]`, of the dtype of what it follows from."""
-        of = self._of[name]
-        every, rng = {name: torch.arange(of.shape[1], device=of.device)}, random.Random(self._seed)
-        return self._operation.varied(self._shape, {}, {name: of}, every, rng)[1][name]
+        """Return an output, see `made`."""
+        return self.made(name)[name]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names of the outputs."""

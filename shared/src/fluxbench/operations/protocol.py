@@ -148,7 +148,7 @@ class KnowsSymmetries(Protocol):
     ) -> tuple[Tensors, Tensors]:
         """Return other inputs, and rows of their float64 reference as `reference_at` has them.
 
-        `outputs` are the whole reference of `inputs`.
+        `outputs` are the whole reference of `inputs`; whole is what is returned of one without `positions`.
         """
 
 

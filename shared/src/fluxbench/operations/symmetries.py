@@ -8,6 +8,7 @@ without a mask tokens too, and every head is multiplied by a sign, all by a powe
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from fluxbench.operations.shapes import AttentionCall
@@ -27,21 +28,22 @@ class _Order(NamedTuple):
     tokens: torch.Tensor
     heads: torch.Tensor
     dims: torch.Tensor
-    sign: torch.Tensor
+    factors: torch.Tensor
 
-    def of(self, x: torch.Tensor, factor: float = 1.0, rows: torch.Tensor | None = None) -> torch.Tensor:
-        """Return a tensor in this order times a factor, or some of its new tokens."""
+    def of(self, x: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Return a tensor in this order times its factors, or some of its new tokens."""
         tokens = self.tokens if rows is None else self.tokens[rows]
-        # One dimension after the other: indexed together, each becomes an int64 tensor of the whole shape on a GPU.
-        for dim, order in ((1, tokens), (0, self.batch), (2, self.heads), (3, self.dims)):
-            x = x.index_select(dim, order)
-        return x.mul_((factor * self.sign)[:, None].to(x.dtype))
+        _, count, heads, dim = x.shape
+        # Where each row of a head comes from: the order of all dimensions at once would take eight bytes an element.
+        places = (self.batch[:, None, None] * count + tokens[:, None]) * heads + self.heads
+        found = x.reshape(-1, dim).index_select(0, places.flatten()).index_select(1, self.dims)
+        return found.view(*places.shape, dim).mul_(self.factors[:, None].to(x.dtype))
 
 
 def varied(
     call: AttentionCall, inputs: Tensors, outputs: Tensors, positions: Tensors, rng: random.Random
 ) -> tuple[Tensors, Tensors]:
-    """Return other inputs, and rows of their outputs at `positions`, by output `[count]`, int64.
+    """Return other inputs, and rows of their outputs at `positions`, by output `[count]`, int64; or whole ones.
 
     `inputs` are some of q, k, v and `dout`, `outputs` of `out`, dq, dk and dv, whole; with an equal `rng` they are
     turned alike. With q times a, k over a, v times c and dout times g, out is multiplied by c, dq by c g / a, dk by
@@ -50,42 +52,52 @@ def varied(
     import torch
 
     device = next(iter((inputs or outputs).values())).device
-    generator = torch.Generator(device).manual_seed(rng.getrandbits(63))
+    generator = torch.Generator().manual_seed(rng.getrandbits(63))  # of the host: for an order a GPU runs many kernels
 
     def order(count: int, *, mixed: bool = True) -> torch.Tensor:
-        if not mixed:
-            return torch.arange(count, device=device)
-        return torch.randperm(count, generator=generator, device=device)
+        return torch.randperm(count, generator=generator) if mixed else torch.arange(count)
 
     def signs() -> torch.Tensor:
-        return 1.0 - 2.0 * torch.randint(2, (call.kv_heads,), generator=generator, device=device)
+        return 1.0 - 2.0 * torch.randint(2, (call.kv_heads,), generator=generator)
 
     group = call.heads // call.kv_heads
-    batch, kv_heads = order(call.batch), order(call.kv_heads)
-    heads = torch.stack([head * group + order(group) for head in kv_heads]).flatten()
-    queries, keys = (order(count, mixed=not call.causal) for count in (call.seq_len_q, call.seq_len_k))
-    dims_qk, dims_v = order(call.head_dim_qk), order(call.head_dim_v)
+    kv_heads, in_group = order(call.kv_heads), torch.rand(call.kv_heads, group, generator=generator).argsort(dim=1)
+    orders = {
+        "batch": order(call.batch),
+        "queries": order(call.seq_len_q, mixed=not call.causal),
+        "keys": order(call.seq_len_k, mixed=not call.causal),
+        "heads": (kv_heads[:, None] * group + in_group).flatten(),
+        "kv_heads": kv_heads,
+        "dims_qk": order(call.head_dim_qk),
+        "dims_v": order(call.head_dim_v),
+    }
     a, c, g = signs(), signs(), signs()
     doublings = 0 if call.dtype == "float16" else rng.randint(-_MOST_DOUBLINGS, _MOST_DOUBLINGS)
     of_a, of_c = 2.0**doublings, 2.0 ** rng.randint(0, _MOST_DOUBLINGS)
+    of_queries = {
+        "q": ("dims_qk", a * of_a), "dout": ("dims_v", g),
+        "out": ("dims_v", c * of_c), "dq": ("dims_qk", a * c * g * (of_c / of_a)),
+    }  # fmt: skip
+    of_keys = {
+        "k": ("dims_qk", a / of_a), "v": ("dims_v", c * of_c),
+        "dk": ("dims_qk", a * c * g * (of_c * of_a)), "dv": ("dims_v", g),
+    }  # fmt: skip
+    factors = {name: each.repeat_interleave(group) for name, (_, each) in of_queries.items()}
+    factors |= {name: each for name, (_, each) in of_keys.items()}
+    moved, by = _moved(orders, device), _moved(factors, device)
 
-    def of_queries(dims: torch.Tensor, sign: torch.Tensor) -> _Order:
-        return _Order(batch, queries, heads, dims, sign.repeat_interleave(group))
+    def turned(name: str, x: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        tokens, heads = ("queries", "heads") if name in of_queries else ("keys", "kv_heads")
+        dims = moved[(of_queries | of_keys)[name][0]]
+        return _Order(moved["batch"], moved[tokens], moved[heads], dims, by[name]).of(x, rows)
 
-    def of_keys(dims: torch.Tensor, sign: torch.Tensor) -> _Order:
-        return _Order(batch, keys, kv_heads, dims, sign)
+    rows = {name: turned(name, x, positions.get(name)) for name, x in outputs.items()}
+    return {name: turned(name, x) for name, x in inputs.items()}, rows
 
-    new = {
-        "q": (of_queries(dims_qk, a), of_a),
-        "k": (of_keys(dims_qk, a), 1 / of_a),
-        "v": (of_keys(dims_v, c), of_c),
-        "dout": (of_queries(dims_v, g), 1.0),
-    }
-    turned = {
-        "out": (of_queries(dims_v, c), of_c),
-        "dq": (of_queries(dims_qk, a * c * g), of_c / of_a),
-        "dk": (of_keys(dims_qk, a * c * g), of_c * of_a),
-        "dv": (of_keys(dims_v, g), 1.0),
-    }
-    rows = {name: turned[name][0].of(x, turned[name][1], positions[name]) for name, x in outputs.items()}
-    return {name: new[name][0].of(x, new[name][1]) for name, x in inputs.items()}, rows
+
+def _moved(several: Mapping[str, torch.Tensor], device: torch.device) -> dict[str, torch.Tensor]:
+    """Return vectors on a device, in one copy."""
+    import torch
+
+    together = torch.cat([*several.values()]).to(device)
+    return dict(zip(several, together.split([len(one) for one in several.values()]), strict=True))
