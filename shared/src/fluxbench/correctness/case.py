@@ -175,7 +175,7 @@ class Case:
 
         `quantized_budget` is what a quantized variant declares; `precision` is a variant's class.
         """
-        of = self.yardstick(EXACT if precision == QUANTIZED or quantized_budget is not None else precision)[output]
+        of = self.yardstick(class_of_yardstick(precision, quantized_budget))[output]
         if quantized_budget is not None:
             uneven = quantized_budget / of.rel_l2 if of.rel_l2 else 0.0
             head, row = (max(quantized_budget, uneven * error) for error in (of.head, of.row))
@@ -201,7 +201,7 @@ class Case:
         self, output: str, scales: torch.Tensor, norms: torch.Tensor, tokens: torch.Tensor, precision: str = EXACT
     ) -> Allowed:
         """Return what rows of an output may err that have these error scales and norms, `[batch, count, heads]`."""
-        precision = EXACT if precision == QUANTIZED else precision
+        precision = class_of_yardstick(precision)
         self.yardstick(precision)
         times, rounding = self._beyond_yardstick(output, precision)
         return allowance.allowed(self.bins[precision][output], scales, norms, tokens, times=times, rounding=rounding)
@@ -217,6 +217,11 @@ class Case:
         """Return by how much more a head may err than one of many rows; 1 of an output without heads."""
         expected = self.expected[output]
         return math.sqrt(1 + (LARGEST_OVER_RMS**2 - 1) / expected.shape[1]) if expected.ndim == 4 else 1.0
+
+
+def class_of_yardstick(precision: str, quantized_budget: float | None = None) -> str:
+    """Return the precision class of unfused attention by whose errors a variant of a class is judged."""
+    return EXACT if precision == QUANTIZED or quantized_budget is not None else precision
 
 
 def stored(operation: Operation, dtype: torch.dtype, expected: Tensors) -> Tensors:

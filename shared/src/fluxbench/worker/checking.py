@@ -129,6 +129,13 @@ def check(
     return Checked(bound=bound, seen=seen)
 
 
+def make(formed: FormedVariant, workload: Workload, inputs: Tensors, device: torch.device) -> Bound:
+    """Build a variant and call it once, of which nothing is judged; what the call raises gets through."""
+    bound = operations.find(workload.operation).bind(formed, workload.shape)
+    _finished(bound, inputs, device)
+    return bound
+
+
 def _finished(bound: Bound, inputs: Tensors, device: torch.device) -> Mapping[str, object]:
     """Return what a call gives, once the device is done with it."""
     out = bound(inputs)

@@ -85,6 +85,14 @@ class Request:
         """Whether this process checks all that is ever checked."""
         return self.process == self.thorough_in
 
+    def judges(self, variant: str) -> bool:
+        """Whether this process judges what a variant's calls return before they are timed; timed calls always are.
+
+        Processes up to the thorough one do, and of a GPU only for variants that they measure: a reference beside them
+        is judged where it is measured itself.
+        """
+        return self.process <= self.thorough_in and (self.device == "cpu" or variant in self.variants)
+
     @property
     def measures_memory(self) -> bool:
         """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each.

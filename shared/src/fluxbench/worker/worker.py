@@ -41,6 +41,7 @@ import torch
 
 from fluxbench import operations, variants
 from fluxbench.core.errors import first_sentence
+from fluxbench.correctness.case import class_of_yardstick
 from fluxbench.correctness.content import unforeseen
 from fluxbench.correctness.judging import Errors
 from fluxbench.operations import held
@@ -52,7 +53,7 @@ from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import needs, plans
-from fluxbench.worker.checking import Checked, check
+from fluxbench.worker.checking import Checked, check, make
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
@@ -216,6 +217,14 @@ class Worker:
         if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
+            if not self.request.judges(name):
+                bound = make(formed, workload, prepared.contents.inputs, self.device)
+                if name in self.request.variants:  # else its timed calls would find out while others wait
+                    prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
+                if changed := state.restore() or self.changed.get(name):
+                    self._fail(name, workload.name, Wrong(Status.ERROR, changed))
+                    return None
+                return bound
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
             how = thorough and self.request.is_full(workload.name), self.use.waited_s, ragged not in self.ragged
