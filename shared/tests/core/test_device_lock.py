@@ -153,6 +153,18 @@ def test_long_steps_that_are_overdue_go_before_short_ones(start: Start) -> None:
     assert other.says() == patient.says() == "holds"
 
 
+def test_a_short_step_is_told_of_a_long_one_once_that_is_overdue(tmp_path: Path, start: Start) -> None:
+    lock = DeviceLock(tmp_path, 0, overdue_s=0.5)
+    with lock.held(short=True):
+        measures = start(5, "long", overdue_s=0.5)
+        assert measures.says() == "waits"
+        assert not lock.is_wanted
+        time.sleep(0.6)
+        assert lock.is_wanted
+    assert measures.says() == "holds"
+    assert not lock.is_wanted
+
+
 def test_a_long_step_that_is_not_overdue_yet_lets_short_ones_go_first(start: Start) -> None:
     measures = start(0, "long", overdue_s=60)
     assert measures.says() == "holds"

@@ -42,6 +42,20 @@ def test_the_first_short_step_and_each_that_follows_a_long_one_are_patient(
     assert patient == [True, False, False, True, False]
 
 
+@pytest.mark.parametrize(("lasts_s", "is_wanted", "held"), [(1.0, True, 2), (1.0, False, 1), (0.0, True, 1)])
+def test_a_short_step_that_lasts_lets_those_go_first_that_wait_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lasts_s: float, is_wanted: bool, held: int
+) -> None:
+    seen: list[tuple[str, str]] = []
+    monkeypatch.setattr(DeviceLock, "is_wanted", property(lambda self: is_wanted))
+    monkeypatch.setattr(device_use, "_PAUSES_S", 0.5 - lasts_s)
+    request = Request(device="cpu", workloads=(), variants=(), references=(), lock=str(tmp_path))
+    use = DeviceUse(request, torch.device("cpu"), lambda event, name, **fields: seen.append((event, name)))
+    with use.step("preparing", short=True):
+        use.pause()
+    assert seen.count(("phase", "preparing")) == held
+
+
 class Gpu:
     """The memory of a GPU as torch says it, in GiB."""
 

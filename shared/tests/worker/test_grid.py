@@ -57,10 +57,10 @@ def test_rows_of_a_grid_are_made_and_judged_while_other_workers_use_the_device(
     def noted(name: str) -> None:
         method = getattr(trial.Trial, name)
 
-        def noting(self: trial.Trial) -> Any:
+        def noting(self: trial.Trial, *given: Any) -> Any:
             [lock] = locks
             held.setdefault(name, []).append((lock.is_held, lock.is_alone))
-            return method(self)
+            return method(self, *given)
 
         monkeypatch.setattr(trial.Trial, name, noting)
 

@@ -54,9 +54,9 @@ def lacking(monkeypatch: pytest.MonkeyPatch, times: int, step: str = "burst") ->
     method = getattr(Trial, step)
     left = times
 
-    def lacks(self: Trial) -> Any:
+    def lacks(self: Trial, *given: Any) -> Any:
         nonlocal left
-        found = method(self)
+        found = method(self, *given)
         if self.name == "made_up" and left:
             left -= 1
             raise torch.OutOfMemoryError(LACK)

@@ -121,6 +121,13 @@ class DeviceLock:
         self.waited_s += time.monotonic() - began
         self._changed(True)
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether this worker shares the device now, and one waits for it that goes before a short step."""
+        if self._file is None or self._is_alone:
+            return False
+        return not self._is_next(f"waiting-{_SHARED}", _SHARED, time.monotonic())
+
     def keep(self) -> None:
         """Hold the device, which must be held alone, until this process ends: it fills the device's memory."""
         self._is_kept = True

@@ -20,6 +20,7 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content, changes
 from fluxbench.correctness.kept import Kept, name_of_case
+from fluxbench.correctness.questions import Question
 from fluxbench.operations import held
 from fluxbench.operations.protocol import KnowsSymmetries, Tensors
 from fluxbench.operations.workload import Workload
@@ -150,17 +151,20 @@ class Contents:
         self.held[slot] = content
         return self.put(content, self.slots[slot])
 
-    def changed(self) -> str | None:
-        """Return which inputs a kernel changed in the slots, or None."""
-        changed = []
+    def changed(self) -> Question[str | None]:
+        """Ask which inputs a kernel changed in the slots, if any."""
+        differ = []
         for name in self.inputs:
             pairs = {
                 (id(slot[name]), id(content.inputs[name])): (slot[name], content.inputs[name])
                 for slot, content in zip(self.slots, self.held, strict=True)
             }
-            if _differ(list(pairs.values())):
-                changed.append(name)
-        return changes(changed)
+            differ.append(_differ(list(pairs.values())))
+
+        def answer(numbers: Sequence[float]) -> str | None:
+            return changes([name for name, is_other in zip(self.inputs, numbers, strict=True) if is_other])
+
+        return Question(torch.stack(differ).double(), answer)
 
     def draw(self, count: int, rng: random.Random) -> list[Content]:
         """Return contents in random order, no two in succession the same; with whole outputs one at least, if any has.
@@ -190,15 +194,15 @@ class Contents:
         return rng.choice([content for content in known if content is not than] or known)
 
 
-def _differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    """Return whether any two tensors differ; of small ones the device is waited for once, not for each."""
+def _differ(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """Return whether any two tensors differ, one bool on their device; small ones are compared together."""
     small = [(one, other) for one, other in pairs if one.is_floating_point() and one.nbytes <= _SMALL_BYTES]
+    differ = [(one != other).any() for one, other in pairs if not one.is_floating_point() or one.nbytes > _SMALL_BYTES]
     if small:
         ones, others = map(list, zip(*small, strict=True))
         differences = torch._foreach_norm(torch._foreach_sub(ones, others), math.inf)
-        if not bool((torch.stack(differences) == 0).all()):  # nor where they are not numbers
-            return True
-    return any(not one.equal(other) for one, other in pairs if not one.is_floating_point() or one.nbytes > _SMALL_BYTES)
+        differ.append(~(torch.stack(differences) == 0).all())  # nor where they are not numbers
+    return torch.stack(differ).any()
 
 
 def _whole(workload: Workload, number: int, case: Case, device: torch.device, kept: Kept | None) -> Content:

@@ -78,26 +78,19 @@ class Deviation:
     @cached_property
     def _figures(self) -> list[float]:
         """The error, the relative one, the worst row's and, where there are heads, theirs."""
-        figures: list[float] = self._on_device().tolist()
+        figures: list[float] = self.asked().tolist()
         return figures
 
-    def _on_device(self) -> torch.Tensor:
+    def asked(self) -> torch.Tensor:
+        """Ask the device for the figures, `[count]`, float64, without waiting for it; `told` takes them."""
         error = self.errors.norm()
         heads = [] if self.heads is None else [self.heads.max()]
         return torch.stack([error, share(error, self.norms.norm()), self.rows.max(), *heads]).double()
 
-    @staticmethod
-    def ask(several: Sequence[Deviation], more: Sequence[torch.Tensor] = ()) -> list[list[float]]:
-        """Ask a device once for the figures of several outputs, and for more numbers, `[count]` each, float64.
-
-        For each of these a worker would wait while others use the device. Returned is what these are.
-        """
-        parts = [*(each._on_device() for each in several), *more]
-        numbers = torch.cat(parts).tolist() if parts else []
-        lists = [[numbers.pop(0) for _ in range(len(part))] for part in parts]
-        for each, figures in zip(several, lists, strict=False):
-            each.__dict__["_figures"] = figures
-        return lists[len(several) :]
+    def told(self, figures: Sequence[float]) -> tuple[float, ...]:
+        """Take the figures that were `asked` for, and return them."""
+        self.__dict__["_figures"] = list(figures)
+        return tuple(figures)
 
 
 def place_of_worst(errors: torch.Tensor) -> list[int]:

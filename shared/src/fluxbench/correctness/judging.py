@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from fluxbench.correctness.case import Case
+from fluxbench.correctness.case import Case, class_of_yardstick
 from fluxbench.correctness.deviation import Deviation, Limits, Worst, place_of_worst, share
+from fluxbench.correctness.questions import Question, answers, known
 from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
@@ -62,8 +63,10 @@ def judge(
     wrong = None
     judged = _judged(outputs, case)
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in judged.items()}
-    sums = Deviation.ask([*deviations.values()], [_sums(rows, case.expected[name]) for name, rows in judged.items()])
-    for (name, deviation), of_output in zip(deviations.items(), sums, strict=True):
+    asked = [Question(deviation.asked(), deviation.told) for deviation in deviations.values()]
+    sums = [Question(_sums(rows, case.expected[name]), tuple) for name, rows in judged.items()]
+    told = answers([*asked, *sums])
+    for (name, deviation), of_output in zip(deviations.items(), told[len(asked) :], strict=True):
         out, budgets = outputs[name], case.limits(name, deviation, quantized_budget, precision)
         assert isinstance(out, torch.Tensor)
         nan_count = 0
@@ -83,14 +86,30 @@ def verdict(
     outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
 ) -> str | None:
     """Return why outputs are wrong, or None: as `judge`, in a fraction of its time."""
+    return answers([verdict_on(outputs, case, quantized_budget, precision)])[0]
+
+
+def verdict_on(
+    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> Question[str | None]:
+    """Ask for the `verdict`, whose question holds neither the outputs nor what they must be."""
     if wrong := wrong_kind(outputs, case):
-        return wrong
+        return known(wrong)
+    case.yardstick(class_of_yardstick(precision, quantized_budget))  # of which whole outputs may be needed
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in _judged(outputs, case).items()}
-    Deviation.ask([*deviations.values()])
-    for name, deviation in deviations.items():
-        if wrong := _over(deviation, case.limits(name, deviation, quantized_budget, precision)):
-            return _named(name, wrong)
-    return None
+    of_empty = case.expecting({name: x.new_empty((*x.shape[:-1], 0)) for name, x in case.expected.items()})
+    asked = [deviation.asked() for deviation in deviations.values()]
+
+    def answer(numbers: Sequence[float]) -> str | None:
+        told = iter(numbers)
+        for deviation, figures in zip(deviations.values(), asked, strict=True):
+            deviation.told([next(told) for _ in range(len(figures))])
+        for name, deviation in deviations.items():
+            if wrong := _over(deviation, of_empty.limits(name, deviation, quantized_budget, precision)):
+                return _named(name, wrong)
+        return None
+
+    return Question(torch.cat(asked), answer)
 
 
 def _judged(outputs: Mapping[str, object], case: Case) -> dict[str, torch.Tensor]:

@@ -14,6 +14,7 @@ from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import wrong_kind
+from fluxbench.correctness.questions import Question, answers, known
 from fluxbench.operations.precision import EXACT
 
 
@@ -43,6 +44,16 @@ def judge_rows(
 ) -> str | None:
     """Return why some of these calls are wrong, or None.
 
+    See `verdict_on_rows`, which is asked here alone.
+    """
+    return answers([verdict_on_rows(sampled, case, quantized_budget, precision)])[0]
+
+
+def verdict_on_rows(
+    sampled: Sequence[Sampled], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> Question[str | None]:
+    """Ask why some of these calls are wrong, if they are.
+
     The relative L2 error of each call over all heads, and of each head over all calls, must be within the budget of a
     head, and that of each row within the budget of a row (`Case.budgets`). A head that is wrong in one call shows in
     all three. A row may have a large share s of the squares and errs as a row may: the square of the budget is that of
@@ -50,7 +61,7 @@ def judge_rows(
     instead (`correctness.allowance`).
     """
     if wrong := next((each.wrong for each in sampled if each.wrong), None):
-        return wrong
+        return known(wrong)
     judged: list[_Judged] = []
     for name in case.expected if sampled else ():
         expected = torch.stack([each.content.rows[name] for each in sampled])
@@ -62,13 +73,19 @@ def judge_rows(
             judged += _by_row(name, sampled, squares, units, case, precision)
         else:
             judged += _by_budget(squares, units, case.budgets(name, quantized_budget, precision))
-    # Not within it is also what is not a number. The device is waited for once.
-    counts = torch.stack([(~(errors <= allowed)).sum() for _, errors, allowed in judged]).tolist() if judged else []
-    for (what, errors, allowed), over in zip(judged, counts, strict=True):
-        if over:
-            worst = int((errors / allowed).argmax())
-            return f"{_worst(float(errors[worst]), float(allowed[worst]))} in {over} of {errors.numel()} {what}"
-    return None
+    if not judged:
+        return known(None)
+
+    def answer(counts: Sequence[float]) -> str | None:
+        for (what, errors, allowed), over in zip(judged, counts, strict=True):
+            if over:
+                worst = int((errors / allowed).argmax())
+                found = _worst(float(errors[worst]), float(allowed[worst]))
+                return f"{found} in {over:.0f} of {errors.numel()} {what}"
+        return None
+
+    # Not within it is also what is not a number.
+    return Question(torch.stack([(~(errors <= allowed)).sum() for _, errors, allowed in judged]).double(), answer)
 
 
 _Judged = tuple[str, torch.Tensor, torch.Tensor]  # of what, relative L2 errors, and how large they may be

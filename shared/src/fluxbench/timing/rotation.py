@@ -16,6 +16,7 @@ from typing import Any
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
+from fluxbench.correctness.questions import Question
 from fluxbench.correctness.sampling import Sampled
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import REPEATS, copies
@@ -61,8 +62,8 @@ class Rotation:
         if self._turns - 1 == self._whole_turn and content.expected is not None:
             self.whole.append((copies(outputs), content))
 
-    def changed(self) -> str | None:
-        """Return why a kernel is wrong that changed what it got, or None."""
+    def changed(self) -> Question[str | None]:
+        """Ask why a kernel is wrong that changed what it got, if it did."""
         return self._contents.changed()
 
 

@@ -22,6 +22,7 @@ from fluxbench.worker.shortage import Shortage
 _CACHED_BYTES = 1 << 30  # which torch may keep for later calls of this process while others use the device
 _SHARE = 0.85  # of a GPU's memory, that workers may take together; fragments take the rest
 _OVERDUE_S = 0.3  # of a grid's trials, which last 0.1 s: as long as three steps in which workloads are made or checked
+_PAUSES_S = 0.03  # of a short step, after which a long one need not wait for its end
 _FREED_S = 0.3  # in which a driver that still frees what a process has left has freed some more
 _FREED_LOOKS = 20
 
@@ -36,7 +37,7 @@ class DeviceUse:
         self._lock = DeviceLock(folder, request.order, self._changed, overdue_s=overdue_s)
         self._memory, self._alone = DeviceMemory(folder, lambda: self._changed(False)), request.alone
         self._ledger = MemoryLedger(folder, lambda: self._changed(False))
-        self._step = "preparing"
+        self._step, self._since = "preparing", 0.0  # since when it lasts without a pause
         self._goes_on = True  # it has had its turn
 
     def phase(self, name: str, at: float | None = None) -> None:
@@ -51,7 +52,7 @@ class DeviceUse:
         first after a long one, goes after those that wait. `compiles`: others may use it while a compiler is at work.
         `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
-        self._step, before = name, self._lock.is_held
+        self._step, before, self._since = name, self._lock.is_held, time.monotonic()
         patient, self._goes_on = self._goes_on, not short
         if before:
             self.phase(name)
@@ -64,6 +65,16 @@ class DeviceUse:
                 torch.cuda.synchronize(self._device)
                 if not before:
                     self._trim()
+
+    def pause(self) -> None:
+        """Let steps go before the rest of a short one that are to, where it lasts long: they wait for its end else."""
+        if time.monotonic() < self._since + _PAUSES_S or not self._lock.is_wanted:
+            return
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._lock.release()
+        self._lock.acquire(short=True)
+        self._since = time.monotonic()
 
     def hold_context(self) -> None:
         """Say what this process holds of a GPU's memory once it has used it, before it takes any for workloads."""

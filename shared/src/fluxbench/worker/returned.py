@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.content import Content, changed_inputs
 from fluxbench.correctness.contents import Contents
-from fluxbench.correctness.judging import verdict
-from fluxbench.correctness.sampling import Sampled, judge_rows
+from fluxbench.correctness.judging import verdict_on
+from fluxbench.correctness.questions import Question, answers, known
+from fluxbench.correctness.sampling import Sampled, verdict_on_rows
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import copies
 from fluxbench.timing.rotation import Rotation
@@ -58,18 +59,26 @@ class Returned:
 
     def see_changes(self) -> None:
         """Note what the kernel changed of what its calls got, before others get something else in that place."""
-        for workload, given in self._given:
-            if changed := given.changed():
-                self._changed[workload] = changed
+        changed = answers([given.changed() for _, given in self._given])
+        for (workload, _), why in zip(self._given, changed, strict=True):
+            if why:
+                self._changed[workload] = why
         self._given = []
 
-    def wrong(self, workload: str, quantized_budget: float | None, precision: str) -> str | None:
-        """Return why what calls at a workload returned, or changed, is wrong, or None."""
-        case, allowed = self._cases[workload], (quantized_budget, precision)
-        for outputs, content in self._whole.get(workload, []):
-            if wrong := verdict(outputs, content.as_case(case), *allowed):
-                return wrong
-        return judge_rows(self._sampled.get(workload, []), case, *allowed) or self._changed.get(workload)
+    def wrong(self, quantized_budget: float | None, precision: str) -> dict[str, str]:
+        """Return by workload why what calls returned, or changed, is wrong, where it is."""
+        allowed = quantized_budget, precision
+        asked: list[tuple[str, Question[str | None]]] = []
+        for workload, case in self._cases.items():
+            for outputs, content in self._whole.get(workload, []):
+                asked.append((workload, verdict_on(outputs, content.as_case(case), *allowed)))
+            asked.append((workload, verdict_on_rows(self._sampled.get(workload, []), case, *allowed)))
+            asked.append((workload, known(self._changed.get(workload))))
+        found: dict[str, str] = {}
+        for (workload, _), why in zip(asked, answers([question for _, question in asked]), strict=True):
+            if why:
+                found.setdefault(workload, why)
+        return found
 
     def clear(self) -> None:
         """Forget it all."""

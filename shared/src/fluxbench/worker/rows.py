@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 
@@ -24,6 +24,7 @@ _BEFORE = 3  # turns of a row before the first that is judged: its capture, and 
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
 _AGAIN = 15  # times that one is tried that seems to need none: 2 left 3% of an H100's short calls without, 5 left 1.2%
+_TRIED_S = 0.08  # that tries take of the device, after which there is no further one: what other workers add is 10 ms
 _REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
@@ -47,7 +48,9 @@ class Rows:
         plan: Plan,
         rng: random.Random,
         known: Mapping[str, Mapping[str, int]] | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
+        """`pause` is called between two rows, and may let others have the device alone."""
         self.own: dict[str, Row] = {}
         self.refused: dict[str, str] = {}
         self.by_key: dict[Key, Row] = {}
@@ -63,6 +66,7 @@ class Rows:
 
         made: dict[Key, Row | str | None] = {}
         for workload in variant[1] if plan.row_s else ():
+            pause()
             if reference[0] not in workloads[workload].rows:
                 made[reference[0], workload] = row(reference, workload, beside=True)
             if variant[0] != reference[0]:
@@ -106,11 +110,11 @@ class Rows:
         }
 
 
-def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, some_below_s: float = 0.0) -> float:
+def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, plan: Plan | None = None) -> float:
     """Return how long a warm call takes, on contents that no other call gets.
 
-    Of one that takes less than `some_below_s`, the mean of a few in succession, which share what two events add. One
-    that seems to take longer is tried again, and the device kept busy for as long as the host took to launch it before:
+    With a `plan` of rows, of a short one the mean of a few in succession, which share what two events add. One that
+    seems too long for a row is tried again, and the device kept busy for as long as the host took to launch it before:
     it may have waited for its host, for memory, or for what other workers do.
     """
     inputs = bound.prepared(fresh_inputs(prepared.workload, stopwatch.device))
@@ -128,12 +132,10 @@ def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, some_
         stopwatch.record()
         return stopwatch.between_ms()[0] / 1e3 / calls
 
-    once_s = mean_s(1)
-    for _ in range(_AGAIN):
-        if once_s < some_below_s or not some_below_s:
-            break
-        once_s = min(once_s, mean_s(1))
-    return mean_s(_SOME) if once_s < some_below_s else once_s
+    tried = [mean_s(1)]
+    while plan and min(tried) >= plan.row_below_s and len(tried) <= _AGAIN and sum(tried) < _TRIED_S:
+        tried.append(mean_s(1))
+    return mean_s(_SOME) if plan and min(tried) < plan.row_s else min(tried)
 
 
 def warm_up(
@@ -180,7 +182,7 @@ def _row(
     """
     if not bound.captured:
         return None
-    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan.row_s), plan) if calls is None else calls
+    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan), plan) if calls is None else calls
     if not count:
         return None
     workload = prepared.workload

@@ -95,7 +95,7 @@ class Taker:
         try:
             if burst:
                 with self._of_grid("preparing"):
-                    self._say_rows(trial.make_rows().found)
+                    self._say_rows(trial.make_rows(self._use.pause).found)
             with self._of_grid("measuring", short=False):
                 taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
             with self._of_grid("checking"):

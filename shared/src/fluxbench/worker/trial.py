@@ -12,7 +12,7 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -101,10 +101,13 @@ class Trial:
         self._rows, self._control_out = None, None
         self.returned = Returned({name: self.workloads[name].case for name in self.calls}, self.rng)
 
-    def make_rows(self) -> Rows:
-        """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile."""
+    def make_rows(self, pause: Callable[[], None] = lambda: None) -> Rows:
+        """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile.
+
+        `pause` is called between two rows.
+        """
         reference = self.reference, self.reference_calls
-        place = self.workloads, self.stopwatch, self.plan, self.rng, self._known_rows
+        place = self.workloads, self.stopwatch, self.plan, self.rng, self._known_rows, pause
         self._rows = Rows((self.name, self.calls), reference, *place)
         return self._rows
 
@@ -278,12 +281,10 @@ class Trial:
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
         self.returned.see_changes()
-        for workload in self.calls:
-            if wrong := self.returned.wrong(
-                workload, self.variant.quantized_budget_rel_l2, self.variant.precision_class
-            ):
-                reason = f"right when checked, wrong when timed: {wrong}"
-                self.wrong.setdefault(workload, Wrong(Status.INCORRECT, reason))
+        wrong = self.returned.wrong(self.variant.quantized_budget_rel_l2, self.variant.precision_class)
+        for workload, why in wrong.items():
+            reason = f"right when checked, wrong when timed: {why}"
+            self.wrong.setdefault(workload, Wrong(Status.INCORRECT, reason))
         self.returned.clear()
 
     def _keep(self, key: Key, outputs: Mapping[str, object], content: Content | None) -> None:

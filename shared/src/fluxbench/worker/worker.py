@@ -143,6 +143,10 @@ class Worker:
     def _measure_at(self, part: Sequence[Workload], stopwatch: Stopwatch) -> None:
         """Prepare workloads, and measure those that one reference can be timed at together."""
 
+        def begin(workload: Workload) -> None:
+            self.use.pause()
+            self._begin(workload)
+
         def fail(workload: Workload, wrong: Wrong) -> None:
             for name in self.request.variants:
                 self._fail(name, workload.name, wrong)
@@ -152,7 +156,7 @@ class Worker:
             full = self.request.is_full if self.request.is_thorough else lambda workload: False
             self.use.reserve(needs.of_process(part, self.request.variants, full))
         with self.use.step("preparing", short=True, keeps=self.device.type == "cuda" and any(map(fills_memory, part))):
-            workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, self._begin, fail)
+            workloads = prepare(part, self.request, self.device, self.plan, self.for_later.kept, begin, fail)
         right = lambda name, some: self._right_calls(name, {one: workloads[one] for one in some}, True)  # noqa: E731
         for reference, calls in groups(self.request.references, self.request.variants, workloads, right, self.clocks):
             self._measure_beside((reference, calls), {name: workloads[name] for name in calls}, stopwatch)

@@ -1,0 +1,35 @@
+"""Questions to a device that are answered together: each answer would be waited for while other workers use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Question(Generic[T_co]):
+    """Numbers that a device has been asked for, and what follows from them.
+
+    `asked`: `[count]`, float64, on the device. `answer` gets these numbers.
+    """
+
+    asked: torch.Tensor
+    answer: Callable[[Sequence[float]], T_co]
+
+
+def known(answer: T) -> Question[T]:
+    """Return a question of which the answer is known already."""
+    return Question(torch.empty(0, dtype=torch.float64), lambda _: answer)
+
+
+def answers(questions: Sequence[Question[T]]) -> list[T]:
+    """Return the answers in order, after one wait for the device."""
+    asked = [each.asked for each in questions if len(each.asked)]
+    numbers = iter(torch.cat(asked).tolist() if asked else [])
+    return [each.answer([next(numbers) for _ in range(len(each.asked))]) for each in questions]
