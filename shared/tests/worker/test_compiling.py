@@ -188,7 +188,11 @@ def test_the_device_is_given_back_while_cute_dsl_compiles(cute: CuteCompiler) ->
 
 @pytest.mark.parametrize(
     ("module", "owner", "method"),
-    [("triton.runtime.jit", "JITFunction", "_do_compile"), ("cudnn", "pygraph", "build")],
+    [
+        ("triton.runtime.jit", "JITFunction", "_do_compile"),
+        ("cudnn", "pygraph", "build"),
+        ("flashinfer.jit.core", "JitSpecNvcc", "build"),
+    ],
 )
 def test_the_device_is_given_back_while_a_library_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, owner: str, method: str

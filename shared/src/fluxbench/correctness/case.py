@@ -34,6 +34,8 @@ from fluxbench import operations
 from fluxbench.correctness import allowance
 from fluxbench.correctness.allowance import FIRST, LARGEST_OVER_RMS, Allowed, Bin
 from fluxbench.correctness.deviation import Deviation, Limits, Worst
+from fluxbench.correctness.questions import Question, answers
+from fluxbench.operations import host_numbers
 from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
@@ -150,6 +152,7 @@ class Case:
             found = {
                 name: Deviation(out, self.expected[name]) for name, out in outputs.items() if name in self.expected
             }
+            answers([Question(each.asked(), each.told) for each in found.values()])
             self.yardsticks[precision] = {name: each.worst for name, each in found.items()}
             if scales := self.scales:
                 self.bins[precision] = {
@@ -239,4 +242,4 @@ def some_tokens(tokens: int, count: int, device: torch.device, *, first: int = 0
     """Return random tokens in ascending order, `[count]` or all, int64; with the `first` ones the last one too."""
     chosen = set(random.SystemRandom().sample(range(tokens), min(count, tokens)))
     ends = {*range(min(first, tokens)), tokens - 1} if first else set()
-    return torch.tensor(sorted(chosen | ends), dtype=torch.int64, device=device)
+    return host_numbers.moved(torch.tensor(sorted(chosen | ends), dtype=torch.int64), device)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from fluxbench.correctness.case import Case
+from fluxbench.correctness.questions import Question, answers, known
 from fluxbench.operations import held
 from fluxbench.operations.protocol import Tensors
 
@@ -28,14 +31,23 @@ def keep(inputs: Tensors) -> Tensors:
 
 def restore(inputs: Tensors, kept: Tensors) -> str | None:
     """Put back what a call changed of its inputs, which the next variant gets; return why it is wrong, or None."""
+    return answers([changes_of(inputs, kept)])[0]
+
+
+def changes_of(inputs: Tensors, kept: Tensors) -> Question[str | None]:
+    """Ask for what `restore` returns, whose answer puts back what a call changed."""
     now = {name: held.sum_of_bits(x) if held.is_held(x) else x for name, x in inputs.items()}
-    changed = [name for name, x in now.items() if x.shape != kept[name].shape]
-    rest = [name for name in now if name not in changed]
-    differ = torch.stack([(now[name] != kept[name]).any() for name in rest]).tolist() if rest else []
-    changed += [name for name, other in zip(rest, differ, strict=True) if other]
-    for name in changed:
-        if held.is_held(inputs[name]):
-            held.fill_again(inputs[name])
-        else:
-            inputs[name].copy_(kept[name])
-    return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+    reshaped = [name for name, x in now.items() if x.shape != kept[name].shape]
+    rest = [name for name in now if name not in reshaped]
+    differ = [(now[name] != kept[name]).any() for name in rest]
+
+    def answer(numbers: Sequence[float]) -> str | None:
+        changed = reshaped + [name for name, other in zip(rest, numbers, strict=True) if other]
+        for name in changed:
+            if held.is_held(inputs[name]):
+                held.fill_again(inputs[name])
+            else:
+                inputs[name].copy_(kept[name])
+        return f"the kernel changes its inputs: {', '.join(changed)}" if changed else None
+
+    return Question(torch.stack(differ).double(), answer) if differ else known(answer(()))

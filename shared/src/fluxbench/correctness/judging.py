@@ -49,37 +49,56 @@ def _larger(one: float | None, other: float | None) -> float | None:
     return max((share for share in (one, other) if share is not None), default=None)
 
 
+Judged = tuple[dict[str, Errors], str | None]  # by output, and why the outputs are wrong
+
+
 def judge(
     outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
-) -> tuple[dict[str, Errors], str | None]:
+) -> Judged:
     """Return the errors of each output and why the outputs are wrong, or None where they are right.
 
     There are no errors where an output is missing or not of the right kind, shape, dtype, device or layout. Where a
     kernel of float32 inputs is wrong because it uses TF32, the reason names that class.
     """
+    return answers([judgement_on(outputs, case, quantized_budget, precision)])[0]
+
+
+def judgement_on(
+    outputs: Mapping[str, object], case: Case, quantized_budget: float | None = None, precision: str = EXACT
+) -> Question[Judged]:
+    """Ask for what `judge` returns."""
     if wrong := wrong_kind(outputs, case):
-        return {}, wrong
-    errors: dict[str, Errors] = {}
-    wrong = None
+        return known(({}, wrong))
     judged = _judged(outputs, case)
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in judged.items()}
-    asked = [Question(deviation.asked(), deviation.told) for deviation in deviations.values()]
-    sums = [Question(_sums(rows, case.expected[name]), tuple) for name, rows in judged.items()]
-    told = answers([*asked, *sums])
-    for (name, deviation), of_output in zip(deviations.items(), told[len(asked) :], strict=True):
-        out, budgets = outputs[name], case.limits(name, deviation, quantized_budget, precision)
-        assert isinstance(out, torch.Tensor)
-        nan_count = 0
-        if case.positions is not None or not math.isfinite(deviation.rel_l2):
-            nan_count = int((~torch.isfinite(out)).sum())
-        errors[name] = _errors(case.expected[name].numel(), of_output, deviation, budgets, nan_count)
-        reason = _over(deviation, budgets)
-        if errors[name].nan_count:
-            reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
-        elif reason and quantized_budget is None and precision == EXACT:
-            reason += _right_for_tf32(name, deviation, case)
-        wrong = wrong or (reason and _named(name, reason))
-    return errors, wrong
+    asked = [
+        part
+        for name, deviation in deviations.items()
+        for part in (deviation.asked(), _sums(judged[name], case.expected[name]))
+    ]
+
+    def answer(numbers: Sequence[float]) -> Judged:
+        told = iter(numbers)
+        parts = iter([[next(told) for _ in range(len(part))] for part in asked])
+        errors: dict[str, Errors] = {}
+        wrong = None
+        for name, deviation in deviations.items():
+            deviation.told(next(parts))
+            sums, out, budgets = next(parts), outputs[name], case.limits(name, deviation, quantized_budget, precision)
+            assert isinstance(out, torch.Tensor)
+            nan_count = 0
+            if case.positions is not None or not math.isfinite(deviation.rel_l2):
+                nan_count = int((~torch.isfinite(out)).sum())
+            errors[name] = _errors(case.expected[name].numel(), sums, deviation, budgets, nan_count)
+            reason = _over(deviation, budgets)
+            if errors[name].nan_count:
+                reason = f"{errors[name].nan_count} of {out.numel()} output elements are NaN or infinite"
+            elif reason and quantized_budget is None and precision == EXACT:
+                reason += _right_for_tf32(name, deviation, case)
+            wrong = wrong or (reason and _named(name, reason))
+        return errors, wrong
+
+    return Question(torch.cat(asked), answer)
 
 
 def verdict(

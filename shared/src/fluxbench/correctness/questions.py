@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
 T = TypeVar("T")
+U = TypeVar("U")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -33,3 +34,10 @@ def answers(questions: Sequence[Question[T]]) -> list[T]:
     asked = [each.asked for each in questions if len(each.asked)]
     numbers = iter(torch.cat(asked).tolist() if asked else [])
     return [each.answer([next(numbers) for _ in range(len(each.asked))]) for each in questions]
+
+
+def both(one: Question[T], other: Question[U]) -> tuple[T, U]:
+    """Return the `answers` to two questions of different kinds."""
+    asked: list[Question[Any]] = [one, other]
+    first, second = answers(asked)
+    return first, second

@@ -11,6 +11,7 @@ import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from fluxbench.operations import host_numbers
 from fluxbench.operations.shapes import AttentionCall
 
 if TYPE_CHECKING:
@@ -99,5 +100,5 @@ def _moved(several: Mapping[str, torch.Tensor], device: torch.device) -> dict[st
     """Return vectors on a device, in one copy."""
     import torch
 
-    together = torch.cat([*several.values()]).to(device)
+    together = host_numbers.moved(torch.cat([*several.values()]), device)
     return dict(zip(several, together.split([len(one) for one in several.values()]), strict=True))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fluxbench.timing.rotation import Rotation
 
 LAUNCHED = 3  # calls in a row that the host launches, at most
-_LAUNCHED_ROWS = 3
+_LAUNCHED_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def launched(stopwatch: Stopwatch, call: Callable[[Any], Mapping[str, object]], 
     """Return the ms of a call where the host launches a row's calls one by one, and those of the host alone.
 
     The first is by the device's events, from the first call's begin to the last one's end: what a program without CUDA
-    graphs gets. Both are medians of a few rows; one call before each, on other inputs, is not timed. The last output of
+    graphs gets. Both are means of two rows; one call before each, on other inputs, is not timed. The last output of
     each is kept.
     """
     on_device, on_host = [], []
@@ -61,4 +61,4 @@ def launched(stopwatch: Stopwatch, call: Callable[[Any], Mapping[str, object]], 
         row.given.keep(out)
         del out
         on_device.append(stopwatch.between_ms()[0] / len(turn))
-    return statistics.median(on_device), statistics.median(on_host)
+    return statistics.fmean(on_device), statistics.fmean(on_host)

@@ -20,7 +20,7 @@ _IDLE_S = 0.2  # between two measurements of max-autotune, after which the devic
 
 @contextlib.contextmanager
 def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None]) -> Iterator[None]:
-    """Let other workers use the device, which is held else, while torch, CuTe DSL, Triton or cuDNN's frontend compiles.
+    """Let other workers use the device, which is held else, while a compiler of `_compilers` or torch is at work.
 
     `compiles` is called with True when a compilation begins, and with False when it has ended and the device is held
     again. What a compilation times on the device (max-autotune) has it alone. A compiler whose hooks are others, or
@@ -100,12 +100,14 @@ def _compilers() -> Iterator[tuple[type, str]]:
     """Yield the methods by which libraries compile their own kernels, where these can be wrapped.
 
     That of `cutlass.cute.compile`, an object with options that FlashAttention-4 calls at its first calls; what a Triton
-    function calls for arguments of new types; and what makes the plan of a graph of cuDNN's frontend.
+    function calls for arguments of new types; what makes the plan of a graph of cuDNN's frontend; and what lets nvcc
+    compile FlashInfer's kernels.
     """
     cute = type(getattr(sys.modules.get("cutlass.cute"), "compile", None))
     triton = getattr(sys.modules.get("triton.runtime.jit"), "JITFunction", None)
     cudnn = getattr(sys.modules.get("cudnn"), "pygraph", None)
-    for owner, method in ((cute, "__call__"), (triton, "_do_compile"), (cudnn, "build")):
+    nvcc = getattr(sys.modules.get("flashinfer.jit.core"), "JitSpecNvcc", None)
+    for owner, method in ((cute, "__call__"), (triton, "_do_compile"), (cudnn, "build"), (nvcc, "build")):
         if isinstance(owner, type) and isinstance(vars(owner).get(method), types.FunctionType):
             yield owner, method
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -23,8 +23,8 @@ from fluxbench.worker.prepared import PreparedWorkload
 _BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
-_AGAIN = 15  # times that one is tried that seems to need none: 2 left 3% of an H100's short calls without, 5 left 1.2%
-_TRIED_S = 0.08  # that tries take of the device, after which there is no further one: what other workers add is 10 ms
+_AGAIN = 4  # times that one is tried that seems to need none: other workers' work may have come between its two events
+_TRIED_S = 0.08  # that these tries take, after which there is no further one
 _REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
@@ -58,19 +58,27 @@ class Rows:
         spare = SPARE_OF_SHORT if plan.row_below_s < math.inf else None
         self._pool = GraphPool(stopwatch.device, spare) if plan.row_s and stopwatch.device.type == "cuda" else None
         self.found: dict[Key, Row | None] = {}  # less those that are refused
-
-        def row(of: Calls, workload: str, *, beside: bool) -> Row | str | None:
-            calls = (known or {}).get(of[0], {}).get(workload)
-            place = workloads[workload], stopwatch, plan, rng, self._pool
-            return _row(of[1][workload], *place, beside=beside, calls=calls)
-
-        made: dict[Key, Row | str | None] = {}
+        asked: dict[Key, tuple[Bound, PreparedWorkload]] = {}
         for workload in variant[1] if plan.row_s else ():
-            pause()
             if reference[0] not in workloads[workload].rows:
-                made[reference[0], workload] = row(reference, workload, beside=True)
+                asked[reference[0], workload] = reference[1][workload], workloads[workload]
             if variant[0] != reference[0]:
-                made[variant[0], workload] = row(variant, workload, beside=False)
+                asked[variant[0], workload] = variant[1][workload], workloads[workload]
+
+        def row(key: Key, calls: int) -> Row | str | None:
+            pause()
+            return _row(*asked[key], plan, rng, self._pool, beside=key[0] == reference[0], calls=calls)
+
+        told = {(name, workload): calls for name, of in (known or {}).items() for workload, calls in of.items()}
+        open_ = {key: each for key, each in asked.items() if each[0].captured and key not in told}
+        told |= {
+            key: calls_in_a_row(call_s, plan) for key, call_s in _warm_each_s(open_, stopwatch, plan, pause).items()
+        }
+        made = {key: row(key, told.get(key, 0)) for key in asked}
+        first = {key: one for key in open_ if isinstance(one := made[key], Row)}
+        for (key, one), row_s in zip(first.items(), _replays_s([*first.values()], stopwatch), strict=True):
+            if (needed := calls_in_a_row(row_s / one.calls, plan)) > _NEARLY * one.calls:
+                made[key] = row(key, needed)
         refused = self._pool.refused() if self._pool else {}
         for key, one in made.items():
             if isinstance(one, Row) and (why := refused.get(one.launch)):
@@ -110,32 +118,15 @@ class Rows:
         }
 
 
-def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch, plan: Plan | None = None) -> float:
-    """Return how long a warm call takes, on contents that no other call gets.
-
-    With a `plan` of rows, of a short one the mean of a few in succession, which share what two events add. One that
-    seems too long for a row is tried again, and the device kept busy for as long as the host took to launch it before:
-    it may have waited for its host, for memory, or for what other workers do.
-    """
+def warm_s(bound: Bound, prepared: PreparedWorkload, stopwatch: Stopwatch) -> float:
+    """Return how long a warm call takes, on contents that no other call gets."""
     inputs = bound.prepared(fresh_inputs(prepared.workload, stopwatch.device))
-    launch_s = 0.0
-
-    def mean_s(calls: int) -> float:
-        nonlocal launch_s
-        stopwatch.wait()
-        stopwatch.spin(calls * launch_s, 4 + calls)
-        stopwatch.record()
-        began = time.perf_counter()
-        for _ in range(calls):
-            bound.call(inputs)
-        launch_s = (time.perf_counter() - began) / calls
-        stopwatch.record()
-        return stopwatch.between_ms()[0] / 1e3 / calls
-
-    tried = [mean_s(1)]
-    while plan and min(tried) >= plan.row_below_s and len(tried) <= _AGAIN and sum(tried) < _TRIED_S:
-        tried.append(mean_s(1))
-    return mean_s(_SOME) if plan and min(tried) < plan.row_s else min(tried)
+    stopwatch.wait()
+    stopwatch.spin(0.0, 5)
+    stopwatch.record()
+    bound.call(inputs)
+    stopwatch.record()
+    return stopwatch.between_ms()[0] / 1e3
 
 
 def warm_up(
@@ -163,56 +154,78 @@ def warm_up(
     return seconds[largest]
 
 
+def _warm_each_s(
+    calls: Mapping[Key, tuple[Bound, PreparedWorkload]], stopwatch: Stopwatch, plan: Plan, pause: Callable[[], None]
+) -> dict[Key, float]:
+    """Return how long a warm call of each takes; of a short one the mean of a few, which share what two events add.
+
+    All are launched before the device is waited for: each wait lasts as long as the turns of all other workers. The
+    device is kept busy before each for as long as the host took to launch it before. One that seems too long for a row
+    is tried again: it may have waited for its host, for memory, or for what other workers do.
+    """
+    given = {key: bound.prepared(prepared.contents.inputs) for key, (bound, prepared) in calls.items()}
+    launch_s = dict.fromkeys(calls, 0.0)
+
+    def means_s(keys: Sequence[Key], count: int) -> list[float]:
+        pause()
+        for key in keys:
+            stopwatch.spin(count * launch_s[key], count)
+            stopwatch.record()
+            began = time.perf_counter()
+            for _ in range(count):
+                calls[key][0].call(given[key])
+            launch_s[key] = (time.perf_counter() - began) / count
+            stopwatch.record()
+        return [ms / 1e3 / count for ms in stopwatch.between_ms()[::2]] if keys else []
+
+    tried = {key: [once_s] for key, once_s in zip(calls, means_s([*calls], 1), strict=True)}
+    for _ in range(_AGAIN):
+        again = [key for key, its in tried.items() if min(its) >= plan.row_below_s and sum(its) < _TRIED_S]
+        for key, once_s in zip(again, means_s(again, 1), strict=True):
+            tried[key].append(once_s)
+    found = {key: min(its) for key, its in tried.items()}
+    short = [key for key, call_s in found.items() if call_s < plan.row_s]
+    return found | dict(zip(short, means_s(short, _SOME), strict=True))
+
+
 def _row(
     bound: Bound,
     prepared: PreparedWorkload,
-    stopwatch: Stopwatch,
     plan: Plan,
     rng: random.Random,
     pool: GraphPool | None,
     *,
     beside: bool,
-    calls: int | None,
+    calls: int,
 ) -> Row | str | None:
-    """Return a row, why there is none, or None where a call is a sample by itself.
+    """Return a row of so many calls, why there is none, or None where a call is a sample by itself.
 
-    Calls that are never captured are samples by themselves. Where it is not known how many `calls` a row needs, a first
-    one tells: the host may take longer to launch calls than the device to run them. The row of a reference `beside` a
-    variant reads the variant's slots, unless what is prepared for a call depends on what a slot holds.
+    The row of a reference `beside` a variant reads the variant's slots, unless what is prepared for a call depends on
+    what a slot holds.
     """
-    if not bound.captured:
-        return None
-    count = calls_in_a_row(warm_s(bound, prepared, stopwatch, plan), plan) if calls is None else calls
-    if not count:
+    if not calls:
         return None
     workload = prepared.workload
     if operations.find(workload.operation).attention(workload.shape).retain_graph:
         return "the forward pass before it is not in the graph"
     apart = beside and bound.prepare is not None
     contents, whole = prepared.contents.apart if apart else prepared.contents, _BEFORE + rng.randrange(plan.min_rounds)
-
-    def captured(calls: int) -> Row:
+    try:
         given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
         return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool))
-
-    try:
-        first = captured(count)
-        if calls is not None:
-            return first
-        needed = calls_in_a_row(_replay_s(first, stopwatch) / count, plan)
-        return captured(needed) if needed > _NEARLY * count else first
     except GraphRefused as error:
         if isinstance(error.__cause__, torch.OutOfMemoryError):  # a single call would be no such time
             raise error.__cause__ from None
         return str(error)
 
 
-def _replay_s(row: Row, stopwatch: Stopwatch) -> float:
-    """Return how long a row takes at least, with the contents that it was captured with."""
-    stopwatch.wait()
-    stopwatch.spin(0.0, _REPLAYS)
-    for _ in range(_REPLAYS):
-        stopwatch.record()
-        row.launch([])
-    stopwatch.record()
-    return min(stopwatch.between_ms()) / 1e3
+def _replays_s(rows: Sequence[Row], stopwatch: Stopwatch) -> list[float]:
+    """Return how long each row takes at least, with the contents that it was captured with."""
+    for row in rows:
+        stopwatch.spin(0.0, _REPLAYS)
+        for _ in range(_REPLAYS):
+            stopwatch.record()
+            row.launch([])
+            stopwatch.record()
+    times = stopwatch.between_ms()[::2] if rows else []
+    return [min(times[place : place + _REPLAYS]) / 1e3 for place in range(0, len(times), _REPLAYS)]

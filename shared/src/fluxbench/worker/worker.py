@@ -195,12 +195,24 @@ class Worker:
     ) -> dict[str, Bound]:
         """Build and check a variant at each workload where it has not failed; return its calls where it was right."""
         skip = set(self.request.skip) - set(self.request.clocks if is_reference else ())
-        calls = {}
-        for workload, prepared in workloads.items():
-            if (name, workload) not in skip and (bound := self._check(name, prepared)):
-                calls[workload] = bound
-                self.right.add(name)
+        left = [prepared for workload, prepared in workloads.items() if (name, workload) not in skip]
+        if self.request.judges(name):
+            found = {prepared.workload.name: self._check(name, prepared) for prepared in left}
+        else:
+            found = self._made(name, left) if left else {}
+        calls = {workload: bound for workload, bound in found.items() if bound}
+        self.right.update([name] if calls else [])
         return calls
+
+    def _made(self, name: str, some: Sequence[PreparedWorkload]) -> dict[str, Bound | None]:
+        """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged."""
+        found = {}
+        with self.use.step("checking", short=True, compiles=True):
+            for prepared in some:
+                self.use.pause()
+                self._begin(prepared.workload, name)
+                found[prepared.workload.name] = self._check_now(name, prepared)
+        return found
 
     def _begin(self, workload: Workload, name: str | None = None) -> None:
         self.emit("begin", variant=name, workload=workload.name)
@@ -209,20 +221,21 @@ class Worker:
         """Build and check a variant at one workload, write what came of it, and return it where it was right."""
         self._begin(prepared.workload, name)
         with self.use.step("checking", short=True, compiles=True):
-            if self.request.effort.plans:
-                plans.make(name, prepared.workload, self.device)
             bound = self._check_now(name, prepared)
         self.for_later.say_yardsticks(prepared)
         return bound
 
     def _check_now(self, name: str, prepared: PreparedWorkload) -> Bound | None:
-        workload, state = prepared.workload, ProcessState(self.device)
+        workload = prepared.workload
+        if self.request.effort.plans:
+            plans.make(name, workload, self.device)
+        state = ProcessState(self.device)
         first, formed = None, variants.find(name)
         if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
             first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
             if not self.request.judges(name):
-                bound = make(formed, workload, prepared.contents.inputs, self.device)
+                bound = make(formed, workload, prepared.contents.inputs)
                 if name in self.request.variants:  # else its timed calls would find out while others wait
                     prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
                 if changed := state.restore() or self.changed.get(name):
