@@ -25,7 +25,7 @@ def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "fl
     seen: list[Any] = [checked(name)]
     for number, given in enumerate(processes):
         begin, of = 1000.0 * number, {"burst_ms": (10.0,) * 4, "block_ms": (10.0,) * 6, **given}
-        ours = {key: of.pop(key) for key in ("repeated", "processor", "wall_s") if key in of}
+        ours = {key: of.pop(key) for key in ("repeated", "processor", "wall_s", "launch_ms") if key in of}
         reference = of.pop("reference", {"burst_ms": (10.0,) * 4, "block_ms": (10.0,) * 6})
         usual = timed("torch_flash", number, began=begin, **reference)
         own = timed(name, number, began=begin + 100, beside_ms=reference["burst_ms"], **of)
@@ -34,6 +34,8 @@ def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "fl
         if "processor" in ours:
             own["burst"]["processor"] = processor(*ours["processor"])
             usual["burst"]["processor"] = processor(0.5, 0.1, 60.0)
+        if "launch_ms" in ours:
+            own["burst"]["launch_ms"] = {TINY.name: ours["launch_ms"]}
         if "wall_s" in ours:
             own["block"]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["block"]["windows"]]
         seen += [READY, usual, own]
@@ -103,6 +105,10 @@ def test_two_processes_that_agree_decide_or_the_only_one(rule: str) -> None:
         ({"burst_ms": (4.9,) * 4, "block_ms": (0.1,) * 6}, False, "PASSED"),
         ({"burst_ms": (5.1,) * 4, "block_ms": (0.1,) * 6}, False, "ERROR"),
         ({"burst_ms": (5.0, 20.0, 60.0, 90.0), "block_ms": (2.0,) * 6}, False, "PASSED"),  # by the shortest of a CPU
+        # Both times of a call are the host's that takes as long to launch it.
+        ({"block_ms": (7.0,) * 6, "launch_ms": 8.6}, True, "PASSED"),
+        ({"block_ms": (7.0,) * 6, "launch_ms": 8.4}, True, "ERROR"),
+        ({"block_ms": (5.9,) * 6, "launch_ms": 8.6}, True, "ERROR"),
         ({"block_ms": None}, True, "PASSED"),  # burst samples alone were asked for
     ],
 )

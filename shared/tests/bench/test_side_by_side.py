@@ -10,7 +10,7 @@ import pytest
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Ready, Yardstick
 from fluxbench.bench.processes import processes_on_gpu
-from fluxbench.bench.side_by_side import are_together, measure_all
+from fluxbench.bench.side_by_side import measure_all
 from fluxbench.records.status import Status
 from fluxbench.worker.request import Effort
 
@@ -77,11 +77,3 @@ def test_an_effort_says_in_how_many_processes_a_gpu_measures() -> None:
     assert given == [(3, 5), (2, 2), (3, 3)]
     assert processes_on_gpu(Effort(long=True), names[:1], 3, 5) == (3, 3)
     assert processes_on_gpu(Effort(most=5), names, 3, 3) == (3, 3)
-
-
-def test_what_would_be_last_is_measured_together() -> None:
-    grid = Effort(grid=True, side_by_side=True)
-    assert are_together(grid, ["torch_math", "torch_flash"])
-    assert are_together(grid, ["flex_dynamic"])
-    assert not are_together(grid, ["flash_attn_2"])
-    assert not are_together(Effort(grid=True), ["torch_math", "torch_flash"])

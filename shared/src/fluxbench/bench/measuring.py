@@ -25,7 +25,7 @@ from fluxbench.bench.events import Failed
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch, out_of_time, processes_on_gpu
 from fluxbench.bench.recording import Context
-from fluxbench.bench.side_by_side import are_together, measure_all
+from fluxbench.bench.side_by_side import measure_all
 from fluxbench.core import progress
 from fluxbench.core.device_lock import folder as lock_folder
 from fluxbench.core.errors import SetupError
@@ -263,7 +263,7 @@ def _run(
                 )
                 batches.append((batch, pool))
         progress.say(steps=sum(batch.steps for batch, _ in batches))
-        at_once = device.worker_kind != "cpu" and are_together(study.effort, wanted)
+        at_once = device.worker_kind != "cpu" and study.effort.side_by_side
         measure_all(batches, collected, deadline, together=at_once)
 
 

@@ -5,22 +5,12 @@ What lacked memory is measured again alone on the device after all of them, for 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from fluxbench import variants
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.pool import Pool
 from fluxbench.bench.processes import Batch
-from fluxbench.worker.request import Effort
-
-
-def are_together(effort: Effort, names: Collection[str]) -> bool:
-    """Return whether a cell's batches are measured at the same time on a GPU: of several variants, or of compiled ones.
-
-    In turn, they would still go on when the build's other cells have ended.
-    """
-    return effort.side_by_side and (len(names) > 1 or any(variants.find(name).compiles for name in names))
 
 
 def measure_all(

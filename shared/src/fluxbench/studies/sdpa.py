@@ -25,7 +25,7 @@ STUDY = Study(
         plans=True,
         held_bytes=_HELD_BYTES,
         one_reference=True,
-        side_by_side=True,  # FlexAttention compiles for minutes, and three cells have two variants
+        side_by_side=True,  # in turn, the gradients of one cell would go on alone when all others have ended
         fully=tuple(dict.fromkeys((*_FULLY, *_SMALL))),
     ),
     at_once=_AT_ONCE,

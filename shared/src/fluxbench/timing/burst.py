@@ -32,7 +32,7 @@ _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
 _REPEAT_S = 5.0  # after which no further one of these rounds is begun
 _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new ones
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
-_LONG_ROUND_S = 0.2  # an untimed round that the device takes so long for is not made twice
+_LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
 _LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited: for memory
 _MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
@@ -102,7 +102,8 @@ def burst(
     tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}
     launch_s = 0.0
     if tried and not (stopwatch.on_cpu or idle):
-        launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents) * len(ahead) / len(tried))
+        long_s = _LONG_IN_GRID_S if plan.row_s else _LONG_ROUND_S
+        launch_s = min(MOST_LAUNCH_S, _launch_s(stopwatch, tried, contents, long_s) * len(ahead) / len(tried))
     rests = bool(single) and not stopwatch.on_cpu
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
     counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
@@ -190,8 +191,10 @@ def _next(
     return calls[key].call, calls[key].prepared(inputs)
 
 
-def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents]) -> float:
-    """Return how long the host takes to launch some calls.
+def _launch_s(
+    stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mapping[str, Contents], long_s: float
+) -> float:
+    """Return how long the host takes to launch some calls, twice, unless the device takes `long_s` or more for them.
 
     Beyond what fills the driver's queue it waits for the device, and its time is the device's.
     """
@@ -209,7 +212,7 @@ def _launch_s(stopwatch: Stopwatch, calls: Mapping[Key, Bound], contents: Mappin
             stopwatch.record()
         seconds.append(time.perf_counter() - began)
         stopwatch.between_ms()
-        if time.perf_counter() - began > _LONG_ROUND_S:
+        if time.perf_counter() - began > long_s:
             break
     return min(seconds)
 

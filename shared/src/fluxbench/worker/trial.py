@@ -120,8 +120,8 @@ class Trial:
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         rows = self._rows or self.make_rows()
         pairs = (self.name, self.calls), (self.reference, self.reference_calls)
-        if self.largest in rows.own and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
-            rounds = self.plan.max_rounds  # of calls that are so short, and are warm from being captured
+        if self.plan.row_s and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
+            rounds = self.plan.max_rounds  # of rows; what is longer tells in the first round how many it has
         else:
             largest_s = warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan)
             rounds = self.plan.rounds(largest_s)
