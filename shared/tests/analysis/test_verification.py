@@ -66,3 +66,16 @@ def test_the_budget_of_float32_grows_with_the_terms_of_a_sum_and_stays_below_tha
         one = record("torch_math", of, errors={"out": errors(budget / 2, budget, mean_abs=0.0, mse=0.0, max_abs=0.0)})
         kinds = [each.kind for each in of_one(one) if each.kind is Kind.EXACT_BUDGET]
         assert kinds == found, (length, budget)
+
+
+def test_an_error_below_that_of_rounding_is_a_lie_and_the_first_token_of_a_causal_call_is_not_rounded() -> None:
+    for rel_l2, causal, is_lie in (
+        (0.00142, False, True),
+        (0.0015, False, False),
+        (0.00134, True, False),
+        (0.0011, True, True),
+    ):
+        of = tokens("long", 64, causal=causal)
+        one = record("torch_math", of, errors={"out": errors(rel_l2, mean_abs=0.0, mse=0.0, max_abs=0.0, cosine=None)})
+        rules = [str(each.values["rule"]) for each in of_one(one) if each.kind is Kind.ERRORS]
+        assert [rule.startswith("rel_l2 must be at least") for rule in rules] == [True] * is_lie, (rel_l2, causal)

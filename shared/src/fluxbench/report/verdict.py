@@ -12,6 +12,7 @@ from fluxbench.core.formatting import listed
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.status import Status
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share, speed
@@ -31,11 +32,24 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     first, *others = (_of_group(group, device_name) for group in every_group)
     names = [title(group) for group in every_group[1:]]
     folds = [Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True)]
+    if late := _late(records, every_group):
+        first.insert(1, Paragraph(late))
     if folds:
         first.insert(0, Paragraph(f"For {title(every_group[0])}:"))
     return (
         [*first, *folds] if len(folds) <= MOST else [*first, Fold(f"The same for {len(folds)} other workloads", folds)]
     )
+
+
+def _late(records: Sequence[Record], every_group: Sequence[Group]) -> str:
+    """Return what there was no time to measure, a clause for each kernel; empty where there was for all."""
+    at: dict[str, list[str]] = {}
+    for group in every_group:
+        for name in dict.fromkeys(record.variant for record in group.records if record.status is Status.TIMEOUT):
+            at.setdefault(label(name), []).append(title(group))
+    count = sum(record.status is Status.TIMEOUT for record in records)
+    parts = [f"{name} at {_counted(places)}" for name, places in at.items()]
+    return f"There was no time to measure {count:,} of {len(records):,} rows: {'; '.join(parts)}." if parts else ""
 
 
 def _of_group(group: Group, device_name: str) -> list[Block]:
@@ -148,10 +162,12 @@ def _quantized(verdict: Verdict) -> str:
 
 
 def _names(records: Sequence[Record]) -> str:
-    names = [label(record.variant) for record in records]
-    if len(names) > NAMED:
-        names = [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"]
-    return listed(names)
+    return _counted([label(record.variant) for record in records])
+
+
+def _counted(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence, of which some of many are counted."""
+    return listed(names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - NAMED + 1} others"])
 
 
 def _gain(speedups: Sequence[Estimate]) -> str:

@@ -28,6 +28,9 @@ _FORWARD = ("attention", "decode")
 # different: that of inputs with a bias in V is of 3,072 random numbers, and has a standard deviation of 2.5%.
 _ALIKE = 0.3
 _ROUNDED = 0.9  # share of the error of rounding the output, which no kernel can be without
+# Under a causal mask the first output is the first value, which nobody rounds. The squares of outputs fall as 1 / n, so
+# of the rows that are judged of a long call, the first 16 and a few later ones, it has 30%: 0.84 of the error is left.
+_ROUNDED_CAUSAL = 0.75
 _SLACK = 1e-3  # relative, for float64 sums in another order
 
 
@@ -79,7 +82,8 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
     smallest = math.sqrt(max(0.0, 1 - (rel_l2 * more) ** 2)) - 1e-9
     if errors.cosine is not None and not smallest <= errors.cosine <= 1 + 1e-9:
         yield f"cosine must fit rel_l2 {rel_l2:.3g}, got {errors.cosine:.9g}"
-    least = _ROUNDED * UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
+    part = _ROUNDED_CAUSAL if record.workload.shape.get("causal") else _ROUNDED
+    least = part * UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
     if 0 <= rel_l2 < least and record.workload.dtype in ("bfloat16", "float16"):
         yield f"rel_l2 must be at least that of rounding the output to {record.workload.dtype}, got {rel_l2:.3g}"
 
