@@ -50,6 +50,20 @@ def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_writt
         assert Request.from_json(asked.to_json()) == asked
 
 
+@pytest.mark.parametrize(
+    ("device", "thorough_in", "process", "own", "beside"),
+    [("cuda", 0, 0, True, False), ("cuda", 0, 1, False, False), ("cpu", 1, 0, True, True), ("cpu", 1, 1, True, True),
+     ("cpu", 1, 2, False, False)],
+)  # fmt: skip
+def test_calls_are_judged_before_they_are_timed_up_to_the_thorough_process(
+    device: str, thorough_in: int, process: int, own: bool, beside: bool
+) -> None:
+    asked = Request(
+        device=device, workloads=(TINY,), variants=("a",), references=("b",), process=process, thorough_in=thorough_in
+    )
+    assert (asked.judges("a"), asked.judges("b")) == (own, beside)
+
+
 def test_workloads_that_share_inputs_are_held_once_and_together() -> None:
     passes = ("attention_training", "attention_backward")
     workloads = tuple(tokens(f"{name}-{length}", length, name) for length in (8, 16, 24) for name in passes)

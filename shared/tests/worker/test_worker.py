@@ -98,13 +98,52 @@ def test_the_reference_has_a_trial_first(six: tuple[str, ...]) -> None:
     assert places == [[0, 1, 2], [0, 2, 1], [2, 0, 1]]  # no variant has the same place in every process
 
 
-@pytest.mark.parametrize(("process", "kinds"), [(0, ["normal", "flux", "peaked", "tailed"]), (1, ["normal"])])
-def test_only_the_first_process_checks_all(monkeypatch: pytest.MonkeyPatch, process: int, kinds: list[str]) -> None:
-    for event in checks(given(monkeypatch, honest, process=process)).values():
+@pytest.mark.parametrize(("thorough_in", "kinds"), [(0, ["normal", "flux", "peaked", "tailed"]), (1, ["normal"])])
+def test_only_the_thorough_process_checks_all(
+    monkeypatch: pytest.MonkeyPatch, thorough_in: int, kinds: list[str]
+) -> None:
+    found = checks(given(monkeypatch, honest, thorough_in=thorough_in))
+    assert found.keys() == {"made_up", "torch_math"}
+    for event in found.values():
         errors = event.errors["out"]
         assert list(errors.rel_l2_by_inputs) == kinds
         assert errors.rel_l2 in errors.rel_l2_by_inputs.values()
-        assert (bool(event.kernels), bool(event.clocks)) == (process == 0, process == 0)
+        assert (bool(event.kernels), bool(event.clocks)) == (thorough_in == 0, thorough_in == 0)
+
+
+def test_a_later_process_calls_a_kernel_once_before_it_is_timed_and_judges_what_it_returns_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    called: list[int] = []
+
+    def from_third(attend: Any, inputs: Any) -> torch.Tensor:
+        called.append(len(called))
+        return attend(*inputs) * (1.0 if len(called) < 3 else 1.5)
+
+    seen = given(monkeypatch, wrapped(from_third), process=1)
+    assert checks(seen) == {}
+    [(name, status, reason)] = failures(seen)
+    assert (name, status) == ("made_up", "INCORRECT")
+    assert reason.startswith("right when checked, wrong when timed")
+
+
+def test_inputs_that_a_kernel_changes_in_a_later_process_are_not_those_of_its_timed_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call before the timed ones gets tensors that are filled again for each of them."""
+    first = True
+
+    def spoils_once(attend: Any, inputs: Any) -> torch.Tensor:
+        nonlocal first
+        out = attend(*inputs)
+        if first:
+            inputs[0].zero_()
+        first = False
+        return out
+
+    seen = given(monkeypatch, wrapped(spoils_once), process=1)
+    assert failures(seen) == []
+    assert timed(seen) == {"made_up", "torch_math"}
 
 
 def test_the_ragged_shape_of_all_lengths_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
