@@ -112,7 +112,7 @@ def test_a_row_is_long_enough_where_the_host_takes_long_to_launch_a_call(clock: 
     assert one.wrong == {}
 
 
-@pytest.mark.parametrize("late", [1, 4])
+@pytest.mark.parametrize("late", [1, 2])
 def test_a_short_call_whose_first_ones_waited_for_their_host_has_a_row_all_the_same(clock: Clock, late: int) -> None:
     inner, waits = bound(SHORT), iter([5e-3] * late)
 
@@ -123,7 +123,11 @@ def test_a_short_call_whose_first_ones_waited_for_their_host_has_a_row_all_the_s
     one = trial({SHORT: Bound(call, inner.prepare)})
     with torch.inference_mode():
         rows = one.make_rows()
-    assert rows.own["short"].calls == 50
+        assert len(rows.by_key) < 2  # the reference's, or both
+        rows.settle(one.stopwatch)
+    assert {key: row.calls for key, row in rows.by_key.items()} == {
+        ("torch_flash", "short"): 50, ("flex", "short"): 50
+    }  # fmt: skip
 
 
 def test_the_references_rows_are_captured_once_for_all_trials(clock: Clock) -> None:

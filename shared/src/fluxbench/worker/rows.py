@@ -12,7 +12,7 @@ import torch
 from fluxbench import operations
 from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import Key
+from fluxbench.timing.burst import MOST_LAUNCH_S, Key
 from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
@@ -20,11 +20,9 @@ from fluxbench.timing.rows import Row, calls_in_a_row, launched
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker.prepared import PreparedWorkload
 
-_BEFORE = 3  # turns of a row before the first that is judged: its capture, and two rounds that are not timed
+_BEFORE = 1  # turns of a row before the first that is judged: its capture
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
-_AGAIN = 4  # times that one is tried that seems to need none: other workers' work may have come between its two events
-_TRIED_S = 0.08  # that these tries take, after which there is no further one
 _REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
@@ -71,32 +69,47 @@ class Rows:
 
         told = {(name, workload): calls for name, of in (known or {}).items() for workload, calls in of.items()}
         open_ = {key: each for key, each in asked.items() if each[0].captured and key not in told}
-        told |= {
-            key: calls_in_a_row(call_s, plan) for key, call_s in _warm_each_s(open_, stopwatch, plan, pause).items()
-        }
+        told |= {key: calls_in_a_row(call_s, plan) for key, call_s in _warm_each_s(open_, stopwatch, plan).items()}
         made = {key: row(key, told.get(key, 0)) for key in asked}
         first = {key: one for key in open_ if isinstance(one := made[key], Row)}
         for (key, one), row_s in zip(first.items(), _replays_s([*first.values()], stopwatch), strict=True):
             if (needed := calls_in_a_row(row_s / one.calls, plan)) > _NEARLY * one.calls:
                 made[key] = row(key, needed)
+        self._variant, self._reference, self._workloads, self._plan = variant, reference, workloads, plan
+        self._row, self._doubtful = row, {key: each for key, each in open_.items() if not told[key]}
+        self._take_in(made)
+
+    def settle(self, stopwatch: Stopwatch) -> None:
+        """Make the rows of short calls that seemed too long for one, as other workers' work came between their events.
+
+        To be called while no other worker uses the device.
+        """
+        doubtful, self._doubtful = self._doubtful, {}
+        calls_s = _warm_each_s(doubtful, stopwatch, self._plan, passes=2)
+        counts = {key: calls_in_a_row(call_s, self._plan) for key, call_s in calls_s.items()}
+        self._take_in({key: self._row(key, count) for key, count in counts.items() if count})
+
+    def _take_in(self, made: dict[Key, Row | str | None]) -> None:
+        """Note which rows there are, and why there are no others."""
+        (own, calls), (reference, _) = self._variant, self._reference
         refused = self._pool.refused() if self._pool else {}
-        for key, one in made.items():
-            if isinstance(one, Row) and (why := refused.get(one.launch)):
-                made[key] = why
-        for (name, workload), one in made.items():
+        every = dict(made)
+        every |= {key: why for key, row in made.items() if isinstance(row, Row) and (why := refused.get(row.launch))}
+        for (name, workload), one in every.items():
             if not isinstance(one, str):
                 self.found[name, workload] = one
-            if name == reference[0]:
-                workloads[workload].rows[name] = one
-        for workload in variant[1] if plan.row_s else ():
-            beside = workloads[workload].rows[reference[0]]
-            own = beside if variant[0] == reference[0] else made[variant[0], workload]
-            if isinstance(beside, Row):
-                self.by_key[reference[0], workload] = beside
-            if isinstance(own, Row):
-                self.by_key[variant[0], workload] = self.own[workload] = own
-            elif own:
-                self.refused[workload] = own
+            if name == reference:
+                self._workloads[workload].rows[name] = one
+        for workload in calls if self._plan.row_s else ():
+            every[reference, workload] = self._workloads[workload].rows[reference]
+            for name in dict.fromkeys((reference, own)):
+                one = every.get((name, workload))
+                if isinstance(one, Row):
+                    self.by_key[name, workload] = one
+                if name == own and isinstance(one, Row):
+                    self.own[workload] = one
+                elif name == own and isinstance(one, str):
+                    self.refused[workload] = one
 
     def launch(self, stopwatch: Stopwatch, calls: Mapping[str, Bound]) -> Mapping[str, Row]:
         """Time the variant's calls where the host launches them; return its rows."""
@@ -154,38 +167,62 @@ def warm_up(
     return seconds[largest]
 
 
+def take_memory(
+    variant: Calls,
+    reference: Calls,
+    largest: tuple[str, float],
+    rounds: int,
+    workloads: Mapping[str, PreparedWorkload],
+    stopwatch: Stopwatch,
+    plan: Plan,
+) -> None:
+    """Make the calls with most bytes once before `rounds` of which one is all that a long call has, as `warm_up`.
+
+    `largest`: the workload with the most operations, and how long a call takes there.
+    """
+    most = max(variant[1], key=lambda name: workloads[name].workload.cost.min_bytes)
+    call_s = largest[1] if most == largest[0] else warm_s(variant[1][most], workloads[most], stopwatch)
+    if plan.rounds_of(call_s, rounds) == 1 and variant[0] != reference[0]:
+        warm_s(reference[1][most], workloads[most], stopwatch)
+
+
+def call_largest(
+    variant: Calls, reference: Calls, some: Sequence[str], workloads: Mapping[str, PreparedWorkload]
+) -> None:
+    """Make the calls with most bytes at some workloads, whose memory captures may have given back, and do not wait."""
+    if some:
+        most = max(some, key=lambda name: workloads[name].workload.cost.min_bytes)
+        for _, calls in (reference, variant):
+            calls[most](workloads[most].contents.inputs)
+
+
 def _warm_each_s(
-    calls: Mapping[Key, tuple[Bound, PreparedWorkload]], stopwatch: Stopwatch, plan: Plan, pause: Callable[[], None]
+    calls: Mapping[Key, tuple[Bound, PreparedWorkload]], stopwatch: Stopwatch, plan: Plan, passes: int = 1
 ) -> dict[Key, float]:
-    """Return how long a warm call of each takes; of a short one the mean of a few, which share what two events add.
+    """Return how long a warm call of each takes, at least; of a short one the mean of a few, which share two events.
 
     All are launched before the device is waited for: each wait lasts as long as the turns of all other workers. The
-    device is kept busy before each for as long as the host took to launch it before. One that seems too long for a row
-    is tried again: it may have waited for its host, for memory, or for what other workers do.
+    device is kept busy before each for as long as the host took to launch it before.
     """
     given = {key: bound.prepared(prepared.contents.inputs) for key, (bound, prepared) in calls.items()}
     launch_s = dict.fromkeys(calls, 0.0)
 
-    def means_s(keys: Sequence[Key], count: int) -> list[float]:
-        pause()
+    def means_s(keys: Sequence[Key], count: int) -> dict[Key, float]:
         for key in keys:
-            stopwatch.spin(count * launch_s[key], count)
+            stopwatch.spin(min(MOST_LAUNCH_S, count * launch_s[key]), count)
             stopwatch.record()
             began = time.perf_counter()
             for _ in range(count):
                 calls[key][0].call(given[key])
             launch_s[key] = (time.perf_counter() - began) / count
             stopwatch.record()
-        return [ms / 1e3 / count for ms in stopwatch.between_ms()[::2]] if keys else []
+        times = stopwatch.between_ms()[::2] if keys else []
+        return {key: ms / 1e3 / count for key, ms in zip(keys, times, strict=True)}
 
-    tried = {key: [once_s] for key, once_s in zip(calls, means_s([*calls], 1), strict=True)}
-    for _ in range(_AGAIN):
-        again = [key for key, its in tried.items() if min(its) >= plan.row_below_s and sum(its) < _TRIED_S]
-        for key, once_s in zip(again, means_s(again, 1), strict=True):
-            tried[key].append(once_s)
-    found = {key: min(its) for key, its in tried.items()}
-    short = [key for key, call_s in found.items() if call_s < plan.row_s]
-    return found | dict(zip(short, means_s(short, _SOME), strict=True))
+    found = means_s([*calls], 1)
+    for _ in range(passes - 1):
+        found = {key: min(found[key], call_s) for key, call_s in means_s([*calls], 1).items()}
+    return found | means_s([key for key, call_s in found.items() if call_s < plan.row_s], _SOME)
 
 
 def _row(
@@ -220,7 +257,7 @@ def _row(
 
 
 def _replays_s(rows: Sequence[Row], stopwatch: Stopwatch) -> list[float]:
-    """Return how long each row takes at least, with the contents that it was captured with."""
+    """Return how long each row takes at least, with the contents that its slots have now."""
     for row in rows:
         stopwatch.spin(0.0, _REPLAYS)
         for _ in range(_REPLAYS):

@@ -95,9 +95,11 @@ class Taker:
         try:
             if burst:
                 with self._of_grid("preparing"):
-                    self._say_rows(trial.make_rows(self._use.pause).found)
+                    trial.make_rows(self._use.pause)
             with self._of_grid("measuring", short=False):
                 taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
+            if burst:
+                self._say_rows(trial.rows)
             with self._of_grid("checking"):
                 trial.check()
                 again.check()

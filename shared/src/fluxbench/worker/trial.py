@@ -29,13 +29,14 @@ from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.rotation import Rotation
+from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import calls_in_a_window, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.returned import Returned
-from fluxbench.worker.rows import Rows, warm_s, warm_up
+from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
@@ -101,6 +102,11 @@ class Trial:
         self._rows, self._control_out = None, None
         self.returned = Returned({name: self.workloads[name].case for name in self.calls}, self.rng)
 
+    @property
+    def rows(self) -> Mapping[Key, Row | None]:
+        """The rows of short calls that were made, see `Rows.found`."""
+        return self._rows.found if self._rows else {}
+
     def make_rows(self, pause: Callable[[], None] = lambda: None) -> Rows:
         """Capture the rows of short calls, which `burst` times. Other workers may use the device meanwhile.
 
@@ -119,13 +125,16 @@ class Trial:
             fixed = self.control.call
             calls[CONTROL, _NO_WORKLOAD] = Bound(lambda _: {"out": fixed()})
         rows = self._rows or self.make_rows()
+        rows.settle(self.stopwatch)
         pairs = (self.name, self.calls), (self.reference, self.reference_calls)
         if self.plan.row_s and self.plan.rounds(self.plan.row_below_s) == self.plan.max_rounds:
             rounds = self.plan.max_rounds  # of rows; what is longer tells in the first round how many it has
+            call_largest(*pairs, [name for name in self.calls if name not in rows.own], self.workloads)
         else:
             largest_s = warm_up(*pairs, self.largest, self.workloads, self.stopwatch, self.plan)
             rounds = self.plan.rounds(largest_s)
-            self._take_memory(largest_s, rounds)
+            if self.plan.rounds_of_longest == 1 and rounds > 1:
+                take_memory(*pairs, (self.largest, largest_s), rounds, self.workloads, self.stopwatch, self.plan)
         own = {workload: (self.name, workload) for workload in self.calls}
         given = self._contents, self.rng, self.plan, self._keep, rows.by_key
         cheap = cheapest(self.workloads[name].workload for name in own)
@@ -152,16 +161,6 @@ class Trial:
             "rounds": {name: its for name, key in own.items() if len(its := taken.rounds[key]) < len(taken.times)},
             "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
         }  # fmt: skip
-
-    def _take_memory(self, largest_s: float, rounds: int) -> None:
-        """Make the largest calls once before rounds of which one is all that a long call has, as `warm_up`."""
-        if self.plan.rounds_of_longest > 1 or rounds == 1:
-            return
-        most = max(self.calls, key=lambda name: self.workloads[name].workload.cost.min_bytes)
-        place = self.workloads[most], self.stopwatch
-        call_s = largest_s if most == self.largest else warm_s(self.calls[most], *place)
-        if self.plan.rounds_of(call_s, rounds) == 1 and self.name != self.reference:
-            warm_s(self.reference_calls[most], *place)
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, or a CPU's rounds (`bench.events.BlockSamples`), and a whole output of a call after it."""
