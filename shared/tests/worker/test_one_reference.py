@@ -14,6 +14,7 @@ from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Event, Rows, Yardstick
 from fluxbench.operations import math_attention
 from fluxbench.worker import later, worker
+from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.request import Effort, Request
 
 GRID = Effort(grid=True, one_reference=True, fully=("tiny",), held_bytes=10**9)
@@ -99,6 +100,34 @@ def test_one_that_returns_what_was_checked_is_refused_when_it_is_timed(
             assert (name, status) == ("made_up", "INCORRECT")
             assert reason.startswith("right when checked, wrong when timed: relative L2 error")
             return
+
+
+@pytest.mark.parametrize(
+    ("device", "effort", "is_told"),
+    [("cuda", Effort(), True), ("cuda", Effort(long=True), False), ("cpu", Effort(), False), ("cpu", GRID, True)],
+)
+def test_a_gpu_s_yardsticks_are_told_where_no_file_keeps_them(device: str, effort: Effort, is_told: bool) -> None:
+    told: list[dict[str, Any]] = []
+    asked = Request(device=device, workloads=(TINIER,), variants=(), references=(), effort=effort)
+    for_later = later.ForLater(asked, torch.device(device), lambda event, **fields: told.append(fields))
+    for_later.say_yardsticks(PreparedWorkload.make(TINIER, torch.device("cpu"), 0))
+    assert [(each["workload"], each["precision"]) for each in told] == [("tinier", "exact")] * is_told
+
+
+def test_of_a_part_only_its_own_outputs_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later process may hold the backward pass without the training step whose reference it shares."""
+    told: dict[str, Any] = {}
+    both = TRAINING, tokens("backward", 16, "attention_backward")
+    asked = Request(device="cuda", workloads=both, variants=(), references=())
+    for_later = later.ForLater(
+        asked, torch.device("cuda"), lambda event, **fields: told.update({fields["workload"]: fields})
+    )
+    whole = PreparedWorkload.make(TRAINING, torch.device("cpu"), 0)
+    part = PreparedWorkload.part_of(whole, both[1], slots=False)
+    for each in (whole, part):
+        for_later.say_yardsticks(each)
+    assert told["training"]["worst"].keys() == {"out", "dq", "dk", "dv"}
+    assert told["backward"]["worst"].keys() == {"dq", "dk", "dv"}
 
 
 def test_what_is_told_goes_into_the_next_request() -> None:

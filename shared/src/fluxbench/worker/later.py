@@ -31,10 +31,15 @@ class ForLater:
         return Kept(Path(folder), self._request.kept, note, trusts=self._request.trusts)
 
     def say_yardsticks(self, prepared: PreparedWorkload) -> None:
-        """Write the errors of unfused attention at a workload, of each class for which they are known by now."""
-        workload = prepared.workload.name
-        for precision, outputs in prepared.case.yardsticks.items() if self._request.effort.one_reference else ():
-            worst = {name: [*dataclasses.astuple(each)] for name, each in outputs.items()}
+        """Write the errors of unfused attention at a workload, of each class for which they are known by now.
+
+        Of a CPU's cases and of long calls they are kept with the case.
+        """
+        workload, on_gpu = prepared.workload.name, self._device.type == "cuda"
+        tells = self._request.effort.one_reference or (on_gpu and not self._request.effort.long)
+        for precision, outputs in prepared.case.yardsticks.items() if tells else ():
+            of_whole = outputs.items()  # a part shares those of its whole, which has more outputs
+            worst = {name: [*dataclasses.astuple(each)] for name, each in of_whole if name in prepared.case.expected}
             if (workload, precision) not in self._said and all(map(math.isfinite, itertools.chain(*worst.values()))):
                 self._said.add((workload, precision))
                 self._emit("yardstick", workload=workload, precision=precision, worst=worst)

@@ -25,8 +25,8 @@ class Effort:
     plans: bool = False  # so many shapes that plans of a library are made before a process's turn, see `worker.plans`
     # What calls at the workloads that a process holds at once read and write; of `one_reference` `needs.held_bytes`.
     held_bytes: int | None = None  # None: it holds all
-    # A process computes one reference of a workload: timed contents follow from the case that is checked. Later
-    # processes judge by the first one's yardsticks. Not on a CPU, where cases are kept.
+    # A process computes one reference of a workload: timed contents follow from the case that is checked. Not on a CPU,
+    # where cases are kept.
     one_reference: bool = False
     # Operations are measured at the same time, each in processes of its own, see `bench.side_by_side`.
     side_by_side: bool = False
