@@ -16,8 +16,8 @@ STUDY = Study(
     sets={"cpu": ("flux1-small-steps",), "any": ("flux1-steps", "model-blocks")},
     references=("torch_native", "torch_math"),
     effort=Effort(long=True, probes=False, fully=_PROFILED),
-    at_once=4,
-    cell_bytes=18_000_000_000,  # each holds the weights of all models, 12 GB
+    at_once=6,  # most of a cell is compiling, in one thread
+    cell_bytes=18_000_000_000,  # each holds the weights of all models, 12 GB: four on a card of 80 GB
     in_order=True,
     tables=("model", "model_parts"),
 )
