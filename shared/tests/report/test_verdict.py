@@ -143,16 +143,18 @@ def test_nothing_exact_and_nothing_at_all() -> None:
 
 
 def test_what_there_was_no_time_for_is_said_after_the_verdict() -> None:
-    late = [record("torch_math", status=Status.TIMEOUT), record("flex", status=Status.TIMEOUT)]
+    up = "the build's time was up before it was measured"
+    hung = record("triton_flash", status=Status.TIMEOUT, reason="silent for 150 s; the process was killed")
+    late = [record(name, status=Status.TIMEOUT, reason=up) for name in ("torch_math", "flex")]
     [group] = groups([DEFAULT, *late])
-    told = [block.text() for block in verdict.blocks([DEFAULT, *late], "X") if isinstance(block, Paragraph)]
+    told = [block.text() for block in verdict.blocks([DEFAULT, *late, hung], "X") if isinstance(block, Paragraph)]
     flex, unfused = (variants.label(name) for name in ("flex", "torch_math"))
     where = f"at {group.name}"
     assert told[1] in (
-        f"There was no time to measure 2 of 3 rows: {one} {where}; {other} {where}."
+        f"There was no time to measure 2 of 4 rows: {one} {where}; {other} {where}."
         for one, other in ((flex, unfused), (unfused, flex))
     )
-    assert not any("no time" in block.text() for block in verdict.blocks([DEFAULT], "X"))
+    assert not any("no time" in block.text() for block in verdict.blocks([DEFAULT, hung], "X"))
 
 
 def test_what_is_launch_bound_or_far_too_uncertain_is_not_named_beside_others() -> None:

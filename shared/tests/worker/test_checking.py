@@ -26,6 +26,7 @@ from fluxbench.timing import profiler
 from fluxbench.variants import forms
 from fluxbench.variants._base import Variant
 from fluxbench.variants.forms import FormedVariant
+from fluxbench.worker import checking
 from fluxbench.worker.__main__ import load_early, standby
 from fluxbench.worker.checking import Checked, Failed, check
 from fluxbench.worker.ragged import ragged_shape
@@ -80,6 +81,19 @@ def test_a_kernel_that_changes_its_inputs_is_wrong_and_they_are_put_back() -> No
     failed = check(FormedVariant(variant("a", spoils), forms.EAGER), SMALL, ON_CPU, cases)
     assert isinstance(failed, Failed)
     assert (failed.status, failed.reason) == ("INCORRECT", "the kernel changes its inputs: k")
+    assert torch.equal(cases["normal"].inputs["k"], first)
+
+
+def test_inputs_are_put_back_where_there_is_no_memory_to_judge_what_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacks(*_: object) -> None:
+        raise torch.OutOfMemoryError("made up")
+
+    spoils = wrapped(lambda attend, inputs: attend(*inputs) + 0 * inputs[1].mul_(2))
+    cases = {"normal": Case.make(SMALL, "normal", 0, ON_CPU)}
+    first = cases["normal"].inputs["k"].clone()
+    monkeypatch.setattr(checking, "judgement_on", lacks)
+    with pytest.raises(torch.OutOfMemoryError):
+        check(FormedVariant(variant("a", spoils), forms.EAGER), SMALL, ON_CPU, cases)
     assert torch.equal(cases["normal"].inputs["k"], first)
 
 

@@ -16,6 +16,12 @@ from fluxbench.records.status import FlagKind, Status
 # Their values differ from record to record, so that a range stands for all of them.
 _RANGES = (FlagKind.DISCARDED, FlagKind.KEPT_OUT_OF_REGIME, FlagKind.CUPTI_DIFFERS, FlagKind.SLEPT)
 _Key = TypeVar("_Key")
+_LATE = "time was up"  # as `bench.processes` says it: that of a cell or of a build
+
+
+def is_late(record: Record) -> bool:
+    """Whether there was no time to measure a record; else a TIMEOUT is one of a kernel that hung."""
+    return record.status is Status.TIMEOUT and _LATE in (record.reason or "")
 
 
 @dataclass(frozen=True)

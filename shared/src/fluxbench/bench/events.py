@@ -139,7 +139,7 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     times: list[Span]  # of the rounds
     processor: Processor | None = None  # of a CPU
     calls: dict[str, int] = {}  # of a row that is one sample, replayed as a CUDA graph, by workload; else a call is one
-    launched_ms: dict[str, Positive] = {}  # of a call of such a row where the host launches it, median, by workload
+    launched_ms: dict[str, Positive] = {}  # of a call of such a row where the host launches it, by workload
     refused: dict[str, str] = {}  # why short calls have no row, by workload
 
     def in_rounds_of(self, workload: str, each: Sequence[T]) -> list[T]:

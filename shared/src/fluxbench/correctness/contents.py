@@ -158,8 +158,9 @@ class Contents:
             pairs = {
                 (id(slot[name]), id(content.inputs[name])): (slot[name], content.inputs[name])
                 for slot, content in zip(self.slots, self.held, strict=True)
+                if slot[name] is not content.inputs[name]  # what exists once is nobody's copy
             }
-            differ.append(_differ(list(pairs.values())))
+            differ.append(_differ(list(pairs.values())) if pairs else self.inputs[name].new_zeros((), dtype=torch.bool))
 
         def answer(numbers: Sequence[float]) -> str | None:
             return changes([name for name, is_other in zip(self.inputs, numbers, strict=True) if is_other])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.groups import Group, groups, ranking_regime
 from fluxbench.analysis.ranking import ranked
 from fluxbench.analysis.verdict import DEFAULT, Verdict
@@ -12,7 +13,6 @@ from fluxbench.core.formatting import listed
 from fluxbench.operations.precision import EXACT
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
-from fluxbench.records.status import Status
 from fluxbench.report import usage
 from fluxbench.report.blocks import Block, Chart, Code, Fold, Paragraph
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, chart, share, speed
@@ -32,7 +32,7 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     first, *others = (_of_group(group, device_name) for group in every_group)
     names = [title(group) for group in every_group[1:]]
     folds = [Fold(f"The same for {name}", other) for name, other in zip(names, others, strict=True)]
-    if late := _late(records, every_group):
+    if late := _late(every_group):
         first.insert(1, Paragraph(late))
     if folds:
         first.insert(0, Paragraph(f"For {title(every_group[0])}:"))
@@ -41,15 +41,18 @@ def blocks(records: Sequence[Record], device_name: str) -> list[Block]:
     )
 
 
-def _late(records: Sequence[Record], every_group: Sequence[Group]) -> str:
+def _late(every_group: Sequence[Group]) -> str:
     """Return what there was no time to measure, a clause for each kernel; empty where there was for all."""
     at: dict[str, list[str]] = {}
+    count = 0
     for group in every_group:
-        for name in dict.fromkeys(record.variant for record in group.records if record.status is Status.TIMEOUT):
+        late = [record for record in group.records if is_late(record)]
+        count += len(late)
+        for name in dict.fromkeys(record.variant for record in late):
             at.setdefault(label(name), []).append(title(group))
-    count = sum(record.status is Status.TIMEOUT for record in records)
+    every = sum(len(group.records) for group in every_group)
     parts = [f"{name} at {_counted(places)}" for name, places in at.items()]
-    return f"There was no time to measure {count:,} of {len(records):,} rows: {'; '.join(parts)}." if parts else ""
+    return f"There was no time to measure {count:,} of {every:,} rows: {'; '.join(parts)}." if parts else ""
 
 
 def _of_group(group: Group, device_name: str) -> list[Block]:

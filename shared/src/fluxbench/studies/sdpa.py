@@ -11,7 +11,8 @@ _SMALL = (
 )
 # Of a GPU's memory a process holds 6 GB by arithmetic (`worker.needs`), or one workload that takes more, and 2 to 4 GB
 # come and go beside it. Where it needs more than others have left, it waits: an unfused call with gradients at the
-# largest shapes takes up to 39 GB more. Most of a row's time is the host's, so all eight cells share a GPU.
+# largest shapes takes up to 39 GB more. Most of a row's time is the host's, so all eight cells share a GPU, with two
+# processes each.
 _HELD_BYTES, _AT_ONCE, _CELL_BYTES = 6_000_000_000, 8, 9_000_000_000
 _FULLY = grid_sets.named([64, 256, 1024], grid_sets.HEAD_DIMS)  # one in fifteen: each head_dim at three lengths
 

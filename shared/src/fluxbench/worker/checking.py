@@ -17,7 +17,7 @@ from fluxbench import operations
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.guards import changes_of, keep, poison, restore
 from fluxbench.correctness.judging import Errors, judgement_on, worse
-from fluxbench.correctness.questions import both
+from fluxbench.correctness.questions import answers, both
 from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
@@ -91,7 +91,13 @@ def check(
             out = bound(case.inputs)  # of which nobody asks how long it takes
         durations.append(clock() - started)
         of_class = variant.quantized_budget_rel_l2, variant.precision_class
-        changed, (errors, wrong) = both(changes_of(case.inputs, kept), judgement_on(out, case, *of_class))
+        changes = changes_of(case.inputs, kept)
+        try:
+            judgement = judgement_on(out, case, *of_class)
+        except BaseException:
+            answers([changes])  # puts the inputs back, which the next variant gets
+            raise
+        changed, (errors, wrong) = both(changes, judgement)
         for name, found in errors.items():
             by_inputs.setdefault(name, {})[kind] = found.rel_l2
         if errors and not variant.gated_kinds([kind]):

@@ -52,11 +52,12 @@ class DeviceUse:
         first after a long one, goes after those that wait. `compiles`: others may use it while a compiler is at work.
         `keeps`: it has the device alone, and goes on to have it until this process ends.
         """
-        self._step, before, self._since = name, self._lock.is_held, time.monotonic()
+        self._step, before = name, self._lock.is_held
         patient, self._goes_on = self._goes_on, not short
         if before:
             self.phase(name)
         with self._lock.held(short=short, alone=keeps, patient=patient):
+            self._since = time.monotonic()
             if keeps:
                 self._lock.keep()
             with given_back_while_compiling(self._lock, self._compiles) if compiles else contextlib.nullcontext():
@@ -72,6 +73,7 @@ class DeviceUse:
             return
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
+            self._trim()
         self._lock.release()
         self._lock.acquire(short=True)
         self._since = time.monotonic()

@@ -193,25 +193,35 @@ class Worker:
     def _right_calls(
         self, name: str, workloads: Mapping[str, PreparedWorkload], is_reference: bool = False
     ) -> dict[str, Bound]:
-        """Build and check a variant at each workload where it has not failed; return its calls where it was right."""
+        """Build a variant at each workload where it has not failed; return its calls where it is right, so far.
+
+        A process that judges no calls before they are timed knows what failed in earlier ones.
+        """
         skip = set(self.request.skip) - set(self.request.clocks if is_reference else ())
         left = [prepared for workload, prepared in workloads.items() if (name, workload) not in skip]
         if self.request.judges(name):
             found = {prepared.workload.name: self._check(name, prepared) for prepared in left}
         else:
             found = self._made(name, left) if left else {}
+            wrong = [workload for workload in found if (name, workload) in self.request.skip]
+            self.clocks.calls |= {(name, workload): bound for workload in wrong if (bound := found.pop(workload))}
         calls = {workload: bound for workload, bound in found.items() if bound}
         self.right.update([name] if calls else [])
         return calls
 
     def _made(self, name: str, some: Sequence[PreparedWorkload]) -> dict[str, Bound | None]:
-        """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged."""
-        found = {}
+        """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged.
+
+        The device is waited for once. Where the variant has failed before it is after each call, to tell which fails.
+        """
+        found, waits = {}, self.device.type == "cuda" and any(each == name for each, _ in self.request.skip)
         with self.use.step("checking", short=True, compiles=True):
             for prepared in some:
                 self.use.pause()
                 self._begin(prepared.workload, name)
                 found[prepared.workload.name] = self._check_now(name, prepared)
+                if waits:
+                    torch.cuda.synchronize(self.device)
         return found
 
     def _begin(self, workload: Workload, name: str | None = None) -> None:
@@ -231,17 +241,17 @@ class Worker:
             plans.make(name, workload, self.device)
         state = ProcessState(self.device)
         first, formed = None, variants.find(name)
-        if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
-            first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
         try:
             if not self.request.judges(name):
+                # Its timed calls would find it out while others wait.
+                prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
                 bound = make(formed, workload, prepared.contents.inputs)
-                if name in self.request.variants:  # else its timed calls would find out while others wait
-                    prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
                 if changed := state.restore() or self.changed.get(name):
                     self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                     return None
                 return bound
+            if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
+                first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
             how = thorough and self.request.is_full(workload.name), self.use.waited_s, ragged not in self.ragged

@@ -28,9 +28,7 @@ _FORWARD = ("attention", "decode")
 # different: that of inputs with a bias in V is of 3,072 random numbers, and has a standard deviation of 2.5%.
 _ALIKE = 0.3
 _ROUNDED = 0.9  # share of the error of rounding the output, which no kernel can be without
-# Under a causal mask the first output is the first value, which nobody rounds. The squares of outputs fall as 1 / n, so
-# of the rows that are judged of a long call, the first 16 and a few later ones, it has 30%: 0.84 of the error is left.
-_ROUNDED_CAUSAL = 0.75
+_FIRST = 16  # tokens of a causal call that are always among those that are judged: `correctness.allowance.FIRST`
 _SLACK = 1e-3  # relative, for float64 sums in another order
 
 
@@ -82,10 +80,25 @@ def _contradictions(record: Record, errors: Errors) -> Iterator[str]:
     smallest = math.sqrt(max(0.0, 1 - (rel_l2 * more) ** 2)) - 1e-9
     if errors.cosine is not None and not smallest <= errors.cosine <= 1 + 1e-9:
         yield f"cosine must fit rel_l2 {rel_l2:.3g}, got {errors.cosine:.9g}"
-    part = _ROUNDED_CAUSAL if record.workload.shape.get("causal") else _ROUNDED
-    least = part * UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
+    least = _ROUNDED * _rounded(record) * UNIT_ROUNDOFF.get(record.workload.dtype, 0.0) / math.sqrt(6)
     if 0 <= rel_l2 < least and record.workload.dtype in ("bfloat16", "float16"):
         yield f"rel_l2 must be at least that of rounding the output to {record.workload.dtype}, got {rel_l2:.3g}"
+
+
+def _rounded(record: Record) -> float:
+    """Return the share of the error of rounding all outputs that a record's have.
+
+    Under a causal mask the first output is the first value, which nobody rounds. Squares of outputs fall as 1 / n with
+    the tokens that they average, so the first has 1 / (1 + 1/2 + ... + 1/n) of all. Of a call that is judged by rows
+    these are the first 16 tokens, and random ones, which are next to nothing.
+    """
+    shape, whole_up_to = record.workload.shape, record.fingerprint.get("whole_up_to")
+    if not shape.get("causal") or "seq_len_q" not in shape:  # a layer's or a model's output is of no single value
+        return 1.0
+    tokens = int(shape["seq_len_q"])
+    scores = int(shape["batch"]) * int(shape["heads"]) * tokens * int(shape["seq_len_k"])
+    judged = min(tokens, _FIRST) if whole_up_to and scores > int(whole_up_to) else tokens
+    return math.sqrt(1 - 1 / math.fsum(1 / n for n in range(1, judged + 1))) if judged > 1 else 0.0
 
 
 def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:
