@@ -51,6 +51,19 @@ def test_calls_are_repeated_and_profiled_of_the_cell_s_own_variants_alone(
     assert seen == [("repeat", names[0]), ("cupti", names[0])]
 
 
+def test_a_reference_that_was_wrong_in_the_first_process_is_not_taken_for_a_right_one_in_later_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register(monkeypatch, variant("reference", wrapped(lambda attend, inputs: attend(*inputs) * 2)))
+    request: Any = {"variants": ("made_up", "reference"), "references": ("reference", "torch_math")}
+    first = given(monkeypatch, honest, **request)
+    wrong = tuple((one.variant, one.workload) for one in first if isinstance(one, Failed))
+    assert set(wrong) == {("reference", "tiny")}
+    later = given(monkeypatch, honest, **request, process=1, skip=wrong, clocks=wrong)
+    for seen in (first, later):
+        assert {one.reference for one in trials(seen)} == {"torch_math"}
+
+
 @pytest.mark.parametrize("process", [0, 1])
 @pytest.mark.parametrize("right", [0, 1, 5])  # of the reference's calls at one workload: none, its check, its checks
 def test_a_reference_whose_output_is_wrong_is_a_clock_nevertheless(
