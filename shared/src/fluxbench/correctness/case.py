@@ -34,7 +34,7 @@ from fluxbench import operations
 from fluxbench.correctness import allowance
 from fluxbench.correctness.allowance import FIRST, LARGEST_OVER_RMS, Allowed, Bin
 from fluxbench.correctness.deviation import Deviation, Limits, Worst
-from fluxbench.correctness.questions import Question, answers
+from fluxbench.correctness.questions import answers
 from fluxbench.operations import host_numbers
 from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
@@ -152,7 +152,7 @@ class Case:
             found = {
                 name: Deviation(out, self.expected[name]) for name, out in outputs.items() if name in self.expected
             }
-            answers([Question(each.asked(), each.told) for each in found.values()])
+            answers([each.question() for each in found.values()])
             self.yardsticks[precision] = {name: each.worst for name, each in found.items()}
             if scales := self.scales:
                 self.bins[precision] = {

@@ -8,6 +8,8 @@ from functools import cached_property
 
 import torch
 
+from fluxbench.correctness.questions import Question, answers
+
 
 @dataclass(frozen=True)
 class Worst:
@@ -78,19 +80,19 @@ class Deviation:
     @cached_property
     def _figures(self) -> list[float]:
         """The error, the relative one, the worst row's and, where there are heads, theirs."""
-        figures: list[float] = self.asked().tolist()
-        return figures
+        return list(answers([self.question()])[0])
 
-    def asked(self) -> torch.Tensor:
-        """Ask the device for the figures, `[count]`, float64, without waiting for it; `told` takes them."""
+    def question(self) -> Question[tuple[float, ...]]:
+        """Ask the device for the figures, without waiting for it; with the answer they are known."""
         error = self.errors.norm()
         heads = [] if self.heads is None else [self.heads.max()]
-        return torch.stack([error, share(error, self.norms.norm()), self.rows.max(), *heads]).double()
+        figures = [error, share(error, self.norms.norm()), self.rows.max(), *heads]
 
-    def told(self, figures: Sequence[float]) -> tuple[float, ...]:
-        """Take the figures that were `asked` for, and return them."""
-        self.__dict__["_figures"] = list(figures)
-        return tuple(figures)
+        def told(numbers: Sequence[float]) -> tuple[float, ...]:
+            self.__dict__["_figures"] = list(numbers)
+            return tuple(numbers)
+
+        return Question(torch.stack(figures).double(), told)
 
 
 def place_of_worst(errors: torch.Tensor) -> list[int]:

@@ -10,7 +10,7 @@ import torch
 
 from fluxbench.correctness.case import Case, class_of_yardstick
 from fluxbench.correctness.deviation import Deviation, Limits, Worst, place_of_worst, share
-from fluxbench.correctness.questions import Question, answers, known
+from fluxbench.correctness.questions import Question, answers, known, together
 from fluxbench.operations.precision import CLASSES, EXACT, TF32
 
 
@@ -74,17 +74,14 @@ def judgement_on(
     asked = [
         part
         for name, deviation in deviations.items()
-        for part in (deviation.asked(), _sums(judged[name], case.expected[name]))
+        for part in (deviation.question(), Question(_sums(judged[name], case.expected[name]), tuple))
     ]
 
-    def answer(numbers: Sequence[float]) -> Judged:
-        told = iter(numbers)
-        parts = iter([[next(told) for _ in range(len(part))] for part in asked])
+    def found(told: list[tuple[float, ...]]) -> Judged:
         errors: dict[str, Errors] = {}
         wrong = None
-        for name, deviation in deviations.items():
-            deviation.told(next(parts))
-            sums, out, budgets = next(parts), outputs[name], case.limits(name, deviation, quantized_budget, precision)
+        for (name, deviation), sums in zip(deviations.items(), told[1::2], strict=True):
+            out, budgets = outputs[name], case.limits(name, deviation, quantized_budget, precision)
             assert isinstance(out, torch.Tensor)
             nan_count = 0
             if case.positions is not None or not math.isfinite(deviation.rel_l2):
@@ -98,7 +95,7 @@ def judgement_on(
             wrong = wrong or (reason and _named(name, reason))
         return errors, wrong
 
-    return Question(torch.cat(asked), answer)
+    return together(asked, found)
 
 
 def verdict(
@@ -117,18 +114,14 @@ def verdict_on(
     case.yardstick(class_of_yardstick(precision, quantized_budget))  # of which whole outputs may be needed
     deviations = {name: Deviation(rows, case.expected[name]) for name, rows in _judged(outputs, case).items()}
     of_empty = case.expecting({name: x.new_empty((*x.shape[:-1], 0)) for name, x in case.expected.items()})
-    asked = [deviation.asked() for deviation in deviations.values()]
 
-    def answer(numbers: Sequence[float]) -> str | None:
-        told = iter(numbers)
-        for deviation, figures in zip(deviations.values(), asked, strict=True):
-            deviation.told([next(told) for _ in range(len(figures))])
+    def found(_: list[tuple[float, ...]]) -> str | None:
         for name, deviation in deviations.items():
             if wrong := _over(deviation, of_empty.limits(name, deviation, quantized_budget, precision)):
                 return _named(name, wrong)
         return None
 
-    return Question(torch.cat(asked), answer)
+    return together([deviation.question() for deviation in deviations.values()], found)
 
 
 def _judged(outputs: Mapping[str, object], case: Case) -> dict[str, torch.Tensor]:

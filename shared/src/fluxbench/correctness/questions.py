@@ -29,11 +29,21 @@ def known(answer: T) -> Question[T]:
     return Question(torch.empty(0, dtype=torch.float64), lambda _: answer)
 
 
+def together(questions: Sequence[Question[T]], then: Callable[[list[T]], U]) -> Question[U]:
+    """Return one question for several, whose answer follows from theirs, in order."""
+    asked = [each.asked for each in questions if len(each.asked)]
+
+    def answer(numbers: Sequence[float]) -> U:
+        rest = iter(numbers)
+        return then([each.answer([next(rest) for _ in range(len(each.asked))]) for each in questions])
+
+    return Question(torch.cat(asked), answer) if asked else known(answer(()))
+
+
 def answers(questions: Sequence[Question[T]]) -> list[T]:
     """Return the answers in order, after one wait for the device."""
-    asked = [each.asked for each in questions if len(each.asked)]
-    numbers = iter(torch.cat(asked).tolist() if asked else [])
-    return [each.answer([next(numbers) for _ in range(len(each.asked))]) for each in questions]
+    every = together(questions, list)
+    return every.answer(every.asked.tolist() if len(every.asked) else ())
 
 
 def both(one: Question[T], other: Question[U]) -> tuple[T, U]:

@@ -53,7 +53,7 @@ from fluxbench.timing.device_rates import measure_rates
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import needs, plans
-from fluxbench.worker.checking import Checked, check, make
+from fluxbench.worker.checking import Checked, Failed, check, make
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
@@ -242,24 +242,24 @@ class Worker:
         state = ProcessState(self.device)
         first, formed = None, variants.find(name)
         try:
-            if not self.request.judges(name):
-                # Its timed calls would find it out while others wait.
-                prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
-                bound = make(formed, workload, prepared.contents.inputs)
-                if changed := state.restore() or self.changed.get(name):
-                    self._fail(name, workload.name, Wrong(Status.ERROR, changed))
-                    return None
-                return bound
-            if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
-                first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
-            how = thorough and self.request.is_full(workload.name), self.use.waited_s, ragged not in self.ragged
-            memory = thorough and self.request.measures_memory
-            found = check(formed, workload, self.device, prepared.cases, *how, memory)
+            found: Checked | Failed | Bound
+            if self.request.judges(name):
+                if self.request.compiled and not self.request.process and (formed.compiles or formed.variant.jit):
+                    first = FirstCompile(Path(self.request.compiled), name, workload, self.versions)
+                how = thorough and self.request.is_full(workload.name), self.use.waited_s, ragged not in self.ragged
+                memory = thorough and self.request.measures_memory
+                found = check(formed, workload, self.device, prepared.cases, *how, memory)
+            else:
+                # Its timed calls would find it out while others wait.
+                prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
+                found = make(formed, workload, prepared.contents.inputs)
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None
+            if isinstance(found, Bound):
+                return found
             if isinstance(found, Checked):
                 self.ragged.add(ragged)
                 seen = found.seen | ({"compile_s": first.seconds(found.seen["compile_s"])} if first else {})
