@@ -5,9 +5,12 @@ from __future__ import annotations
 from sample_records import REASONS, record, results
 from tabled import rows_of, table_of, words
 
+from fluxbench import variants
+from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.records.status import Status
-from fluxbench.report.blocks import Fold, Heading
+from fluxbench.report import verdict
+from fluxbench.report.blocks import Fold, Heading, Paragraph
 from fluxbench.report.tables.not_passed import blocks
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -34,3 +37,19 @@ def test_rows_of_several_groups_say_of_which() -> None:
 
 def test_that_all_passed_is_said() -> None:
     assert words(blocks(results(record(), record("flex")))) == "All 2 rows passed."
+
+
+def test_what_there_was_no_time_for_is_said_after_the_verdict() -> None:
+    default = record("torch_native")
+    up = "the build's time was up before it was measured"
+    hung = record("triton_flash", status=Status.TIMEOUT, reason="silent for 150 s; the process was killed")
+    late = [record(name, status=Status.TIMEOUT, reason=up) for name in ("torch_math", "flex")]
+    [group] = groups([default, *late])
+    told = [block.text() for block in verdict.blocks([default, *late, hung], "X") if isinstance(block, Paragraph)]
+    flex, unfused = (variants.label(name) for name in ("flex", "torch_math"))
+    where = f"at {group.name}"
+    assert told[1] in (
+        f"There was no time to measure 2 of 4 rows: {one} {where}; {other} {where}."
+        for one, other in ((flex, unfused), (unfused, flex))
+    )
+    assert not any("no time" in block.text() for block in verdict.blocks([default, hung], "X"))

@@ -11,7 +11,6 @@ from drawn import overlap, text_box, texts, tooltips
 from published import REPORTS
 from sample_records import LAUNCH_BOUND, changed, record
 
-from fluxbench import variants
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
@@ -19,7 +18,6 @@ from fluxbench.records import files
 from fluxbench.records.schema import KernelShare, Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict
-from fluxbench.report.blocks import Paragraph
 from fluxbench.report.figures.verdict import WIDTH_PT, chart
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -140,21 +138,6 @@ def test_nothing_exact_and_nothing_at_all() -> None:
         "Of the quantized kernels FlashAttention-3 float8 is the fastest, with 5% relative error."
     )
     assert [block.text() for block in verdict.blocks([], "X")] == ["Nothing was measured on X."]
-
-
-def test_what_there_was_no_time_for_is_said_after_the_verdict() -> None:
-    up = "the build's time was up before it was measured"
-    hung = record("triton_flash", status=Status.TIMEOUT, reason="silent for 150 s; the process was killed")
-    late = [record(name, status=Status.TIMEOUT, reason=up) for name in ("torch_math", "flex")]
-    [group] = groups([DEFAULT, *late])
-    told = [block.text() for block in verdict.blocks([DEFAULT, *late, hung], "X") if isinstance(block, Paragraph)]
-    flex, unfused = (variants.label(name) for name in ("flex", "torch_math"))
-    where = f"at {group.name}"
-    assert told[1] in (
-        f"There was no time to measure 2 of 4 rows: {one} {where}; {other} {where}."
-        for one, other in ((flex, unfused), (unfused, flex))
-    )
-    assert not any("no time" in block.text() for block in verdict.blocks([DEFAULT, hung], "X"))
 
 
 def test_what_is_launch_bound_or_far_too_uncertain_is_not_named_beside_others() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.verdict import DEFAULT
@@ -84,7 +85,7 @@ def _too_late(grid: Grid) -> str:
         variant
         for point in grid.points
         for variant in grid.variants
-        if (record := point.record(variant)) and record.status is Status.TIMEOUT
+        if (record := point.record(variant)) and is_late(record)
     )
     parts = [f"{label(variant)} at {count}" for variant, count in late.items()]
     return f" There was no time to measure {' and '.join(parts)} of them." if parts else ""
