@@ -40,13 +40,13 @@ def test_calls_are_repeated_on_the_same_contents_at_the_workloads_that_are_check
     assert [sorted(one.repeated_over_new) for one in of_all] == [["tinier", "tiny"]] * 2
 
 
-def test_a_grids_reference_has_a_trial_of_its_own_in_the_cell_that_measures_it_alone(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("effort", [Effort(grid=True, fully=("tiny",)), Effort()], ids=["of a grid", "of others"])
+def test_a_reference_has_a_trial_of_its_own_in_the_cell_that_measures_it_alone(
+    monkeypatch: pytest.MonkeyPatch, effort: Effort
 ) -> None:
-    grid, both = Effort(grid=True, fully=("tiny",)), ("made_up", "torch_math")
-    assert timed(in_burst(monkeypatch, grid, both)) == set(both)
-    assert timed(in_burst(monkeypatch, grid, both[:1])) == {"made_up"}
-    assert timed(in_burst(monkeypatch, Effort(), both[:1])) == set(both)
+    both = ("made_up", "torch_math")
+    assert timed(in_burst(monkeypatch, effort, both)) == set(both)
+    assert timed(in_burst(monkeypatch, effort, both[:1])) == {"made_up"}
 
 
 def test_rows_of_a_grid_are_made_and_judged_while_other_workers_use_the_device(

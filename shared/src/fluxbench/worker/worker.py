@@ -173,11 +173,11 @@ class Worker:
                 unforeseen(), self.request.replays.get(name), self.request.rows,
             )  # fmt: skip
 
-        # Its burst rounds are for its own record alone: those of the others hold its calls as well, of a grid all.
+        # Its burst rounds are for its own record alone: those of the others hold its calls as well.
         # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
         own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
         sustained = self.request.sustained and (own or not on_cpu)
-        if own or on_cpu or not self.request.effort.grid:
+        if own or on_cpu or sustained:
             usable = self.taker.take(trial(*beside), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
         for name in self.request.after(reference):
