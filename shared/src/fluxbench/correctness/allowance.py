@@ -22,6 +22,7 @@ from typing import NamedTuple
 import torch
 
 from fluxbench.correctness.deviation import Deviation, Limits
+from fluxbench.operations import host_numbers
 from fluxbench.operations.protocol import KnowsErrorScales, Operation, Tensors
 from fluxbench.operations.workload import Shape
 
@@ -96,16 +97,13 @@ def allowed(
     times: float,
     rounding: float,
 ) -> Allowed:
-    """Return what rows may err. `scales`, `norms`: `[batch, count, heads]`; `tokens`: `[count]`.
+    """Return what rows may err. `scales`, `norms`: `[..., batch, count, heads]`; `tokens`: `[..., count]`.
 
     `times` the yardstick's errors are allowed, and one `rounding`, relative to a row's norm.
     """
-    starts = torch.tensor([each.start for each in bins[1:]], device=tokens.device, dtype=tokens.dtype)
-    place = torch.bucketize(tokens, starts, right=True)
-    rms, largest = (
-        torch.tensor([getattr(each, name) for each in bins], dtype=norms.dtype, device=norms.device)[place][:, None]
-        for name in ("rms", "largest")
-    )
+    of_bins = host_numbers.moved(torch.tensor(bins, dtype=torch.float64), tokens.device)  # [bins, 3]
+    place = torch.bucketize(tokens, of_bins[1:, 0].to(tokens.dtype), right=True)
+    rms, largest = of_bins[:, 1:].to(norms.dtype)[place][..., None, :, None, :].unbind(-1)  # [..., 1, count, 1]
     scales, own = times * scales.to(norms.dtype), rounding * norms
     return Allowed(scales * rms + own, LARGEST_OVER_RMS * (scales * largest + own))
 

@@ -203,7 +203,7 @@ class Case:
     def allowed(
         self, output: str, scales: torch.Tensor, norms: torch.Tensor, tokens: torch.Tensor, precision: str = EXACT
     ) -> Allowed:
-        """Return what rows of an output may err that have these error scales and norms, `[batch, count, heads]`."""
+        """Return what rows of an output may err that have these error scales and norms, as `allowance.allowed`."""
         precision = class_of_yardstick(precision)
         self.yardstick(precision)
         times, rounding = self._beyond_yardstick(output, precision)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from fluxbench.correctness.content import Content
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import wrong_kind
 from fluxbench.correctness.questions import Question, answers, known
+from fluxbench.operations import host_numbers
 from fluxbench.operations.precision import EXACT
 
 
@@ -102,24 +102,25 @@ def _by_row(
     name: str, sampled: Sequence[Sampled], squares: torch.Tensor, units: torch.Tensor, case: Case, precision: str
 ) -> Iterator[_Judged]:
     """Yield what is judged where each row may err by its own scale."""
-    pool = {id(each.content): each.content for each in sampled}
-    counts = Counter(id(each.content) for each in sampled)
-    of = {key: _allowed(name, content, case, precision) for key, content in pool.items()}
-    rms, most = (torch.stack([of[id(each.content)][part] for each in sampled]) for part in (0, 1))
-    repeats = torch.tensor([counts[id(each.content)] for each in sampled], device=rms.device)[:, None, None]
-    for what, over, times in (("calls", (1, 2), None), ("heads", (0, 1), repeats)):
+    pool = list({id(each.content): each.content for each in sampled}.values())
+    place = [next(index for index, content in enumerate(pool) if content is each.content) for each in sampled]
+    numbers = torch.tensor([place, [place.count(index) for index in place]])
+    places, repeats = host_numbers.moved(numbers, squares.device)
+    rms, most = (each.index_select(0, places) for each in _allowed(name, pool, case, precision))
+    for what, over, times in (("calls", (1, 2), None), ("heads", (0, 1), repeats[:, None, None])):
         error, norm = squares.sum(dim=tuple(dim + 1 for dim in over))
         yield what, (error / norm).sqrt(), (together(rms.square(), over, times) / norm).sqrt()
     yield "rows", (squares[0] / units).sqrt().flatten(), (most / units.sqrt()).flatten()
 
 
-def _allowed(name: str, content: Content, case: Case, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the rows of a content may err, by root mean square and at most, `[batch * count, heads]`."""
-    scales = content.scales(case, whole=False)
-    assert scales is not None
-    norms = torch.linalg.vector_norm(content.rows[name], dim=-1)
-    of = case.allowed(name, scales[name], norms, content.positions[name], precision)
-    return of.rms.flatten(0, 1), of.most.flatten(0, 1)
+def _allowed(
+    name: str, pool: Sequence[Content], case: Case, precision: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return what the rows of contents may err, by root mean square and at most, `[contents, batch * count, heads]`."""
+    scales = [of[name] for content in pool if (of := content.scales(case, whole=False)) is not None]
+    rows, tokens = (torch.stack([getattr(each, what)[name] for each in pool]) for what in ("rows", "positions"))
+    of = case.allowed(name, torch.stack(scales), torch.linalg.vector_norm(rows, dim=-1), tokens, precision)
+    return of.rms.flatten(1, 2), of.most.flatten(1, 2)
 
 
 def _share(squares: torch.Tensor, over: tuple[int, int], budgets: Worst) -> tuple[torch.Tensor, torch.Tensor]:
