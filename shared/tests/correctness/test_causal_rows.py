@@ -108,6 +108,27 @@ def test_rows_of_timed_calls_pass_where_kernels_are_right(
     assert judge_rows([Sampled(each, stale[0].rows) for each in made.pool[1:]], case)
 
 
+@pytest.mark.parametrize(("seq_len", "head_dim", "dtype", "by_rows"), [CALLS[2], *LONG])
+def test_other_inputs_are_judged_by_a_known_yardstick_which_is_not_computed_again(
+    monkeypatch: pytest.MonkeyPatch, seq_len: int, head_dim: int, dtype: str, by_rows: bool
+) -> None:
+    first, workload = case_of(seq_len, head_dim, dtype, by_rows), workload_of(seq_len, head_dim, dtype)
+    first.yardstick(EXACT)
+    given = workload, "normal", 1, CPU, first.yardsticks
+    case = Case.by_rows(*given) if by_rows else Case.make(*given)
+    assert case
+    unfused, computed = Case._unfused, []
+
+    def noted(self: Case, precision: str) -> Tensors:
+        computed.append(precision)
+        return unfused(self, precision)
+
+    monkeypatch.setattr(Case, "_unfused", noted)
+    assert refused(RIGHT, case) == {}
+    assert computed == []
+    assert refused(wrong_of(dtype), case).keys() == wrong_of(dtype).keys()
+
+
 def test_of_one_content_that_comes_again_the_error_counts_once() -> None:
     squares = torch.tensor([[1.0], [4.0]])
     once = allowance.together(squares, 0)

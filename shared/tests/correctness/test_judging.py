@@ -12,7 +12,7 @@ from fakes import tokens
 from wrong import odd
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case
+from fluxbench.correctness.case import Case, Yardstick
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.judging import judge, verdict
 
@@ -22,7 +22,7 @@ EXPECTED = {
     "norms": torch.tensor([3.0], dtype=torch.float64),
 }
 OPERATION = operations.find("attention")
-EXACT = {"out": Worst(0.02, 0.02, 0.02), "norms": Worst(0.0, 0.0, 0.0)}
+EXACT = Yardstick({"out": Worst(0.02, 0.02, 0.02), "norms": Worst(0.0, 0.0, 0.0)}, {})
 CASE = Case(OPERATION, {}, {}, EXPECTED, torch.bfloat16, {"exact": EXACT})
 NORM = 5.0  # of `out`
 RIGHT = {name: x.bfloat16() for name, x in EXPECTED.items()}
@@ -59,7 +59,7 @@ def test_right_outputs_have_errors_of_zero_and_others_of_each_element() -> None:
 def test_the_angle_of_a_large_output_is_known_to_nine_digits_where_the_answer_is_in_float32() -> None:
     rng = torch.Generator().manual_seed(0)
     expected = torch.randn(1, 1 << 21, generator=rng)
-    case = Case(OPERATION, {}, {}, {"out": expected}, torch.bfloat16, {"exact": {"out": Worst(0.02, 0.02, 0.02)}})
+    case = Case(OPERATION, {}, {}, {"out": expected}, torch.bfloat16, {"exact": EXACT})
     out = expected.bfloat16()
     one, other = out.double().flatten(), expected.double().flatten()
     cosine = float(one.dot(other) / one.norm() / other.norm())
@@ -124,7 +124,7 @@ def test_an_output_of_another_kind_is_refused_without_errors(outputs: dict[str, 
 MANY = torch.randn(2, 4096, 24, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ROUNDED = MANY.bfloat16()  # by 0.0017 of each row
 OF_MANY = Case(
-    OPERATION, {}, {}, {"out": MANY}, torch.bfloat16, {"exact": {"out": Worst(0.0029, 0.003, 0.0045)}}
+    OPERATION, {}, {}, {"out": MANY}, torch.bfloat16, {"exact": Yardstick({"out": Worst(0.0029, 0.003, 0.0045)}, {})}
 )  # as measured on normal inputs
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+from typing import Any, cast
 
 import pytest
 import torch
@@ -12,13 +13,15 @@ from workers import checks, failures, given, honest, timed, wrapped
 
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Event, Rows, Yardstick
+from fluxbench.correctness.contents import Contents
 from fluxbench.operations import math_attention
 from fluxbench.worker import later, worker
-from fluxbench.worker.prepared import PreparedWorkload
-from fluxbench.worker.request import Effort, Request
+from fluxbench.worker.prepared import PreparedWorkload, known_yardsticks
+from fluxbench.worker.request import Effort, Request, Told
 
 GRID = Effort(grid=True, one_reference=True, fully=("tiny",), held_bytes=10**9)
 TRAINING = tokens("training", 16, "attention_training")
+NO_CONTENTS = cast("Contents", None)
 Load = Any
 
 
@@ -62,7 +65,7 @@ def test_a_later_process_computes_its_own_reference_and_no_yardstick(
         assert timed(seen) == {"made_up", "torch_math"}
         references.append(list(computed))
         errors = {name: of.errors for name, of in checks(seen).items()}
-        outputs = collected.yardsticks[workload.name]["exact"].keys()
+        outputs = collected.yardsticks[workload.name]["exact"]["worst"].keys()
         assert {name: of.keys() for name, of in errors.items()} == (
             {} if number else dict.fromkeys(("made_up", "torch_math"), outputs)  # later ones judge timed calls alone
         )
@@ -132,8 +135,8 @@ def test_of_a_part_only_its_own_outputs_are_told(monkeypatch: pytest.MonkeyPatch
 
 def test_what_is_told_goes_into_the_next_request() -> None:
     collected = Collected()
-    told = {"out": [1e-3, 2e-3, 3e-3]}
-    collected.add(Yardstick(workload="tinier", precision="exact", worst=told))
+    told: Told = {"worst": {"out": [1e-3, 2e-3, 3e-3]}, "bins": {"out": [[0, 0.4, 0.9], [64, 0.5, 1.2]]}}
+    collected.add(Yardstick(workload="tinier", precision="exact", **told))
     collected.add(Yardstick(workload="tinier", precision="exact", worst={"out": [1.0, 1.0, 1.0]}))  # the first counts
     collected.add(Rows(calls={"made_up": {"tinier": 50}, "torch_flash": {"tinier": 0}}))
     collected.add(Rows(calls={"made_up": {"tinier": 60, "tiny": 9}}))
@@ -143,3 +146,19 @@ def test_what_is_told_goes_into_the_next_request() -> None:
     read = Request.from_json(asked.to_json())
     assert read.yardsticks == {"tinier": {"exact": told}}
     assert read.rows == {"made_up": {"tinier": 50, "tiny": 9}, "torch_flash": {"tinier": 0}}
+
+
+@pytest.mark.parametrize("whole_up_to", [None, 9], ids=["whole", "by rows"])
+def test_a_later_process_knows_yardsticks_with_the_bins_of_causal_rows(whole_up_to: int | None) -> None:
+    workload, collected = tokens("causal", 96, "attention_training", causal=True), Collected()
+    asked = Request(device="cuda", workloads=(workload,), variants=(), references=())
+
+    def tell(event: str, **fields: Any) -> None:
+        collected.add(Yardstick(**fields))
+
+    case = PreparedWorkload.make(workload, torch.device("cpu"), 0, whole_up_to=whole_up_to).case
+    case.yardstick("exact")
+    later.ForLater(asked, torch.device("cuda"), tell).say_yardsticks(PreparedWorkload(workload, case, NO_CONTENTS, {}))
+    read = Request.from_json(dataclasses.replace(asked, yardsticks=collected.yardsticks).to_json())
+    assert known_yardsticks(read, workload.name) == case.yardsticks
+    assert case.yardsticks["exact"].bins.keys() == {"out", "dq", "dk", "dv"}

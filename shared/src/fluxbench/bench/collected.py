@@ -107,7 +107,8 @@ class Collected:
             case events.Kept():
                 self.kept.setdefault(event.name, event.sha256)
             case events.Yardstick():
-                self.yardsticks.setdefault(event.workload, {}).setdefault(event.precision, event.worst)
+                of = self.yardsticks.setdefault(event.workload, {})
+                of.setdefault(event.precision, {"worst": event.worst, "bins": event.bins})
             case events.Rows():
                 for name, calls in event.calls.items():
                     self.rows[name] = calls | self.rows.get(name, {})

@@ -63,6 +63,7 @@ class Yardstick(_Event, frozen=True, kw_only=True, tag="yardstick"):
     workload: str
     precision: str
     worst: dict[str, list[NotNegative]]  # relative L2 errors of the whole, of the worst head and of the worst row
+    bins: dict[str, list[list[NotNegative]]] = {}  # of rows with error scales, see `correctness.allowance`
 
 
 class Rows(_Event, frozen=True, kw_only=True, tag="rows"):

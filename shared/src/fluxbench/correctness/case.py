@@ -24,9 +24,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -40,8 +40,17 @@ from fluxbench.operations.precision import CLASSES, EXACT, QUANTIZED
 from fluxbench.operations.protocol import KnowsRows, Operation, Tensors
 from fluxbench.operations.workload import Shape, Workload
 
-Yardsticks = dict[str, dict[str, Worst]]  # by precision class and output
 SAMPLED = 64  # tokens of each output whose rows are judged where the whole is too long
+
+
+class Yardstick(NamedTuple):
+    """The errors of unfused attention of a precision class, by output; `bins` where rows have error scales."""
+
+    worst: Mapping[str, Worst]
+    bins: Mapping[str, tuple[Bin, ...]]
+
+
+Yardsticks = dict[str, Yardstick]  # by precision class
 
 
 @dataclass(frozen=True)
@@ -55,7 +64,6 @@ class Case:
     dtype: torch.dtype  # of the inputs and the outputs
     yardsticks: Yardsticks = field(default_factory=dict)  # once they are needed
     positions: Tensors | None = None  # by output, [count], int64: the tokens whose rows are judged; None: all
-    bins: dict[str, dict[str, tuple[Bin, ...]]] = field(default_factory=dict)  # likewise, where rows have error scales
     known_scales: Tensors = field(default_factory=dict)  # those of these inputs, by output, once they are needed
 
     @classmethod
@@ -80,8 +88,13 @@ class Case:
         return cls.of(operation, workload, operation.inputs(workload.shape, kind, seed, device), known)
 
     @classmethod
-    def by_rows(cls, workload: Workload, kind: str, seed: int, device: torch.device) -> Case | None:
-        """Return a case of which rows at random tokens are known; None where the operation knows no rows apart."""
+    def by_rows(
+        cls, workload: Workload, kind: str, seed: int, device: torch.device, known: Yardsticks | None = None
+    ) -> Case | None:
+        """Return a case of which rows at random tokens are known; None where the operation knows no rows apart.
+
+        `known` is that of `of`.
+        """
         operation = operations.find(workload.operation)
         if not isinstance(operation, KnowsRows):
             return None
@@ -90,7 +103,8 @@ class Case:
         positions = {name: some_tokens(count, SAMPLED, device, first=first) for name, count in tokens.items()}
         inputs = operation.inputs(workload.shape, kind, seed, device)
         expected = operation.reference_rows(workload.shape, inputs, positions, torch.float64)
-        return cls(operation, workload.shape, inputs, expected, getattr(torch, workload.dtype), positions=positions)
+        dtype = getattr(torch, workload.dtype)
+        return cls(operation, workload.shape, inputs, expected, dtype, dict(known or {}), positions)
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
@@ -108,18 +122,23 @@ class Case:
     @property
     def content(self) -> Any:
         """What `from_content` makes the case of again: plain values and tensors."""
-        yardsticks = {name: {key: vars(worst) for key, worst in of.items()} for name, of in self.yardsticks.items()}
-        bins = {name: {key: list(map(tuple, each)) for key, each in of.items()} for name, of in self.bins.items()}
+        of_classes = self.yardsticks.items()
+        yardsticks = {name: {key: vars(worst) for key, worst in of.worst.items()} for name, of in of_classes}
+        bins = {name: {key: list(map(tuple, each)) for key, each in of.bins.items()} for name, of in of_classes}
         return self.inputs, self.expected, self.dtype, yardsticks, bins
 
     @classmethod
     def from_content(cls, content: Any, workload: Workload) -> Case:
         """Return the case of a workload with this `content`."""
         inputs, expected, dtype, kept, kept_bins = content
-        yardsticks = {name: {key: Worst(**worst) for key, worst in of.items()} for name, of in kept.items()}
-        bins = {name: {key: tuple(Bin(*each) for each in of[key]) for key in of} for name, of in kept_bins.items()}
-        operation = operations.find(workload.operation)
-        return cls(operation, workload.shape, inputs, expected, dtype, yardsticks, bins=bins)
+        yardsticks = {
+            name: Yardstick(
+                {key: Worst(**worst) for key, worst in of.items()},
+                {key: tuple(Bin(*each) for each in its) for key, its in kept_bins[name].items()},
+            )
+            for name, of in kept.items()
+        }
+        return cls(operations.find(workload.operation), workload.shape, inputs, expected, dtype, yardsticks)
 
     def without(self, outputs: Collection[str]) -> Case:
         """Return the case without some of its outputs; both share their error scales."""
@@ -144,21 +163,26 @@ class Case:
         x = self.expected[name]
         return torch.arange(x.shape[1], device=x.device) if self.positions is None else self.positions[name]
 
-    def yardstick(self, precision: str) -> dict[str, Worst]:
+    def yardstick(self, precision: str) -> Mapping[str, Worst]:
         """Return the errors of unfused attention of a precision class, by output."""
-        is_known = self.expected.keys() <= self.yardsticks.get(precision, {}).keys()
-        if not is_known or (precision not in self.bins and self.scales):
+        return self._of_class(precision).worst
+
+    def _of_class(self, precision: str) -> Yardstick:
+        """Return the yardstick of a precision class; it is computed where an output of this case is not known yet."""
+        known = self.yardsticks.get(precision, Yardstick({}, {}))
+        if self.expected.keys() - known.worst.keys() or (self.expected.keys() - known.bins.keys() and self.scales):
             outputs = self._unfused(precision)
             found = {
                 name: Deviation(out, self.expected[name]) for name, out in outputs.items() if name in self.expected
             }
             answers([each.question() for each in found.values()])
-            self.yardsticks[precision] = {name: each.worst for name, each in found.items()}
-            if scales := self.scales:
-                self.bins[precision] = {
-                    name: allowance.bins_of(each.errors, scales[name], self.tokens(name))
-                    for name, each in found.items()
-                }
+            scales = self.scales or {}
+            bins = {
+                name: allowance.bins_of(found[name].errors, scales[name], self.tokens(name))
+                for name in scales
+                if name in found
+            }
+            self.yardsticks[precision] = Yardstick({name: each.worst for name, each in found.items()}, bins)
         return self.yardsticks[precision]
 
     def _unfused(self, precision: str) -> Tensors:
@@ -205,9 +229,9 @@ class Case:
     ) -> Allowed:
         """Return what rows of an output may err that have these error scales and norms, as `allowance.allowed`."""
         precision = class_of_yardstick(precision)
-        self.yardstick(precision)
         times, rounding = self._beyond_yardstick(output, precision)
-        return allowance.allowed(self.bins[precision][output], scales, norms, tokens, times=times, rounding=rounding)
+        bins = self._of_class(precision).bins[output]
+        return allowance.allowed(bins, scales, norms, tokens, times=times, rounding=rounding)
 
     def _beyond_yardstick(self, output: str, precision: str) -> tuple[int, float]:
         """Return how often the yardstick's error is allowed, and the root mean square of one rounding beyond it."""

@@ -113,11 +113,9 @@ def _by_row(
     yield "rows", (squares[0] / units).sqrt().flatten(), (most / units.sqrt()).flatten()
 
 
-def _allowed(
-    name: str, pool: Sequence[Content], case: Case, precision: str
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _allowed(name: str, pool: Sequence[Content], case: Case, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Return what the rows of contents may err, by root mean square and at most, `[contents, batch * count, heads]`."""
-    scales = [of[name] for content in pool if (of := content.scales(case, whole=False)) is not None]
+    scales = [known[name] for content in pool if (known := content.scales(case, whole=False)) is not None]
     rows, tokens = (torch.stack([getattr(each, what)[name] for each in pool]) for what in ("rows", "positions"))
     of = case.allowed(name, torch.stack(scales), torch.linalg.vector_norm(rows, dim=-1), tokens, precision)
     return of.rms.flatten(1, 2), of.most.flatten(1, 2)

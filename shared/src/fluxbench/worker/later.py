@@ -37,12 +37,14 @@ class ForLater:
         """
         workload, on_gpu = prepared.workload.name, self._device.type == "cuda"
         tells = self._request.effort.one_reference or (on_gpu and not self._request.effort.long)
-        for precision, outputs in prepared.case.yardsticks.items() if tells else ():
-            of_whole = outputs.items()  # a part shares those of its whole, which has more outputs
-            worst = {name: [*dataclasses.astuple(each)] for name, each in of_whole if name in prepared.case.expected}
-            if (workload, precision) not in self._said and all(map(math.isfinite, itertools.chain(*worst.values()))):
+        for precision, of in prepared.case.yardsticks.items() if tells else ():
+            own = prepared.case.expected  # a part shares the yardstick of its whole, which has more outputs
+            worst = {name: [*dataclasses.astuple(each)] for name, each in of.worst.items() if name in own}
+            bins = {name: [list(each) for each in its] for name, its in of.bins.items() if name in own}
+            numbers = itertools.chain(*worst.values(), *itertools.chain(*bins.values()))
+            if (workload, precision) not in self._said and all(map(math.isfinite, numbers)):
                 self._said.add((workload, precision))
-                self._emit("yardstick", workload=workload, precision=precision, worst=worst)
+                self._emit("yardstick", workload=workload, precision=precision, worst=worst, bins=bins)
 
     def say_rows(self, found: Mapping[tuple[str, str], Row | None]) -> None:
         """Write how many calls there are in rows, by variant and workload."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import torch
 
 from fluxbench import operations
-from fluxbench.correctness.case import Case, Yardsticks
+from fluxbench.correctness.allowance import Bin
+from fluxbench.correctness.case import Case, Yardstick, Yardsticks
 from fluxbench.correctness.contents import Contents
 from fluxbench.correctness.deviation import Worst
 from fluxbench.correctness.kept import Kept, name_of_case
@@ -67,7 +68,7 @@ class PreparedWorkload:
         operation = operations.find(workload.operation)
         first, *others = operation.input_kinds
         seed = 0 if device.type == "cpu" or cases else process * SEEDS_PER_PROCESS
-        by_rows = Case.by_rows(workload, first, seed, device) if _is_long(workload, whole_up_to) else None
+        by_rows = Case.by_rows(workload, first, seed, device, known) if _is_long(workload, whole_up_to) else None
         case = by_rows or _case(workload, first, seed, device, cases, known)
         if by_rows or any(held.is_held(x) for x in case.inputs.values()):  # there is no room for others
             others = []
@@ -164,8 +165,13 @@ def release(*, keeps: bool = False) -> None:
 
 def known_yardsticks(request: Request, workload: str) -> Yardsticks:
     """Return the yardsticks of a workload that the first process told."""
-    told = request.yardsticks.get(workload, {})
-    return {each: {name: Worst(*worst) for name, worst in of.items()} for each, of in told.items()}
+    return {
+        precision: Yardstick(
+            {name: Worst(*worst) for name, worst in told["worst"].items()},
+            {name: tuple(Bin(int(start), *rest) for start, *rest in bins) for name, bins in told["bins"].items()},
+        )
+        for precision, told in request.yardsticks.get(workload, {}).items()
+    }
 
 
 def _rotation_length(workload: Workload, device: torch.device) -> int:

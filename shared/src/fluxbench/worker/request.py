@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 from dataclasses import dataclass
+from typing import TypedDict
 
 from fluxbench import operations
 from fluxbench.operations.workload import Cost, Workload
@@ -36,7 +37,16 @@ class Effort:
 
 
 USUAL = Effort()
-Yardsticks = dict[str, dict[str, dict[str, list[float]]]]  # by workload, precision class and output: `Worst`
+
+
+class Told(TypedDict):
+    """The numbers of a `correctness.case.Yardstick`, by output."""
+
+    worst: dict[str, list[float]]
+    bins: dict[str, list[list[float]]]
+
+
+Yardsticks = dict[str, dict[str, Told]]  # by workload and precision class
 ALONE = 1  # `Effort.held_bytes` with which a process holds one workload at a time
 
 
