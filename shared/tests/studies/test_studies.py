@@ -146,6 +146,8 @@ def test_lengths_are_measured_in_three_studies_of_one_notebook_until_they_do_not
         of_curves = Counter(one.group for one in study.workloads_on(device, settings) if one.name in study.effort.fully)
         assert of_curves == Counter({one.group: 1 for one in study.workloads_on(device, settings)})
     assert [study.measures for study in (causal, plain, models)] == [("burst",), ("burst",), ("burst", "sustained")]
+    cards = [dataclasses.replace(GPU, memory_bytes=its) for its in (84_929_347_584, 150_129_868_800)]
+    assert [[study.cells_on(card) for card in cards] for study in (causal, plain, models)] == [[1, 2]] * 3
     settings = Settings(root=REPOSITORY, cache=REPOSITORY)
     shapes = [dict(each.shape) for each in plain.workloads_on(GPU, settings)]
     scores = {8 * int(shape["seq_len_k"]) ** 2 * 4 for shape in shapes}  # bytes of one matrix in float32

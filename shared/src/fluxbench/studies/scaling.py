@@ -8,7 +8,9 @@ from fluxbench.studies.study import Study
 from fluxbench.worker.request import Effort
 
 _WHOLE_UP_TO = 2**27  # scores: those of 11,585 tokens to themselves in one head
-_AT_ONCE = 1  # cells: at the longest lengths unfused attention needs nearly all memory
+# Unfused attention takes 78 GB in one causal head of 65,536 tokens, beside which another cell holds up to 40: two cells
+# share a card of 141 GB, and one of 80 GB has one at a time.
+_AT_ONCE, _CELL_BYTES = 2, 60_000_000_000
 # One length of each curve is checked on all kinds of inputs and profiled, of the models two; on a CPU a shorter one.
 _FULLY = tuple(
     each.name
@@ -27,6 +29,7 @@ STUDY = Study(
     whole_up_to=_WHOLE_UP_TO,
     effort=Effort(plans=True, fully=_FULLY),
     at_once=_AT_ONCE,
+    cell_bytes=_CELL_BYTES,
     tables=("crossovers", "exponents", "memory", "lengths_published"),
 )
 PLAIN = Study(
@@ -37,6 +40,7 @@ PLAIN = Study(
     whole_up_to=_WHOLE_UP_TO,
     effort=Effort(plans=True, fully=_FULLY),
     at_once=_AT_ONCE,
+    cell_bytes=_CELL_BYTES,
 )
 MODELS = Study(
     name="scaling",
@@ -46,4 +50,5 @@ MODELS = Study(
     # Curves over lengths rank no kernels that are within a percent, for which further processes are.
     effort=Effort(plans=True, fully=_FULLY, most=3, probes=False),
     at_once=_AT_ONCE,
+    cell_bytes=_CELL_BYTES,
 )

@@ -10,6 +10,7 @@ import torch
 
 _LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
 _LONGEST_S = 0.1  # of a call whose rounds scatter less than its processes
+_FEWER_CONTENTS = 16  # of a workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,8 @@ class Plan:
         `grid`: for a study of many short calls, in burst alone; `large`: of hundreds of workloads. `long`: for one of
         calls that last up to a second on a GPU, whose sustained windows are one call at each workload. `replayed`: a
         GPU's burst samples are rows of calls. `alone`: all workloads are measured in burst alone, and so in three
-        processes; of these one round suffices for the longest calls.
+        processes; of these one round suffices for the longest calls, and of all no two calls of a dozen rounds get the
+        same contents.
         """
         plan = cls._usual_on(device)
         if replayed and device.type != "cpu":
@@ -60,7 +62,7 @@ class Plan:
             return dataclasses.replace(plan, max_rounds=1, min_rounds=1)
         if not grid:
             single = alone and device.type != "cpu"
-            return dataclasses.replace(plan, rounds_of_longest=1) if single else plan
+            return dataclasses.replace(plan, rounds_of_longest=1, contents=_FEWER_CONTENTS) if single else plan
         if device.type == "cpu":
             return dataclasses.replace(plan, max_rounds=8, min_rounds=4, burst_budget_s=0.1)
         plan = dataclasses.replace(
