@@ -63,6 +63,15 @@ def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:
     assert "a and b tie as fastest exact kernels: 40 to 43% faster than" in said(DEFAULT, *spread)
 
 
+def test_a_gain_that_may_be_none_has_no_number() -> None:
+    """The default is not among the fastest, since another kernel is measurably faster."""
+    uncertain, sure = record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9)
+    assert said(DEFAULT, uncertain, sure) == (
+        "a is the fastest exact kernel; how much faster than PyTorch's default is too uncertain to tell. "
+        "c may be as fast: too uncertain to tell."
+    )
+
+
 def test_a_default_that_nothing_beats_is_the_answer() -> None:
     assert said(DEFAULT, record("flex", sustained_ms=1.5)) == (
         "No exact kernel is measurably faster than PyTorch's default."

@@ -123,8 +123,10 @@ def _exact(verdict: Verdict) -> str:
     speedups = [one.speedup for one in verdict.named if one.speedup]
     if not speedups or not verdict.baseline:
         return f"{which}.{unsure}"
-    gain = _gain(speedups)
-    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {baseline_name(verdict.baseline)}.{unsure}"
+    gain, default = _gain(speedups), baseline_name(verdict.baseline)
+    if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
+        return f"{which}; how much faster than {default} is too uncertain to tell.{unsure}"
+    return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}.{unsure}"
 
 
 def _elsewhere(verdict: Verdict) -> str:
