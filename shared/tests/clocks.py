@@ -1,4 +1,4 @@
-"""A clock that a test moves by hand, a stopwatch that takes the road of a GPU on a CPU, and what a profiler records."""
+"""A clock that a test moves by hand, a stopwatch like a GPU's on a CPU, what calls get, and what a profiler records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from fakes import tokens
 from torch.autograd import DeviceType
 
+from fluxbench import operations
+from fluxbench.correctness.content import Content
+from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound
+from fluxbench.operations.workload import Workload
 from fluxbench.timing import burst, control_kernel, interleaved, rows, stopwatch, sustained
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
@@ -22,6 +27,17 @@ PLAN = Plan(
     max_warm_up_s=0.5, min_block_s=0.4, max_block_s=1.0,
     stretch_s=0.05, settled_within=0.01, sample_s=0.02, paired_s=1.0,
 )  # fmt: skip
+
+WORKLOADS = [tokens("small", 4, head_dim_qk=8, head_dim_v=8), tokens("smaller", 3, head_dim_qk=8, head_dim_v=8)]
+
+
+def content_of(workload: Workload, seed: int) -> Content:
+    return Content(operations.find("attention").inputs(workload.shape, "normal", seed, "cpu"), {}, {}, {})
+
+
+def contents(count: int = 8) -> dict[str, Contents]:
+    """Return contents of two small workloads, by workload."""
+    return {each.name: Contents([content_of(each, seed) for seed in range(count)], 2, 0) for each in WORKLOADS}
 
 
 class Clock:

@@ -64,9 +64,7 @@ def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:
 
 
 def test_a_gain_that_may_be_none_has_no_number() -> None:
-    """The default is not among the fastest, since another kernel is measurably faster."""
-    uncertain, sure = record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9)
-    assert said(DEFAULT, uncertain, sure) == (
+    assert said(DEFAULT, record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9)) == (
         "a is the fastest exact kernel; how much faster than PyTorch's default is too uncertain to tell. "
         "c may be as fast: too uncertain to tell."
     )

@@ -11,28 +11,15 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import ON_CPU, PLAN, Ahead, Clock, LikeAGPU
-from fakes import tokens
+from clocks import ON_CPU, PLAN, WORKLOADS, Ahead, Clock, LikeAGPU, content_of, contents
 
-from fluxbench import operations
-from fluxbench.correctness.content import Content
 from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.operations.workload import Workload
 from fluxbench.timing.burst import Burst, burst
 from fluxbench.timing.stopwatch import Stopwatch
 
-WORKLOADS = [tokens("small", 4, head_dim_qk=8, head_dim_v=8), tokens("smaller", 3, head_dim_qk=8, head_dim_v=8)]
 KEYS = [("flex", "small"), ("torch_flash", "small"), ("flex", "smaller"), ("torch_flash", "smaller")]
 ALL = [*KEYS, ("control_kernel", "")]
-
-
-def content(workload: Workload, seed: int) -> Content:
-    return Content(operations.find("attention").inputs(workload.shape, "normal", seed, "cpu"), {}, {}, {})
-
-
-def contents(count: int = 8) -> dict[str, Contents]:
-    return {each.name: Contents([content(each, seed) for seed in range(count)], 2, 0) for each in WORKLOADS}
 
 
 def ignored(*_: object) -> None:
@@ -189,8 +176,8 @@ def test_on_a_gpu_long_calls_take_part_in_fewer_rounds_the_reference_beside_them
 @pytest.mark.parametrize(("call_s", "fewest"), [(0.2, 1), (0.03, 3)])
 def test_a_call_in_few_rounds_has_one_with_whole_outputs(clock: Clock, seed: int, call_s: float, fewest: int) -> None:
     kept: list[Any] = []
-    by_rows = [dataclasses.replace(content(WORKLOADS[0], number), expected=None) for number in range(7)]
-    given = {"small": Contents([content(WORKLOADS[0], 7), *by_rows], 2, 0)}
+    by_rows = [dataclasses.replace(content_of(WORKLOADS[0], number), expected=None) for number in range(7)]
+    given = {"small": Contents([content_of(WORKLOADS[0], 7), *by_rows], 2, 0)}
     plan = dataclasses.replace(PLAN, min_rounds=4, rounds_of_longest=1)
     burst(
         device := Ahead(clock), {("a", "small"): device.bound(call_s)}, 9, given, random.Random(seed), plan,

@@ -9,25 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from clocks import Clock, LikeAGPU
-from fakes import tokens
+from clocks import WORKLOADS, Clock, LikeAGPU, content_of, contents
 
-from fluxbench import operations
-from fluxbench.correctness.content import Content
-from fluxbench.correctness.contents import Contents
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.operations.workload import Workload
 from fluxbench.timing.burst import repeated_over_new
-
-WORKLOADS = [tokens("small", 4, head_dim_qk=8, head_dim_v=8), tokens("smaller", 3, head_dim_qk=8, head_dim_v=8)]
-
-
-def content(workload: Workload, seed: int) -> Content:
-    return Content(operations.find("attention").inputs(workload.shape, "normal", seed, "cpu"), {}, {}, {})
-
-
-def contents(count: int = 8) -> dict[str, Contents]:
-    return {each.name: Contents([content(each, seed) for seed in range(count)], 2, 0) for each in WORKLOADS}
 
 
 def test_the_last_of_a_random_number_of_calls_on_the_same_contents_is_compared_with_those_on_new_ones(
@@ -51,7 +36,7 @@ def test_the_last_of_a_random_number_of_calls_on_the_same_contents_is_compared_w
         return Bound(call)
 
     def new(workload: str) -> Tensors:
-        shape = content(WORKLOADS[workload == "smaller"], 0).inputs
+        shape = content_of(WORKLOADS[workload == "smaller"], 0).inputs
         return {name: torch.full_like(x, next(fresh)) for name, x in shape.items()}
 
     def quotients(call_s: float = 0.01, **calls: Bound) -> dict[str, float]:
@@ -84,7 +69,7 @@ def test_calls_in_succession_whose_clock_changes_skip_no_work(clock: Clock, chan
 
     stopwatch = LikeAGPU()
     found = repeated_over_new(
-        stopwatch, {"small": Bound(call)}, contents(1), lambda _: content(WORKLOADS[0], 7).inputs, {"small": 0.01},
+        stopwatch, {"small": Bound(call)}, contents(1), lambda _: content_of(WORKLOADS[0], 7).inputs, {"small": 0.01},
         random.Random(4),
     )  # fmt: skip
     assert found == {"small": pytest.approx(1.0, abs=0.01)}
@@ -100,7 +85,7 @@ def test_a_host_that_is_late_with_one_call_makes_no_kernel_skip_work(clock: Cloc
 
     stopwatch = LikeAGPU()
     found = repeated_over_new(
-        stopwatch, {"small": Bound(call)}, contents(1), lambda _: content(WORKLOADS[0], 7).inputs, {"small": 1e-4},
+        stopwatch, {"small": Bound(call)}, contents(1), lambda _: content_of(WORKLOADS[0], 7).inputs, {"small": 1e-4},
         random.Random(4),
     )  # fmt: skip
     assert found == {"small": pytest.approx(1.0)}
@@ -116,7 +101,7 @@ def test_a_backward_pass_that_keeps_its_result_with_the_graph_of_its_forward_pas
 
     bound = Bound(call, lambda tensors: set())
     found = repeated_over_new(
-        LikeAGPU(), {"small": bound}, contents(1), lambda _: content(WORKLOADS[0], 7).inputs, {"small": 0.01},
+        LikeAGPU(), {"small": bound}, contents(1), lambda _: content_of(WORKLOADS[0], 7).inputs, {"small": 0.01},
         random.Random(3),
     )  # fmt: skip
     assert found == {"small": pytest.approx(0.1)}

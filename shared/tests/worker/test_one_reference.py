@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +13,6 @@ from workers import checks, failures, given, honest, timed, wrapped
 
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import Event, Rows, Yardstick
-from fluxbench.correctness.contents import Contents
 from fluxbench.operations import math_attention
 from fluxbench.worker import later, worker
 from fluxbench.worker.prepared import PreparedWorkload, known_yardsticks
@@ -21,7 +20,6 @@ from fluxbench.worker.request import Effort, Request, Told
 
 GRID = Effort(grid=True, one_reference=True, fully=("tiny",), held_bytes=10**9)
 TRAINING = tokens("training", 16, "attention_training")
-NO_CONTENTS = cast("Contents", None)
 Load = Any
 
 
@@ -156,9 +154,9 @@ def test_a_later_process_knows_yardsticks_with_the_bins_of_causal_rows(whole_up_
     def tell(event: str, **fields: Any) -> None:
         collected.add(Yardstick(**fields))
 
-    case = PreparedWorkload.make(workload, torch.device("cpu"), 0, whole_up_to=whole_up_to).case
-    case.yardstick("exact")
-    later.ForLater(asked, torch.device("cuda"), tell).say_yardsticks(PreparedWorkload(workload, case, NO_CONTENTS, {}))
+    prepared = PreparedWorkload.make(workload, torch.device("cpu"), 0, whole_up_to=whole_up_to)
+    prepared.case.yardstick("exact")
+    later.ForLater(asked, torch.device("cuda"), tell).say_yardsticks(prepared)
     read = Request.from_json(dataclasses.replace(asked, yardsticks=collected.yardsticks).to_json())
-    assert known_yardsticks(read, workload.name) == case.yardsticks
-    assert case.yardsticks["exact"].bins.keys() == {"out", "dq", "dk", "dv"}
+    assert known_yardsticks(read, workload.name) == prepared.case.yardsticks
+    assert prepared.case.yardsticks["exact"].bins.keys() == {"out", "dq", "dk", "dv"}
