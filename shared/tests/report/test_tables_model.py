@@ -53,6 +53,15 @@ def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None
     assert compiled[-2:] == ("80.0", "20.0%")
 
 
+def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
+    tied = step("flash_attn_4", 159.9)
+    table = table_of(model.blocks(results(EAGER[0], tied)), "The fastest kernel of each step")
+    assert rows_of(table)[0][3:8] == ("none measurably", "-", "-", "-", "-")
+    assert "includes 0" in words([table])
+    only = rows_of(table_of(model.blocks(results(EAGER[0], EAGER[1])), "The fastest"))[0]
+    assert only[3] == "torch_native"  # the default itself
+
+
 def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
     larger = [step("torch_native_blocks", 400.0, LARGE), step("flash_attn_4_blocks", 300.0, LARGE)]
     said = words(model.blocks(results(*EAGER, *BLOCKS, *larger))[:1])
@@ -107,6 +116,7 @@ def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_a
         ("repeated blocks compiled", "torch_native_blocks"), ("repeated blocks compiled", "flash_attn_4_blocks"),
     ]  # fmt: skip
     row = cells(table, "torch_native")
+    assert row["without a kernel, ms"] == "0.00 (0%)"
     assert (row["attention ms"], row["matrix products ms"], row["rotary embedding ms"]) == (
         "20.0 (20%)",
         "60.0 (60%)",
@@ -122,7 +132,17 @@ def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_a
         kernels=tuple(KernelShare(name=name, share=share) for name, share in operators),
     )  # fmt: skip
     row = cells(table_of(model_parts.blocks(results(on_cpu, device=CPU))), "torch_native")
+    assert "without a kernel, ms" not in row
     assert (row["attention ms"], row["matrix products ms"], row["rest ms"]) == ("50.0 (25%)", "100 (50%)", "50.0 (25%)")
+
+
+def test_a_step_that_the_host_launches_too_slowly_is_without_a_kernel_for_the_rest() -> None:
+    seen = Cupti(events_ms=80.0, kernels_ms=60.0, span_ms=80.0, parts_ms={"attention": 20.0, "products": 40.0})
+    late = record("torch_native", STEP, cupti=seen)
+    row = cells(table_of(model_parts.blocks(results(late))), "torch_native")
+    assert (row["profiled step ms"], row["without a kernel, ms"]) == ("80.0", "20.0 (25%)")
+    header, row_of_csv = model_parts.rows(results(late))
+    assert dict(zip(header, row_of_csv, strict=True))["without_kernel_ms"] == 20.0
 
 
 # Names of kernels: torch 2.11's on an H200, from records of the published pages, and Inductor's of FLUX.1's blocks.

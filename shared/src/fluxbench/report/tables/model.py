@@ -23,6 +23,8 @@ _NO_ATTENTION = (
     "Without attention: the step less the time of its attention, by the profiler. No kernel can gain more than that."
 )
 _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
+_NO_GAIN = "none measurably"
+_NONE = f"Fastest is {_NO_GAIN!r} where the gain of the fastest kernel may be none: its interval includes 0."
 _IMAGE = f"Of an image: {IMAGE_STEPS} steps, the rest of a pipeline left out."
 
 
@@ -84,7 +86,8 @@ def _fastest(found: Sequence[Step]) -> Table:
     columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
     columns += [Column("fastest", left=True), *map(Column, heads)]
     body = [Row(cells) for step in found for form in forms([step]) if (cells := _summary(step, form))]
-    return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", [_NO_ATTENTION, _IMAGE])
+    notes = [_NO_ATTENTION, _IMAGE, _NONE]
+    return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", notes)
 
 
 def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
@@ -93,17 +96,14 @@ def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
         return None
     whole, share = timing_of(default), attention_share(default)
     gain = step.gain(best)
-    of_gain = _gain(step, best) if gain else ("-", "-", "-")
+    is_faster = gain is None or gain.share.low > 0
+    of_gain = _gain(step, best) if gain and is_faster else ("-", "-", "-")
     left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
-    time = plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
-    name = (
-        step.workload.name,
-        FORMS[form],
-        plus_minus(whole.median_ms, whole.ci95_ms),
-        legend.name(best.variant),
-        time,
-    )
-    return (*name, *of_gain, *left)
+    fastest = _NO_GAIN, "-"
+    if is_faster:
+        fastest = legend.name(best.variant), plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
+    name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
+    return (*name, *fastest, *of_gain, *left)
 
 
 def _gain(step: Step, record: Record) -> tuple[str, str, str]:
