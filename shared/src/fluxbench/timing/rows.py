@@ -8,7 +8,6 @@ code of the host, so a kernel cannot tell a replay from another before it reads 
 from __future__ import annotations
 
 import math
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from fluxbench.timing.rotation import Rotation
 
 LAUNCHED = 3  # calls in a row that the host launches, at most
-_LAUNCHED_ROWS = 2
 
 
 @dataclass(frozen=True)
@@ -42,23 +40,20 @@ def launched(stopwatch: Stopwatch, call: Callable[[Any], Mapping[str, object]], 
     """Return the ms of a call where the host launches a row's calls one by one, and those of the host alone.
 
     The first is by the device's events, from the first call's begin to the last one's end: what a program without CUDA
-    graphs gets. Both are means of two rows; one call before each, on other inputs, is not timed. The last output of
-    each is kept.
+    graphs gets. Both are means over the calls; one call before them, on other inputs, is not timed. The last output is
+    kept.
     """
-    on_device, on_host = [], []
-    for _ in range(_LAUNCHED_ROWS):
-        first, *turn = row.given.turn(row.calls)
-        turn = turn[-LAUNCHED:]
-        stopwatch.wait()
-        stopwatch.clear_cache()
-        call(first)
-        stopwatch.record()
-        began = time.perf_counter()
-        for each in turn:
-            out = call(each)
-        on_host.append(1e3 * (time.perf_counter() - began) / len(turn))
-        stopwatch.record()
-        row.given.keep(out)
-        del out
-        on_device.append(stopwatch.between_ms()[0] / len(turn))
-    return statistics.fmean(on_device), statistics.fmean(on_host)
+    first, *turn = row.given.turn(row.calls)
+    turn = turn[-LAUNCHED:]
+    stopwatch.wait()
+    stopwatch.clear_cache()
+    call(first)
+    stopwatch.record()
+    began = time.perf_counter()
+    for each in turn:
+        out = call(each)
+    on_host_ms = 1e3 * (time.perf_counter() - began)
+    stopwatch.record()
+    row.given.keep(out)
+    del out
+    return stopwatch.between_ms()[0] / len(turn), on_host_ms / len(turn)
