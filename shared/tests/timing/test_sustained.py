@@ -181,6 +181,37 @@ def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_wa
     assert taken.settled
 
 
+@pytest.mark.parametrize("rest_s", [5.0, 0.0])
+def test_a_device_that_its_heat_slows_rests_and_warms_up_again(clock: Clock, rest_s: float) -> None:
+    class Hot(LikeAGPU):
+        """It is 6% slower while it is hot: until it has rested twice."""
+
+        def is_hot(self) -> bool:
+            return len(clock.slept) < 2
+
+    def call(_: object) -> dict[str, object]:
+        clock.now += 0.105 if len(clock.slept) >= 2 else 0.112
+        return {}
+
+    plan = dataclasses.replace(PLAN, rest_of_hot_s=rest_s)
+    taken = sustain(Hot(), {"small": call}, {"small": 0.1}, {"small": InTurn()}, plan)
+    assert clock.slept == ([rest_s, rest_s] if rest_s else [])
+    hot = [ms for ms in taken.samples_ms["small"] if ms > 108]
+    assert (len(hot), taken.warm_up) == ((2, 3) if rest_s else (len(taken.windows), 1))  # of which the last is cool
+    assert len(taken.windows) == taken.warm_up + 4  # as long a block as any
+
+
+def test_a_device_that_stays_hot_is_measured_all_the_same(clock: Clock) -> None:
+    class Hot(LikeAGPU):
+        def is_hot(self) -> bool:
+            return True
+
+    plan = dataclasses.replace(PLAN, rest_of_hot_s=5.0)
+    taken = sustain(Hot(), {"small": clock.call(0.105)}, {"small": 0.1}, {"small": InTurn()}, plan)
+    assert clock.slept == [5.0] * 6
+    assert len(taken.windows) == taken.warm_up + 4
+
+
 @pytest.mark.parametrize(
     ("kind", "rounds"),
     [("cuda", {1e-6: 48, 0.001: 22, 0.0021: 11, 0.019: 5, 10.0: 3}), ("cpu", {1e-6: 5, 0.015: 4, 10.0: 2})],

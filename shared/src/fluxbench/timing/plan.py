@@ -35,6 +35,7 @@ class Plan:
     row_s: float = 0.0  # of a row of short calls that is one burst sample, see `timing.rows`; 0: all samples are calls
     row_below_s: float = 0.0  # a call that takes as long or longer is a sample by itself
     rounds_of_longest: int = _ROUNDS_OF_LONG  # of calls of 0.1 s or more
+    rest_of_hot_s: float = 0.0  # of a GPU that its heat slowed in a sustained window; 0: it gets none
 
     @classmethod
     def on(
@@ -50,8 +51,9 @@ class Plan:
         """Return the plan for a kind of device: a CPU's call is a few hundred times longer than a GPU's.
 
         `grid`: for a study of many short calls, in burst alone; `large`: of hundreds of workloads. `long`: for one of
-        calls that last up to a second on a GPU, whose sustained windows are one call at each workload. `replayed`: a
-        GPU's burst samples are rows of calls. `alone`: all workloads are measured in burst alone, and so in three
+        calls that last up to a second on a GPU, whose sustained windows are one call at each workload, and which heat
+        it up: a block lasts up to four periods of the power limit, and rests where heat slows it. `replayed`: a GPU's
+        burst samples are rows of calls. `alone`: all workloads are measured in burst alone, and so in three
         processes; of these one round suffices for the longest calls, and of all no two calls of a dozen rounds get the
         same contents.
         """
@@ -59,7 +61,7 @@ class Plan:
         if replayed and device.type != "cpu":
             return dataclasses.replace(plan, row_s=5e-4, row_below_s=math.inf)
         if long and device.type != "cpu":
-            return dataclasses.replace(plan, max_rounds=1, min_rounds=1)
+            return dataclasses.replace(plan, max_rounds=1, min_rounds=1, max_block_s=4.0, rest_of_hot_s=5.0)
         if not grid:
             single = alone and device.type != "cpu"
             return dataclasses.replace(plan, rounds_of_longest=1, contents=_FEWER_CONTENTS) if single else plan

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+
+from fluxbench.timing.heat import by_driver
 
 _LEAST_SPIN_S = 1e-4  # for each call of a round: the host is ahead of the device from the first one on
 _HIGHEST_CLOCK_MHZ = 3000  # of today's cards, for one that does not report its own
@@ -49,6 +53,14 @@ class Stopwatch:
         """
         if not self.on_cpu:
             torch.cuda._sleep(round(max(1.25 * launch_s, _LEAST_SPIN_S * calls) * self._clock_hz))
+
+    @functools.cached_property
+    def _slowed_by_heat(self) -> Callable[[], bool]:
+        return by_driver(self.device)
+
+    def is_hot(self) -> bool:
+        """Return whether the driver slows the device because of its heat."""
+        return self._slowed_by_heat()
 
     def begin_idle(self) -> None:
         """Wait for the device, and keep it busy just until a call's first launches are in its queue."""

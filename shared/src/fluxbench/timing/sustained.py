@@ -15,6 +15,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_MOST_RESTS = 6  # of a device that is slowed by its heat
 
 
 class Given(Protocol):
@@ -80,12 +81,14 @@ def sustain(
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
-    device, see `timing.burst.burst`. All durations are those that were measured.
+    device, see `timing.burst.burst`. Where a device is slowed by its heat in a
+    window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows so far belong; up to
+    six times. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
     names = list(calls)
-    warm_up = 0
+    warm_up = cool = rests = 0  # `cool`: the first window since the device rested
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
@@ -115,14 +118,18 @@ def sustain(
         for workload, total in zip(calls, totals_ms, strict=True):
             samples[workload].append(total / counts[workload])
         means.append(sum(totals_ms))
+        if plan.rest_of_hot_s and rests < _MOST_RESTS and stopwatch.is_hot():
+            warm_up, cool, rests = 0, len(means), rests + 1
+            time.sleep(plan.rest_of_hot_s)
+            continue
         if not warm_up:
-            warm_up = len(means) if sum(means) >= 1e3 * plan.warm_up_s else 0
+            warm_up = len(means) if sum(means[cool:]) >= 1e3 * plan.warm_up_s else 0
             continue
         counted = means[warm_up:]
         stretch = _windows(plan.stretch_s, means)
         if len(counted) < 2 * stretch:
             continue
-        if not _agree(counted, stretch, plan) and sum(means[: warm_up + 1]) <= 1e3 * plan.max_warm_up_s:
+        if not _agree(counted, stretch, plan) and sum(means[cool : warm_up + 1]) <= 1e3 * plan.max_warm_up_s:
             warm_up += 1  # its speed still moves
             continue
         busy_s = sum(counted) / 1e3
