@@ -19,7 +19,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 if TYPE_CHECKING:
     from fluxbench.timing.rotation import Rotation
 
-LAUNCHED = 3  # calls in a row that the host launches, at most
+LAUNCHED = 5  # calls in a row that the host launches, at most
 
 
 @dataclass(frozen=True)
