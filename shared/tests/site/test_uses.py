@@ -165,7 +165,9 @@ def test_where_another_kernel_is_faster_as_called_the_row_says_so(tmp_path: Path
 def test_a_kernel_without_a_rank_in_the_grid_that_may_be_as_fast_is_named(tmp_path: Path) -> None:
     answer = of_short(tmp_path, (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.054), ("flex", 0.019, None))
     assert names(answer) == [("FlashAttention-4", "no winner: FlexAttention may be as fast and has no rank")]
-    assert answer.what == "attention, burst, some replayed as CUDA graphs"
+    assert answer.what == "attention, burst, replayed as CUDA graphs"
+    some = of_short(tmp_path / "some", (DEFAULT, 1.2, None), ("flash_attn_4", 0.9, 0.95))
+    assert some.what == "attention, burst, some replayed as CUDA graphs"
 
 
 def test_the_card_of_a_grid_has_the_answer_over_all_its_shapes(tmp_path: Path) -> None:

@@ -101,9 +101,10 @@ def _conditions(of: Recommendation) -> Iterator[str]:
     """Yield the regime of the times, and over what the speeds are, if that is not PyTorch's default."""
     if of.records:
         regime = ranking_regime(of.records)
-        replayed = sum(is_replayed(one, regime) for one in of.records)
-        graphs = "replayed as CUDA graphs" if replayed == len(of.records) else "some replayed as CUDA graphs"
-        yield f"{regime}, {graphs}" if replayed else regime
+        shown = [row.record for row in of.verdict.shown] if isinstance(of.verdict, Verdict) else []
+        replayed = [is_replayed(record, regime) for record in shown]
+        graphs = "replayed as CUDA graphs" if all(replayed) else "some replayed as CUDA graphs"
+        yield f"{regime}, {graphs}" if any(replayed) else regime
     if of.records and isinstance(of.verdict, Verdict):
         baseline = of.verdict.baseline
         if baseline is None:
