@@ -51,7 +51,14 @@ def test_no_winner_is_told_where_intervals_overlap(ms: float, ci: float, wins: b
     of = [timed("torch_eager", 4.0, ci=ci), timed("flex", 1.0, ci=ci), timed("flash_attn_2", ms, ci=ci)]
     [point] = grids(of)[0].points
     assert (point.winner is not None) == (point.margin is not None) == wins
-    assert {one.variant for one in point.unbeaten} == ({"flex"} if wins else {"flex", "flash_attn_2"})
+    assert {one.variant for one in point.level} == ({"flex"} if wins else {"flex", "flash_attn_2"})
+    assert point.unsure == ()
+
+
+def test_what_may_be_as_fast_and_ten_percent_slower_is_too_uncertain_to_tie() -> None:
+    of = [timed("torch_eager", 4.0), timed("flex", 1.0), timed("flash_attn_2", 1.6, ci=0.7)]
+    [point] = grids(of)[0].points
+    assert (point.winner, point.level, point.unsure) == (None, (of[1],), (of[2],))
 
 
 def test_one_alone_or_beside_what_failed_or_is_quantized_wins_nothing() -> None:
@@ -94,3 +101,33 @@ def test_a_row_beside_a_reference_that_took_another_time_than_elsewhere_has_no_r
     [point] = grids([*of, false])[0].points
     assert (list(point.records), point.astray) == (["flex", "flash_attn_2", "torch_eager"], (false,))
     assert grids(of)[0].points[0].astray == ()
+
+
+@pytest.mark.parametrize(("ms", "wins"), [(0.019, False), (0.021, True)])
+def test_a_rival_without_a_rank_takes_the_win_unless_it_is_over_twice_as_slow(ms: float, wins: bool) -> None:
+    flags = [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=0.02)]
+    of = [timed("flex", 0.01, flags=flags), timed("torch_native", 0.04, flags=flags), timed("flash_attn_2", ms)]
+    [point] = grids(of)[0].points
+    assert (point.winner is not None) == (point.margin is not None) == wins
+    assert [one.variant for one in point.unranked] == ([] if wins else ["flash_attn_2"])
+    assert point.level == (of[0],)
+
+
+def test_what_no_kernel_is_faster_than_with_a_margin_above_1_ties() -> None:
+    """Two variants: the test of one side says faster where the interval of both sides still reaches 1."""
+    of = [timed("flex", 1.0, ci=0.01), timed("flash_attn_2", 1.0098, ci=0.01)]
+    [point] = grids(of)[0].points
+    gain = point.speedup("flex", "flash_attn_2")
+    assert gain is not None
+    assert gain.low <= 1 < gain.value
+    assert (point.winner, point.level) == (None, tuple(of))
+
+
+def test_times_as_called_are_in_order_and_short_ones_that_were_timed_singly_have_none() -> None:
+    flags = {ms: [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=ms)] for ms in (0.05, 0.12)}
+    of = [timed("flex", 0.01, flags=flags[0.12]), timed("torch_native", 0.02, flags=flags[0.05])]
+    of += [timed("flash_attn_2", 0.03)]
+    [grid] = grids(of)
+    assert list(grid.points[0].called.items()) == [("torch_native", 0.05), ("flex", 0.12)]
+    assert grid.is_replayed
+    assert not grids([timed("flex", 1.0)])[0].is_replayed

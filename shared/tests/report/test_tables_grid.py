@@ -66,10 +66,22 @@ SOME = results(
 def test_the_answer_names_the_one_that_wins_at_most_shapes_and_counts_ties() -> None:
     shown = words(grid.blocks(SOME))
     assert (
-        "Forward, bfloat16: FlashAttention-2 is measurably the fastest at 1 of 2 shapes, and 1 has no winner. "
-        "The fastest of a shape is 2.00 to 4.00 times as fast as eager attention." in shown
+        "Forward, bfloat16, replayed as CUDA graphs: FlashAttention-2 is measurably the fastest at 1 of 2 shapes, and "
+        "1 has no winner. The fastest of a shape is 2.00 to 4.00 times as fast as eager attention. As called, without "
+        "graphs, FlashAttention-2 has the shortest time at 2 of 2 shapes; the shortest is 4.00 times as fast as eager "
+        "attention. FlashAttention-3 has no time here: it takes bfloat16." in shown
     )
     assert "Forward + backward, bfloat16: none of 1 shape has a winner" in shown
+
+
+def test_the_answer_says_where_the_winner_takes_longer_as_called() -> None:
+    flags = [timed(NATIVE, one, 0.010, 0.050) for one in (SHAPE, OTHER)]
+    shown = words(grid.blocks(results(*flags, *(timed(FLASH, one, 0.005, 0.150) for one in (SHAPE, OTHER)))))
+    assert (
+        "as called, without graphs, PyTorch default (SDPA) has the shortest time at 2 of 2 shapes. FlashAttention-2 "
+        "takes longer than that at 2 of the 2 shapes at which it wins, 3.00 times as long in the median."
+    ).casefold() in shown.casefold()
+    assert "no winner as called is named" in shown
 
 
 def test_each_shape_has_its_winner_or_those_that_tie_and_both_times() -> None:
@@ -78,8 +90,23 @@ def test_each_shape_has_its_winner_or_those_that_tie_and_both_times() -> None:
     assert first[:5] == ("8", "64", "32", "12", FLASH)
     assert (first[5][:5], first[7], first[9][:5]) == ("2.000", "15.0", "4.000")
     assert first[6].startswith("5.00")
+    assert first[10] == "FlashAttention-2 15.0"
     assert second[4:6] == ("PyTorch default (SDPA) = FlashAttention-2", "no winner")
-    assert lacking[8:] == ("OUT_OF_MEMORY", "-")
+    assert lacking[4] == "PyTorch default (SDPA); no other has a time"
+    assert lacking[8:] == ("OUT_OF_MEMORY", "-", "PyTorch default (SDPA) 3,000")
+
+
+def test_a_shape_without_a_winner_names_what_may_be_as_fast_and_why() -> None:
+    uncertain, singly = timed(FLASH, SHAPE, 0.013, 0.02, ci=0.7), timed("triton_flash", SHAPE, 0.009)
+    shown = grid.blocks(results(*(timed(one, SHAPE, 0.008, 0.02) for one in (NATIVE, "flex")), uncertain, singly))
+    assert rows_of(table_of(shown, "The fastest at each shape"))[0][4:6] == (
+        "PyTorch default (SDPA) = FlexAttention; or FlashAttention-2 (too uncertain); or Triton (fluxbench) "
+        "(timed one by one)",
+        "no winner",
+    )
+    alone = results(timed(NATIVE, SHAPE, 0.008, 0.02), uncertain, singly)
+    places = {row[6]: row[-1] for row in grid.rows(alone)}
+    assert places == {"variant": "place", NATIVE: "unsure", FLASH: "unsure", "triton_flash": "unsure"}
 
 
 def test_on_a_cpu_there_is_one_time() -> None:
@@ -94,6 +121,7 @@ def test_implementations_have_wins_ties_and_the_span_of_their_speedups() -> None
     assert [row[0] for row in rows_of(table)] == [FLASH, NATIVE, EAGER, NATIVE]
     flash = cells(table, FLASH)
     assert (flash["wins"], flash["ties for first"], flash["ranked"]) == ("1", "1", "2 of 2")
+    assert (flash["shortest as called"], flash["as called, over PyTorch default"]) == ("2", "1.33× (1.33)")
     assert flash["speedup over eager"].startswith("3.00× (2.00 to 4.00)")
 
 
@@ -115,14 +143,15 @@ def test_what_did_not_pass_is_told_once_with_the_shapes_and_the_reason() -> None
 def test_the_answer_names_what_there_was_no_time_to_measure() -> None:
     late = "the build's time was up before it was measured"
     shown = words(grid.blocks(results(*SOME.records, failed("triton_flash", SHAPE, Status.TIMEOUT, late))))
-    assert "eager attention. There was no time to measure Triton (fluxbench) at 1 of them." in shown
+    assert "There was no time to measure Triton (fluxbench) at 1 of them." in shown
     assert "no time to measure" not in words(grid.blocks(SOME))
 
 
 def test_a_short_call_that_was_timed_singly_beside_rows_has_no_rank_and_is_told() -> None:
-    found = results(*SOME.records, timed("flash_attn_3", SHAPE, 0.003), notebook="sdpa")
+    found = results(*SOME.records, timed("torch_cudnn", SHAPE, 0.011), notebook="sdpa")
     shown = grid.blocks(found)
     assert rows_of(table_of(shown, "The fastest at each shape"))[0][4] == FLASH
+    assert next(row for row in grid.rows(found) if row[6] == "torch_cudnn")[12] is None
     assert "Without a rank: 1 row" in words(shown)
     assert "timed one by one" in words(shown)
 
@@ -209,6 +238,15 @@ def test_a_reader_who_does_not_see_the_map_gets_its_numbers() -> None:
     assert "Forward, bfloat16, 135 shapes: 64 tokens 0.80 to 1.3 times;" in description
     assert "1,024 tokens 6.1 to 6.1 times." in description
     assert "batch 64, 1,024 tokens, 24 heads of 128, burst: FlashAttention-2 6.1" in " ".join(tooltips(both.narrow))
+    assert "No winner" not in " ".join(tooltips(both.narrow))
+    assert "replayed as CUDA graphs" in both.caption
+
+
+def test_the_map_says_where_its_fastest_is_no_winner() -> None:
+    found = speedup.draw(SOME)
+    assert found is not None
+    [tied] = [words for words in tooltips(found.svg) if "128 tokens" in words]
+    assert tied.endswith("No winner: PyTorch default (SDPA) = FlashAttention-2")
 
 
 def test_no_text_of_the_map_reaches_over_an_edge_or_into_another() -> None:

@@ -133,9 +133,57 @@ def test_short_sequences_have_the_kernel_that_wins_there(tmp_path: Path) -> None
     [answer] = of_notebooks(tmp_path, sdpa=records).uses[list(USES).index(SHORT)].answers
     assert (names(answer), answer.what) == (
         [("FlexAttention", ""), ("FlashAttention-3 float8", "quantized, 0.3% error")],
-        "attention, burst, as CUDA graphs",
+        "attention, burst, replayed as CUDA graphs",
     )
+    assert answer.called == ""
     assert answer.workload.startswith("sdpa-b8-s128-h12-d64-bf16: batch 8, 128 tokens")
+
+
+def of_short(reports: Path, *timed: tuple[str, float, float | None]) -> Answer:
+    """Return the answer for short sequences, of variants with their time in ms and that of a launched call."""
+    records = []
+    for variant, ms, launched in timed:
+        flags = [Flag(kind=FlagKind.REPLAYED, regime=BURST, value=launched)] if launched else []
+        records.append(record(variant, "sdpa-b8-s128-h12-d64-bf16", ms, regimes=[BURST], flags=flags))
+    [answer] = of_notebooks(reports, sdpa=records).uses[list(USES).index(SHORT)].answers
+    return answer
+
+
+def test_where_another_kernel_is_faster_as_called_the_row_says_so(tmp_path: Path) -> None:
+    answer = of_short(tmp_path, (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.168), ("flex", 0.02, 0.2))
+    assert names(answer) == [("FlashAttention-4", "")]
+    assert answer.called == (
+        "As called, without CUDA graphs: PyTorch default (SDPA) 0.0540 ms, FlashAttention-4 0.168 ms "
+        "(means, no intervals)."
+    )
+    draw(tmp_path, believe)
+    assert answer.called in (tmp_path / "index.html").read_text(encoding="utf-8")
+    level = of_short(tmp_path / "level", (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.055))
+    assert (names(level), level.called) == ([("FlashAttention-4", "")], "")
+
+
+def test_a_kernel_without_a_rank_in_the_grid_that_may_be_as_fast_is_named(tmp_path: Path) -> None:
+    answer = of_short(tmp_path, (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.054), ("flex", 0.019, None))
+    assert names(answer) == [("FlashAttention-4", "no winner: FlexAttention may be as fast and has no rank")]
+    assert answer.what == "attention, burst, replayed as CUDA graphs"
+    some = of_short(tmp_path / "some", (DEFAULT, 1.2, None), ("flash_attn_4", 0.9, 0.95))
+    assert some.what == "attention, burst, some replayed as CUDA graphs"
+
+
+def test_the_card_of_a_grid_has_the_answer_over_all_its_shapes(tmp_path: Path) -> None:
+    of_short(tmp_path, (DEFAULT, 0.012, 0.054), ("flash_attn_4", 0.01, 0.168))
+    draw(tmp_path, believe)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "Forward, bfloat16, replayed as CUDA graphs: FlashAttention-4 is measurably the fastest at 1 of 1" in page
+
+
+def test_a_csv_stands_with_the_name_of_its_page(tmp_path: Path) -> None:
+    write(tmp_path, "h200", record())
+    (tmp_path / "h200" / "flux" / "artifacts" / "correctness").mkdir(parents=True)
+    (tmp_path / "h200" / "flux" / "artifacts" / "correctness" / "correctness.csv").touch()
+    draw(tmp_path, believe)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert ">flux/correctness.csv</a>" in page
 
 
 def test_a_use_without_a_published_notebook_says_which_are_missing(tmp_path: Path) -> None:

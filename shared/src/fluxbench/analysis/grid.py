@@ -10,6 +10,7 @@ from statistics import median
 
 from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
 from fluxbench.analysis.ranking import Ordering, order
+from fluxbench.analysis.verdict import LEVEL_WITHIN
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SHORT_MS, Record
@@ -17,6 +18,7 @@ from fluxbench.stats.intervals import Estimate
 
 EAGER = "torch_eager"
 _ASTRAY = math.log(1.1)  # the same kernel's rows differ by 1% between the cells of a page
+_SLOWER = 2.0  # what has no rank and takes longer by this cannot win: one by one calls take up to 1.7 times as long
 PASSES = {"attention": "forward", "attention_training": "forward + backward"}  # words by operation
 
 
@@ -87,31 +89,63 @@ class Point:
         one, other = self.records.get(variant), self.records.get(over)
         return self._ordering.speedup(one, other) if one and other and one is not other else None
 
+    def _beats(self, one: Record, other: Record) -> bool:
+        """Whether one is measurably faster, and the 95% interval of its margin lies above 1."""
+        return self._ordering.faster(one, other) and self._ordering.speedup(one, other).low > 1
+
     @cached_property
     def unbeaten(self) -> tuple[Record, ...]:
-        """The records that none is measurably faster than, fastest first."""
+        """The records that none is measurably faster than, with a margin whose 95% interval lies above 1."""
         every = list(self.records.values())
-        return tuple(one for one in every if not any(self._ordering.faster(other, one) for other in every))
+        return tuple(one for one in every if not any(self._beats(other, one) for other in every))
+
+    @cached_property
+    def level(self) -> tuple[Record, ...]:
+        """The fastest record, and the unbeaten ones that are level with it by the rule of a page's verdict."""
+        return tuple(
+            one
+            for one in self.unbeaten
+            if one is self.unbeaten[0] or self._ordering.speedup(self.unbeaten[0], one).high < LEVEL_WITHIN
+        )
 
     @property
-    def margin(self) -> Estimate | None:
-        """How many times as fast the winner is as the second.
+    def unsure(self) -> tuple[Record, ...]:
+        """The unbeaten records that are too uncertain to be called level."""
+        return tuple(one for one in self.unbeaten if all(one is not other for other in self.level))
 
-        None where there is no winner: where no other has a time, one that is slower by chance may be faster, or the
-        margin's own interval reaches 1.
-        """
-        if len(self.unbeaten) != 1 or len(self.records) < 2:
-            return None
-        first, second = list(self.records.values())[:2]
-        if self.unbeaten[0] is not first or not self._ordering.faster(first, second):
-            return None
-        found = self._ordering.speedup(first, second)
-        return found if found.low > 1 else None
+    @cached_property
+    def unranked(self) -> tuple[Record, ...]:
+        """The records that passed and have no rank, but may be the fastest: `single` or `astray` ones."""
+        fastest = next(iter(self.records.values()), None)
+        most = _SLOWER * timing_of(fastest).median_ms if fastest else math.inf
+        return tuple(record for record in (*self.single, *self.astray) if timing_of(record).median_ms <= most)
 
     @property
     def winner(self) -> Record | None:
-        """The fastest record, where it is measurably faster than all others."""
-        return self.unbeaten[0] if self.margin else None
+        """The fastest record, where it is measurably faster than all others.
+
+        None where no other has a time, or one without a rank may be faster.
+        """
+        is_sure = len(self.unbeaten) == 1 and len(self.records) > 1 and not self.unranked
+        return self.unbeaten[0] if is_sure else None
+
+    @property
+    def margin(self) -> Estimate | None:
+        """How many times as fast the winner is as the second; None where there is no winner."""
+        if not self.winner:
+            return None
+        first, second = list(self.records.values())[:2]
+        return self._ordering.speedup(first, second)
+
+    @cached_property
+    def called(self) -> Mapping[str, float]:
+        """The times of calls as the host launches them, in ms, by variant, shortest first.
+
+        These are means of processes and have no interval. `single` records have none.
+        """
+        single = {record.variant for record in self.single}
+        times = {record.variant: called_ms(record) for record in self._timed if record.variant not in single}
+        return dict(sorted(times.items(), key=lambda item: item[1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +160,11 @@ class Grid:
     def name(self) -> str:
         """What the grid is of, in words: "forward, bfloat16"."""
         return f"{self.which}, {self.dtype}"
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether short calls were replayed as CUDA graphs, so that times as called differ from those that rank."""
+        return any(is_replayed(record, BURST) for point in self.points for record in point.records.values())
 
     @property
     def variants(self) -> tuple[str, ...]:

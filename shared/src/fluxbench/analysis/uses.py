@@ -6,8 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis import verdict
-from fluxbench.analysis.groups import Group
+from fluxbench.analysis.grid import Point
+from fluxbench.analysis.groups import Group, is_replayed, ranking_regime
 from fluxbench.analysis.verdict import Verdict
+from fluxbench.operations.precision import EXACT
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record
@@ -68,7 +70,7 @@ USES: Mapping[str, tuple[Representative, ...]] = {
         Representative(
             notebook="decode",
             workloads=("llama3-8b-decode-131072",),
-            what="attention of one token to its cache",
+            what="attention of one token to a contiguous cache",
             section="how-fast-the-cache-is-read",
         ),
     ),
@@ -87,10 +89,18 @@ USES: Mapping[str, tuple[Representative, ...]] = {
         ),
     ),
     "Serving": (
+        # Caches of 32 layers, beside 16 GB of weights in bfloat16: 69 GB in pages (an H100 of 80 GB holds both with
+        # weights in 8 bits), and 17 GB in one piece.
+        Representative(
+            notebook="decode",
+            workloads=("llama3-8b-decode-p16-b128-4096", "decode-small-p16-b4-2048"),
+            what="attention of one token to a cache in pages",
+            section="a-cache-in-pages",
+        ),
         Representative(
             notebook="decode",
             workloads=("llama3-8b-decode-b32-4096", "decode-small-b4-2048"),
-            what="attention of one token to its cache",
+            what="attention of one token to a contiguous cache",
             section="how-fast-the-cache-is-read",
         ),
         Representative(
@@ -111,6 +121,20 @@ class Recommendation:
     workload: Workload
     verdict: Verdict | Incomparable
     records: tuple[Record, ...]  # that are ranked
+    point: Point
+
+    @property
+    def called(self) -> Mapping[str, float]:
+        """The times of exact kernels' calls as the host launches them, in ms, by variant, shortest first.
+
+        These are means of processes without an interval. Empty where no calls were replayed as CUDA graphs: the times
+        that rank are of launched calls then.
+        """
+        regime = ranking_regime(self.records)
+        if not any(is_replayed(record, regime) for record in self.records):
+            return {}
+        exact = {record.variant for record in self.records if record.precision_class == EXACT}
+        return {variant: ms for variant, ms in self.point.called.items() if variant in exact}
 
 
 def recommendations(
@@ -126,4 +150,5 @@ def recommendations(
                 workload=workload,
                 verdict=found_verdict.incomparable or found_verdict,
                 records=tuple(group.ranked_at(workload)),
+                point=Point(group, workload),
             )

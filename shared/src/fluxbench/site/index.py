@@ -10,8 +10,10 @@ from urllib.parse import urlencode
 
 from markupsafe import Markup
 
+from fluxbench import studies
 from fluxbench.analysis import shared
 from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.grid import grids
 from fluxbench.analysis.groups import ranking_regime
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.notebook.publish import OF_NO_DEVICE
@@ -19,6 +21,7 @@ from fluxbench.records.schema import Record
 from fluxbench.report import verdict as words
 from fluxbench.report.figures.verdict import chart
 from fluxbench.report.tables import parallel
+from fluxbench.report.tables.grid_words import sentence
 from fluxbench.site.collect import Notebook, Target, device_name
 from fluxbench.site.page import page
 from fluxbench.site.uses import Recommended, recommended
@@ -115,6 +118,11 @@ def _facts(records: Sequence[Record]) -> list[tuple[str, str]]:
 
 
 def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
+    if _is_grid(notebook):
+        answers = [Shape(sentence=sentence(grid), chart=Markup(""), caption="") for grid in grids(notebook.records)]
+        return Verdicts(
+            name=notebook.name, page=notebook.page, own="", shapes=answers, more_shapes=len(notebook.groups)
+        )
     shapes = []
     of_kernels = [group for group in notebook.groups if group.operation != shared.OPERATION]
     for group in of_kernels[:_SHAPES]:
@@ -129,6 +137,11 @@ def _verdicts(notebook: Notebook, target: Target) -> Verdicts:
         shapes=shapes,
         more_shapes=len(notebook.groups) - len(shapes),
     )
+
+
+def _is_grid(notebook: Notebook) -> bool:
+    """Whether a notebook's answer is that over all shapes of a grid: a verdict on two of them would say little."""
+    return notebook.name in studies.NAMES and "grid" in studies.find(notebook.name).tables
 
 
 def _own(notebook: Notebook) -> str:

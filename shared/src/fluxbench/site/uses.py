@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from fluxbench.analysis.groups import is_launch_bound, is_replayed, ranking_regime, timing_of
 from fluxbench.analysis.uses import USES, Recommendation, recommendations
-from fluxbench.analysis.verdict import DEFAULT, Contender, Verdict
-from fluxbench.core.formatting import interval
+from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN, Contender, Verdict
+from fluxbench.core.formatting import interval, listed, number
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.report.figures.verdict import ROUNDS, baseline_name, share, speed
@@ -39,6 +39,7 @@ class Answer:
     section: str
     kernels: Sequence[Kernel]
     failed: str  # instead of a kernel: why there is none
+    called: str  # what is the fastest without CUDA graphs, where one of these kernels is not level with it; else empty
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def recommended(target: Target) -> Recommended | None:
 
 def _answer(of: Recommendation, page: str | None) -> Answer:
     verdict = of.verdict
-    kernels = list(_kernels(verdict)) if isinstance(verdict, Verdict) else []
+    kernels = list(_kernels(of, verdict)) if isinstance(verdict, Verdict) else []
     failed = "no exact kernel passed" if isinstance(verdict, Verdict) else f"not ranked: {verdict}"
     return Answer(
         what=", ".join([of.representative.what, *_conditions(of)]),
@@ -83,14 +84,27 @@ def _answer(of: Recommendation, page: str | None) -> Answer:
         section=of.representative.section,
         kernels=kernels,
         failed="" if isinstance(verdict, Verdict) and verdict.exact else failed,
+        called=_called(of, verdict) if isinstance(verdict, Verdict) and verdict.exact else "",
     )
+
+
+def _called(of: Recommendation, verdict: Verdict) -> str:
+    """Return the times as called of the shortest and of the kernels that are named, where one of these is not level."""
+    named = [one.record.variant for one in verdict.named if one.record.variant in of.called]
+    if not named or max(of.called[name] for name in named) < LEVEL_WITHIN * min(of.called.values()):
+        return ""
+    times = [f"{label(name)} {number(of.called[name])} ms" for name in dict.fromkeys((next(iter(of.called)), *named))]
+    return f"As called, without CUDA graphs: {', '.join(times)} (means, no intervals)."
 
 
 def _conditions(of: Recommendation) -> Iterator[str]:
     """Yield the regime of the times, and over what the speeds are, if that is not PyTorch's default."""
     if of.records:
         regime = ranking_regime(of.records)
-        yield f"{regime}, as CUDA graphs" if all(is_replayed(one, regime) for one in of.records) else regime
+        shown = [row.record for row in of.verdict.shown] if isinstance(of.verdict, Verdict) else []
+        replayed = [is_replayed(record, regime) for record in shown]
+        graphs = "replayed as CUDA graphs" if all(replayed) else "some replayed as CUDA graphs"
+        yield f"{regime}, {graphs}" if any(replayed) else regime
     if of.records and isinstance(of.verdict, Verdict):
         baseline = of.verdict.baseline
         if baseline is None:
@@ -99,13 +113,15 @@ def _conditions(of: Recommendation) -> Iterator[str]:
             yield f"speed over {baseline_name(baseline)}"
 
 
-def _kernels(verdict: Verdict) -> Iterator[Kernel]:
+def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     """Yield the exact kernels, fastest first, then one that rounds more and a quantized one, where they are faster.
 
     A quantized one is there too where no exact one is.
     """
+    unranked = [label(record.variant) for record in of.point.unranked]
+    unsure = [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
     for one in verdict.named:
-        notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record)
+        notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     rounding = verdict.rounding
     if rounding and rounding.speedup and rounding.speedup.low > 1:

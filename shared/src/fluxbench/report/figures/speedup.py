@@ -22,6 +22,7 @@ from fluxbench.report.figures.style import COLOURS
 from fluxbench.report.figures.svg import NARROW, WIDE, Layout, Strip, tooltip
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized
+from fluxbench.report.tables.grid_words import without_winner
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants import label
 
@@ -43,6 +44,7 @@ def draw(results: Results) -> Drawing | None:
         return None
     gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point))]
     most = max(_FULL_AT_LEAST, *gains)
+    graphs = any(grid.is_replayed for grid in found)
 
     def svg(layout: Layout) -> str:
         strips: list[Strip] = []
@@ -53,15 +55,18 @@ def draw(results: Results) -> Drawing | None:
 
     details: list[Block] = [
         Paragraph(
-            "Each number is the speedup of the fastest implementation of its shape over torch_eager, of burst times on "
-            "the device. A number under 1 has no colour: eager attention is the fastest there. The tooltip of a cell "
-            "names the implementation, with the 95% interval; speedup.csv has all implementations."
+            "Each number is the speedup of the fastest implementation of its shape over torch_eager, of burst times"
+            + graphs * " of calls that were replayed as CUDA graphs, not as the host launches them"
+            + ". A number under 1 has no colour: eager attention is the fastest there. The tooltip of a cell names the "
+            "implementation, with the 95% interval, or those of which one may be the fastest where there is no winner; "
+            "speedup.csv has all implementations."
         ),
         Paragraph(
             f"{_NOT_FITTING}: eager attention did not fit into memory. -: no time of eager attention, or of others."
         ),
     ]
-    caption = "Times as fast as eager attention: the fastest implementation at each shape. More colour is faster."
+    caption = "Times as fast as eager attention: the fastest implementation at each shape"
+    caption += f"{', replayed as CUDA graphs' * graphs}. More colour is faster."
     return Drawing(svg=svg(WIDE), narrow=svg(NARROW), rows=_rows(every), caption=caption, details=details)
 
 
@@ -164,7 +169,8 @@ def _at(point: Point) -> str:
 
 def _sentence(point: Point, gain: Estimate) -> str:
     fastest = next(variant for variant in point.records if variant != EAGER)
-    return f"{_at(point)}, burst: {label(fastest)} {interval(gain.value, (gain.low, gain.high), unit='×')}"
+    speed = f"{_at(point)}, burst: {label(fastest)} {interval(gain.value, (gain.low, gain.high), unit='×')}"
+    return speed if point.winner else f"{speed}. No winner: {without_winner(point)}"
 
 
 def _words(grid: Grid) -> str:

@@ -6,31 +6,36 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.verdict import DEFAULT
-from fluxbench.core.formatting import first, number, plus_minus, reason
+from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN
+from fluxbench.core.formatting import number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
-from fluxbench.report.blocks import Block, Column, Fold, Heading, Name, Paragraph, Row, Table
+from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, factor
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
+from fluxbench.report.tables.grid_words import CALLED, sentence, span, without_winner
 from fluxbench.variants import label
 
 SIZES = ("batch", "seq_len", "head_dim", "heads")
 _OPEN = 30  # shapes that are not folded
-_NAMED = 3  # tied implementations that a row names before it counts the rest
 _SINGLY = (
     "short calls that were timed one by one, since the first ones seemed to take a millisecond beside other workers: "
     "they take up to 1.7 times as long as in a row"
 )
 _ASTRAY = "beside a reference whose time differs from that in other cells by 10% or more, as it was timed one by one"
-_TOLD = (
-    "A winner is measurably faster than every other implementation, and the 95% interval of its margin over the second "
-    "lies above 1. Elsewhere the row names those that tie."
+_WINNER = (
+    "A winner is measurably faster than every other implementation, and the 95% interval of each margin lies above 1. "
+    "No shape has one where an implementation that passed has no rank, unless that takes over twice as long. Elsewhere "
+    "the row names those that tie (=), then those that may be as fast: the interval of their time over the fastest "
+    f"reaches {LEVEL_WITHIN:g} or more, or they have no rank."
+)
+_RATIOS = (
+    "Speedups: the median over shapes, and the least and the largest. Medians of different ratios do not follow from "
+    "one another, since another shape is in the middle of each. What has a rank nowhere is left out."
 )
 
 
@@ -41,7 +46,9 @@ def blocks(results: Results) -> list[Block]:
         return [Paragraph(f"There are no {'grids among the records' if results.records else 'records'}.")]
     on_device = results.device.kind != "cpu"
     shown: list[Block] = [Paragraph(sentence(grid), kind="lead") for grid in found]
-    shown += [_summary(found), *_winners(found, on_device)]
+    if any(grid.is_replayed for grid in found):
+        shown.append(Paragraph(CALLED))
+    shown += [_summary(found, on_device), *_winners(found, on_device)]
     timed = [record for grid in found for point in grid.points for record in point.records.values()]
     if timed:
         shown.append(Paragraph(f"{capitalized(conditions(timed, BURST))}, on {results.device.name}."))
@@ -61,86 +68,52 @@ def rows(results: Results) -> Rows:
     return csv
 
 
-def sentence(grid: Grid) -> str:
-    """Return which implementation wins at most shapes of a grid, and how much faster than eager the fastest are."""
-    firsts = Counter(record.variant for point in grid.points if (record := point.winner))
-    timed = [point for point in grid.points if point.records]
-    if not timed:
-        return f"{capitalized(grid.name)}: nothing passed."
-    of = f"of {len(timed)} shape{'s' * (len(timed) > 1)}"
-    ties = len(timed) - sum(firsts.values())
-    if firsts:
-        variant, count = firsts.most_common(1)[0]
-        first = f"{label(variant)} is measurably the fastest at {count} {of}{_more(firsts, ties)}."
-    else:
-        first = f"none {of} has a winner: the fastest tie at each."
-    gains = [gain.value for point in timed if (gain := point.speedup(next(iter(point.records))))]
-    over = f" The fastest of a shape is {_span(gains)} times as fast as eager attention." if gains else ""
-    return f"{capitalized(grid.name)}: {first}{over}{_too_late(grid)}"
-
-
-def _too_late(grid: Grid) -> str:
-    """Return which implementations there was no time for, at so many shapes that another one might win."""
-    late = Counter(
-        variant
-        for point in grid.points
-        for variant in grid.variants
-        if (record := point.record(variant)) and is_late(record)
-    )
-    parts = [f"{label(variant)} at {count}" for variant, count in late.items()]
-    return f" There was no time to measure {' and '.join(parts)} of them." if parts else ""
-
-
-def _more(firsts: Counter[str], ties: int) -> str:
-    others = sum(firsts.values()) - firsts.most_common(1)[0][1]
-    parts = [f"another at {others}"] if others else []
-    parts += [f"and {ties} {'has' if ties == 1 else 'have'} no winner"] if ties else []
-    return "".join(f", {part}" for part in parts)
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = number(min(values)), number(max(values))
-    return low if low == high else f"{low} to {high}"
-
-
-def _summary(found: Sequence[Grid]) -> Table:
+def _summary(found: Sequence[Grid], on_device: bool) -> Table:
     """Return a row for each implementation with a time: where it wins, its speedups over eager and torch's choice."""
     body: list[Row | Heading] = []
     for grid in found:
         count = len(grid.points)
         body.append(Heading(f"{capitalized(grid.name)}: {count} shape{'s' * (count > 1)}"))
         timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
-        body += [_row(grid, variant) for variant in sorted(timed, key=lambda name: -(_middle(grid, name, EAGER) or 1))]
-    heads = ("wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default", "ranked")
+        timed.sort(key=lambda variant: -(_middle(grid, variant) or 1))
+        body += [_row(grid, variant, on_device) for variant in timed]
+    heads = ["wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default"]
+    heads += ["shortest\nas called", "as called, over\nPyTorch default"] if on_device else []
     return Table(
-        columns=[Column("implementation", left=True), *map(Column, heads)],
+        columns=[Column("implementation", left=True), *map(Column, [*heads, "ranked"])],
         rows=body,
         caption="Implementations over all shapes.",
-        notes=[
-            "Speedups: the median over shapes, and the least and the largest. What has a rank nowhere is left out.",
-            _TOLD,
-        ],
+        notes=[_RATIOS, _WINNER],
     )
 
 
-def _row(grid: Grid, variant: str) -> Row:
+def _row(grid: Grid, variant: str, on_device: bool) -> Row:
     wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
-    in_first = sum(any(one.variant == variant for one in point.unbeaten) for point in grid.points)
+    tied = sum(len(point.level) > 1 and any(one.variant == variant for one in point.level) for point in grid.points)
     ranked = sum(variant in point.records for point in grid.points)
-    cells = (f"{wins}", f"{in_first - wins}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT)))
+    cells = [f"{wins}", f"{tied}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT))]
+    if on_device:
+        shortest = sum(next(iter(point.called), None) == variant for point in grid.points)
+        both = [point.called for point in grid.points if variant in point.called and DEFAULT in point.called]
+        gains = [called[DEFAULT] / called[variant] for called in both]
+        cells += [f"{shortest}", _spread(gains, variant == DEFAULT)]
     return Row((legend.name(variant), *cells, f"{ranked} of {len(grid.points)}"))
 
 
-def _middle(grid: Grid, variant: str, over: str) -> float | None:
-    gains = [gain.value for point in grid.points if (gain := point.speedup(variant, over))]
+def _middle(grid: Grid, variant: str) -> float | None:
+    gains = [gain.value for point in grid.points if (gain := point.speedup(variant))]
     return median(gains) if gains else None
 
 
 def _range(grid: Grid, variant: str, over: str) -> str:
-    gains = [gain.value for point in grid.points if (gain := point.speedup(variant, over))]
-    if not gains:
-        return "1×" if variant == over else "-"
-    return f"{number(median(gains))}× ({_span(gains)})"
+    return _spread([gain.value for point in grid.points if (gain := point.speedup(variant, over))], variant == over)
+
+
+def _spread(gains: Sequence[float], is_itself: bool) -> str:
+    """Return the median of speedups with the least and the largest; 1 of what is compared with itself."""
+    if is_itself:
+        return "1×"
+    return f"{number(median(gains))}× ({span(gains)})" if gains else "-"
 
 
 def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:
@@ -148,14 +121,15 @@ def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:
     times = ["on the device\nµs", "as called\nµs"] if on_device else ["time\nms"]
     columns = [*map(Column, SIZES), Column("fastest", left=True), Column("margin over\nthe second")]
     columns += [*map(Column, times), Column("eager\n" + ("µs" if on_device else "ms")), Column("speedup\nover eager")]
+    columns += [Column("shortest as called\nµs", left=True)] if on_device else []
     bodies = {grid.name: [_winner(point, on_device) for point in grid.points] for grid in found}
     if sum(map(len, bodies.values())) <= _OPEN:
         every: list[Row | Heading] = []
         for name, body in bodies.items():
             every += [Heading(capitalized(name)), *body]
-        return [Table(columns, every, "The fastest at each shape.", [_TOLD])]
+        return [Table(columns, every, "The fastest at each shape.", [_WINNER])]
     return [
-        Fold(f"The fastest at each shape: {name}", [Table(columns, body, f"{capitalized(name)}.", [_TOLD])])
+        Fold(f"The fastest at each shape: {name}", [Table(columns, body, f"{capitalized(name)}.", [_WINNER])])
         for name, body in bodies.items()
     ]
 
@@ -165,18 +139,14 @@ def _winner(point: Point, on_device: bool) -> Row:
     eager = point.record(EAGER)
     of_eager = _time(eager, on_device) if eager else "-"
     if not point.records:
-        return Row((*sizes, "nothing passed", "-", *["-"] * (1 + on_device), of_eager, "-"), failed=True)
-    first = next(iter(point.records.values()))
-    who, margin = (legend.name(first.variant), factor(point.margin)) if point.winner else (_tied(point), "no winner")
-    times = [_time(first, on_device), *([number(1e3 * called_ms(first))] if on_device else [])]
-    return Row((*sizes, who, margin, *times, of_eager, factor(point.speedup(first.variant))))
-
-
-def _tied(point: Point) -> str | Name:
-    names = [label(record.variant) for record in point.unbeaten]
-    if len(names) == 1:  # alone, or its margin may be none
-        return legend.name(point.unbeaten[0].variant)
-    return first(names, _NAMED, " = ")
+        lacking = ["-"] * (1 + on_device)
+        return Row((*sizes, "nothing passed", "-", *lacking, of_eager, *lacking), failed=True)
+    fastest = next(iter(point.records.values()))
+    who = legend.name(fastest.variant) if point.winner else without_winner(point)
+    margin = factor(point.margin) if point.winner else "no winner"
+    times = [_time(fastest, on_device), *([number(1e3 * called_ms(fastest))] if on_device else [])]
+    shortest = [f"{label(name)} {number(1e3 * ms)}" for name, ms in point.called.items()][:on_device]
+    return Row((*sizes, who, margin, *times, of_eager, factor(point.speedup(fastest.variant)), *shortest))
 
 
 def _time(record: Record, on_device: bool) -> str:
@@ -190,13 +160,21 @@ def _time(record: Record, on_device: bool) -> str:
 def _numbers(point: Point, record: Record) -> Iterator[object]:
     yield from (record.variant, record.status.value, record.reason)
     if record.status is Status.PASSED:
-        yield from (*time_cells(record.timing), called_ms(record))
+        yield from (*time_cells(record.timing), None if record in point.single else called_ms(record))
     else:
         yield from [None] * 4
     for over in (EAGER, DEFAULT):
         yield from estimate_cells(point.speedup(record.variant, over))
-    is_winner, is_first = point.winner is record, any(one is record for one in point.unbeaten)
-    yield "winner" if is_winner else "tied" if is_first else None
+    yield _place(point, record)
+
+
+def _place(point: Point, record: Record) -> str | None:
+    """Return "winner", "tied", or "unsure" of another record that may be the fastest; None of what is slower."""
+    if point.winner is record:
+        return "winner"
+    if len(point.level) > 1 and any(one is record for one in point.level):
+        return "tied"
+    return "unsure" if any(one is record for one in (*point.unbeaten, *point.unranked)) else None
 
 
 def _not_passed(found: Sequence[Grid]) -> list[Block]:

@@ -1,0 +1,132 @@
+"""A grid in words: what wins at how many shapes, what is the fastest as called, and why a shape has no winner."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from fluxbench.analysis.failures import is_late
+from fluxbench.analysis.grid import EAGER, Grid, Point
+from fluxbench.core.formatting import first, number, reason
+from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
+from fluxbench.report.sentences import capitalized
+from fluxbench.variants import label
+
+CALLED = (
+    "Without CUDA graphs a program gets the time as called. It depends on the host, and is the mean of three processes "
+    "without an interval, so no winner as called is named at a shape: read how often an implementation has the "
+    "shortest time."
+)
+_NAMED = 3  # tied implementations that a row names before it counts the rest
+_MISSING = 2  # implementations without a time that a sentence gives reasons for
+
+
+def sentence(grid: Grid) -> str:
+    """Return which implementation wins at most shapes of a grid, and how much faster than eager the fastest are.
+
+    Where calls were replayed as CUDA graphs, it says so, and what is the fastest as called.
+    """
+    timed = [point for point in grid.points if point.records]
+    if not timed:
+        return f"{capitalized(grid.name)}: nothing passed."
+    graphs = ", replayed as CUDA graphs" * grid.is_replayed
+    firsts = Counter(record.variant for point in timed if (record := point.winner))
+    ties = len(timed) - sum(firsts.values())
+    if firsts:
+        variant, count = firsts.most_common(1)[0]
+        wins = f"{label(variant)} is measurably the fastest at {count} of {_shapes(timed)}{_more(firsts, ties)}."
+    else:
+        wins = f"none of {_shapes(timed)} has a winner."
+    gains = [gain.value for point in timed if (gain := point.speedup(next(iter(point.records))))]
+    over = f" The fastest of a shape is {span(gains)} times as fast as eager attention." if gains else ""
+    called = as_called(grid) if grid.is_replayed else ""
+    return f"{capitalized(grid.name)}{graphs}: {wins}{over}{called}{_too_late(grid)}{_missing(grid)}"
+
+
+def as_called(grid: Grid) -> str:
+    """Return which implementation has the shortest time as called at most shapes, and what that says of the winner."""
+    shown = [point for point in grid.points if len(point.called) > 1]
+    if not shown:
+        return ""
+    shortest = Counter(next(iter(point.called)) for point in shown)
+    variant, count = shortest.most_common(1)[0]
+    gains = [point.called[EAGER] / next(iter(point.called.values())) for point in shown if EAGER in point.called]
+    over = f"; the shortest is {span(gains)} times as fast as eager attention" if gains else ""
+    words = (
+        f" As called, without graphs, {label(variant)} has the shortest time at {count} of {_shapes(shown)}"
+        f"{_more(shortest, 0)}{over}."
+    )
+    return words + _slower_as_called(grid, variant)
+
+
+def _slower_as_called(grid: Grid, shortest: str) -> str:
+    """Return how much longer the implementation with most wins takes as called, where that is another one."""
+    firsts = Counter(record.variant for point in grid.points if (record := point.winner))
+    if not firsts or (variant := firsts.most_common(1)[0][0]) == shortest:
+        return ""
+    won = [point for point in grid.points if point.winner and point.winner.variant == variant]
+    ratios = [point.called[variant] / point.called[shortest] for point in won if shortest in point.called]
+    if not (longer := [ratio for ratio in ratios if ratio > 1]):
+        return ""
+    return (
+        f" {label(variant)} takes longer than that at {len(longer)} of the {len(won)} shapes at which it wins, "
+        f"{number(median(longer))} times as long in the median."
+    )
+
+
+def without_winner(point: Point) -> str:
+    """Return which implementations tie at a shape without a winner, and which may be as fast, and why."""
+    others = {
+        "too uncertain": point.unsure,
+        "timed one by one": [record for record in point.unranked if record in point.single],
+        "beside a wrong reference": [record for record in point.unranked if record in point.astray],
+    }
+    parts = [_named(point.level, " = "), *(f"{_named(records)} ({why})" for why, records in others.items() if records)]
+    return "; or ".join(parts) + "; no other has a time" * (len(point.records) == 1 and not point.unranked)
+
+
+def _named(records: Sequence[Record], separator: str = ", ") -> str:
+    return first([label(record.variant) for record in records], _NAMED, separator)
+
+
+def span(values: Sequence[float]) -> str:
+    """Return the least and the largest value, or the one where these are the same."""
+    low, high = number(min(values)), number(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
+def _shapes(points: Sequence[Point]) -> str:
+    return f"{len(points)} shape{'s' * (len(points) > 1)}"
+
+
+def _more(firsts: Counter[str], ties: int) -> str:
+    others = sum(firsts.values()) - firsts.most_common(1)[0][1]
+    parts = [f"another at {others}"] if others else []
+    parts += [f"and {ties} {'has' if ties == 1 else 'have'} no winner"] if ties else []
+    return "".join(f", {part}" for part in parts)
+
+
+def _too_late(grid: Grid) -> str:
+    """Return which implementations there was no time for, at so many shapes that another one might win."""
+    late = Counter(
+        variant
+        for point in grid.points
+        for variant in grid.variants
+        if (record := point.record(variant)) and is_late(record)
+    )
+    parts = [f"{label(variant)} at {count}" for variant, count in late.items()]
+    return f" There was no time to measure {' and '.join(parts)} of them." if parts else ""
+
+
+def _missing(grid: Grid) -> str:
+    """Return which implementations have no time at any shape, and why; not those that there was no time for."""
+    reasons: dict[str, str] = {}
+    for variant in grid.variants:
+        records = [record for point in grid.points if (record := point.record(variant))]
+        if not any(record.status is Status.PASSED or is_late(record) for record in records):
+            reasons[variant] = reason(records[0].reason)
+    if len(reasons) > _MISSING:
+        return f" {len(reasons)} implementations have no time here; the list of rows without a time says why."
+    return "".join(f" {label(variant)} has no time here: {why.rstrip('.')}." for variant, why in reasons.items())
