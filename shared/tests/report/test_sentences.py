@@ -8,8 +8,8 @@ from sample_records import LAUNCH_BOUND, TELEMETRY, changed, record
 from fluxbench.analysis.groups import Group, groups
 from fluxbench.analysis.ranking import ranked
 from fluxbench.operations import sets
-from fluxbench.records.schema import BURST, SUSTAINED, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import sentences
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -63,6 +63,17 @@ def test_the_method_is_regimes_intervals_day_and_versions() -> None:
     assert when == (
         "Measured 2026-01-31 to 2026-02-02 (UTC); versions: driver 580.10, cuda 13.0, cudnn 9.12, torch 2.10.0 and "
         "2.9.0, fa 3."
+    )
+
+
+def test_the_method_counts_the_rows_for_which_its_regimes_do_not_hold() -> None:
+    unsettled = record("a", flags=[Flag(kind=FlagKind.NOT_SETTLED, regime=SUSTAINED, value=1.0)])
+    busy = [record(name, flags=[Flag(kind=FlagKind.KEPT_OUT_OF_REGIME, regime=BURST, value=0.6)]) for name in "bc"]
+    sustained, burst, *_ = sentences.method([record(), unsettled, *busy])
+    assert sustained.endswith(" In 1 of 4 rows the speed did not settle in some process.")
+    assert burst.endswith(
+        " In 2 of 4 rows half or more of a process's samples are of a device that was not at rest before, such as at a "
+        "lower clock, and are kept."
     )
 
 

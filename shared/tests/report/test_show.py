@@ -147,7 +147,7 @@ def test_the_answer_stands_above_what_it_holds_on_and_what_could_not_be_read(pag
     answer, mixed, chart, *lines_of_use, fold, facts, note = page.shown(show.answer).strip().split("\n\n")
     assert "torch 2.10.0 (torch_cudnn), 2.9.0 (torch_flash)." in " ".join(mixed.split())
     assert lines_of_use[0].startswith("Use cuDNN (SDPA):\n")
-    assert answer.startswith("cuDNN (SDPA) is the fastest exact kernel: 2.5 times as fast as")
+    assert answer.startswith("cuDNN (SDPA) is the faster of 2 exact kernels measured here: 2.5 times as fast as")
     assert chart.splitlines()[-1] == "  FlashAttention-2 (SDPA): 1×"
     assert fold == "What this was measured with"
     lines = facts.splitlines()

@@ -46,6 +46,14 @@ def step_of(*records: Record) -> Step:
     return step
 
 
+def test_speeds_that_are_not_measurably_other_than_standard_attention_s_are_counted() -> None:
+    sure = [*passes(SMALL, EAGER, 2.0, 8.0, 12.0), *passes(SMALL, FLASH, 1.0, 2.0, 4.0)]
+    assert "includes 1" not in language.blocks(results(*sure))[0].text()
+    wide = timed("torch_cudnn", f"{SMALL}-forward", 1.9, burst_ci=0.4)
+    shown = " ".join(language.blocks(results(*sure, wide))[0].text().split())
+    assert "Of 4 speeds over standard the interval of 1 includes 1" in shown
+
+
 def test_each_pass_of_a_size_stands_over_standard_attention() -> None:
     profiled = Cupti(events_ms=8.0, kernels_ms=8.0, span_ms=8.0, parts_ms={"optimizer": 0.5, "rest": 7.5})
     fused = passes(SMALL, FLASH, 1.0, 2.0, 4.0)

@@ -16,7 +16,7 @@ from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Memory, Record, Shortage
 from fluxbench.records.status import Status
 from fluxbench.report import tables
-from fluxbench.report.blocks import Block, Fold, Table
+from fluxbench.report.blocks import Block, Bullets, Fold, Row, Table
 from fluxbench.report.figures import lengths as figure
 from fluxbench.report.results import Results
 
@@ -63,15 +63,58 @@ def every_table(blocks: list[Block]) -> list[Table]:
     return [block for block in [*blocks, *inside] if isinstance(block, Table)]
 
 
-def test_a_crossover_is_a_sentence_with_the_lengths_between_which_it_lies() -> None:
+def test_a_crossover_states_where_each_of_two_kernels_is_faster() -> None:
     [row] = rows("crossovers", measured())
-    names, ends = (row["faster_below"], row["faster_above"]), (row["low"], row["high"])
-    assert (names, ends) == (("torch_math", "torch_native"), ("256", "512"))
-    assert float(row["crossover"]) == pytest.approx(500)  # where 1e-3 x is 2e-6 x**2
-    sentence = "PyTorch default (SDPA) is faster than Unfused math (SDPA) from 500 tokens [256, 512] on."
-    assert sentence in text("crossovers", measured())
+    names, places = (row["kernel"], row["other"]), (row["faster_from"], row["other_faster_at"])
+    assert (names, places) == (("torch_native", "torch_math"), ("512", "256"))
+    assert (row["other_slower_at"], row["neither_at"]) == ("", "")
+    assert float(row["equal_near"]) == pytest.approx(500)  # where 1e-3 x is 2e-6 x**2
+    sentence = "PyTorch default (SDPA) is faster than Unfused math (SDPA) from 512 tokens on; Unfused math (SDPA) is "
+    assert f"{sentence}faster at 256." in " ".join(text("crossovers", measured()).split())
     same = [record(name, at(length), 1e-3 * length) for length in LENGTHS for name in ("torch_native", "torch_math")]
     assert text("crossovers", results(*same)) == "No two kernels change their order over the lengths with certainty."
+
+
+def test_a_crossover_hides_no_shorter_length_at_which_the_other_is_slower() -> None:
+    """One is faster at 256 and 2,048 and from 4,096 on, the other at 1,024; at 512 neither is."""
+    ms = {256: 1.0, 512: 2.0, 1024: 5.0, 2048: 8.0, 4096: 16.0}
+    other = {256: 2.0, 512: 2.0, 1024: 4.0, 2048: 8.0, 4096: 20.0}
+    records = [
+        record(name, at(length), of[length], ci=0.01, burst_ci=0.01)
+        for name, of in (("torch_native", ms), ("torch_math", other)) for length in LENGTHS
+    ]  # fmt: skip
+    shown = " ".join(text("crossovers", results(*records)).split())
+    assert "PyTorch default (SDPA) is faster than Unfused math (SDPA) at 4,096 tokens, the longest; " in shown
+    assert "Unfused math (SDPA) is faster at 1,024, slower at 256, neither is at 512 and 2,048." in shown
+    [row] = rows("crossovers", results(*records))
+    assert [row[head] for head in ("faster_from", "other_faster_at", "other_slower_at", "neither_at")] == [
+        "4096", "1024", "256", "512 2048"
+    ]  # fmt: skip
+
+
+def test_three_neighbouring_lengths_are_a_range_and_bfloat16_forward_comes_first() -> None:
+    def curves(operation: str, dtype: str, names: tuple[str, str]) -> list[Record]:
+        places = [
+            dataclasses.replace(at(length, operation, dtype=dtype), name=f"{dtype}{operation}{length}", group=dtype)
+            for length in LENGTHS
+        ]
+        fast = [record(names[0], place, 3.0 if place.x < 2048 else 1.0, ci=0.01, burst_ci=0.01) for place in places]
+        return [*fast, *(record(names[1], place, 2.0, ci=0.01, burst_ci=0.01) for place in places)]
+
+    both = ("torch_native", "torch_math")
+    of = results(
+        *curves("attention", "float32", both),
+        *curves("attention_backward", "bfloat16", both),
+        *curves("attention", "bfloat16", both),
+        *curves("attention", "float32", ("triton_flash", "torch_math")),
+    )
+    order, bullets, _ = tables.find("crossovers").blocks(of)
+    assert order.text().startswith("One crossover of each pair of kernels: bfloat16 before float32")
+    assert isinstance(bullets, Bullets)
+    first, second = (words for words, _ in bullets.items)
+    assert "bfloat16: PyTorch default (SDPA) is faster than Unfused math (SDPA) from 2,048 tokens on" in first
+    assert "faster at 256 to 1,024" in first
+    assert "float32: Triton (fluxbench) is faster" in second
 
 
 def test_exponents_stand_with_their_intervals_and_lengths() -> None:
@@ -117,6 +160,23 @@ def test_what_fits_follows_from_measured_bytes() -> None:
     [table] = every_table(tables.find("memory").blocks(results(*big)))
     [row] = [row.texts() for row in table.rows[1:]]  # type: ignore[union-attr]
     assert row[:6] == ("torch_math", "256", "512", "1,024", "2,048", "4,096")
+
+
+def test_the_longest_measured_length_that_fits_is_at_least_that_unless_a_longer_one_lacked_memory() -> None:
+    small = [changed(record("torch_math", at(length)), memory=memory(length)) for length in LENGTHS[:4]]
+
+    def fits(*more: Record) -> tuple[str, ...]:
+        table = every_table(tables.find("memory").blocks(results(*small, *more)))[0]
+        [row] = [row.texts() for row in table.rows if isinstance(row, Row)]
+        return row[1:5]
+
+    assert fits() == ("≥2,048",) * 4
+    out = record("torch_math", at(4096), status=Status.OUT_OF_MEMORY, reason="asked for 128.00 GiB", shortage=LACK)
+    assert fits(out) == ("2,048",) * 4
+    of_80_gb = changed(out, shortage=Shortage(
+        asked_bytes=128 * GIB, free_bytes=9 * GIB, total_bytes=79 * GIB, own_bytes=9 * GIB
+    ))  # fmt: skip
+    assert fits(of_80_gb) == ("2,048",) * 3 + ("≥2,048",)
 
 
 def test_a_row_that_ran_out_has_what_was_asked_for_and_what_was_free() -> None:

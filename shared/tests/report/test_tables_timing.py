@@ -18,7 +18,7 @@ from fluxbench.report.tables.timing import blocks
 LENGTHS = sets.sets()["flux1-1024px"]
 SUSTAINED_TABLE, BURST_TABLE, RATIOS, RAN = (
     "; sustained, which ranks",
-    "; burst, from a device",
+    "; burst, in rounds",
     " time over ",
     "what ran",
 )
@@ -47,7 +47,7 @@ def test_both_regimes_and_ratios_have_a_table() -> None:
 def test_captions_say_units_regimes_and_conditions() -> None:
     sustained, burst, ratios, _ = tables_of(blocks(results(record())))
     assert sustained.caption.endswith(": mean time per call in ms by text tokens; sustained, which ranks")
-    assert burst.caption.endswith(": median time per call in ms by text tokens; burst, from a device at rest")
+    assert burst.caption.endswith(": median time per call in ms by text tokens; burst, in rounds after a rest")
     first = "95% intervals in brackets or half of one after ±; 10 samples from 5 fresh processes, "
     assert sustained.notes == [f"{first}SM clock 1,755 MHz, power 640 W."]
     assert burst.notes == [f"{first}SM clock 1,980 MHz, power 150 W."]
@@ -85,7 +85,7 @@ def test_signs_stand_behind_times() -> None:
 def test_burst_alone_ranks() -> None:
     found = blocks(results(record(regimes=[BURST]), record("a", burst_ms=0.45, regimes=[BURST])))
     times, ratios, _ = tables_of(found)
-    assert times.caption.endswith("; burst, from a device at rest, which ranks")
+    assert times.caption.endswith("; burst, in rounds after a rest, which ranks")
     assert ratios.caption.startswith("flux1-1024px: burst time over torch_flash's")
     assert cells(ratios, "a")["512"] == "0.5000 ±0.0005"
 

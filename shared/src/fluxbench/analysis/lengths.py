@@ -28,18 +28,32 @@ class Exponent:
 
 @dataclass(frozen=True, kw_only=True)
 class Crossover:
-    """One variant is faster up to a length, another from a longer one on.
+    """One variant is faster from a length on, another is at some shorter ones.
 
-    `below` is the longest length at which the first is faster, `above` the shortest from which on the other always is;
-    in between neither is. `length` is between them: where the line between the logarithms of what one takes over the
+    `above` is the shortest length from which on the one is faster at all that both have. Of the shorter lengths the
+    other is measurably faster at `faster_at` and slower at `slower_at`; at the rest of `lengths` neither is. `length`
+    is between `above` and the longest of `faster_at`: where the line between the logarithms of what one takes over the
     other, as the ranking compares them, reaches 0.
     """
 
-    shorter: Record  # of the variant that is faster up to `below`
-    longer: Record  # of the one that is from `above` on
-    below: int
+    shorter: Record  # of the variant that is faster at some shorter lengths
+    longer: Record  # of the one that is faster from `above` on
     above: int
+    faster_at: tuple[int, ...]
+    slower_at: tuple[int, ...]
+    lengths: tuple[int, ...]  # of both
     length: float
+
+    @property
+    def below(self) -> int:
+        """The longest length at which `shorter` is faster."""
+        return self.faster_at[-1]
+
+    @property
+    def neither_at(self) -> tuple[int, ...]:
+        """The lengths at which neither is measurably faster."""
+        known = {*self.faster_at, *self.slower_at}
+        return tuple(x for x in self.lengths if x < self.above and x not in known)
 
 
 def of_time(group: Group, variant: str) -> Exponent | None:
@@ -87,13 +101,21 @@ def _crossover(group: Group, one: str, other: str) -> Crossover | None:
     if last is None:
         return None
     above = next(index for index in range(len(both)) if all(winner == last for winner in winners[index:]))
-    below = max((index for index in range(above) if winners[index] not in (None, last)), default=None)
-    if below is None:
+    faster = [index for index in range(above) if winners[index] not in (None, last)]
+    if not faster:
         return None
     _, record, rival = both[-1]
     shorter, longer = (rival, record) if record.variant == last else (record, rival)
-    ends = [(both[index][0].x, _log_ratio(group, *both[index])) for index in (below, above)]
-    return Crossover(shorter=shorter, longer=longer, below=ends[0][0], above=ends[1][0], length=_zero(*ends))
+    lengths = tuple(workload.x for workload, _, _ in both)
+    return Crossover(
+        shorter=shorter,
+        longer=longer,
+        above=lengths[above],
+        faster_at=tuple(lengths[index] for index in faster),
+        slower_at=tuple(x for x, winner in zip(lengths[:above], winners, strict=False) if winner == last),
+        lengths=lengths,
+        length=_zero(*((lengths[index], _log_ratio(group, *both[index])) for index in (faster[-1], above))),
+    )
 
 
 def _both(group: Group, one: str, other: str) -> Iterator[tuple[Workload, Record, Record]]:

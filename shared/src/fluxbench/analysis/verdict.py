@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant
+from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant, timing_of
 from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
 from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
@@ -18,6 +19,8 @@ from fluxbench.variants.forms import simplicity
 
 DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
 LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
+# Operations whose pages show each ratio to the reference; tables of layers and models compare times as ranks do.
+_PAIRED = ("attention", "attention_backward", "attention_training")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,9 +39,11 @@ class Verdict:
     launch-bound form is none of them while there is another, nor one that may be slower than the first by more than
     `LEVEL_WITHIN`: those are `unsure`. The baseline always is, since nothing is measurably faster then. `choice` is one
     of `named`: the default, which needs no change, else the one that is among the fastest at the most workloads. It is
-    beaten at `beaten_at` of the group's workloads and has no rank at `absent_at`. `rounding` is the fastest kernel that
-    rounds more than an exact one and is not quantized, where it is measurably faster than the fastest exact kernel, or
-    where the baseline is the only exact one. There is none of them where records must not be ranked together.
+    beaten at `beaten_at` of the group's workloads, measurably slower than the baseline at `slower_at`, and has no rank
+    at `absent_at`. There is none where one exact kernel alone was tried, or where the verdict is undecided. `rounding`
+    is the fastest kernel that rounds more than an exact one and is not quantized, where it is measurably faster than
+    the fastest exact kernel, or where the baseline is the only exact one. There is none of them where records must not
+    be ranked together.
     """
 
     group: Group
@@ -46,8 +51,12 @@ class Verdict:
     baseline: Record | None = None  # the default, else the reference; None where neither has a rank
     exact: tuple[Contender, ...] = ()
     unsure: tuple[Record, ...] = ()
+    tried: int = 0  # exact variants with a record of any status at the workload, each kernel's ways to load it once
+    timed: tuple[Record, ...] = ()  # those of them that have a rank
+    is_undecided: bool = False  # one is named, is not measurably faster than the baseline, and others are unsure
     choice: Record | None = None
     beaten_at: int = 0
+    slower_at: int = 0
     absent_at: int = 0
     rounding: Contender | None = None
     quantized: Contender | None = None
@@ -101,26 +110,49 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_faster = bool(exact and quantized and ordering.faster(quantized, exact[0]))
     rounding = _rounding(group, workload, exact, baseline, ordering)
     behind = _not_first(group, EXACT)
-    choice = min(_once(level), key=lambda each: _rather(each.variant, behind), default=None)
+    unsure = tuple(record for record in exact if record not in level)
+    tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
+    is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
+    is_undecided = bool(unsure) and not is_sure and all(record.variant != DEFAULT for record in level)
+    of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
+    choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
 
     def contender(record: Record) -> Contender:
-        speedup = ordering.speedup(record, baseline) if baseline and record is not baseline else None
-        return Contender(record=record, speedup=speedup)
+        times = speedup(ordering, record, baseline) if baseline and record is not baseline else None
+        return Contender(record=record, speedup=times)
 
     return Verdict(
         group=group,
         workload=workload,
         baseline=baseline,
         exact=tuple(map(contender, level)),
-        unsure=tuple(record for record in exact if record not in level),
+        unsure=unsure,
+        tried=len(_once(tried)),
+        timed=tuple(_once([place.record for place in ranked(group, workload, EXACT)])),
+        is_undecided=is_undecided,
         choice=choice,
         beaten_at=behind[choice.variant] - absent if choice else 0,
+        slower_at=_slower(group, choice.variant, baseline.variant) if choice and baseline else 0,
         absent_at=absent,
         rounding=contender(rounding) if rounding else None,
         quantized=contender(quantized) if quantized else None,
         is_faster=is_faster,
     )
+
+
+def speedup(ordering: Ordering, record: Record, baseline: Record) -> Estimate:
+    """Return how many times as fast a record is as the baseline of its workload.
+
+    That is the ratio in the same processes, where the record has one to PyTorch's default; else what the ordering
+    compares.
+    """
+    timing = timing_of(record)
+    is_beside = baseline.variant == DEFAULT == timing.reference_variant
+    if not is_beside or record.workload.operation not in _PAIRED:
+        return ordering.speedup(record, baseline)
+    low, high = timing.ratio_ci95
+    return Estimate(1 / timing.ratio, 1 / high, 1 / low if low else math.inf)
 
 
 def _once(records: Sequence[Record]) -> list[Record]:
@@ -167,6 +199,12 @@ def _unbeaten(
 def _absent(group: Group, choice: Record) -> int:
     """Return at how many workloads a record's variant has no rank."""
     return sum(group.trusted(choice.variant, workload) is None for workload in group.workloads)
+
+
+def _slower(group: Group, variant: str, baseline: str) -> int:
+    """Return at how many workloads a variant is measurably slower than the baseline."""
+    both = [(one, group.trusted(variant, one), group.trusted(baseline, one)) for one in group.workloads]
+    return sum(order(group, one).faster(than, record) for one, record, than in both if record and than)
 
 
 def _not_first(group: Group, precision_class: str) -> Mapping[str, int]:

@@ -19,7 +19,7 @@ from fluxbench.records.schema import (
     SUSTAINED_WITHIN,
     Record,
 )
-from fluxbench.records.status import Status
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import Estimate
 from fluxbench.variants.forms import simplicity
 
@@ -29,6 +29,13 @@ PRECISION = (
     f"within ±{SUSTAINED_WITHIN:.1%} of the time, or ±{SLOWER_WITHIN:.1%} where the ratio is over {CLOSE:g}"
 )
 MEASURABLY = "by t tests of differences, corrected for the number of rivals at 5%"
+_EXCEPT = {
+    FlagKind.NOT_SETTLED: (SUSTAINED, "the speed did not settle in some process"),
+    FlagKind.KEPT_OUT_OF_REGIME: (
+        BURST, "half or more of a process's samples are of a device that was not at rest before, such as at a lower "
+        "clock, and are kept"
+    ),
+}  # fmt: skip
 INTERVALS = "95% intervals in brackets or half of one after ±"
 
 
@@ -116,15 +123,16 @@ def method(records: Iterable[Record]) -> list[str]:
     paragraphs = []
     if sustained:
         paragraphs.append(
-            "Sustained, which ranks: calls of one kernel back to back, until clock and power have settled in the state "
-            "that this very kernel brings the device to; a sample is the mean of calls over 0.1 s, on a CPU of a "
-            "round in which they take turns with the reference's. "
-            f"{capitalized(conditions(sustained))}."
+            "Sustained, which ranks: calls of one kernel back to back, after a warm-up in which clock and power settle "
+            "in the state that this very kernel brings the device to; a sample is the mean of calls over 0.1 s, on a "
+            "CPU of a round in which they take turns with the reference's. "
+            f"{capitalized(conditions(sustained))}.{_except(sustained, FlagKind.NOT_SETTLED)}"
         )
     if burst:
         paragraphs.append(
-            f"Burst{'' if sustained else ', which ranks'}: single calls of a device that rested before, the cache "
-            f"cleared before each; a sample is one call. {capitalized(conditions(burst, BURST))}."
+            f"Burst{'' if sustained else ', which ranks'}: single calls in rounds that begin after a rest of the "
+            "device, the cache cleared before each; a sample is one call. "
+            f"{capitalized(conditions(burst, BURST))}.{_except(burst, FlagKind.KEPT_OUT_OF_REGIME)}"
         )
     if old:
         of_these = f" ({len(old):,} of {len(passed):,} records)" if burst else ""
@@ -141,6 +149,13 @@ def method(records: Iterable[Record]) -> list[str]:
         "their difference.",
         f"Measured {' to '.join(dict.fromkeys((days[0], days[-1])))} (UTC){versions}.",
     ]
+
+
+def _except(records: Sequence[Record], kind: FlagKind) -> str:
+    """Return in how many rows the device was not in the state that a regime means; empty where in none."""
+    regime, what = _EXCEPT[kind]
+    count = sum(any(flag.kind is kind and flag.regime == regime for flag in each.flags) for each in records)
+    return f" In {count:,} of {len(records):,} rows {what}." if count else ""
 
 
 def statistic(records: Iterable[Record], regime: str) -> str:

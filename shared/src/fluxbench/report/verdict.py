@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.groups import Group, groups, ranking_regime
-from fluxbench.analysis.ranking import ranked
+from fluxbench.analysis.language import is_launching
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed
-from fluxbench.operations.precision import EXACT
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.report import usage
@@ -67,7 +66,12 @@ def _of_group(group: Group, device_name: str) -> list[Block]:
 
 
 def _use(verdict: Verdict) -> list[Block]:
-    """Return the lines that use the choice, and a fold with all lines for each kernel but the default."""
+    """Return the lines that use the choice, and a fold with all lines for each kernel but the default.
+
+    Nothing where there was one kernel alone to choose.
+    """
+    if verdict.tried == 1:
+        return []
     records = [row.record for row in verdict.shown if row.record.variant != DEFAULT]
     shown: list[Block] = []
     chosen = usage.of(verdict.choice) if verdict.choice else None
@@ -85,7 +89,9 @@ def _use(verdict: Verdict) -> list[Block]:
 
 
 def _why(verdict: Verdict) -> str:
-    """Return why the choice is not the first of the exact kernels, where it is not."""
+    """Return where the choice holds if not at all lengths, or why it is not the first of the exact kernels."""
+    if verdict.slower_at:
+        return f" at {verdict.workload.x:,} {verdict.group.axis}"
     is_first = verdict.named[0].record is verdict.choice
     is_sure = is_first or verdict.default_is_level or verdict.beaten_at or verdict.absent_at
     return "" if is_sure else ", unbeaten at all lengths"
@@ -110,18 +116,24 @@ def _exact(verdict: Verdict) -> str:
     exact = [one.record for one in verdict.named]
     if not exact:
         return "No exact kernel passed here; the table of what did not pass says why."
+    if verdict.tried == 1:
+        return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
     if verdict.default_is_level:
         others = [record for record in exact if record.variant != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
-        return f"No exact kernel is measurably faster than PyTorch's default.{level}"
-    which = f"{_names(exact)} tie as fastest exact kernels"
-    if len(exact) == 1:
-        is_alone = len(ranked(verdict.group, verdict.workload, EXACT)) == len(verdict.exact)
-        which = f"{_names(exact)} is the {'only exact kernel with a time' if is_alone else 'fastest exact kernel'}"
+        return f"{_no_gain(verdict)}{level}"
     unsure_too = verdict.named_unsure
+    if verdict.is_undecided:
+        return _undecided(verdict, [*exact, *unsure_too])
+    which = f"{_names(exact)} tie as fastest of {_field(verdict)}"
+    if len(exact) == 1:
+        fastest = "faster" if len(_kernels(verdict)) == 2 else "fastest"
+        is_alone = len(verdict.timed) == 1
+        what = "only exact kernel with a time" if is_alone else f"{fastest} of {_field(verdict)}"
+        which = f"{_names(exact)} is the {what}"
     unsure = f" {_names(unsure_too)} may be as fast: too uncertain to tell." if unsure_too else ""
     speedups = [one.speedup for one in verdict.named if one.speedup]
-    if not speedups or not verdict.baseline:
+    if len(speedups) < len(exact) or not verdict.baseline:  # the baseline is one of them
         return f"{which}.{unsure}"
     gain, default = _gain(speedups), baseline_name(verdict.baseline)
     if any(one.low <= 1 for one in speedups):  # a kernel of another cell beats the default, and none of these
@@ -129,12 +141,39 @@ def _exact(verdict: Verdict) -> str:
     return f"{which}: {gain} {'than' if gain.endswith('faster') else 'as'} {default}.{unsure}"
 
 
+def _no_gain(verdict: Verdict) -> str:
+    if len(verdict.timed) == 1:
+        return "PyTorch's default is the only exact kernel with a time."
+    return f"Of {_field(verdict)} none is measurably faster than PyTorch's default."
+
+
+def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:
+    """Return which kernels may be the fastest, and whether launching is what their times contain."""
+    which = f"Too uncertain to tell which of {_field(verdict)} is the fastest: candidates are {_names(records)}."
+    return which + " The host takes about as long to launch a call as the call takes." * any(map(is_launching, records))
+
+
+def _kernels(verdict: Verdict) -> set[str]:
+    return {record.kernel for record in verdict.timed}
+
+
+def _field(verdict: Verdict) -> str:
+    """Return among how many exact kernels a verdict is; of one kernel among how many of its forms."""
+    kernels = len(_kernels(verdict))
+    if kernels > 1:
+        return f"{kernels} exact kernels measured here"
+    return f"{len(verdict.timed)} exact forms measured here"
+
+
 def _elsewhere(verdict: Verdict) -> str:
     if not verdict.choice:
         return ""
     count, choice = len(verdict.group.workloads), label(verdict.choice.variant)
+    baseline = baseline_name(verdict.baseline) if verdict.baseline else ""
+    is_beaten_by_others = verdict.beaten_at > verdict.slower_at
     clauses = (
-        (verdict.beaten_at, f"another exact kernel or form is faster than {choice}"),
+        (verdict.slower_at, f"{choice} is measurably slower than {baseline}"),
+        (verdict.beaten_at * is_beaten_by_others, f"another exact kernel or form is faster than {choice}"),
         (verdict.absent_at, f"{choice} has no time"),
     )
     return " ".join(f"At {number} of the {count} lengths {what}." for number, what in clauses if number)

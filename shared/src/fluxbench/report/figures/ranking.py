@@ -82,7 +82,7 @@ def _part(group: Group) -> Part | None:
         "count all forms."
     ]
     if any(_burst_beside(record) for record in records):
-        notes.append(f"Small hollow diamonds are burst, from a device at rest: {conditions(records, BURST)}.")
+        notes.append(f"Small hollow diamonds are burst, in rounds after a rest: {conditions(records, BURST)}.")
     if len(classes) > 1:
         notes.append("Kernels that are not exact have looser error budgets, so they are ranked apart.")
     best = best_forms(group, records)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
@@ -17,6 +17,7 @@ from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, factor
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
 from fluxbench.report.tables.layer_parts import parts_ms
+from fluxbench.stats.intervals import Estimate
 
 Passes = Mapping[str, Step]  # of one size and length, by operation
 Profiles = Mapping[tuple[str, int], Passes]
@@ -26,6 +27,9 @@ _STEP = (
     "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
 )
 _LAUNCHING = f"h: the host takes over {LAUNCHING_FROM:.0%} of the time to launch the pass. The kernels are faster."
+_NOT_APART = (
+    "Of {count} speeds over standard the interval of {unsure} includes 1: these are not measurably faster or slower."
+)
 _KERNELS = (
     "What the device computes in a pass, without the gaps in which it waits for the host: medians of the profiler's "
     "sums over seven calls, without intervals."
@@ -43,7 +47,11 @@ def blocks(results: Results) -> list[Block]:
     timed = [record for passes in found.values() for step in passes.values() for record in step.ranked()]
     how = f"{capitalized(conditions(timed, next(iter(timed[0].timings))))}. {capitalized(INTERVALS)}." if timed else ""
     launching = any(map(is_launching, timed))
-    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip(), _STEP, *[_LAUNCHING] * launching]
+    speeds = [speed for passes in found.values() for step in passes.values() for speed in _speeds(step)]
+    unsure = sum(speed.low <= 1 <= speed.high for speed in speeds)
+    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip()]
+    notes += [_NOT_APART.format(count=len(speeds), unsure=unsure)] * bool(unsure)
+    notes += [_STEP, *[_LAUNCHING] * launching]
     body, title = _body(found, _row), "Time of each pass, by size and length"
     shown: list[Block] = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
     if launching:
@@ -67,6 +75,11 @@ def rows(results: Results) -> Rows:
                 more = _optimizer_ms(record), record.launch_ms, _kernels_ms(step, record.variant)
                 csv.append((*facts, *time_cells(record.timing), *over_standard, *more))
     return csv
+
+
+def _speeds(step: Step) -> Iterator[Estimate]:
+    """Yield the speeds over standard attention of a pass."""
+    yield from filter(None, (step.speedup(record.variant) for record in step.ranked()))
 
 
 def _body(found: Profiles, row: Callable[[Passes, str], Row]) -> list[Heading | Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.call_memory import CARDS_GB, fits_on, model_of
@@ -18,8 +19,9 @@ from fluxbench.report.tables import Rows
 _GIB = 2**30
 _LINE = (
     "The longest measured length that fits on a card of so many GB (10**9 bytes): inputs, and the peak of what torch "
-    "reserved beside them, over forward and backward pass where there are both. Kept: what the forward pass leaves for "
-    "the backward pass, without inputs. Of model: peak allocated over what the call must hold."
+    "reserved beside them, over forward and backward pass where there are both. ≥: at least that, as no longer length "
+    "that was measured lacks memory there. Kept: what the forward pass leaves for the backward pass, without inputs. "
+    "Of model: peak allocated over what the call must hold."
 )
 _NOTES = (
     _LINE,
@@ -71,7 +73,7 @@ def _table(body: curves.Body) -> Table:
     heads = [f"fits on\n{card} GB" for card in CARDS_GB]
     heads += ["longest\nmeasured", "kept\nMiB", "allocated\nMiB", "reserved\nMiB", "of\nmodel"]
     columns = [Column("kernel", left=True), *map(Column, heads)]
-    return Table(columns=columns, rows=body, caption="Longest length, in tokens, that fits", notes=_NOTES)
+    return Table(columns=columns, rows=body, caption="Longest measured length, in tokens, that fits", notes=_NOTES)
 
 
 def _rows(group: Group) -> Iterator[Row]:
@@ -82,14 +84,29 @@ def _rows(group: Group) -> Iterator[Row]:
         last = curve[-1]
         assert last.memory
         model = model_of(last)
-        fits = [
-            max((each.workload.x for each in curve if (fits_on(each) or 1e9) <= card), default=0) for card in CARDS_GB
-        ]
-        cells = [f"{length:,}" if length else "-" for length in fits]
+        cells = [_fits(group, variant, curve, card) for card in CARDS_GB]
         cells += [f"{last.workload.x:,}", _mib(last.memory.kept_bytes), _mib(last.memory.allocated_bytes)]
         cells += [_mib(last.memory.reserved_bytes)]
         of_model = f"{number(last.memory.allocated_bytes / model.peak)}×" if model else "-"
         yield Row((legend.name(variant), *cells, of_model))
+
+
+def _fits(group: Group, variant: str, curve: Sequence[Record], card_gb: int) -> str:
+    """Return the longest length that fits on a card, with ≥ where no longer one is known to lack memory there."""
+    fits = [each.workload.x for each in curve if (fits_on(each) or math.inf) <= card_gb]
+    if not fits:
+        return "-"
+    longer = (group.find(variant, workload) for workload in group.workloads if workload.x > fits[-1])
+    is_limit = any(each and _lacks(each, card_gb) for each in longer)
+    return f"{'' if is_limit else '≥'}{fits[-1]:,}"
+
+
+def _lacks(record: Record, card_gb: int) -> bool:
+    """Whether a call needs more than a card has, or ran out of memory on a device that has as much."""
+    if record.memory:
+        return (fits_on(record) or math.inf) > card_gb
+    lack = record.shortage if record.status is Status.OUT_OF_MEMORY else None
+    return lack is not None and (lack.total_bytes or 0) >= card_gb * 10**9
 
 
 def _of_shortages(out: Sequence[Record]) -> Table:

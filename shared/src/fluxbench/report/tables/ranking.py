@@ -123,7 +123,7 @@ class _Shown:
         """Return a row with the speed over the default, and no symbols but that of a tie."""
         record, speed = place.record, "-"
         if self.baseline:
-            speed = "1×" if record is self.baseline else factor(self._ordering.speedup(record, self.baseline))
+            speed = "1×" if record is self.baseline else factor(verdict.speedup(self._ordering, record, self.baseline))
         cells = (f"{place.rank}{'=' * place.tied:<1}", legend.name(record.variant), speed)
         return Row((*cells, *self._times(record, kind, frozenset((SUSTAINED, BURST)))))
 
@@ -152,7 +152,9 @@ class _Shown:
 def _notes(group: Group, places: dict[str, list[Ranked]], regime: str) -> Iterator[str]:
     yield (
         f"{regime.capitalize()} ranks. A rank is one more than the number of variants, in all forms, that are "
-        f"measurably faster: {MEASURABLY}. So a wide interval can rank before a faster time."
+        f"measurably faster: {MEASURABLY}. So a wide interval can rank before a faster time, and two intervals can "
+        "overlap whose difference is measurable: a test has the scatter that all variants share, an interval that of "
+        "its own cell, and of a ratio the reference's too."
         + (" Each quantized kernel has an error budget of its own." if places[QUANTIZED] else "")
     )
     if mixed := mixed_versions(place.record for entries in places.values() for place in entries):

@@ -15,7 +15,7 @@ from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic, title
 from fluxbench.report.tables.not_passed import not_passed
 
-_WORDS = {SUSTAINED: "sustained", BURST: "burst, from a device at rest"}
+_WORDS = {SUSTAINED: "sustained", BURST: "burst, in rounds after a rest"}
 
 
 def blocks(results: Results) -> list[Block]:

@@ -1,0 +1,99 @@
+"""Among which kernels a verdict is, where there is none, at which lengths it does not hold, and its gain by ratios."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from sample_records import changed, record, results
+
+from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.groups import groups
+from fluxbench.operations import sets
+from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.status import Status
+from fluxbench.report import verdict
+from fluxbench.report.tables import ranking
+
+LENGTHS = sets.sets()["flux1-1024px"]
+DEFAULT = record("torch_native")
+
+
+def said(*records: Record) -> str:
+    [group] = groups(records)
+    return verdict.sentence(analysis.of(group))
+
+
+def shown_of(*records: Record) -> list[str]:
+    return [block.text() for block in verdict.blocks(records, "X")]
+
+
+def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_named_the_fastest() -> None:
+    wide = [DEFAULT, record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9)]
+    assert said(*wide) == (
+        "Too uncertain to tell which of 3 exact kernels measured here is the fastest: candidates are a and c."
+    )
+    assert not any("Use " in block.text() for block in verdict.blocks(wide, "X"))
+    beside = [record("torch_flash", ci=0.3), record("torch_cudnn", sustained_ms=1.3, ci=0.3)]
+    assert "candidates are FlashAttention-2 (SDPA) and cuDNN (SDPA)." in said(*beside)
+    assert "The host" not in said(*beside)
+    launched = [changed(one, launch_ms=1.0) for one in beside]
+    assert said(*launched).endswith(" The host takes about as long to launch a call as the call takes.")
+
+
+def test_kernels_that_tie_with_a_reference_that_stands_in_have_no_gain_over_it() -> None:
+    assert said(record(), record("torch_cudnn", sustained_ms=0.999)).endswith(
+        " tie as fastest of 2 exact kernels measured here."
+    )
+
+
+def test_where_one_exact_kernel_alone_is_tried_there_is_no_choice_and_none_is_advised() -> None:
+    rounded = record("torch_eager", sustained_ms=0.5, precision_class="rounded")
+    assert said(record(), rounded).startswith(
+        "No choice of kernels: FlashAttention-2 (SDPA) is the only exact one that is measured here. Eager"
+    )
+    for alone in (record(), record("torch_math"), DEFAULT):
+        assert not [text for text in shown_of(alone) if text.startswith(("Use ", "How to"))]
+
+
+def test_one_of_several_that_were_tried_is_the_only_one_with_a_time() -> None:
+    failed = record("flash_attn_3", status=Status.CRASHED)
+    assert said(record(), failed) == "FlashAttention-2 (SDPA) is the only exact kernel with a time."
+    assert said(DEFAULT, failed) == "PyTorch's default is the only exact kernel with a time."
+    assert any(text.startswith("Use FlashAttention-2") for text in shown_of(record(), failed))
+
+
+def test_of_one_kernel_in_several_forms_the_verdict_is_among_these() -> None:
+    compiled = record("torch_flash_compile_d", sustained_ms=0.5)
+    assert said(record(), compiled).startswith(
+        "FlashAttention-2 (SDPA), compiled is the fastest of 2 exact forms measured here: 2.0 times as fast as"
+    )
+
+
+def test_a_choice_that_is_slower_than_the_default_at_other_lengths_says_at_how_many() -> None:
+    default = [record("torch_native", workload) for workload in LENGTHS]
+    late = [record("torch_cudnn", workload, 1.5 if workload in LENGTHS[:2] else 0.8) for workload in LENGTHS]
+    assert said(*default, *late) == (
+        "cuDNN (SDPA) is the faster of 2 exact kernels measured here: 25% faster than PyTorch's default. "
+        "At 2 of the 6 lengths cuDNN (SDPA) is measurably slower than PyTorch's default."
+    )
+    assert any(text.startswith("Use cuDNN (SDPA) at 512 text tokens:") for text in shown_of(*default, *late))
+    third = [record("flash_attn_3", LENGTHS[2], 0.7)]
+    assert said(*default, *late, *third).endswith(
+        " At 3 of the 6 lengths another exact kernel or form is faster than cuDNN (SDPA)."
+    )
+
+
+def test_the_gain_over_the_default_is_the_ratio_in_the_same_processes_where_that_is_the_reference() -> None:
+    """Its own cell's default took 1.1 ms, that of another cell 1.0."""
+    ratio = msgspec.structs.replace(
+        record("flash_attn_3", sustained_ms=0.8).timings[SUSTAINED],
+        reference_variant="torch_native", ratio=0.8 / 1.1, ratio_ci95=(0.72, 0.735),
+    )  # fmt: skip
+    fast = changed(record("flash_attn_3", sustained_ms=0.8), timings={SUSTAINED: ratio})
+    [group] = groups([DEFAULT, fast])
+    speedup = analysis.of(group).exact[0].speedup
+    assert speedup
+    assert (speedup.value, speedup.low, speedup.high) == pytest.approx((1.375, 1 / 0.735, 1 / 0.72))
+    assert "38% faster than PyTorch's default" in verdict.sentence(analysis.of(group))
+    [open_table, _] = [block for block in ranking.blocks(results(DEFAULT, fast)) if "Ranking at" in block.text()]
+    assert "1.375× [1.361, 1.389]" in open_table.text() or "1.38× [1.36, 1.39]" in open_table.text()
