@@ -31,6 +31,11 @@ H200 = Device(
 CPU = Device(kind="cpu", name="AMD EPYC 9B14", cores=8)
 LAUNCH_BOUND = Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=3)
 REPLAYED = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.75)
+# Of a record some of whose processes replayed calls in a row, and one was refused a CUDA graph.
+PARTLY_REPLAYED = (
+    Flag(kind=FlagKind.REPLAYED, regime=BURST, value=45.0),
+    Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=1, detail="a replay returns another logits than a call"),
+)
 REFERENCE = "torch_flash"
 SAMPLES = 2  # of each process: five, whose means have such intervals
 _SUFFIXES = ("_compile_d", "_compile_ma", "_copy", "_blocks")

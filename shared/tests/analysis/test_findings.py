@@ -176,6 +176,14 @@ def test_quantizing_leaves_a_kernel_no_faster_than_the_fastest_exact_one() -> No
         assert case.part.share == pytest.approx(0.2)
 
 
+def test_quantizing_that_makes_a_kernel_slower_says_where_that_is_measured() -> None:
+    times = at({128: 1.09, 320: 1.08, 384: 1.07})
+    [one] = found(page(kernel("flash_attn_3_fp8", times, **QUANTIZED)), Kind.QUANTIZING)
+    assert {case.workloads[0].x for case in one.cases if case.slower} == {128, 320, 384}
+    assert {case.workloads[0].x for case in one.cases if not case.slower} == {256, 448, 512}
+    assert all(case.value.low > 1 for case in one.cases if case.slower)
+
+
 @pytest.mark.parametrize(
     ("times", "fields"),
     [

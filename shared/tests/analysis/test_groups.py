@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from sample_records import LAUNCH_BOUND, record
+from sample_records import LAUNCH_BOUND, PARTLY_REPLAYED, REPLAYED, record
 
 from fluxbench.analysis import groups as of
 from fluxbench.analysis.groups import groups
@@ -110,3 +110,19 @@ def test_capped_regimes_are_those_that_did_not_converge_sustained_first() -> Non
     assert of.capped_regimes(record(converged={BURST: False, SUSTAINED: False})) == (SUSTAINED, BURST)
     assert of.capped_regimes(record(converged={BURST: False, SUSTAINED: True})) == (BURST,)
     assert of.capped_regimes(record()) == ()
+
+
+@pytest.mark.parametrize("flags", [PARTLY_REPLAYED[:1], PARTLY_REPLAYED[1:], (REPLAYED, PARTLY_REPLAYED[1])])
+def test_processes_that_all_time_the_same_have_a_time(flags: tuple[Flag, ...]) -> None:
+    assert of.has_time(record("flex", regimes=[BURST], flags=flags))
+
+
+def test_a_record_that_pools_replayed_and_launched_calls_has_no_time_and_its_other_lengths_have() -> None:
+    mixed = record("flex", LENGTHS[5], regimes=[BURST], flags=PARTLY_REPLAYED)
+    [group] = groups([*curve("flex", 0), mixed, *curve("torch_flash", 0, 5)])
+    assert not of.has_time(mixed)
+    assert group.trusted("flex", LENGTHS[5]) is None
+    assert [each.workload for each in group.curve("flex")] == [LENGTHS[0]]
+    assert group.find("flex", LENGTHS[5]) is mixed
+    [alone] = groups([*curve("flex", 0), mixed])
+    assert alone.longest == LENGTHS[0]

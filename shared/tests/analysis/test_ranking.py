@@ -7,7 +7,7 @@ import pytest
 from sample_records import LAUNCH_BOUND, changed, record
 
 from fluxbench.analysis.groups import groups
-from fluxbench.analysis.ranking import Ranked, faster_in_burst, order, ranked, ties
+from fluxbench.analysis.ranking import Ranked, faster_in_burst, is_uncertain, order, ranked, ties
 from fluxbench.operations import sets
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
@@ -175,3 +175,45 @@ def test_a_chain_of_differences_too_small_to_measure_is_two_ties() -> None:
     assert tied(*chain) == [["a", "b"], ["b", "c"]]
     assert tied(record("a", sustained_ms=0.5), record("b", sustained_ms=0.6)) == []
     assert tied(record("a", sustained_ms=0.5), record("b", sustained_ms=0.501), late("c", 0.5)) == [["a", "c", "b"]]
+
+
+def wide(variant: str, *means_ms: float, ends: tuple[float, float], **fields: object) -> Record:
+    """Return a record whose interval has these ends, in shares of its value."""
+    made = timed(variant, *means_ms)
+    timing = made.timings["sustained"]
+    both = {
+        "ci95_ms": tuple(end * timing.median_ms for end in ends),
+        "ratio_ci95": tuple(end * timing.ratio for end in ends),
+    }
+    return changed(made, timings={**made.timings, "sustained": msgspec.structs.replace(timing, **(both | fields))})
+
+
+def test_what_is_too_uncertain_has_no_rank_and_moves_no_other() -> None:
+    steady = [timed(f"v{i}", *(ms * (0.4 + 0.01 * i) for ms in (0.999, 1.0, 1.001))) for i in range(5)]
+    # The published means of te_fused_compile_ma beside Gluon's 0.408 ms: by the tests it ties with the fastest.
+    late = wide("late", 1.0276, 0.57, 0.5789, 0.8958, ends=(0.65, 1.546))
+    fast = wide("fast", 0.2, 0.21, 0.3, ends=(0.5, 2.0))
+    found = places(*steady, late, fast)
+    assert [place.record.variant for place in found if place.uncertain] == ["fast", "late"]
+    assert short([place for place in found if not place.uncertain]) == short(places(*steady))
+
+
+@pytest.mark.parametrize(
+    ("ends", "fields", "expected"),
+    [
+        ((0.8, 1.25), {}, False),
+        ((0.7, 1.26), {}, True),
+        ((0.7, 1.26), {"ratio_ci95": (0.99, 1.01)}, False),  # as on a CPU, where ratios are steadier than times
+        ((0.99, 1.01), {"ratio_ci95": (0.7, 1.5)}, False),  # of a reference that scatters
+    ],
+)
+def test_both_intervals_decide_what_is_too_uncertain(
+    ends: tuple[float, float], fields: dict[str, object], expected: bool
+) -> None:
+    assert is_uncertain(wide("flex", 1.0, ends=ends, **fields)) is expected
+
+
+def test_a_reference_is_too_uncertain_by_its_time_but_for_rounds_beside_it() -> None:
+    exact = {"ratio": 1.0, "ratio_ci95": (1.0, 1.0)}
+    assert is_uncertain(wide("torch_flash", 1.0, ends=(0.7, 1.3), **exact))
+    assert not is_uncertain(wide("torch_flash", 1.0, ends=(0.7, 1.3), statistic="median", **exact))

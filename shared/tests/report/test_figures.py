@@ -163,7 +163,7 @@ def test_a_launch_bound_time_has_its_sign_no_interval_and_a_sentence(name: str) 
     assert any(text.startswith("flex h") for text in tooltips(drawn.svg))
     assert " with h " in said(drawn)
     assert " with h " not in said(small(name))
-    assert lines(drawn.svg) == lines(with_flex(0.9).svg)
+    assert lines(drawn.svg) == lines(with_flex(0.2).svg)
 
 
 def test_kernels_and_forms_are_told_apart() -> None:

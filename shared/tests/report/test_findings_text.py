@@ -118,6 +118,26 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
         "quantizing takes 18% of its call.",
     ),
     (
+        Kind.QUANTIZING,
+        [
+            case("cudnn_frontend_fp8", 1.088, "flash_attn_3", 128, part=part("quantization", 0.18), slower=True),
+            case("cudnn_frontend_fp8", 1.032, "flash_attn_4", 448, part=part("quantization", 0.18), slower=True),
+        ],
+        {},
+        "cuDNN Frontend float8 is 3.2 to 8.8% slower than the fastest exact kernel at 128 and 448 text tokens: "
+        "quantizing takes 18% of its call.",
+    ),
+    (
+        Kind.QUANTIZING,
+        [
+            case("cudnn_frontend_fp8", 1.06, "flash_attn_3", 128, part=part("quantization", 0.18), slower=True),
+            case("cudnn_frontend_fp8", 0.999, "flash_attn_3", 384, part=part("quantization", 0.18)),
+        ],
+        {},
+        "cuDNN Frontend float8 is 6.0% slower than FlashAttention-3 at 128 text tokens, and not measurably faster at "
+        "384 text tokens: quantizing takes 18% of its call.",
+    ),
+    (
         Kind.ENERGY,
         [case("flash_attn_2", 1.177, "sage_int8_fp16_triton", second=0.958)],
         {},

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from sample_records import LAUNCH_BOUND, REPLAYED, record, results
+from sample_records import LAUNCH_BOUND, PARTLY_REPLAYED, REASONS, REPLAYED, record, results
 
 from fluxbench.analysis.failures import FlagRange
 from fluxbench.analysis.ranking import Ranked
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
-from fluxbench.records.status import FlagKind
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import legend, tables
 from fluxbench.report.blocks import Fold
-from fluxbench.report.flags import all_words, range_words, words
+from fluxbench.report.flags import all_words, range_words, why_no_time, words
 
 CAPPED = {SUSTAINED: False, BURST: None}
 
@@ -109,3 +109,13 @@ def test_a_legend_explains_the_symbols_of_its_tables_alone(name: str) -> None:
     assert legends(*apart, capped) == ["Legend: c not converged"]
     replayed = record("triton_flash", sustained_ms=3.0, flags=(REPLAYED,))
     assert legends(*apart, replayed) == ["Legend: g timed as CUDA graphs"]
+
+
+def test_a_record_without_a_time_says_why() -> None:
+    assert why_no_time(record(status=Status.CRASHED)) == f"CRASHED: {REASONS[Status.CRASHED]}"
+    mixed = record(regimes=[BURST], flags=PARTLY_REPLAYED)
+    assert why_no_time(mixed) == (
+        "no time: a CUDA graph was replayed in 4 of 5 processes, in the others the host launched calls (a replay "
+        "returns another logits than a call)"
+    )
+    assert list(all_words(mixed))[-1] == why_no_time(mixed)

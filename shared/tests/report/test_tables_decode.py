@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from sample_records import record, results
+from sample_records import PARTLY_REPLAYED, changed, record, results
 from tabled import cells, rows_of, table_of, tables_of, words
 
 from fluxbench.analysis.decode import caches, over, share_of_copy, tokens_per_second
@@ -117,3 +118,48 @@ def test_caches_are_by_batch_and_tokens_and_a_page_without_them_says_so() -> Non
         (decode_model, "No step of a whole model", LONG),
     ):
         assert sentence in words(table.blocks(of(burst("torch_flash", of_other, 1.0))))
+
+
+def test_steps_that_were_replayed_in_some_processes_alone_have_no_time_and_the_page_says_why() -> None:
+    found = of(burst("torch_flash", MODEL, 40.0, flags=PARTLY_REPLAYED[:1]),
+               burst("torch_native", MODEL, 32.0, flags=PARTLY_REPLAYED))  # fmt: skip
+    shown = decode_model.blocks(found)
+    first, second = rows_of(table_of(shown))
+    assert first[0] == "torch_flash"
+    assert second == (
+        "torch_native: no time: a CUDA graph was replayed in 4 of 5 processes, in the others the host launched calls "
+        "(a replay returns another logits than a call)", "-", "-", "-",
+    )  # fmt: skip
+    said = words(shown)
+    assert "In 1 of 2 rows a process or more had no CUDA graph: a replay returns another logits than a call." in said
+    assert "1 of these have no time" in said
+    assert "by over 1% (relative L2)" in said
+    line = dict(zip(*(decode_model.rows(found)[place] for place in (0, 2)), strict=True))
+    assert (line["variant"], line["status"], line["step_ms"], line["tokens_per_s_high"]) == (
+        "torch_native", "PASSED", None, None,
+    )  # fmt: skip
+    assert str(line["reason"]).startswith("no time: ")
+    assert "CUDA graph:" not in words(decode_model.blocks(of(burst("torch_flash", MODEL, 40.0))))
+
+
+def test_an_interval_that_no_bandwidth_can_reach_is_said_and_one_that_says_nothing_has_no_ends() -> None:
+    def shown(ci: float) -> str:
+        one = record("torch_flash", LONG, burst_ms=GB / 4.0, regimes=("burst",), burst_ci=ci)
+        return words(decode.blocks(of(one)))
+
+    assert "reaches over the data sheet's" not in shown(0.01)
+    assert "In 1 row the interval reaches over the data sheet's 4,800 GB/s" in shown(0.2)
+    step = burst("torch_flash", MODEL, 40.0)
+    timing = msgspec.structs.replace(step.timings["burst"], ci95_ms=(2.0, 800.0))
+    [header, line] = decode_model.rows(of(changed(step, timings={"burst": timing})))
+    row = dict(zip(header, line, strict=True))
+    assert row["tokens_per_s"] == pytest.approx(3200)
+    assert (row["tokens_per_s_low"], row["tokens_per_s_high"]) == (None, None)
+
+
+def test_a_kernel_that_is_too_uncertain_for_a_rank_is_not_named_the_fastest() -> None:
+    wide = record("flex", LONG, burst_ms=GB / 4.0, regimes=("burst",), burst_ci=0.5)
+    [row] = rows_of(tables_of(decode.blocks(of(wide, burst("torch_flash", LONG, GB / 2.4))))[0])
+    assert row[3] == "torch_flash"
+    [row] = rows_of(tables_of(decode.blocks(of(wide)))[0])
+    assert row[3].startswith("too uncertain for a rank")

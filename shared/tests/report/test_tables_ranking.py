@@ -136,6 +136,18 @@ def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() 
     assert shown == [*(f"v{number:02}" for number in range(11)), "fp8"]
 
 
+def test_what_is_too_uncertain_stands_below_the_others_with_its_time() -> None:
+    found = blocks(results(record(), record("flex", sustained_ms=0.8, ci=0.5), record("a", sustained_ms=0.9)))
+    assert [row[:2] for row in rows_of(every(found))] == [("1", "a"), ("2", "torch_flash"), ("-", "flex")]
+    assert opened(found).notes[-1] == (
+        "Too uncertain for a rank, with a 95% interval up to over 1.25 times the time: FlexAttention (0.800 "
+        "[0.400, 1.200] ms)."
+    )
+    alone = words(blocks(results(record("flex", ci=0.5))))
+    assert "Too uncertain for a rank" in alone
+    assert "Nothing passed" not in alone
+
+
 def test_open_rows_have_the_speed_over_the_default_and_no_symbol_but_a_tie() -> None:
     records = [
         record(),
@@ -183,3 +195,14 @@ def test_each_group_is_ranked_and_the_method_said_once() -> None:
     titles = [table.caption.split(" with ")[0].removeprefix("Ranking at ") for table in tables_of(found)[::2]]
     assert titles == ["flux1-1024px", "flux1-512px", "llama3-8b-decode (decode)"]
     assert words(found).count("Sustained, which ranks: calls of one kernel back to back") == 1
+
+
+def test_the_range_of_the_speed_over_all_lengths_stands_below_the_open_rows() -> None:
+    at_lengths = [record("torch_native", workload) for workload in LENGTHS[:3]]
+    faster = [record("flex", workload, ms) for workload, ms in zip(LENGTHS[:3], (0.5, 0.8, 0.9), strict=True)]
+    assert (
+        opened(blocks(results(*at_lengths, *faster)))
+        .notes[0]
+        .endswith("FlexAttention at 3 lengths: 1.11 to 2.00 times.")
+    )
+    assert "lengths" not in opened(blocks(results(at_lengths[0], faster[0]))).notes[0]

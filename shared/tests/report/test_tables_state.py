@@ -183,3 +183,14 @@ def test_a_flag_of_nearly_all_names_the_others() -> None:
     assert flagged(*hot, *(record(name) for name in "abcd"))[0][1].startswith("v0, v1, ")
     assert flagged(*hot[:8])[0][1].startswith("v0, v1, ")
     assert flagged(*hot, record("short", LENGTHS[0]))[0][1] == "all of the 9 that passed there"
+
+
+def test_rows_in_another_state_than_their_regime_are_counted() -> None:
+    kept = Flag(kind=FlagKind.KEPT_OUT_OF_REGIME, regime=BURST, value=0.7, detail="a low clock")
+    said = words(blocks(results(record(flags=[kept]), record("flex", flags=[kept, UNSETTLED]), record("a"))))
+    of_burst = (
+        "In 2 of 3 rows half or more of a process's burst samples were out of the regime (a low clock), and kept."
+    )
+    assert of_burst in said
+    assert "In 1 of 3 rows the speed did not settle in a process or more." in said
+    assert "half or more" not in words(blocks(results(record())))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from sample_records import LAUNCH_BOUND, REASONS, REPLAYED, changed, record, results
+from sample_records import LAUNCH_BOUND, PARTLY_REPLAYED, REASONS, REPLAYED, changed, record, results
 from tabled import cells, heads, rows_of, table_of, tables_of, words
 
 from fluxbench.operations import sets
@@ -142,3 +142,10 @@ kernel
 )
 def test_a_kernel_keeps_what_tells_it_from_others(name: str, short: str) -> None:
     assert short_name(name) == short
+
+
+def test_a_row_that_pools_replayed_and_launched_calls_has_no_time() -> None:
+    records = [record("flex", LENGTHS[0]), record("flex", LENGTHS[5], flags=PARTLY_REPLAYED, regimes=[BURST])]
+    table = timing(BURST_TABLE, *records)
+    assert rows_of(table) == [("flex", "0.9000 ±0.0009", "no time")]
+    assert table.notes[-1].startswith("No time: in some processes a CUDA graph was replayed")

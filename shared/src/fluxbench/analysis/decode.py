@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.ranking import is_uncertain
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
@@ -42,6 +43,11 @@ class Cache:
         """Return the records with a time that can be believed, fastest first."""
         found = [record for variant in self.variants if (record := self.trusted(variant, page_size))]
         return sorted(found, key=lambda record: (timing_of(record).median_ms, record.variant))
+
+    @property
+    def fastest(self) -> Record | None:
+        """The first of the ranked, in a contiguous cache, whose time is not too uncertain for a rank."""
+        return next((record for record in self.ranked() if not is_uncertain(record)), None)
 
 
 def caches(records: Iterable[Record], operation: str = ATTENTION) -> list[Cache]:

@@ -35,9 +35,9 @@ class Group:
 
     @cached_property
     def longest(self) -> Workload:
-        """The workload at which variants are ranked: the last of the curve that some passed; the last if none did."""
-        passed = {record.workload.name for record in self.records if record.status is Status.PASSED}
-        return next((one for one in reversed(self.workloads) if one.name in passed), self.workloads[-1])
+        """The workload at which variants are ranked: the last of the curve where some have a time; else the last."""
+        timed = {record.workload.name for record in self.records if has_time(record)}
+        return next((one for one in reversed(self.workloads) if one.name in timed), self.workloads[-1])
 
     @property
     def variants(self) -> tuple[str, ...]:
@@ -62,19 +62,18 @@ class Group:
         return self.records_at.get(workload.name, {}).get(variant)
 
     def trusted(self, variant: str, workload: Workload) -> Record | None:
-        """Return the record of one variant at one workload if it is PASSED and the variant is not distrusted."""
+        """Return the record of one variant at one workload if it has a time and the variant is not distrusted."""
         found = self.find(variant, workload)
-        is_trusted = found and found.status is Status.PASSED and variant not in self.distrusted
-        return found if is_trusted else None
+        return found if found and has_time(found) and variant not in self.distrusted else None
 
     def ranked_at(self, workload: Workload) -> list[Record]:
         """Return the records of all variants that have a rank at a workload."""
         return [record for variant in self.variants if (record := self.trusted(variant, workload))]
 
     def curve(self, variant: str) -> list[Record]:
-        """Return a variant's PASSED records, smallest x first."""
+        """Return a variant's records with a time, smallest x first."""
         records = (self.find(variant, workload) for workload in self.workloads)
-        return [record for record in records if record and record.status is Status.PASSED]
+        return [record for record in records if record and has_time(record)]
 
 
 def groups(records: Iterable[Record]) -> list[Group]:
@@ -132,6 +131,22 @@ def reference_variant(records: Iterable[Record]) -> str | None:
 def is_distrusted(record: Record) -> bool:
     """Whether a variant gave a wrong answer, or a time that cannot be believed: no record of it is ranked then."""
     return record.status is Status.INCORRECT or record.flagged(*_NOT_BELIEVED) is not None
+
+
+def has_time(record: Record) -> bool:
+    """Whether a record is PASSED and its processes timed the same thing."""
+    return record.status is Status.PASSED and not is_partly_replayed(record)
+
+
+def is_partly_replayed(record: Record) -> bool:
+    """Whether some processes of a record replayed calls in a row, and others timed single calls of the host.
+
+    The two differ by any factor, so that the record's time, of both, is that of neither.
+    """
+    regime = ranking_regime([record])
+    return is_replayed(record, regime) and any(
+        flag.kind is FlagKind.NOT_REPLAYED and flag.regime == regime for flag in record.flags
+    )
 
 
 def is_launch_bound(record: Record) -> bool:

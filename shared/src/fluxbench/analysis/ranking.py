@@ -24,6 +24,7 @@ from fluxbench.stats.ordering import Level
 from fluxbench.stats.significance import Effect
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
+UNCERTAIN_FROM = 1.25  # times the value to which the interval of a time reaches that says too little for a rank
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 
 
@@ -31,12 +32,14 @@ _DRIFTED = 2.5  # times the variance of the reference's means that its processes
 class Ranked:
     """A PASSED record's place. Its rank is one more than the number of variants that are measurably faster.
 
-    So a wide interval can rank before a faster time.
+    So a wide interval can rank before a faster time. One that is too uncertain has no rank to be shown: it counts in no
+    other's rank or tie, and its own says only by how many it is beaten.
     """
 
     rank: int
     tied: bool  # there is another that is neither measurably faster nor slower
     record: Record
+    uncertain: bool = False  # `is_uncertain`
 
 
 class Ordering:
@@ -73,7 +76,10 @@ class Ordering:
 
 @functools.lru_cache(maxsize=256)
 def order(group: Group, workload: Workload) -> Ordering:
-    """Return the ordering of the variants that have a rank at a workload, of all precision classes."""
+    """Return the ordering of the variants that have a time at a workload, of all precision classes.
+
+    Those that are too uncertain for a rank are rivals in its tests too: so none is called faster more often than said.
+    """
     return Ordering([record for kind in CLASSES for record in _passed(group, workload, kind)])
 
 
@@ -82,20 +88,37 @@ def _passed(group: Group, workload: Workload, precision_class: str) -> list[Reco
     return [record for record in found if record and record.precision_class == precision_class]
 
 
+def is_uncertain(record: Record) -> bool:
+    """Whether a PASSED record is too uncertain for a rank: it would tie with nearly anything.
+
+    Both its intervals are wide, that of its time and that of its ratio to the reference: on a CPU times scatter where
+    ratios do not. The reference has no ratio; where rounds beside it rank, it is that to which others are compared.
+    """
+    timing = timing_of(record)
+    of_time, of_ratio = timing.ci95_ms[1] / timing.median_ms, timing.ratio_ci95[1] / timing.ratio
+    if record.variant == timing.reference_variant and not _rounds(record):
+        of_ratio = of_time
+    return min(of_time, of_ratio) > UNCERTAIN_FROM
+
+
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:
-    """Return the variants that passed at a workload, fastest first.
+    """Return the variants with a time at a workload, fastest first; last those that are too uncertain for a rank.
 
     A variant that is distrusted at any workload of the group has no place. A launch-bound one is ranked by the time of
     launching, which a user gets.
     """
     entries = _passed(group, workload, precision_class)
+    certain = [record for record in entries if not is_uncertain(record)]
     found = order(group, workload)
     places = []
     for record in entries:
-        rank = 1 + sum(found.faster(other, record) for other in entries)
-        tied = any(other is not record and not found.apart(other, record) for other in entries)
-        places.append(Ranked(rank, tied, record))
-    return sorted(places, key=lambda place: (place.rank, timing_of(place.record).ratio, place.record.variant))
+        rank = 1 + sum(found.faster(other, record) for other in certain)
+        tied = any(other is not record and not found.apart(other, record) for other in certain)
+        places.append(Ranked(rank, tied, record, is_uncertain(record)))
+    return sorted(
+        places,
+        key=lambda place: (place.uncertain, place.rank, timing_of(place.record).ratio, place.record.variant),
+    )
 
 
 def _levels(records: Sequence[Record]) -> list[Level]:

@@ -20,12 +20,17 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:,.{decimals(value, digits)}f}"
 
 
+def is_unknown(value: float, ends: tuple[float, float]) -> bool:
+    """Whether an interval says nothing: it reaches from under a tenth of its number to over ten times as much."""
+    return 0 <= ends[0] < value / _UNKNOWN and ends[1] > value * _UNKNOWN
+
+
 def interval(value: float, ends: tuple[float, float], digits: int = 3, unit: str = "") -> str:
     """Return a number and its interval with equally many decimals: `0.400 ms [0.398, 0.402]`.
 
-    One that reaches from under a tenth of the number to over ten times as much has no ends: `0.400 ms [unknown]`.
+    One that says nothing (`is_unknown`) has no ends: `0.400 ms [unknown]`.
     """
-    if 0 <= ends[0] < value / _UNKNOWN and ends[1] > value * _UNKNOWN:
+    if is_unknown(value, ends):
         return f"{number(value, digits)}{unit} [unknown]"
     places = _places(value, ends, digits)
     return f"{value:,.{places}f}{unit} [{ends[0]:,.{places}f}, {ends[1]:,.{places}f}]"

@@ -102,10 +102,17 @@ def _quantizing(finding: Finding) -> str:
     against = {case.against for case in finding.cases}
     other = label(finding.cases[0].against) if len(against) == 1 else "the fastest exact kernel"
     shares = _range([case.part.share for case in finding.cases if case.part])
-    return (
-        f"{label(finding.cases[0].variant)} is not measurably faster than {other} {_at(_workloads(finding.cases))}: "
-        f"quantizing takes {shares} of its call."
-    )
+    slower = [case for case in finding.cases if case.slower]
+    level = [case for case in finding.cases if not case.slower]
+    clauses = []
+    if slower:
+        longer = _range([case.value.value - 1 for case in slower])
+        clauses.append(f"{longer} slower than {other} {_at(_workloads(slower))}")
+    if level:
+        than = "" if slower else f" than {other}"
+        clauses.append(f"not measurably faster{than} {_at(_workloads(level))}")
+    text = f"{label(finding.cases[0].variant)} is {', and '.join(clauses)}"
+    return f"{text}: quantizing takes {shares} of its call."
 
 
 def _energy(finding: Finding) -> str:

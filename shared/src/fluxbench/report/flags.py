@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluxbench.analysis.failures import FlagRange
-from fluxbench.analysis.groups import timing_of
-from fluxbench.core.formatting import number
+from fluxbench.analysis.groups import is_partly_replayed, timing_of
+from fluxbench.core.formatting import number, reason
 from fluxbench.records.schema import Flag, Record
 from fluxbench.records.status import FlagKind
 
@@ -56,9 +56,22 @@ def not_converged_words(regime: str) -> str:
 
 
 def all_words(record: Record) -> Iterable[str]:
-    """Yield what each flag of a record says."""
+    """Yield what each flag of a record says, and why a PASSED one has no time all the same."""
     processes = timing_of(record).processes if record.timing else 0
-    return (words(flag, processes) for flag in record.flags)
+    yield from (words(flag, processes) for flag in record.flags)
+    if is_partly_replayed(record):
+        yield why_no_time(record)
+
+
+def why_no_time(record: Record) -> str:
+    """Return why a record has no time: its status and its reason, or that its processes timed two things."""
+    refused = record.flagged(FlagKind.NOT_REPLAYED)
+    if not refused or not is_partly_replayed(record):
+        return f"{record.status.value}: {reason(record.reason)}"
+    processes = timing_of(record).processes
+    several = "some" if refused.value is None else f"{processes - refused.value:.0f} of {processes}"
+    why = f" ({refused.detail})" if refused.detail else ""
+    return f"no time: a CUDA graph was replayed in {several} processes, in the others the host launched calls{why}"
 
 
 def _sentence(kind: FlagKind, regime: str | None, detail: str | None, value: str) -> str:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from fluxbench import variants
-from fluxbench.analysis.groups import capped_regimes, is_launch_bound, is_replayed, ranking_regime
-from fluxbench.analysis.ranking import Ranked
+from fluxbench.analysis.groups import capped_regimes, has_time, is_launch_bound, is_replayed, ranking_regime
+from fluxbench.analysis.ranking import UNCERTAIN_FROM, Ranked
 from fluxbench.records.schema import Record
+from fluxbench.records.status import Status
 from fluxbench.report.blocks import Facts, Fold, Name
 from fluxbench.report.sentences import PRECISION
 
 MANY = 8  # variants that a sentence names; of more it gives the number
+TOO_UNCERTAIN = f"too uncertain for a rank, with a 95% interval up to over {UNCERTAIN_FROM:g} times the time"
+NO_TIME = (
+    "No time: in some processes a CUDA graph was replayed, in others the host launched single calls. The two are not "
+    "one time."
+)
 _SYMBOLS = {  # a word for each, and a sentence
     "=": ("tied", "Tied: no measurable difference to another variant of the ranking."),
     "c": (
@@ -48,7 +54,10 @@ def everywhere(records: Iterable[Record]) -> frozenset[str]:
 
 def of_place(entry: Ranked, omitted: Collection[str]) -> str:
     """Return what stands behind a rank: `=` where it is tied, `c`, `h` and `g` of the regime that ranks."""
-    return "=" * entry.tied + of_time(entry.record, ranking_regime([entry.record]), omitted).strip()
+    return (
+        "=" * (entry.tied and not entry.uncertain)
+        + of_time(entry.record, ranking_regime([entry.record]), omitted).strip()
+    )
 
 
 def of_time(record: Record, regime: str, omitted: Collection[str]) -> str:
@@ -57,6 +66,13 @@ def of_time(record: Record, regime: str, omitted: Collection[str]) -> str:
     symbols += "h" * (regime == ranking_regime([record]) and is_launch_bound(record))
     symbols += "g" * is_replayed(record, regime)
     return f" {symbols}" if symbols else ""
+
+
+def status(record: Record | None) -> str:
+    """Return what stands in place of a time: a status, "no time" of what PASSED, or that there is no record."""
+    if record is None:
+        return "no record"
+    return record.status.value if record.status is not Status.PASSED or has_time(record) else "no time"
 
 
 def name(variant: str) -> Name:

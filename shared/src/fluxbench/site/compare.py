@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from typing import Any
 
-from fluxbench.analysis.groups import is_launch_bound, is_replayed
+from fluxbench.analysis.groups import has_time, is_launch_bound, is_replayed
 from fluxbench.core.formatting import reason
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.words import describe
@@ -117,7 +117,7 @@ class _Columns:
         if workload in longest and cells["workload"] not in ranked_at:
             ranked_at.append(cells["workload"])
         for regime, of_regime in self.times.items():
-            timing = record.timings.get(regime)
+            timing = record.timings.get(regime) if has_time(record) else None
             values = (*self._time(timing, forms), int(is_replayed(record, regime))) if timing else (None,) * len(_TIMES)
             for name, value in zip(_TIMES, values, strict=True):
                 of_regime[name].append(value)

@@ -23,12 +23,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 def believed(group: Group, workload: Workload) -> list[Record]:
     """Return the ranked records at a workload whose time is that of the device and not of launching."""
-    records = group.records_at.get(workload.name, {}).values()
-    return [
-        record
-        for record in records
-        if record.timing and record.variant not in group.distrusted and not is_launch_bound(record)
-    ]
+    return [record for record in group.ranked_at(workload) if not is_launch_bound(record)]
 
 
 def plain(records: Sequence[Record]) -> list[Record]:

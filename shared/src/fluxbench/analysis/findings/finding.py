@@ -18,7 +18,7 @@ class Kind(enum.StrEnum):
     SLOWER_COMPILED = "slower_compiled"  # value: compiled over eager; part: what most of the difference is
     COPIES = "copies"  # value: with copies of q, k and v over without; part: the copies
     REGIMES = "regimes"  # value: burst, of the variant over the other; second: sustained
-    QUANTIZING = "quantizing"  # value: quantized over the fastest exact; part: quantizing
+    QUANTIZING = "quantizing"  # value: quantized over the fastest exact; part: quantizing; slower: measurably
     ENERGY = "energy"  # value: energy of a call over the other's; second: its time over the other's
     LAUNCH_BOUND = (
         "launch_bound"  # value: launching a burst call over its device time, or a launched over a replayed one
@@ -49,6 +49,7 @@ class Case:
     value: Estimate
     second: Estimate | None = None
     part: Part | None = None
+    slower: bool = False  # of QUANTIZING: measurably slower than the other; else not measurably faster
     waited: tuple[int, int] | None = None  # of LAUNCH_BOUND: in how many processes the device waited, of how many
     weight: float  # effect times relevance, see `evidence.weight`
 

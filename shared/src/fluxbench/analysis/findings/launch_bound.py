@@ -19,8 +19,7 @@ def find(group: Group) -> list[Finding]:
     interval of its time in burst. Where CUDA graphs were timed, the launched call must take longer than the whole
     interval of the replayed one.
     """
-    records = [record for record in group.records_at[group.longest.name].values() if record.timing]
-    cases = [case for record in records if record.variant not in group.distrusted and (case := _case(group, record))]
+    cases = [case for record in group.ranked_at(group.longest) if (case := _case(group, record))]
     return [finding(Kind.LAUNCH_BOUND, cases, "kernels")] if cases else []
 
 

@@ -22,7 +22,8 @@ def find(group: Group, level: float) -> list[Finding]:
 
     That is the fastest in burst, so that it is not chosen by the times that are tested. The quantized variant is not
     measurably faster; without quantizing it would measurably be; of what it would gain, more than two thirds are
-    measurably gone; and quantizing is the largest part of its call beside the attention.
+    measurably gone; and quantizing is the largest part of its call beside the attention. Where it is measurably slower,
+    its case says so: these tests are of the same family as those of the findings.
     """
     compared: dict[_Place, tuple[Record, Part, Effect]] = {}
     for workload in group.workloads:
@@ -34,13 +35,18 @@ def find(group: Group, level: float) -> list[Finding]:
         for record in records:
             if record.precision_class == "quantized" and (part := _largest(record)):
                 compared[record.variant, workload] = (best, part, times.difference(record, best))
-    chances = {place: _chance(slower, -math.log1p(-part.share)) for place, (_, part, slower) in compared.items()}
+    chances: dict[tuple[_Place, bool], float] = {}  # that it spends its gain, and (True) that it is slower
+    for place, (_, part, slower) in compared.items():
+        chances[place, False] = _chance(slower, -math.log1p(-part.share))
+        chances[place, True] = chance_over(slower, 0.0)
+    found = dict.fromkeys(significant(chances, level))
     together: dict[str, list[Case]] = {}
-    for variant, workload in significant(chances, level):
+    for variant, workload in [place for place, is_slower in found if not is_slower]:
         best, part, slower = compared[variant, workload]
         own = group.records_at[workload.name][variant]
         if estimate(slower).high >= 1:  # not faster by its own interval, which is shown
-            together.setdefault(variant, []).append(_case(group, own, best, part, slower))
+            is_slower = ((variant, workload), True) in found
+            together.setdefault(variant, []).append(_case(group, own, best, part, slower, is_slower=is_slower))
     return [finding(Kind.QUANTIZING, cases, _cell(group, cases)) for cases in together.values()]
 
 
@@ -68,7 +74,7 @@ def _chance(slower: Effect, spent: float) -> float:
     return max(chance_over(without, LEAST), chance_over(slower, -spent / 2))
 
 
-def _case(group: Group, record: Record, best: Record, part: Part, slower: Effect) -> Case:
+def _case(group: Group, record: Record, best: Record, part: Part, slower: Effect, *, is_slower: bool) -> Case:
     spent = estimate(Effect(-math.log1p(-part.share), 0.0, slower.df))
     return Case(
         variant=record.variant,
@@ -76,5 +82,6 @@ def _case(group: Group, record: Record, best: Record, part: Part, slower: Effect
         workloads=(record.workload,),
         value=estimate(slower),
         part=part,
+        slower=is_slower,
         weight=weight(group, record.variant, spent),
     )

@@ -89,8 +89,8 @@ def svg_of(layout: Layout, strips: Sequence[Strip], title: str, description: str
 
 
 def by_class(group: Group) -> dict[str, list[Ranked]]:
-    """Return the ranked variants at the longest workload by precision class, empty classes left out."""
-    places = {kind: ranked(group, group.longest, kind) for kind in CLASSES}
+    """Return the variants with a rank at the longest workload by precision class, empty classes left out."""
+    places = {kind: [one for one in ranked(group, group.longest, kind) if not one.uncertain] for kind in CLASSES}
     return {kind: entries for kind, entries in places.items() if entries}
 
 

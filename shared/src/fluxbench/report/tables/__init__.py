@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fluxbench.core.formatting import is_unknown
 from fluxbench.records.schema import Timing
 from fluxbench.report import by_name
 from fluxbench.report.blocks import Block
@@ -46,10 +47,14 @@ def ends(name: str) -> tuple[str, str, str]:
 
 
 def estimate_cells(estimate: Estimate | None) -> tuple[float | None, ...]:
-    """Return an estimate's three cells of a CSV: its value and the ends of its interval."""
-    return (estimate.value, estimate.low, estimate.high) if estimate else (None,) * 3
+    """Return an estimate's three cells of a CSV: its value and the ends of its interval, which may be unknown."""
+    return _cells(estimate.value, (estimate.low, estimate.high)) if estimate else (None,) * 3
 
 
 def time_cells(timing: Timing | None) -> tuple[float | None, ...]:
     """Return a time's three cells of a CSV, in ms: its median or mean and the ends of its interval."""
-    return (timing.median_ms, *timing.ci95_ms) if timing else (None,) * 3
+    return _cells(timing.median_ms, timing.ci95_ms) if timing else (None,) * 3
+
+
+def _cells(value: float, ends: tuple[float, float]) -> tuple[float | None, ...]:
+    return (value, None, None) if is_unknown(value, ends) else (value, *ends)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from fluxbench.analysis.groups import gb_s, ranking_regime, tflops
 from fluxbench.records.schema import BURST, Errors, Record
 from fluxbench.report.flags import all_words
-from fluxbench.report.tables import Rows
+from fluxbench.report.tables import Rows, ends, estimate_cells, time_cells
+from fluxbench.stats.intervals import Estimate
 
 _WHO = ("notebook", "cell", "variant", "kernel", "form", "precision_class")
 _WORKLOAD = ("operation", "group", "x", "x_unit", "ranks")
@@ -86,12 +87,8 @@ def _of_regime(record: Record, regime: str) -> dict[str, object]:
             "processes": timing.processes,
             "samples": timing.count,
             "statistic": timing.statistic,
-            "median_ms": timing.median_ms,
-            "ci95_low_ms": timing.ci95_ms[0],
-            "ci95_high_ms": timing.ci95_ms[1],
-            "ratio": timing.ratio,
-            "ratio_low": timing.ratio_ci95[0],
-            "ratio_high": timing.ratio_ci95[1],
+            **dict(zip(("median_ms", "ci95_low_ms", "ci95_high_ms"), time_cells(timing), strict=True)),
+            **dict(zip(ends("ratio"), estimate_cells(Estimate(timing.ratio, *timing.ratio_ci95)), strict=True)),
             "discarded": timing.discarded,
             "converged": timing.converged,
         }

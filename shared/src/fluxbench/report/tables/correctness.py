@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from fluxbench import variants
 from fluxbench.analysis.groups import Group, groups
-from fluxbench.core.formatting import reason
+from fluxbench.core.formatting import count, listed, percent, reason
+from fluxbench.operations.precision import CLASSES
 from fluxbench.records.schema import Errors, Record
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
@@ -24,10 +26,10 @@ _SHOWN = ("max_abs", "mean_abs", "mse")
 _LINE = "Errors against the float64 reference, without a unit; a kernel is INCORRECT where error / budget exceeds 100%."
 _WORDS = (
     "rel L2 stands for each kind of inputs: normal noise, and others that make low precision hard "
-    "(docs/methodology.md); worse: that of the kind which takes more of its budget. All other numbers of a row are of "
-    "that kind, so abs max, mean abs and MSE compare only between rows of one kind. Heads and rows have budgets of "
-    "their own; their shares are the largest over all kinds. Quantized kernels have no budget on peaked and tailed "
-    "inputs.",
+    "(docs/methodology.md); largest: over all kinds; judged: that of the kind which takes more of its budget. "
+    "All other numbers of a row are of that kind, so abs max, mean abs and MSE compare only between rows of one kind. "
+    "Heads and rows have budgets of their own; their shares are the largest over the kinds with a budget. Quantized "
+    "kernels have none on peaked and tailed inputs: their errors there are in no verdict.",
     "A kind with - is not recorded; older records hold the worse one alone.",
 )
 
@@ -40,7 +42,8 @@ def blocks(results: Results) -> list[Block]:
     several = any(record.errors.keys() - {"out"} for record in results.records)
     heads = [f"rel L2\n{_INPUTS.get(kind, kind)}" for kind in kinds]
     heads += [
-        "rel L2\nworse",
+        *["rel L2\nlargest"] * (len(kinds) > 1),
+        "rel L2\njudged",
         "budget",
         "error /\nbudget",
         "worst head\n/ budget",
@@ -72,15 +75,42 @@ def blocks(results: Results) -> list[Block]:
 
 
 def _summary(records: Sequence[Record]) -> str:
-    """Return how many rows are within their budgets, and which error is the nearest to its own."""
+    """Return how many rows are within their budgets, where some have none, and which is the nearest to its own."""
     checked = [record for record in records if record.errors]
     within = [record for record in checked if record.status is not Status.INCORRECT]
     words = f"{len(within):,} of {len(checked):,} checked rows are within their error budgets."
+    words = " ".join([words, *_without_budget(records)])
     nearest = max(within, key=_share, default=None)
     if nearest is None or not _share(nearest):
         return words
     who = f"{variants.label(nearest.variant)} at {nearest.workload.name}"
     return f"{words} The nearest to its budget is {who}, with {_share(nearest):.0%} of it."
+
+
+def _without_budget(records: Sequence[Record]) -> Iterator[str]:
+    """Yield on which inputs kernels of a class have no budget, and the largest error of each kernel there."""
+    for name, of_class in CLASSES.items():
+        checked = [record for record in records if record.errors and record.precision_class == name]
+        found: dict[str, list[tuple[float, str]]] = {}
+        for record in checked:
+            for errors in record.errors.values():
+                for kind in filter(errors.rel_l2_by_inputs.__contains__, of_class.ungated):
+                    error = errors.rel_l2_by_inputs[kind]
+                    of_kernel = found.setdefault(variants.label(record.kernel), [])
+                    of_kernel.append((math.inf if error is None else error, _INPUTS[kind]))
+        if found:
+            worst = sorted(((max(of_kernel), kernel) for kernel, of_kernel in found.items()), reverse=True)
+            errors_there = [f"{kernel} {_percent(error)} ({kind})" for (error, kind), kernel in worst]
+            kinds = listed([_INPUTS[kind] for kind in of_class.ungated])
+            yield (
+                f"Of these, {count(len(checked), 'row')} {'are' if len(checked) > 1 else 'is'} of {name} kernels, "
+                f"which have no budget on {kinds} inputs. Their largest relative L2 errors there: "
+                f"{', '.join(errors_there)}."
+            )
+
+
+def _percent(error: float) -> str:
+    return percent(error, 0 if error >= 0.0995 else 1) if math.isfinite(error) else "not finite"
 
 
 def _share(record: Record) -> float:
@@ -110,7 +140,7 @@ def _rows(record: Record, kinds: Sequence[str], several: bool) -> Iterator[Row]:
     failed = record.status is not Status.PASSED
     for output, errors in record.errors.items() or [("-", None)]:
         first = (f"  {record.workload.name}", *([output] if several else []))
-        cells = _cells(errors, kinds) if errors else ("-",) * (len(kinds) + 10)
+        cells = _cells(errors, kinds) if errors else ("-",) * (len(kinds) + 10 + (len(kinds) > 1))
         yield Row((*first, *cells, verdict), failed)
 
 
@@ -120,6 +150,7 @@ def _cells(errors: Errors, kinds: Sequence[str]) -> Sequence[str]:
     )
     return (
         *(_rel_l2_on(kind, errors) for kind in kinds),
+        *[_largest(errors)] * (len(kinds) > 1),
         *(_error(errors.rel_l2), _error(errors.budget_rel_l2), of_budget),
         *("-" if share is None else f"{share:.0%}" for share in (errors.head_budget_share, errors.row_budget_share)),
         *(_error(getattr(errors, name)) for name in _SHOWN),
@@ -133,6 +164,13 @@ def _rel_l2_on(kind: str, errors: Errors) -> str:
         return "-"
     value = errors.rel_l2_by_inputs[kind]
     return "not finite" if value is None else _error(value)
+
+
+def _largest(errors: Errors) -> str:
+    """Return the largest error over all kinds of inputs, with or without a budget."""
+    found = [*errors.rel_l2_by_inputs.values()] or [errors.rel_l2]
+    finite = [value for value in found if value is not None]
+    return _error(max(finite)) if len(finite) == len(found) else "not finite"
 
 
 def _error(value: float | None) -> str:

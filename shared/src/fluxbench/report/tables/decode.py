@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import groupby
 
 from fluxbench.analysis.decode import ATTENTION, Cache, bandwidth, caches, share_of_copy
-from fluxbench.analysis.groups import timing_of
-from fluxbench.core.formatting import interval, number, percent, plus_minus, reason
+from fluxbench.analysis.groups import has_time, timing_of
+from fluxbench.core.formatting import interval, is_unknown, number, percent, plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
+from fluxbench.report.flags import why_no_time
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import INTERVALS, capitalized, conditions, statistic
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
@@ -22,7 +24,10 @@ _BYTES = (
     "device, which counts bytes read and written; its interval has the range of the copy over its processes too. "
     "Decoding reads nearly all that it moves, and a device may read faster than it copies, so a share may exceed 100%."
 )
-_TIES = "Fastest: by its time; others may tie with it, as the intervals of all kernels say."
+_TIES = (
+    "Fastest: by its time; others may tie with it, as the intervals of all kernels say. A kernel whose interval is too "
+    "wide for a rank is not named."
+)
 _SMALL = "A cache that fits in the last-level cache may be read from it in part; it is cleared before each call."
 
 
@@ -38,7 +43,18 @@ def blocks(results: Results) -> list[Block]:
         Fold(f"All kernels at batch {batch}", [_of_batch(list(of_batch), results)])
         for batch, of_batch in groupby(found, key=lambda cache: cache.batch)
     ]
-    return [_fastest(found, results), *folds, *not_passed(records)]
+    return [_fastest(found, results), *beyond_peak(records, results), *folds, *not_passed(records)]
+
+
+def beyond_peak(records: Sequence[Record], results: Results) -> list[Paragraph]:
+    """Return how many intervals end where no bandwidth of the device can; nothing where none does."""
+    peak_gb_s = results.peak.memory_gb_s if results.peak else math.inf
+    found = [bandwidth(record) for record in records if has_time(record)]
+    ends = [(one.low, one.high) for one in found if not is_unknown(one.value, (one.low, one.high))]
+    if not (count := sum(high > peak_gb_s for _, high in ends)):
+        return []
+    words = f"In {count} row{'s' * (count > 1)} the interval reaches over the data sheet's {peak_gb_s:,.0f} GB/s"
+    return [Paragraph(f"{words}: times of so few processes may scatter so far, but no step or call can be so short.")]
 
 
 def rows(results: Results) -> Rows:
@@ -51,13 +67,14 @@ def rows(results: Results) -> Rows:
             for variant in group.variants:
                 if (record := group.find(variant, workload)) is None:
                     continue
-                place = (variant, cache.batch, cache.tokens, page_size, record.status.value, record.reason)
+                why = None if has_time(record) else record.reason or why_no_time(record)
+                place = (variant, cache.batch, cache.tokens, page_size, record.status.value, why)
                 csv.append((*place, workload.cost.min_bytes, *_numbers(record, results)))
     return csv
 
 
 def _numbers(record: Record, results: Results) -> Sequence[object]:
-    if record.timing is None:
+    if not has_time(record):
         return (None,) * 10
     reached, share, peak = bandwidth(record), share_of_copy(record, results.rates), results.peak
     return (
@@ -69,7 +86,7 @@ def _numbers(record: Record, results: Results) -> Sequence[object]:
 def _fastest(found: Sequence[Cache], results: Results) -> Table:
     heads = ("batch", "cached\ntokens", "one layer's\ncache, GB")
     columns = [*map(Column, heads), Column("fastest", left=True), Column("ms"), Column("GB/s")]
-    ranked = [ranked[0] for cache in found if (ranked := cache.ranked())]
+    ranked = [record for cache in found if (record := cache.fastest)]
     notes = [_TIES, _BYTES, _SMALL]
     if ranked:
         regime = next(iter(ranked[0].timings))
@@ -86,10 +103,9 @@ def _fastest(found: Sequence[Cache], results: Results) -> Table:
 def _row(cache: Cache, results: Results) -> Row:
     _, workload = cache.at[0]
     place = (f"{cache.batch}", f"{cache.tokens:,}", number(workload.cost.min_bytes / 1e9))
-    ranked = cache.ranked()
-    if not ranked:
+    record, peak = cache.fastest, results.peak
+    if not record:
         return Row((*place, _why(cache), "-", "-", "-", "-"), failed=True)
-    record, peak = ranked[0], results.peak
     timing, reached = timing_of(record), bandwidth(record)
     return Row((
         *place,
@@ -104,7 +120,7 @@ def _row(cache: Cache, results: Results) -> Row:
 def _why(cache: Cache) -> str:
     """Return why there is no time: the status and the reason that most variants have."""
     failed = [record for variant in cache.variants if (record := cache.find(variant))]
-    whys = [f"{record.status.value}: {reason(record.reason)}" for record in failed]
+    whys = [legend.TOO_UNCERTAIN if has_time(record) else why_no_time(record) for record in failed]
     return max(whys, key=whys.count) if whys else "no record"
 
 
@@ -123,13 +139,13 @@ def _of_variant(variant: str, found: Sequence[Cache], results: Results) -> Row:
     cells: list[str | Name] = [legend.name(variant)]
     records = [cache.find(variant) for cache in found]
     for record in records:
-        if record and record.timing:
-            share = share_of_copy(record, results.rates)
-            cells.append(plus_minus(record.timing.median_ms, record.timing.ci95_ms))
+        if record and has_time(record):
+            timing, share = timing_of(record), share_of_copy(record, results.rates)
+            cells.append(plus_minus(timing.median_ms, timing.ci95_ms))
             cells.append(percent(share.value) if share else "-")
         else:
-            cells += [record.status.value if record else "no record", "-"]
-    return Row(tuple(cells), failed=not any(record and record.timing for record in records))
+            cells += [legend.status(record), "-"]
+    return Row(tuple(cells), failed=not any(record and has_time(record) for record in records))
 
 
 def _speed(variant: str, found: Sequence[Cache]) -> tuple[float, ...]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
 from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
-from fluxbench.analysis.groups import launched_ms, timing_of
-from fluxbench.core.formatting import interval, number, plus_minus, reason
+from fluxbench.analysis.groups import has_time, is_partly_replayed, launched_ms, timing_of
+from fluxbench.core.formatting import interval, number, plus_minus
 from fluxbench.operations.decode_model import DecoderShape
+from fluxbench.records.schema import Record
+from fluxbench.records.status import FlagKind
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
+from fluxbench.report.flags import why_no_time
 from fluxbench.report.results import Results
 from fluxbench.report.tables import Rows, estimate_cells
+from fluxbench.report.tables.decode import beyond_peak
 
 _WORDS = (
     "A step takes one token of each sequence through all layers and the head. All weights and caches are there, in "
@@ -17,7 +24,12 @@ _WORDS = (
 )
 _REPLAYED = (
     "A step is that of a CUDA graph, as servers replay it. As launched: the time of a step whose kernels the host "
-    "launches one by one, which is the host's own where that takes longer; it has no interval."
+    "launches one by one, which is the host's own where that takes longer; it has no interval. A time "
+    "without it is of launched steps."
+)
+_GRAPH_CHECK = (
+    "A replay counts as another where an output differs by over 1% (relative L2) from that of a call, which is checked "
+    "itself; by how much is not recorded."
 )
 
 
@@ -39,7 +51,22 @@ def blocks(results: Results) -> list[Block]:
         rows += _rows(cache, replays=replays)
     columns = [Column("attention", left=True), Column("a step\nms"), Column("tokens/s")]
     columns += [Column("as launched\nms")] * replays
-    return [Table(columns, rows, f"Whole decoding steps: {model}", [_WORDS, *[_REPLAYED] * replays])]
+    table = Table(columns, rows, f"Whole decoding steps: {model}", [_WORDS, *[_REPLAYED] * replays])
+    records = [record for cache in found for variant in cache.variants if (record := cache.find(variant))]
+    return [table, *beyond_peak(records, results), *map(Paragraph, _not_replayed(records))]
+
+
+def _not_replayed(records: Sequence[Record]) -> Iterator[str]:
+    """Yield in how many rows a process had no CUDA graph, and why: an output may be in doubt."""
+    passed = [record for record in records if record.timing]
+    refused = [(record, flag) for record in passed if (flag := record.flagged(FlagKind.NOT_REPLAYED))]
+    for why, count in Counter(flag.detail for _, flag in refused).items():
+        untimed = sum(flag.detail == why and is_partly_replayed(record) for record, flag in refused)
+        rest = f" {untimed} of these have no time, since other processes had one." if untimed else ""
+        rows = f"In {count} of {len(passed)} rows a process or more had no CUDA graph"
+        yield f"{rows}: {why or 'it is not known why'}.{rest}"
+    if refused:
+        yield _GRAPH_CHECK
 
 
 def rows(results: Results) -> Rows:
@@ -51,9 +78,11 @@ def rows(results: Results) -> Rows:
         for variant in cache.variants:
             if record := cache.find(variant):
                 place = (variant, cache.batch, cache.tokens, shape.weight_bytes, shape.cache_bytes)
-                rate = tokens_per_second(record) if record.timing else None
-                speed = (record.timing and record.timing.median_ms, *estimate_cells(rate))
-                csv.append((*place, record.status.value, record.reason, *speed, launched_ms(record)))
+                timing = record.timing if has_time(record) else None
+                why = None if timing else record.reason or why_no_time(record)
+                rate = tokens_per_second(record) if timing else None
+                speed = (timing and timing.median_ms, *estimate_cells(rate))
+                csv.append((*place, record.status.value, why, *speed, launched_ms(record)))
     return csv
 
 
@@ -73,7 +102,7 @@ def _rows(cache: Cache, *, replays: bool) -> list[Row]:
     for variant in cache.variants:
         failed = cache.find(variant)
         if failed and variant not in timed:
-            whys.setdefault(f"{failed.status.value}: {reason(failed.reason)}", []).append(variant)
+            whys.setdefault(why_no_time(failed), []).append(variant)
     return [*shown, *(Row((f"{', '.join(names)}: {why}", "-", "-", *none), failed=True) for why, names in whys.items())]
 
 

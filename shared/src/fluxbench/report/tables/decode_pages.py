@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxbench.analysis.decode import Cache, caches, over
-from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.groups import has_time, timing_of
 from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
@@ -64,6 +64,6 @@ def _row(variant: str, cache: Cache, pages: list[int]) -> Row:
 
 
 def _time(record: Record | None) -> str:
-    if record is None:
-        return "no record"
-    return plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms) if record.timing else record.status.value
+    if record is None or not has_time(record):
+        return legend.status(record)
+    return plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)

@@ -15,14 +15,23 @@ from fluxbench.analysis.groups import (
     timing_of,
 )
 from fluxbench.analysis.ranking import CLASSES, Ranked, order, ranked, ties
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import interval, listed, number, plus_minus
 from fluxbench.operations.precision import EXACT, QUANTIZED
 from fluxbench.records.schema import BURST, SUSTAINED, Record
 from fluxbench.report import legend
 from fluxbench.report.best_forms import best_of_libraries
 from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
-from fluxbench.report.sentences import INTERVALS, MEASURABLY, burst_order, factor, method, mixed_versions, shape
+from fluxbench.report.sentences import (
+    INTERVALS,
+    MEASURABLY,
+    burst_order,
+    capitalized,
+    factor,
+    method,
+    mixed_versions,
+    shape,
+)
 from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
@@ -50,36 +59,39 @@ def _symbols(group: Group) -> str:
 
 
 def _of_group(group: Group, results: Results) -> Iterator[Block]:
-    places = {kind: ranked(group, group.longest, kind) for kind in CLASSES}
-    records = [place.record for entries in places.values() for place in entries]
+    every = {kind: ranked(group, group.longest, kind) for kind in CLASSES}
+    places = {kind: [place for place in entries if not place.uncertain] for kind, entries in every.items()}
+    without = {kind: [place for place in entries if place.uncertain] for kind, entries in every.items()}
+    timed = [place.record for entries in every.values() for place in entries]
+    count = sum(map(len, places.values()))
     peak = results.peak_rate(group.longest)
     by_sheet = f"peak {peak:,.0f} {results.rate} by data sheet" if peak else "peak unknown"
     caption = f"Ranking at {shape(group)}; {by_sheet}."
-    if not records:
-        yield Paragraph(f"{caption} Nothing passed, so nothing is ranked.")
+    if not count:
+        yield Paragraph(f"{caption} {_no_rank(without) or 'Nothing passed, so nothing is ranked.'}")
         return
-    if why := incomparable(records):
+    if why := incomparable(timed):
         yield Paragraph(f"{caption} Nothing is ranked: not all of these can be compared, since {why}.")
         return
-    shown = _Shown(group, results.rate, peak, ranking_regime(records), legend.everywhere(records))
+    shown = _Shown(group, results.rate, peak, ranking_regime(timed), legend.everywhere(timed))
     best = _best(group, places)
     than = label(shown.baseline.variant) if shown.baseline else ""
-    speed = [f"Speed: how many times as fast as {than}. {INTERVALS}."] if than else []
+    speed = [f"Speed: how many times as fast as {than}. {INTERVALS}.{_over_lengths(group, shown)}"] if than else []
     heads = (f"speed over\n{than}", *shown.heads)
     yield Table(
         columns=[Column("rank"), Column("kernel", left=True), *map(Column, heads)],
         rows=list(_rows(best, shown.open_row)),
         caption=f"{caption} The kernels of the verdict, and the best form of each library.",
-        notes=[*speed, *_notes(group, places, shown.regime)],
+        notes=[*speed, *_notes(group, places, shown.regime), *filter(None, [_no_rank(without)])],
     )
     ratio = f"Ratio: time over {label(reference_variant(group.records) or '')}'s; under 1 is faster."
-    every = Table(
+    whole = Table(
         columns=[Column("rank"), Column("kernel", left=True), *map(Column, (f"{shown.regime}\nratio", *shown.heads))],
-        rows=list(_rows(places, shown.row)),
+        rows=[*_rows(places, shown.row), *_without_rank(without, shown.row)],
         caption=caption,
         notes=[ratio],
     )
-    yield Fold(f"All {len(records)} ranked variants", [every])
+    yield Fold(f"All {count} ranked variants", [whole])
 
 
 def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str], Row]) -> Iterator[Row | Heading]:
@@ -87,6 +99,40 @@ def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str]
         if entries and kind != EXACT:
             yield Heading(f"{kind}: looser error budgets, ranked separately")
         yield from (row_of(place, kind) for place in entries)
+
+
+def _over_lengths(group: Group, shown: _Shown) -> str:
+    """Return between which speeds over the baseline the first kernel of the verdict is, at the lengths of a group."""
+    first, base = next(iter(verdict.of(group).named), None), shown.baseline
+    if first is None or base is None or first.record is base:
+        return ""
+    speeds = [
+        order(group, workload).speedup(one, other).value
+        for workload in group.workloads
+        if (one := group.trusted(first.record.variant, workload)) and (other := group.trusted(base.variant, workload))
+    ]
+    who = f"{label(first.record.variant)} at {len(speeds)} lengths"
+    return f" {who}: {min(speeds):.2f} to {max(speeds):.2f} times." if len(speeds) > 1 else ""
+
+
+def _without_rank(
+    without: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str], Row]
+) -> Iterator[Row | Heading]:
+    """Yield the rows of what is too uncertain, below those with a rank."""
+    for kind, entries in without.items():
+        if entries:
+            yield Heading(f"{kind}: {legend.TOO_UNCERTAIN}")
+        yield from (row_of(place, kind) for place in entries)
+
+
+def _no_rank(without: Mapping[str, Sequence[Ranked]]) -> str:
+    """Return which variants have no rank since they are too uncertain, with their times; empty where none is."""
+    records = [place.record for entries in without.values() for place in entries]
+    times = [
+        f"{label(record.variant)} ({plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)} ms)"
+        for record in records
+    ]
+    return f"{capitalized(legend.TOO_UNCERTAIN)}: {listed(times)}." if records else ""
 
 
 def _best(group: Group, places: Mapping[str, Sequence[Ranked]]) -> dict[str, list[Ranked]]:
@@ -132,7 +178,7 @@ class _Shown:
         record, timing = place.record, timing_of(place.record)
         is_reference = record.variant == timing.reference_variant
         cells = (
-            f"{place.rank}{legend.of_place(place, self._omitted):<3}",
+            f"{'-' if place.uncertain else place.rank}{legend.of_place(place, self._omitted):<3}",
             legend.name(record.variant),
             "reference" if is_reference else interval(timing.ratio, timing.ratio_ci95),
         )

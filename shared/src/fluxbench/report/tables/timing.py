@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from fluxbench.analysis.groups import Group, groups, ranking_regime, reference_variant, timing_of
+from fluxbench.analysis.groups import (
+    Group,
+    groups,
+    has_time,
+    is_partly_replayed,
+    ranking_regime,
+    reference_variant,
+    timing_of,
+)
 from fluxbench.core.formatting import plus_minus
 from fluxbench.records.schema import BURST, SUSTAINED, Record
-from fluxbench.records.status import Status
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
 from fluxbench.report.kernel_names import short_name
@@ -77,9 +84,7 @@ def _by_workload(group: Group, caption: str, cell: Callable[[Record], str], note
     """Return a row per variant and a column per workload; what did not pass has its status there."""
 
     def text(record: Record | None) -> str:
-        if record is None:
-            return "no record"
-        return cell(record) if record.status is Status.PASSED else record.status.value
+        return cell(record) if record and has_time(record) else legend.status(record)
 
     heads = [f"{workload.x:,}" for workload in group.workloads]
     if len(set(heads)) < len(heads):
@@ -87,9 +92,10 @@ def _by_workload(group: Group, caption: str, cell: Callable[[Record], str], note
     rows = []
     for variant in filter(group.curve, group.variants):  # what passed nowhere is in the fold
         records = [group.find(variant, workload) for workload in group.workloads]
-        failed = any(record is None or record.status is not Status.PASSED for record in records)
+        failed = any(record is None or not has_time(record) for record in records)
         rows.append(Row((legend.name(variant), *map(text, records)), failed))
-    return Table([Column(group.axis, left=True), *map(Column, heads)], rows, caption, notes)
+    untimed = [legend.NO_TIME] if any(map(is_partly_replayed, group.records)) else []
+    return Table([Column(group.axis, left=True), *map(Column, heads)], rows, caption, [*notes, *untimed])
 
 
 def _what_ran(group: Group) -> Table:
