@@ -99,7 +99,7 @@ def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
     is_faster = gain is None or gain.share.low > 0
     of_gain = _gain(step, best) if gain and is_faster else ("-", "-", "-")
     left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
-    fastest = _NO_GAIN, "-"
+    fastest: tuple[str | Name, str] = _NO_GAIN, "-"
     if is_faster:
         fastest = legend.name(best.variant), plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
     name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
