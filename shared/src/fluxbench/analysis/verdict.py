@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, incomparable, is_launch_bound, reference_variant, timing_of
-from fluxbench.analysis.ranking import CLASSES, Ordering, order, ranked
+from fluxbench.analysis.ranking import CLASSES, Ordering, is_uncertain, order, ranked
 from fluxbench.operations.precision import EXACT, QUANTIZED, ROUNDED, TF32
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable
@@ -182,7 +182,10 @@ def baseline_of(group: Group, workload: Workload) -> Record | None:
 def _unbeaten(
     group: Group, workload: Workload, precision_class: str, ordering: Ordering, baseline: Record | None = None
 ) -> list[Record]:
-    """Return one record of each kernel that nothing of its class beats at a workload: of its own the baseline."""
+    """Return one record of each kernel that nothing of its class beats at a workload: of its own the baseline.
+
+    The fastest is first, those that are too uncertain for a rank are last.
+    """
     first = [place.record for place in ranked(group, workload, precision_class) if place.rank == 1]
     first = [record for record in first if record is baseline or not is_launch_bound(record)] or first
     behind = _not_first(group, precision_class)
@@ -193,7 +196,7 @@ def _unbeaten(
         min(forms, key=lambda record: (record is not baseline, behind[record.variant], simplicity(record.form)))
         for forms in kernels.values()
     ]
-    return sorted(chosen, key=lambda record: (ordering.log(record), record.variant))
+    return sorted(chosen, key=lambda record: (is_uncertain(record), ordering.log(record), record.variant))
 
 
 def _absent(group: Group, choice: Record) -> int:

@@ -122,6 +122,7 @@ def _kernels(of: Recommendation, verdict: Verdict) -> Iterator[Kernel]:
     unsure = [f"no winner: {listed(unranked)} may be as fast and has no rank"] if unranked else []
     for one in verdict.named:
         notes = ["tie"] * (len(verdict.named) > 1) + ["launch-bound"] * is_launch_bound(one.record) + unsure
+        notes += ["too uncertain to tell from others"] * verdict.is_undecided
         yield Kernel(label(one.record.variant), ", ".join(notes), _number(verdict, one))
     rounding = verdict.rounding
     if rounding and rounding.speedup and rounding.speedup.low > 1:
