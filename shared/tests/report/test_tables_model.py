@@ -9,10 +9,13 @@ from sample_records import CPU, record, results
 from tabled import cells, rows_of, table_of, words
 
 from fluxbench import operations, variants
+from fluxbench.analysis import verdict as analysis
+from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Cupti, KernelShare, Record
 from fluxbench.records.status import Status
+from fluxbench.report import verdict
 from fluxbench.report.tables import model, model_parts
 from fluxbench.variants._base import part_of
 
@@ -60,6 +63,8 @@ def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
     assert "includes 0" in words([table])
     only = rows_of(table_of(model.blocks(results(EAGER[0], EAGER[1])), "The fastest"))[0]
     assert only[3] == "torch_native"  # the default itself
+    level = rows_of(table_of(model.blocks(results(EAGER[0], step("torch_cudnn", 160.02))), "The fastest"))[0]
+    assert level[3] == "none measurably"  # it takes least, by less than is known
 
 
 def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
@@ -72,6 +77,17 @@ def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
     )
     tied = words(model.blocks(results(BLOCKS[0], step("flash_attn_4_blocks", 100.0)))[:1])
     assert "no kernel is measurably faster than diffusers' default. Attention is 20.0% of that step" in tied
+
+
+def test_the_verdict_s_gain_is_over_the_default_of_the_same_form() -> None:
+    [group] = groups([*EAGER, *BLOCKS])
+    said = verdict.sentence(analysis.of(group))
+    assert said.startswith("FlashAttention-4, blocks compiled is the fastest of")
+    assert "11% faster than PyTorch default (SDPA), blocks compiled." in said
+    [level] = groups([*EAGER, BLOCKS[0], step("flash_attn_4_blocks", 99.99)])
+    assert "none is measurably faster than PyTorch default (SDPA), blocks compiled" in verdict.sentence(
+        analysis.of(level)
+    )
 
 
 def test_a_wrong_kernel_has_no_gain_and_a_missing_one_has_its_reason() -> None:

@@ -53,6 +53,10 @@ class Step:
         """Return the record of torch's own choice in a form: what diffusers calls unless told otherwise."""
         return next((record for record in self.records(form) if record.kernel == DEFAULT), None)
 
+    def is_first(self, record: Record) -> bool:
+        """Whether a record is measurably faster than all others of its form."""
+        return all(self._ordering.faster(record, other) for other in self.records(record.form) if other is not record)
+
     def gain(self, record: Record) -> Gain | None:
         """Return what a kernel gains over the default in its form; None of the default itself, or where it lacks."""
         default = self.default(record.form)

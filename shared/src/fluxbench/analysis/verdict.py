@@ -21,6 +21,7 @@ DEFAULT = "torch_native"  # scaled_dot_product_attention by its own choice
 LEVEL_WITHIN = 1.10  # a kernel that may be slower than the first by more is not level with it
 # Operations whose pages show each ratio to the reference; tables of layers and models compare times as ranks do.
 _PAIRED = ("attention", "attention_backward", "attention_training")
+_IN_FORM = ("model_step",)  # compiling is most of what a form gains there, so speeds are over the default in the same
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Verdict:
 
     group: Group
     workload: Workload
-    baseline: Record | None = None  # the default, else the reference; None where neither has a rank
+    baseline: Record | None = None  # see `baseline_of`
     exact: tuple[Contender, ...] = ()
     unsure: tuple[Record, ...] = ()
     tried: int = 0  # exact variants with a record of any status at the workload, each kernel's ways to load it once
@@ -91,7 +92,7 @@ class Verdict:
     @property
     def default_is_level(self) -> bool:
         """Whether no exact kernel is measurably faster than PyTorch's default."""
-        return any(one.record.variant == DEFAULT for one in self.exact)
+        return any(one.record.variant == DEFAULT or _is_default(one.record, self.baseline) for one in self.exact)
 
 
 def of(group: Group, workload: Workload | None = None) -> Verdict:
@@ -113,7 +114,8 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     unsure = tuple(record for record in exact if record not in level)
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
-    is_undecided = bool(unsure) and not is_sure and all(record.variant != DEFAULT for record in level)
+    has_default = any(record.variant == DEFAULT or _is_default(record, baseline) for record in level)
+    is_undecided = bool(unsure) and not is_sure and not has_default
     of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
@@ -168,14 +170,26 @@ def _loads(one: Record, other: Record) -> bool:
     return bool(loaded) and loaded == of_other
 
 
+def _is_default(record: Record, baseline: Record | None) -> bool:
+    """Whether a record is the default that speeds are over, in any form."""
+    return record is baseline and record.kernel == DEFAULT
+
+
 def _rather(variant: str, behind: Mapping[str, int]) -> tuple[bool, int, bool]:
     return variant != DEFAULT, behind[variant], is_another_way(variant)
 
 
 def baseline_of(group: Group, workload: Workload) -> Record | None:
-    """Return PyTorch's default at a workload, else the reference; None where neither has a rank."""
+    """Return PyTorch's default at a workload, else the reference; None where neither has a rank.
+
+    Of a model's step the default in the form of the fastest exact kernel, where it has a rank.
+    """
     entries = [place.record for kind in CLASSES for place in ranked(group, workload, kind)]
     by_name = {record.variant: record for record in entries}
+    if entries and workload.operation in _IN_FORM:
+        of_form = {record.form: record for record in entries if record.kernel == DEFAULT}
+        if entries[0].form in of_form:
+            return of_form[entries[0].form]
     return by_name.get(DEFAULT) or by_name.get(reference_variant(group.records) or "")
 
 

@@ -119,7 +119,7 @@ def _exact(verdict: Verdict) -> str:
     if verdict.tried == 1:
         return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
     if verdict.default_is_level:
-        others = [record for record in exact if record.variant != DEFAULT]
+        others = [record for record in exact if record.kernel != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
         return f"{_no_gain(verdict)}{level}"
     unsure_too = verdict.named_unsure
@@ -144,7 +144,8 @@ def _exact(verdict: Verdict) -> str:
 def _no_gain(verdict: Verdict) -> str:
     if len(verdict.timed) == 1:
         return "PyTorch's default is the only exact kernel with a time."
-    return f"Of {_field(verdict)} none is measurably faster than PyTorch's default."
+    default = baseline_name(verdict.baseline) if verdict.baseline else "PyTorch's default"
+    return f"Of {_field(verdict)} none is measurably faster than {default}."
 
 
 def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:

@@ -77,8 +77,8 @@ def _summary(found: Sequence[Grid], on_device: bool) -> Table:
         timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
         timed.sort(key=lambda variant: -(_middle(grid, variant) or 1))
         body += [_row(grid, variant, on_device) for variant in timed]
-    heads = ["wins", "ties\nfor first", "speedup\nover eager", "over\nPyTorch default"]
-    heads += ["shortest\nas called", "as called, over\nPyTorch default"] if on_device else []
+    heads = ["wins", "ties\nfor first", "speedup\nover eager", "over\nthe default"]
+    heads += ["shortest\nas called", "as called,\nover the default"] if on_device else []
     return Table(
         columns=[Column("implementation", left=True), *map(Column, [*heads, "ranked"])],
         rows=body,

@@ -24,7 +24,10 @@ _NO_ATTENTION = (
 )
 _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
 _NO_GAIN = "none measurably"
-_NONE = f"Fastest is {_NO_GAIN!r} where the gain of the fastest kernel may be none: its interval includes 0."
+_NONE = (
+    f"Fastest is {_NO_GAIN!r} where the gain of the fastest kernel may be none, as its interval includes 0, or where "
+    "the default takes least but is not measurably faster than all others."
+)
 _IMAGE = f"Of an image: {IMAGE_STEPS} steps, the rest of a pipeline left out."
 
 
@@ -96,7 +99,7 @@ def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
         return None
     whole, share = timing_of(default), attention_share(default)
     gain = step.gain(best)
-    is_faster = gain is None or gain.share.low > 0
+    is_faster = gain.share.low > 0 if gain else step.is_first(default)
     of_gain = _gain(step, best) if gain and is_faster else ("-", "-", "-")
     left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
     fastest: tuple[str | Name, str] = _NO_GAIN, "-"
