@@ -20,7 +20,7 @@ from fluxbench.report.blocks import Fold
 from fluxbench.report.figures import Drawing, speedup
 from fluxbench.report.figures.svg import NARROW, WIDE
 from fluxbench.report.results import Results
-from fluxbench.report.tables import grid, grid_correctness, grid_published
+from fluxbench.report.tables import grid, grid_correctness, grid_published, grid_words
 
 GRID = sets.sets()["sdpa-bf16"]
 SHAPE = sets.by_name()["sdpa-b8-s64-h12-d32-bf16"]
@@ -67,7 +67,8 @@ def test_the_answer_names_the_one_that_wins_at_most_shapes_and_counts_ties() -> 
     shown = words(grid.blocks(SOME))
     assert (
         "Forward, bfloat16, replayed as CUDA graphs: FlashAttention-2 is measurably the fastest at 1 of 2 shapes, and "
-        "1 has no winner. The fastest of a shape is 2.00 to 4.00 times as fast as eager attention. As called, without "
+        "1 has no winner. At 1 of these FlashAttention-2 and PyTorch default (SDPA) alone tie for first. The fastest "
+        "of a shape is 2.00 to 4.00 times as fast as eager attention. As called, without "
         "graphs, FlashAttention-2 has the shortest time at 2 of 2 shapes; the shortest is 4.00 times as fast as eager "
         "attention. FlashAttention-3 has no time here: it takes bfloat16." in shown
     )
@@ -79,7 +80,8 @@ def test_the_answer_says_where_the_winner_takes_longer_as_called() -> None:
     shown = words(grid.blocks(results(*flags, *(timed(FLASH, one, 0.005, 0.150) for one in (SHAPE, OTHER)))))
     assert (
         "as called, without graphs, PyTorch default (SDPA) has the shortest time at 2 of 2 shapes. FlashAttention-2 "
-        "takes longer than that at 2 of the 2 shapes at which it wins, 3.00 times as long in the median."
+        "takes longer than PyTorch default (SDPA) at 2 of the 2 shapes at which it wins, there 3.00 times as long in "
+        "the median."
     ).casefold() in shown.casefold()
     assert "no winner as called is named" in shown
 
@@ -123,6 +125,24 @@ def test_implementations_have_wins_ties_and_the_span_of_their_speedups() -> None
     assert (flash["wins"], flash["ties for first"], flash["ranked"]) == ("1", "1", "2 of 2")
     assert (flash["shortest as called"], flash["as called, over the default"]) == ("2", "1.33× (1.33)")
     assert flash["speedup over eager"].startswith("3.00× (2.00 to 4.00)")
+
+
+def test_a_speedup_over_a_time_that_is_hardly_known_is_in_no_range_and_has_no_colour() -> None:
+    late = [timed(EAGER, SHAPE, 0.020, 0.060), timed(EAGER, OTHER, 0.060, 0.060, ci=0.5)]
+    shown = results(*late, *(timed(FLASH, one, 0.005, 0.015) for one in (SHAPE, OTHER)))
+    assert "The fastest of a shape is 4.00 times as fast as eager attention." in words(grid.blocks(shown))
+    assert cells(table_of(grid.blocks(shown), "Implementations"), FLASH)["speedup over eager"] == "4.00× (4.00)"
+    found = speedup.draw(shown)
+    assert found is not None
+    assert "12?" in texts(found.svg)
+    assert len(tooltips(found.svg)) == 1
+    assert "?: the interval reaches over 1.25 times" in words(found.details)
+
+
+def test_a_range_of_calls_as_the_host_launches_them_leaves_out_the_lowest_and_the_highest_twentieth() -> None:
+    called = [50.0, *[1.0 + place / 100 for place in range(38)], 0.01]
+    assert grid_words.middle_span(called) == "1.00 to 1.37"
+    assert grid_words.middle_span([1.0, 9.0]) == "1.00 to 9.00"
 
 
 def test_the_winners_of_many_shapes_are_folded_by_pass_and_dtype() -> None:

@@ -57,6 +57,14 @@ def test_the_fastest_way_of_each_model_is_named_with_its_speedup_if_it_is_one() 
     assert said.endswith("By its fastest way FLUX.1 with 4,096 image tokens is not measurably faster on 2 than on one.")
 
 
+def test_ways_that_may_be_as_fast_are_named_together_and_no_speedup_is_that_is_hardly_known() -> None:
+    [said] = [words([block]) for block in parallel.blocks(results(ALONE, ULYSSES, step("ring", 100.02)))[:1]]
+    assert "takes 100 ms on 2 by Ulysses or ring (cuDNN (SDPA)), 1.80" in said
+    wide = [record(one.variant, one.workload, 100.0, ci=0.4, reference_ms=180.0) for one in (ULYSSES,)]
+    [said] = [words([block]) for block in parallel.blocks(results(ALONE, *wide))[:1]]
+    assert "How much faster FLUX.1 with 4,096 image tokens is on 2 than on one is too uncertain to tell: 1.8" in said
+
+
 def test_a_host_of_one_gpu_says_so_and_has_a_row_with_the_reason() -> None:
     reason = "needs 2 GPUs in one host; this one has 1"
     refused = [step(way, 1.0, status=Status.UNSUPPORTED, reason=reason) for way in ("alone", "ulysses")]

@@ -38,6 +38,15 @@ def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_name
     assert said(*launched).endswith(" The host takes about as long to launch a call as the call takes.")
 
 
+def test_nothing_is_level_with_a_default_whose_own_time_is_hardly_known() -> None:
+    unknown = record("torch_native", ci=0.5)
+    found = said(unknown, record("a", sustained_ms=1.2), record("c", sustained_ms=1.3))
+    assert found.startswith(
+        "Too uncertain to tell which of 3 exact kernels measured here is the fastest: candidates are"
+    )
+    assert "PyTorch default (SDPA)" in found
+
+
 def test_one_whose_interval_is_wide_is_not_named_before_one_that_is_measured_well() -> None:
     known = [DEFAULT, record("a", sustained_ms=0.88, ci=0.3), record("c", sustained_ms=0.9)]
     assert said(*known) == (

@@ -9,7 +9,7 @@ from functools import cached_property
 from statistics import median
 
 from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
-from fluxbench.analysis.ranking import Ordering, order
+from fluxbench.analysis.ranking import UNCERTAIN_FROM, Ordering, order
 from fluxbench.analysis.verdict import LEVEL_WITHIN
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
@@ -88,6 +88,11 @@ class Point:
         """Return how many times as fast a variant is as another; None where one has no time or rank."""
         one, other = self.records.get(variant), self.records.get(over)
         return self._ordering.speedup(one, other) if one and other and one is not other else None
+
+    def known(self, variant: str, over: str = EAGER) -> Estimate | None:
+        """Return the `speedup`; None where its interval reaches over 1.25 times its value, as of a few late calls."""
+        found = self.speedup(variant, over)
+        return found if found and found.high <= UNCERTAIN_FROM * found.value else None
 
     def _beats(self, one: Record, other: Record) -> bool:
         """Whether one is measurably faster, and the 95% interval of its margin lies above 1."""

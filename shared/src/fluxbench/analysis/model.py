@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.language import is_launching
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.operations.precision import EXACT
@@ -53,14 +54,25 @@ class Step:
         """Return the record of torch's own choice in a form: what diffusers calls unless told otherwise."""
         return next((record for record in self.records(form) if record.kernel == DEFAULT), None)
 
+    def launches(self, record: Record) -> bool:
+        """Whether the host takes about as long to launch a step, or the default's in its form, as the step takes.
+
+        Then times differ by what else the host does, and say nothing of the kernel.
+        """
+        default = self.default(record.form)
+        return is_launching(record) or bool(default and is_launching(default))
+
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""
         return all(self._ordering.faster(record, other) for other in self.records(record.form) if other is not record)
 
     def gain(self, record: Record) -> Gain | None:
-        """Return what a kernel gains over the default in its form; None of the default itself, or where it lacks."""
+        """Return what a kernel gains over the default in its form.
+
+        None of the default itself, where it lacks, and where launching decides (`launches`).
+        """
         default = self.default(record.form)
-        if default is None or record.variant == default.variant:
+        if default is None or record.variant == default.variant or self.launches(record):
             return None
         speed = self._ordering.speedup(record, default)
         share = Estimate(1 - 1 / speed.value, 1 - 1 / speed.low, 1 - 1 / speed.high)

@@ -54,7 +54,8 @@ class Verdict:
     unsure: tuple[Record, ...] = ()
     tried: int = 0  # exact variants with a record of any status at the workload, each kernel's ways to load it once
     timed: tuple[Record, ...] = ()  # those of them that have a rank
-    is_undecided: bool = False  # one is named, is not measurably faster than the baseline, and others are unsure
+    # One is named, is not measurably faster than the baseline, and others are unsure; or the baseline is too uncertain.
+    is_undecided: bool = False
     choice: Record | None = None
     beaten_at: int = 0
     slower_at: int = 0
@@ -116,6 +117,7 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
     has_default = any(record.variant == DEFAULT or _is_default(record, baseline) for record in level)
     is_undecided = bool(unsure) and not is_sure and not has_default
+    is_undecided = is_undecided or bool(exact and baseline and is_uncertain(baseline))
     of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0

@@ -118,13 +118,13 @@ def _exact(verdict: Verdict) -> str:
         return "No exact kernel passed here; the table of what did not pass says why."
     if verdict.tried == 1:
         return f"No choice of kernels: {_names(exact)} is the only exact one that is measured here."
+    unsure_too = verdict.named_unsure
+    if verdict.is_undecided:
+        return _undecided(verdict, [*exact, *unsure_too])
     if verdict.default_is_level:
         others = [record for record in exact if record.kernel != DEFAULT]
         level = f" {_names(others)} {'ties' if len(others) == 1 else 'tie'} with it." if others else ""
         return f"{_no_gain(verdict)}{level}"
-    unsure_too = verdict.named_unsure
-    if verdict.is_undecided:
-        return _undecided(verdict, [*exact, *unsure_too])
     which = f"{_names(exact)} tie as fastest of {_field(verdict)}"
     if len(exact) == 1:
         fastest = "faster" if len(_kernels(verdict)) == 2 else "fastest"

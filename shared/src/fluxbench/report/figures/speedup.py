@@ -13,6 +13,7 @@ from typing import Any
 from matplotlib.patches import Rectangle
 
 from fluxbench.analysis.grid import EAGER, Grid, Point, grids
+from fluxbench.analysis.ranking import UNCERTAIN_FROM
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Paragraph
@@ -42,7 +43,7 @@ def draw(results: Results) -> Drawing | None:
     found = [grid for grid in every if any(_gain(point) for point in grid.points)]
     if not found:
         return None
-    gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point))]
+    gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point)) and _is_known(gain)]
     most = max(_FULL_AT_LEAST, *gains)
     graphs = any(grid.is_replayed for grid in found)
 
@@ -62,7 +63,8 @@ def draw(results: Results) -> Drawing | None:
             "speedup.csv has all implementations."
         ),
         Paragraph(
-            f"{_NOT_FITTING}: eager attention did not fit into memory. -: no time of eager attention, or of others."
+            f"{_NOT_FITTING}: eager attention did not fit into memory. -: no time of eager attention, or of others. "
+            f"?: the interval reaches over {UNCERTAIN_FROM:g} times the speedup, which has no colour."
         ),
     ]
     caption = "Times as fast as eager attention: the fastest implementation at each shape"
@@ -74,6 +76,10 @@ def _gain(point: Point) -> Estimate | None:
     """Return the speedup of the fastest implementation but eager attention itself."""
     fastest = next((variant for variant in point.records if variant != EAGER), None)
     return point.speedup(fastest) if fastest else None
+
+
+def _is_known(gain: Estimate) -> bool:
+    return gain.high <= UNCERTAIN_FROM * gain.value
 
 
 def _rows(every: Sequence[Grid]) -> Rows:
@@ -134,7 +140,7 @@ def _block(
             continue
         column, row = lengths.index(length), 2 + pairs.index((batch, heads))
         gain = _gain(point)
-        if gain and gain.value > 1:
+        if gain and gain.value > 1 and _is_known(gain):
             corner = first + column * cell + 0.5, top + row * _ROW_PT + 0.5
             box = _box(figure, *corner, cell - 1, _ROW_PT - 1, _density(gain.value, most))
             tooltip(box, _sentence(point, gain))
@@ -144,7 +150,7 @@ def _block(
 
 def _text(point: Point, gain: Estimate | None) -> str:
     if gain:
-        return number(gain.value, 2)
+        return number(gain.value, 2) + "?" * (not _is_known(gain))
     eager = point.record(EAGER)
     return _NOT_FITTING if eager and eager.status is Status.OUT_OF_MEMORY else "-"
 
@@ -177,9 +183,15 @@ def _words(grid: Grid) -> str:
     """Return what a map shows, for a reader who does not see it: the least and the largest speedup of each length."""
     parts = []
     for length in sorted({point.sizes[1] for point in grid.points}):
-        gains = [gain.value for point in grid.points if point.sizes[1] == length and (gain := _gain(point))]
+        found = [gain for point in grid.points if point.sizes[1] == length and (gain := _gain(point))]
+        gains = [gain for gain in found if _is_known(gain)] or found
         if gains:
-            parts.append(f"{length:,} tokens {number(min(gains), 2)} to {number(max(gains), 2)} times")
+            parts.append(f"{length:,} tokens {_ends(gains)} times")
         else:
             parts.append(f"{length:,} tokens no comparison")
     return f"{capitalized(grid.name)}, {len(grid.points)} shapes: {'; '.join(parts)}."
+
+
+def _ends(gains: Sequence[Estimate]) -> str:
+    values = [gain.value for gain in gains]
+    return f"{number(min(values), 2)} to {number(max(values), 2)}"

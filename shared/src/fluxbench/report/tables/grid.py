@@ -8,6 +8,7 @@ from statistics import median
 
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.ranking import UNCERTAIN_FROM
 from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN
 from fluxbench.core.formatting import number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
@@ -17,7 +18,7 @@ from fluxbench.report.blocks import Block, Column, Fold, Heading, Paragraph, Row
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import capitalized, conditions, factor
 from fluxbench.report.tables import Rows, estimate_cells, time_cells
-from fluxbench.report.tables.grid_words import CALLED, sentence, span, without_winner
+from fluxbench.report.tables.grid_words import CALLED, middle_span, sentence, span, without_winner
 from fluxbench.variants import label
 
 SIZES = ("batch", "seq_len", "head_dim", "heads")
@@ -35,7 +36,9 @@ _WINNER = (
 )
 _RATIOS = (
     "Speedups: the median over shapes, and the least and the largest. Medians of different ratios do not follow from "
-    "one another, since another shape is in the middle of each. What has a rank nowhere is left out."
+    "one another, since another shape is in the middle of each. What has a rank nowhere is left out, and so is a "
+    f"speedup whose interval reaches over {UNCERTAIN_FROM:g} times its value. As called: the median, and between which "
+    "speedups nine tenths of the shapes lie, as a call may be late."
 )
 
 
@@ -96,24 +99,19 @@ def _row(grid: Grid, variant: str, on_device: bool) -> Row:
         shortest = sum(next(iter(point.called), None) == variant for point in grid.points)
         both = [point.called for point in grid.points if variant in point.called and DEFAULT in point.called]
         gains = [called[DEFAULT] / called[variant] for called in both]
-        cells += [f"{shortest}", _spread(gains, variant == DEFAULT)]
+        spread = f"{number(median(gains))}× ({middle_span(gains)})" if gains else "-"
+        cells += [f"{shortest}", "1×" if variant == DEFAULT else spread]
     return Row((legend.name(variant), *cells, f"{ranked} of {len(grid.points)}"))
 
 
 def _middle(grid: Grid, variant: str) -> float | None:
-    gains = [gain.value for point in grid.points if (gain := point.speedup(variant))]
+    gains = [gain.value for point in grid.points if (gain := point.known(variant))]
     return median(gains) if gains else None
 
 
 def _range(grid: Grid, variant: str, over: str) -> str:
-    return _spread([gain.value for point in grid.points if (gain := point.speedup(variant, over))], variant == over)
-
-
-def _spread(gains: Sequence[float], is_itself: bool) -> str:
-    """Return the median of speedups with the least and the largest; 1 of what is compared with itself."""
-    if is_itself:
-        return "1×"
-    return f"{number(median(gains))}× ({span(gains)})" if gains else "-"
+    gains = [gain.value for point in grid.points if (gain := point.known(variant, over))]
+    return "1×" if variant == over else f"{number(median(gains))}× ({span(gains)})" if gains else "-"
 
 
 def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from statistics import median
+from statistics import median, quantiles
 
 from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.grid import EAGER, Grid, Point
-from fluxbench.core.formatting import first, number, reason
+from fluxbench.core.formatting import first, listed, number, reason
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report.sentences import capitalized
@@ -20,6 +20,7 @@ CALLED = (
     "shortest time."
 )
 _NAMED = 3  # tied implementations that a row names before it counts the rest
+_NINE_TENTHS_OF = 20  # values at least, of which the lowest and the highest twentieth are left out
 _MISSING = 2  # implementations without a time that a sentence gives reasons for
 
 
@@ -37,9 +38,10 @@ def sentence(grid: Grid) -> str:
     if firsts:
         variant, count = firsts.most_common(1)[0]
         wins = f"{label(variant)} is measurably the fastest at {count} of {_shapes(timed)}{_more(firsts, ties)}."
+        wins += _ties(timed, ties)
     else:
         wins = f"none of {_shapes(timed)} has a winner."
-    gains = [gain.value for point in timed if (gain := point.speedup(next(iter(point.records))))]
+    gains = [gain.value for point in timed if (gain := point.known(next(iter(point.records))))]
     over = f" The fastest of a shape is {span(gains)} times as fast as eager attention." if gains else ""
     called = as_called(grid) if grid.is_replayed else ""
     return f"{capitalized(grid.name)}{graphs}: {wins}{over}{called}{_too_late(grid)}{_missing(grid)}"
@@ -53,7 +55,8 @@ def as_called(grid: Grid) -> str:
     shortest = Counter(next(iter(point.called)) for point in shown)
     variant, count = shortest.most_common(1)[0]
     gains = [point.called[EAGER] / next(iter(point.called.values())) for point in shown if EAGER in point.called]
-    over = f"; the shortest is {span(gains)} times as fast as eager attention" if gains else ""
+    over = f"; the shortest is {middle_span(gains)} times as fast as eager attention" if gains else ""
+    over += " at nine tenths of the shapes" * (len(gains) >= _NINE_TENTHS_OF)
     words = (
         f" As called, without graphs, {label(variant)} has the shortest time at {count} of {_shapes(shown)}"
         f"{_more(shortest, 0)}{over}."
@@ -71,8 +74,8 @@ def _slower_as_called(grid: Grid, shortest: str) -> str:
     if not (longer := [ratio for ratio in ratios if ratio > 1]):
         return ""
     return (
-        f" {label(variant)} takes longer than that at {len(longer)} of the {len(won)} shapes at which it wins, "
-        f"{number(median(longer))} times as long in the median."
+        f" {label(variant)} takes longer than {label(shortest)} at {len(longer)} of the {len(won)} shapes at which it "
+        f"wins, there {number(median(longer))} times as long in the median."
     )
 
 
@@ -95,6 +98,25 @@ def span(values: Sequence[float]) -> str:
     """Return the least and the largest value, or the one where these are the same."""
     low, high = number(min(values)), number(max(values))
     return low if low == high else f"{low} to {high}"
+
+
+def middle_span(values: Sequence[float]) -> str:
+    """Return between which values nine tenths lie, or of fewer than 20 the least and the largest."""
+    if len(values) < _NINE_TENTHS_OF:
+        return span(values)
+    lowest, *_, highest = quantiles(values, n=_NINE_TENTHS_OF)
+    return span([lowest, highest])
+
+
+def _ties(timed: Sequence[Point], ties: int) -> str:
+    """Return which implementations alone tie for first at most shapes without a winner; empty where none do."""
+    level = Counter(
+        tuple(sorted(label(record.variant) for record in point.level))
+        for point in timed
+        if len(point.level) > 1 and not point.unsure and not point.unranked
+    )
+    names, count = level.most_common(1)[0] if level else ((), 0)
+    return f" At {count} of these {listed(names)} alone tie for first." if 2 * count > ties else ""
 
 
 def _shapes(points: Sequence[Point]) -> str:

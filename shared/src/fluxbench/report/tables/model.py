@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.groups import has_time, timing_of
 from fluxbench.analysis.model import FORMS, IMAGE_STEPS, OPERATION, Step, forms, steps
 from fluxbench.core.formatting import interval, number, percent, plus_minus
 from fluxbench.operations.words import describe
@@ -24,6 +24,15 @@ _NO_ATTENTION = (
 )
 _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
 _NO_GAIN = "none measurably"
+_LAUNCHING = "launching decides"
+_LAUNCHED = (
+    f"{_LAUNCHING.capitalize()}: the host takes about as long to launch the step as it takes, so that times differ by "
+    "what else the host does. Such steps have no gain."
+)
+_OVER = (
+    "A gain is from ratios to the default in the same processes, and of this default's time. So it need not be the "
+    "difference of two times, which are of different processes."
+)
 _NONE = (
     f"Fastest is {_NO_GAIN!r} where the gain of the fastest kernel may be none, as its interval includes 0, or where "
     "the default takes least but is not measurably faster than all others."
@@ -55,11 +64,11 @@ def rows(results: Results) -> Rows:
 
 
 def attention_share(record: Record) -> float | None:
-    """Return the share of a step that is spent on attention, by the profiler; None where it saw none."""
+    """Return the time of attention by the profiler over that of a step; None where it saw none."""
     times = parts_ms(record)
-    if ATTENTION not in times or record.cupti is None:
+    if ATTENTION not in times or not has_time(record):
         return None
-    return times[ATTENTION] / max(record.cupti.events_ms, sum(times.values()))
+    return times[ATTENTION] / max(timing_of(record).median_ms, sum(times.values()))
 
 
 def _lead(found: Sequence[Step]) -> str:
@@ -89,7 +98,7 @@ def _fastest(found: Sequence[Step]) -> Table:
     columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
     columns += [Column("fastest", left=True), *map(Column, heads)]
     body = [Row(cells) for step in found for form in forms([step]) if (cells := _summary(step, form))]
-    notes = [_NO_ATTENTION, _IMAGE, _NONE]
+    notes = [_NO_ATTENTION, _IMAGE, _OVER, _NONE, _LAUNCHED]
     return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", notes)
 
 
@@ -102,8 +111,8 @@ def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
     is_faster = gain.share.low > 0 if gain else step.is_first(default)
     of_gain = _gain(step, best) if gain and is_faster else ("-", "-", "-")
     left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
-    fastest: tuple[str | Name, str] = _NO_GAIN, "-"
-    if is_faster:
+    fastest: tuple[str | Name, str] = (_LAUNCHING if step.launches(best) else _NO_GAIN), "-"
+    if is_faster and not step.launches(best):
         fastest = legend.name(best.variant), plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
     name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
     return (*name, *fastest, *of_gain, *left)
@@ -125,7 +134,8 @@ def _every(step: Step) -> Table:
         regime = next(iter(timed[0].timings)) if not timed[0].sustained else "sustained"
         how = f"{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}"
         over = "Gains are over diffusers' default in the same form"
-        notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", _IMAGE]
+        notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", _IMAGE, _OVER]
+        notes += [_LAUNCHED] * any(map(step.launches, timed))
     return Table(columns, list(_rows(step)), describe(step.workload), notes)
 
 

@@ -22,7 +22,8 @@ _BY_KERNEL = (
     "By the profiler's names of kernels, medians of up to seven steps. A compiled kernel counts once, for the first "
     "part that it is named after: one that rotates q and k also normalizes them. Of a model that is not compiled, "
     "casts and concatenations of the rotary embedding are copies. Without a kernel the device waits for the host to "
-    "launch the next one."
+    "launch the next one. Where kernels overlap, the parts are longer together than the step, and shares are of their "
+    "sum."
 )
 _BY_OPERATOR = (
     "On a CPU the parts are the largest of torch's operators in one profiled step; smaller ones are not known."
@@ -41,7 +42,7 @@ def blocks(results: Results) -> list[Block]:
     columns += [Column("without\na kernel, ms")] * (not on_cpu)
     columns += [Column(f"{_HEADS.get(part, part)}\nms") for part in PARTS]
     note = _BY_OPERATOR if on_cpu else _BY_KERNEL
-    return [Table(columns, body, "Parts of one step, with their shares of what the profiler saw.", [note])]
+    return [Table(columns, body, "Parts of one profiled step, with their shares of it.", [note])]
 
 
 def rows(results: Results) -> Rows:
@@ -81,9 +82,9 @@ def _chosen(step: Step, form: str) -> list[Record]:
 def _row(form: str, record: Record, *, on_cpu: bool) -> Row:
     assert record.cupti is not None
     times, step_ms, idle_ms = parts_ms(record), record.cupti.events_ms, _idle_ms(record.cupti)
-    whole = sum(times.values())
+    whole = max(step_ms, sum(times.values()))
     cells = [f"{number(times[part])} ({percent(times[part] / whole, 0)})" if part in times else "-" for part in PARTS]
-    idle = [] if on_cpu else [f"{number(idle_ms)} ({percent(idle_ms / step_ms, 0)})"]
+    idle = [] if on_cpu else [f"{number(idle_ms)} ({percent(idle_ms / whole, 0)})"]
     return Row((form, legend.name(record.variant), number(step_ms), *idle, *cells))
 
 

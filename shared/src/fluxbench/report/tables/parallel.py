@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fluxbench.analysis.groups import timing_of
+from fluxbench.analysis.ranking import UNCERTAIN_FROM
 from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
 from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.device.model import Device
@@ -78,9 +79,19 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     if best.speedup.low <= 1:
         return f"By its fastest way {name} is not measurably faster on {best.gpus} than on one."
     interval = plus_minus(best.speedup.value, (best.speedup.low, best.speedup.high))
-    how = f"on {best.gpus} by {WAYS[best.way]} ({label(best.record.variant)})"
+    if best.speedup.high > UNCERTAIN_FROM * best.speedup.value:
+        return f"How much faster {name} is on {best.gpus} than on one is too uncertain to tell: {interval} times."
+    level = [each for each in of_model if each.record.variant == best.record.variant and _overlap(each, best)]
+    ways = " or ".join(dict.fromkeys(WAYS[each.way] for each in [best, *level]))
+    how = f"on {best.gpus} by {ways} ({label(best.record.variant)})"
     took = number(timing_of(best.record).median_ms)
     return f"{name} takes {took} ms {how}, {interval} times as fast as on one {what}."
+
+
+def _overlap(one: SharedRecord, other: SharedRecord) -> bool:
+    """Whether the intervals of two steps' times overlap."""
+    (low, high), (lowest, highest) = timing_of(one.record).ci95_ms, timing_of(other.record).ci95_ms
+    return low <= highest and lowest <= high
 
 
 def _table(found: Sequence[SharedRecord]) -> Table:
