@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
 from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
-from fluxbench.analysis.ranking import UNCERTAIN_FROM, Ordering, order
+from fluxbench.analysis.ranking import Ordering, is_vague, order
 from fluxbench.analysis.verdict import LEVEL_WITHIN
 from fluxbench.operations.precision import QUANTIZED
 from fluxbench.operations.workload import Workload
@@ -92,7 +93,7 @@ class Point:
     def known(self, variant: str, over: str = EAGER) -> Estimate | None:
         """Return the `speedup`; None where its interval reaches over 1.25 times its value, as of a few late calls."""
         found = self.speedup(variant, over)
-        return found if found and found.high <= UNCERTAIN_FROM * found.value else None
+        return found if found and not is_vague(found.value, found.high) else None
 
     def _beats(self, one: Record, other: Record) -> bool:
         """Whether one is measurably faster, and the 95% interval of its margin lies above 1."""
@@ -165,6 +166,11 @@ class Grid:
     def name(self) -> str:
         """What the grid is of, in words: "forward, bfloat16"."""
         return f"{self.which}, {self.dtype}"
+
+    @cached_property
+    def wins(self) -> Counter[str]:
+        """At how many shapes each variant is the winner."""
+        return Counter(record.variant for point in self.points if (record := point.winner))
 
     @property
     def is_replayed(self) -> bool:

@@ -144,9 +144,12 @@ def is_partly_replayed(record: Record) -> bool:
     The two differ by any factor, so that the record's time, of both, is that of neither.
     """
     regime = ranking_regime([record])
-    return is_replayed(record, regime) and any(
-        flag.kind is FlagKind.NOT_REPLAYED and flag.regime == regime for flag in record.flags
-    )
+    return is_replayed(record, regime) and has_flag(record, FlagKind.NOT_REPLAYED, regime)
+
+
+def has_flag(record: Record, kind: FlagKind, regime: str) -> bool:
+    """Whether a record has a flag of a kind in a regime."""
+    return any(flag.kind is kind and flag.regime == regime for flag in record.flags)
 
 
 def is_launch_bound(record: Record) -> bool:
@@ -162,7 +165,7 @@ def launched_ms(record: Record) -> float | None:
 
 def is_replayed(record: Record, regime: str) -> bool:
     """Whether CUDA graphs were timed in a regime."""
-    return any(flag.kind is FlagKind.REPLAYED and flag.regime == regime for flag in record.flags)
+    return has_flag(record, FlagKind.REPLAYED, regime)
 
 
 def not_launch_bound(records: Sequence[Record]) -> Sequence[Record]:

@@ -24,7 +24,7 @@ from fluxbench.stats.ordering import Level
 from fluxbench.stats.significance import Effect
 
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
-UNCERTAIN_FROM = 1.25  # times the value to which the interval of a time reaches that says too little for a rank
+UNCERTAIN_FROM = 1.25  # times the value, to which an interval reaches that says too little for a rank or a range
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
 
 
@@ -95,10 +95,14 @@ def is_uncertain(record: Record) -> bool:
     ratios do not. The reference has no ratio; where rounds beside it rank, it is that to which others are compared.
     """
     timing = timing_of(record)
-    of_time, of_ratio = timing.ci95_ms[1] / timing.median_ms, timing.ratio_ci95[1] / timing.ratio
-    if record.variant == timing.reference_variant and not _rounds(record):
-        of_ratio = of_time
-    return min(of_time, of_ratio) > UNCERTAIN_FROM
+    has_ratio = record.variant != timing.reference_variant or _rounds(record)
+    of_ratio = not has_ratio or is_vague(timing.ratio, timing.ratio_ci95[1])
+    return of_ratio and is_vague(timing.median_ms, timing.ci95_ms[1])
+
+
+def is_vague(value: float, high: float) -> bool:
+    """Whether an interval with this upper end reaches so far that its value is hardly known."""
+    return high > UNCERTAIN_FROM * value
 
 
 def ranked(group: Group, workload: Workload, precision_class: str) -> list[Ranked]:

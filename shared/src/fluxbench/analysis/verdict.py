@@ -93,7 +93,7 @@ class Verdict:
     @property
     def default_is_level(self) -> bool:
         """Whether no exact kernel is measurably faster than PyTorch's default."""
-        return any(one.record.variant == DEFAULT or _is_default(one.record, self.baseline) for one in self.exact)
+        return any(_is_default(one.record, self.baseline) for one in self.exact)
 
 
 def of(group: Group, workload: Workload | None = None) -> Verdict:
@@ -115,9 +115,8 @@ def of(group: Group, workload: Workload | None = None) -> Verdict:
     unsure = tuple(record for record in exact if record not in level)
     tried = [record for record in group.records_at[workload.name].values() if record.precision_class == EXACT]
     is_sure = len(_once(level)) > 1 or bool(baseline and level and ordering.faster(level[0], baseline))
-    has_default = any(record.variant == DEFAULT or _is_default(record, baseline) for record in level)
-    is_undecided = bool(unsure) and not is_sure and not has_default
-    is_undecided = is_undecided or bool(exact and baseline and is_uncertain(baseline))
+    is_open = bool(unsure) and not is_sure and not any(_is_default(record, baseline) for record in level)
+    is_undecided = is_open or bool(exact and baseline and is_uncertain(baseline))
     of_choice = _once(level) if len(_once(tried)) > 1 and not is_undecided else []
     choice = min(of_choice, key=lambda each: _rather(each.variant, behind), default=None)
     absent = _absent(group, choice) if choice else 0
@@ -173,8 +172,8 @@ def _loads(one: Record, other: Record) -> bool:
 
 
 def _is_default(record: Record, baseline: Record | None) -> bool:
-    """Whether a record is the default that speeds are over, in any form."""
-    return record is baseline and record.kernel == DEFAULT
+    """Whether a record is PyTorch's default, not compiled, or in the form that speeds are over."""
+    return record.variant == DEFAULT or (record is baseline and record.kernel == DEFAULT)
 
 
 def _rather(variant: str, behind: Mapping[str, int]) -> tuple[bool, int, bool]:

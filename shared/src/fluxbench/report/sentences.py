@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fluxbench.analysis.groups import Group, is_launch_bound, reference_variant
+from fluxbench.analysis.groups import Group, has_flag, is_launch_bound, reference_variant
 from fluxbench.analysis.ranking import Ranked, faster_in_burst
 from fluxbench.core.formatting import first, interval, plus_minus
 from fluxbench.operations.words import describe
@@ -154,7 +154,7 @@ def method(records: Iterable[Record]) -> list[str]:
 def _except(records: Sequence[Record], kind: FlagKind) -> str:
     """Return in how many rows the device was not in the state that a regime means; empty where in none."""
     regime, what = _EXCEPT[kind]
-    count = sum(any(flag.kind is kind and flag.regime == regime for flag in each.flags) for each in records)
+    count = sum(has_flag(each, kind, regime) for each in records)
     return f" In {count:,} of {len(records):,} rows {what}." if count else ""
 
 

@@ -81,9 +81,9 @@ def sustain(
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
-    device, see `timing.burst.burst`. Where a device is slowed by its heat in a
-    window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows so far belong; up to
-    six times. All durations are those that were measured.
+    device, see `timing.burst.burst`. Where a device is slowed by its heat in a window, it rests for
+    `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows so far belong; up to six times. All
+    durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}

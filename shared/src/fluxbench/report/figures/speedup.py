@@ -13,7 +13,7 @@ from typing import Any
 from matplotlib.patches import Rectangle
 
 from fluxbench.analysis.grid import EAGER, Grid, Point, grids
-from fluxbench.analysis.ranking import UNCERTAIN_FROM
+from fluxbench.analysis.ranking import UNCERTAIN_FROM, is_vague
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Paragraph
@@ -43,7 +43,7 @@ def draw(results: Results) -> Drawing | None:
     found = [grid for grid in every if any(_gain(point) for point in grid.points)]
     if not found:
         return None
-    gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point)) and _is_known(gain)]
+    gains = [gain.value for grid in found for point in grid.points if (gain := _gain(point)) and not _is_vague(gain)]
     most = max(_FULL_AT_LEAST, *gains)
     graphs = any(grid.is_replayed for grid in found)
 
@@ -78,8 +78,8 @@ def _gain(point: Point) -> Estimate | None:
     return point.speedup(fastest) if fastest else None
 
 
-def _is_known(gain: Estimate) -> bool:
-    return gain.high <= UNCERTAIN_FROM * gain.value
+def _is_vague(gain: Estimate) -> bool:
+    return is_vague(gain.value, gain.high)
 
 
 def _rows(every: Sequence[Grid]) -> Rows:
@@ -140,7 +140,7 @@ def _block(
             continue
         column, row = lengths.index(length), 2 + pairs.index((batch, heads))
         gain = _gain(point)
-        if gain and gain.value > 1 and _is_known(gain):
+        if gain and gain.value > 1 and not _is_vague(gain):
             corner = first + column * cell + 0.5, top + row * _ROW_PT + 0.5
             box = _box(figure, *corner, cell - 1, _ROW_PT - 1, _density(gain.value, most))
             tooltip(box, _sentence(point, gain))
@@ -150,7 +150,7 @@ def _block(
 
 def _text(point: Point, gain: Estimate | None) -> str:
     if gain:
-        return number(gain.value, 2) + "?" * (not _is_known(gain))
+        return number(gain.value, 2) + "?" * _is_vague(gain)
     eager = point.record(EAGER)
     return _NOT_FITTING if eager and eager.status is Status.OUT_OF_MEMORY else "-"
 
@@ -184,14 +184,9 @@ def _words(grid: Grid) -> str:
     parts = []
     for length in sorted({point.sizes[1] for point in grid.points}):
         found = [gain for point in grid.points if point.sizes[1] == length and (gain := _gain(point))]
-        gains = [gain for gain in found if _is_known(gain)] or found
+        gains = [gain.value for gain in [one for one in found if not _is_vague(one)] or found]
         if gains:
-            parts.append(f"{length:,} tokens {_ends(gains)} times")
+            parts.append(f"{length:,} tokens {number(min(gains), 2)} to {number(max(gains), 2)} times")
         else:
             parts.append(f"{length:,} tokens no comparison")
     return f"{capitalized(grid.name)}, {len(grid.points)} shapes: {'; '.join(parts)}."
-
-
-def _ends(gains: Sequence[Estimate]) -> str:
-    values = [gain.value for gain in gains]
-    return f"{number(min(values), 2)} to {number(max(values), 2)}"

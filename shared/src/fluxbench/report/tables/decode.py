@@ -8,7 +8,7 @@ from itertools import groupby
 
 from fluxbench.analysis.decode import ATTENTION, Cache, bandwidth, caches, share_of_copy
 from fluxbench.analysis.groups import has_time, timing_of
-from fluxbench.core.formatting import interval, is_unknown, number, percent, plus_minus
+from fluxbench.core.formatting import count, interval, is_unknown, number, percent, plus_minus
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
 from fluxbench.report.blocks import Block, Column, Fold, Name, Paragraph, Row, Table
@@ -51,9 +51,9 @@ def beyond_peak(records: Sequence[Record], results: Results) -> list[Paragraph]:
     peak_gb_s = results.peak.memory_gb_s if results.peak else math.inf
     found = [bandwidth(record) for record in records if has_time(record)]
     ends = [(one.low, one.high) for one in found if not is_unknown(one.value, (one.low, one.high))]
-    if not (count := sum(high > peak_gb_s for _, high in ends)):
+    if not (beyond := sum(high > peak_gb_s for _, high in ends)):
         return []
-    words = f"In {count} row{'s' * (count > 1)} the interval reaches over the data sheet's {peak_gb_s:,.0f} GB/s"
+    words = f"In {count(beyond, 'row')} the interval reaches over the data sheet's {peak_gb_s:,.0f} GB/s"
     return [Paragraph(f"{words}: times of so few processes may scatter so far, but no step or call can be so short.")]
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from fluxbench.analysis.grid import EAGER, Grid, Point, called_ms, grids
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.ranking import UNCERTAIN_FROM
 from fluxbench.analysis.verdict import DEFAULT, LEVEL_WITHIN
-from fluxbench.core.formatting import number, plus_minus, reason
+from fluxbench.core.formatting import count, number, plus_minus, reason
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import Status
 from fluxbench.report import legend
@@ -75,8 +75,7 @@ def _summary(found: Sequence[Grid], on_device: bool) -> Table:
     """Return a row for each implementation with a time: where it wins, its speedups over eager and torch's choice."""
     body: list[Row | Heading] = []
     for grid in found:
-        count = len(grid.points)
-        body.append(Heading(f"{capitalized(grid.name)}: {count} shape{'s' * (count > 1)}"))
+        body.append(Heading(f"{capitalized(grid.name)}: {count(len(grid.points), 'shape')}"))
         timed = [variant for variant in grid.variants if any(variant in point.records for point in grid.points)]
         timed.sort(key=lambda variant: -(_middle(grid, variant) or 1))
         body += [_row(grid, variant, on_device) for variant in timed]
@@ -91,16 +90,14 @@ def _summary(found: Sequence[Grid], on_device: bool) -> Table:
 
 
 def _row(grid: Grid, variant: str, on_device: bool) -> Row:
-    wins = sum(bool(point.winner and point.winner.variant == variant) for point in grid.points)
     tied = sum(len(point.level) > 1 and any(one.variant == variant for one in point.level) for point in grid.points)
     ranked = sum(variant in point.records for point in grid.points)
-    cells = [f"{wins}", f"{tied}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT))]
+    cells = [f"{grid.wins[variant]}", f"{tied}", *(_range(grid, variant, over) for over in (EAGER, DEFAULT))]
     if on_device:
         shortest = sum(next(iter(point.called), None) == variant for point in grid.points)
         both = [point.called for point in grid.points if variant in point.called and DEFAULT in point.called]
         gains = [called[DEFAULT] / called[variant] for called in both]
-        spread = f"{number(median(gains))}× ({middle_span(gains)})" if gains else "-"
-        cells += [f"{shortest}", "1×" if variant == DEFAULT else spread]
+        cells += [f"{shortest}", "1×" if variant == DEFAULT else _spread(gains, middle_span)]
     return Row((legend.name(variant), *cells, f"{ranked} of {len(grid.points)}"))
 
 
@@ -111,7 +108,11 @@ def _middle(grid: Grid, variant: str) -> float | None:
 
 def _range(grid: Grid, variant: str, over: str) -> str:
     gains = [gain.value for point in grid.points if (gain := point.known(variant, over))]
-    return "1×" if variant == over else f"{number(median(gains))}× ({span(gains)})" if gains else "-"
+    return "1×" if variant == over else _spread(gains, span)
+
+
+def _spread(gains: Sequence[float], reach: Callable[[Sequence[float]], str]) -> str:
+    return f"{number(median(gains))}× ({reach(gains)})" if gains else "-"
 
 
 def _winners(found: Sequence[Grid], on_device: bool) -> list[Block]:

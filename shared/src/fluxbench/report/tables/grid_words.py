@@ -8,7 +8,7 @@ from statistics import median, quantiles
 
 from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.grid import EAGER, Grid, Point
-from fluxbench.core.formatting import first, listed, number, reason
+from fluxbench.core.formatting import count, first, listed, number, reason
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report.sentences import capitalized
@@ -33,11 +33,10 @@ def sentence(grid: Grid) -> str:
     if not timed:
         return f"{capitalized(grid.name)}: nothing passed."
     graphs = ", replayed as CUDA graphs" * grid.is_replayed
-    firsts = Counter(record.variant for point in timed if (record := point.winner))
-    ties = len(timed) - sum(firsts.values())
-    if firsts:
-        variant, count = firsts.most_common(1)[0]
-        wins = f"{label(variant)} is measurably the fastest at {count} of {_shapes(timed)}{_more(firsts, ties)}."
+    ties = len(timed) - grid.wins.total()
+    if grid.wins:
+        variant, times = grid.wins.most_common(1)[0]
+        wins = f"{label(variant)} is measurably the fastest at {times} of {_shapes(timed)}{_more(grid.wins, ties)}."
         wins += _ties(timed, ties)
     else:
         wins = f"none of {_shapes(timed)} has a winner."
@@ -53,12 +52,12 @@ def as_called(grid: Grid) -> str:
     if not shown:
         return ""
     shortest = Counter(next(iter(point.called)) for point in shown)
-    variant, count = shortest.most_common(1)[0]
+    variant, times = shortest.most_common(1)[0]
     gains = [point.called[EAGER] / next(iter(point.called.values())) for point in shown if EAGER in point.called]
     over = f"; the shortest is {middle_span(gains)} times as fast as eager attention" if gains else ""
     over += " at nine tenths of the shapes" * (len(gains) >= _NINE_TENTHS_OF)
     words = (
-        f" As called, without graphs, {label(variant)} has the shortest time at {count} of {_shapes(shown)}"
+        f" As called, without graphs, {label(variant)} has the shortest time at {times} of {_shapes(shown)}"
         f"{_more(shortest, 0)}{over}."
     )
     return words + _slower_as_called(grid, variant)
@@ -66,8 +65,7 @@ def as_called(grid: Grid) -> str:
 
 def _slower_as_called(grid: Grid, shortest: str) -> str:
     """Return how much longer the implementation with most wins takes as called, where that is another one."""
-    firsts = Counter(record.variant for point in grid.points if (record := point.winner))
-    if not firsts or (variant := firsts.most_common(1)[0][0]) == shortest:
+    if not grid.wins or (variant := grid.wins.most_common(1)[0][0]) == shortest:
         return ""
     won = [point for point in grid.points if point.winner and point.winner.variant == variant]
     ratios = [point.called[variant] / point.called[shortest] for point in won if shortest in point.called]
@@ -115,16 +113,16 @@ def _ties(timed: Sequence[Point], ties: int) -> str:
         for point in timed
         if len(point.level) > 1 and not point.unsure and not point.unranked
     )
-    names, count = level.most_common(1)[0] if level else ((), 0)
-    return f" At {count} of these {listed(names)} alone tie for first." if 2 * count > ties else ""
+    names, times = level.most_common(1)[0] if level else ((), 0)
+    return f" At {times} of these {listed(names)} alone tie for first." if 2 * times > ties else ""
 
 
 def _shapes(points: Sequence[Point]) -> str:
-    return f"{len(points)} shape{'s' * (len(points) > 1)}"
+    return count(len(points), "shape")
 
 
 def _more(firsts: Counter[str], ties: int) -> str:
-    others = sum(firsts.values()) - firsts.most_common(1)[0][1]
+    others = firsts.total() - firsts.most_common(1)[0][1]
     parts = [f"another at {others}"] if others else []
     parts += [f"and {ties} {'has' if ties == 1 else 'have'} no winner"] if ties else []
     return "".join(f", {part}" for part in parts)
@@ -138,7 +136,7 @@ def _too_late(grid: Grid) -> str:
         for variant in grid.variants
         if (record := point.record(variant)) and is_late(record)
     )
-    parts = [f"{label(variant)} at {count}" for variant, count in late.items()]
+    parts = [f"{label(variant)} at {times}" for variant, times in late.items()]
     return f" There was no time to measure {' and '.join(parts)} of them." if parts else ""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.ranking import UNCERTAIN_FROM
+from fluxbench.analysis.ranking import is_vague
 from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
 from fluxbench.core.formatting import number, percent, plus_minus
 from fluxbench.device.model import Device
@@ -79,7 +79,7 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     if best.speedup.low <= 1:
         return f"By its fastest way {name} is not measurably faster on {best.gpus} than on one."
     interval = plus_minus(best.speedup.value, (best.speedup.low, best.speedup.high))
-    if best.speedup.high > UNCERTAIN_FROM * best.speedup.value:
+    if is_vague(best.speedup.value, best.speedup.high):
         return f"How much faster {name} is on {best.gpus} than on one is too uncertain to tell: {interval} times."
     level = [each for each in of_model if each.record.variant == best.record.variant and _overlap(each, best)]
     ways = " or ".join(dict.fromkeys(WAYS[each.way] for each in [best, *level]))
