@@ -175,6 +175,7 @@ def test_the_reference_is_the_model_of_diffusers_in_float64() -> None:
 @pytest.mark.parametrize("family", SHAPES)
 def test_the_cost_is_what_torch_counts_but_for_what_multiplies_one_vector(family: str) -> None:
     bound = STEP.bind(variants.find("torch_math"), SHAPES[family])
+    assert (bound.can_be_captured, bound.idle) == (True, True)
     inputs = case_of(family).inputs
     bound(inputs)
     with FlopCounterMode(display=False) as counted:

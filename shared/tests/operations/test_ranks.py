@@ -150,3 +150,9 @@ def test_a_shared_step_has_the_case_of_the_step_on_one_gpu() -> None:
     alone = workload("model_step", FLUX1)
     shared = workload("shared_step", {**FLUX1, "ulysses": 2, "ring": 1, "gpus": 2})
     assert name(shared) == name(alone) != name(shared, 1)
+
+
+def test_the_step_on_one_gpu_that_others_are_compared_with_is_launched_as_they_are() -> None:
+    kernel = variants.find("torch_math")
+    alone, both = (SHARED.bind(kernel, {**FLUX1, "ulysses": ranks, "ring": 1, "gpus": 2}) for ranks in (1, 2))
+    assert [(bound.can_be_captured, bound.idle) for bound in (alone, both)] == [(False, True)] * 2

@@ -13,8 +13,8 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Cupti, KernelShare, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import Cupti, Flag, KernelShare, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import verdict
 from fluxbench.report.tables import model, model_parts
 from fluxbench.variants._base import part_of
@@ -54,6 +54,34 @@ def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None
     assert default[1:4:2] == ("not compiled", "flash_attn_4")
     assert default[-2:] == ("140", "12.5%")  # 20 ms of attention by the profiler, of a step of 160
     assert compiled[-2:] == ("80.0", "20.0%")
+
+
+def replayed(ms: float) -> dict[str, Any]:
+    return {"launch_ms": ms, "flags": [Flag(kind=FlagKind.REPLAYED, regime="sustained", value=ms)]}
+
+
+def test_steps_as_cuda_graphs_have_gains_and_their_time_as_the_host_launches_it_beside_them() -> None:
+    timed = [step("torch_native", 40.0, **replayed(90.0)), step("flash_attn_4", 36.0, **replayed(91.0))]
+    found = model.blocks(results(*timed))
+    table = table_of(found, "24 heads of 128, 4,096")
+    rows = {row[0]: row for row in rows_of(table)}
+    assert (rows["torch_native"][2], rows["flash_attn_4"][2:4]) == ("90.0", ("91.0", "4.00"))
+    fastest = table_of(found, "The fastest kernel of each step")
+    [row] = rows_of(fastest)
+    assert row[3:5] == ("90.0", "flash_attn_4")
+    assert "without CUDA graphs a faster kernel gains less" in words([fastest])
+    assert "Launching decides" not in words(found)
+    assert "replayed as a CUDA graph: " in words(found[:1])
+    header, *csv = model.rows(results(*timed))
+    assert [line[header.index("launched_ms")] for line in csv] == [90.0, 91.0]
+
+
+def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long() -> None:
+    timed = [step("torch_native", 40.0, launch_ms=39.0), step("flash_attn_4", 36.0, launch_ms=20.0)]
+    found = model.blocks(results(*timed))
+    [row] = rows_of(table_of(found, "The fastest kernel of each step"))
+    assert row[3:6] == ("launching decides", "-", "-")
+    assert "as launched" not in words(found)
 
 
 def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:

@@ -188,9 +188,11 @@ def test_a_call_in_few_rounds_has_one_with_whole_outputs(clock: Clock, seed: int
     assert len({id(content) for content in kept}) == len(kept)
 
 
-def test_on_a_gpu_calls_that_are_never_captured_begin_on_an_idle_device_as_do_all_beside_them(clock: Clock) -> None:
+def test_on_a_gpu_calls_of_more_launches_than_a_queue_holds_begin_on_an_idle_device_as_do_all_beside_them(
+    clock: Clock,
+) -> None:
     stopwatch, seen = LikeAGPU(), []  # type: tuple[LikeAGPU, list[Any]]
-    calls = {("a", "small"): Bound(clock.call(0.01, seen), captured=False), ("b", "small"): clock.bound(0.02)}
+    calls = {("a", "small"): Bound(clock.call(0.01, seen), idle=True), ("b", "small"): clock.bound(0.02)}
     burst(stopwatch, calls, 2, contents(), random.Random(0), PLAN, ignored)
     each = ["wait", ("spin", 1), "clear"]
     assert stopwatch.done == ["wait", ("spin", 3), "clear", *each, *each] * 2

@@ -86,3 +86,32 @@ def test_what_replays_of_a_pool_return_is_told_of_all_together(monkeypatch: pyte
         made.append(CapturedCalls(call, [torch.ones(2)], pool))
     assert pool.refused() == {made[1]: "a replay returns another out than a call"}
     assert pool.refused() == {}
+
+
+def test_a_long_call_is_made_once_before_its_capture_and_its_replay_is_compared_with_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    freed: list[None] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(None))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 30, 1 << 30))
+    static = torch.zeros(2)  # a library's own buffer, which each call overwrites and returns
+    calls: list[torch.Tensor] = []
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        calls.append(x)
+        return {"out": static.copy_(x * 2)}
+
+    class Returns(Graph):
+        value = 2.0
+
+        def replay(self) -> None:
+            static.fill_(self.value)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
+    CapturedCalls(call, [torch.ones(2)], long=True)
+    assert (len(calls), len(freed)) == (2, 1)  # before the capture, which gives memory back, and in it
+    CapturedCalls(call, [torch.ones(2)])
+    assert (len(calls), len(freed)) == (5, 1)
+    Returns.value = 3.0
+    with pytest.raises(GraphRefused, match="another out than a call"):
+        CapturedCalls(call, [torch.ones(2)], long=True)

@@ -14,7 +14,7 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import Block, sustain
+from fluxbench.timing.sustained import Block, launched_ms, sustain
 
 
 class InTurn:
@@ -165,6 +165,21 @@ def test_on_a_gpu_calls_may_begin_on_an_idle_device_each(clock: Clock) -> None:
     taken = sustain(stopwatch, calls, {"small": 0.5, "smaller": 0.25}, given, PLAN, idle=True)
     assert stopwatch.done == ["wait", ("spin", 1)] * 2 * len(taken.windows)
     assert taken.ahead_ms == pytest.approx(500.0)  # so that nobody takes it for launch-bound
+
+
+def test_a_launched_call_after_replays_is_of_a_short_block_or_of_one_turn_on_an_idle_device(clock: Clock) -> None:
+    seen: dict[str, list[Any]] = {"large": [], "small": []}
+    calls = {"small": clock.call(0.002, seen["small"]), "large": clock.call(0.5, seen["large"])}
+    call_s, given = {"large": 0.5, "small": 0.002}, {name: InTurn(*range(100)) for name in calls}
+    stopwatch = LikeAGPU()
+    taken = launched_ms(stopwatch, calls, call_s, given, PLAN, idle=True)
+    assert taken == {"large": pytest.approx(500.0), "small": pytest.approx(2.0)}
+    assert seen == {"large": [0, 1], "small": [1, 2, 3, 4, 5]}  # the first of the largest is not timed
+    assert stopwatch.done == ["wait", ("spin", 1)] * 2
+    assert {name: len(one.kept) for name, one in given.items()} == {"large": 1, "small": 1}
+    small = {"small": calls["small"]}
+    assert launched_ms(stopwatch, small, call_s, given, PLAN) == {"small": pytest.approx(2.0)}
+    assert len(seen["small"]) * 0.002 > 0.4  # a block of 0.4 s
 
 
 def test_on_a_gpu_the_dip_of_the_power_limit_a_second_after_a_step_of_load_is_warm_up(clock: Clock) -> None:

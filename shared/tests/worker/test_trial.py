@@ -24,6 +24,7 @@ from fluxbench.timing.graph import GraphRefused
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.variants.forms import EAGER, FormedVariant
+from fluxbench.worker import trial as trials
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.trial import Trial
@@ -262,7 +263,7 @@ def test_side_by_side_a_call_that_is_shorter_on_what_it_knows_is_reported(clock:
     one = trial({"small": prepared()}, Bound(keeps), stopwatch=LikeAGPU())
     one.burst()
     assert one.repeat() == {"small": pytest.approx(share)}
-    launched = trial({"small": prepared()}, Bound(keeps, captured=False), stopwatch=LikeAGPU())
+    launched = trial({"small": prepared()}, Bound(keeps, idle=True), stopwatch=LikeAGPU())
     launched.burst()
     assert launched.repeat() == {}  # the time is that of the host, which has launched it when the call has ended
     one.check()
@@ -295,4 +296,31 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
         one.sustain()
     one = trial({"small": prepared()}, dataclasses.replace(call, captured=False), stopwatch=LikeAGPU())
     one.burst()
-    assert one.sustain()["refused"] is None  # a model's steps are launched as its user launches them
+    assert one.sustain()["refused"] is None  # a step that ranks share is launched as its user launches it
+
+
+@pytest.mark.parametrize("idle", [True, False])
+def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_they_take_to_launch(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, *, idle: bool
+) -> None:
+    one = trial({"small": prepared()}, dataclasses.replace(paced(clock, 0.001), idle=idle), stopwatch=LikeAGPU())
+    one.burst()
+    one._launch_ms = {"small": 0.1}  # of 1 ms
+    replays: list[Any] = []
+
+    def by_name(calls: Any, inputs: Any, device: Any, *, long: bool) -> Any:
+        assert (set(calls), long) == ({"small"}, True)
+
+        def replay(given: Any) -> Any:
+            replays.append(given)
+            return calls["small"](given[-1])
+
+        return {"small": replay}
+
+    monkeypatch.setattr(trials, "captured_by_name", by_name)
+    block = one.sustain()
+    assert block["replayed"] is idle
+    assert block["launched_ms"] == ({"small": pytest.approx(1.0)} if idle else {})
+    assert len(replays) == (len(block["windows"]) if idle else 0)
+    one.check()
+    assert one.wrong == {}

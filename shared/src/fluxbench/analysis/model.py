@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
 from fluxbench.analysis.language import is_launching
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
@@ -57,10 +57,10 @@ class Step:
     def launches(self, record: Record) -> bool:
         """Whether the host takes about as long to launch a step, or the default's in its form, as the step takes.
 
-        Then times differ by what else the host does, and say nothing of the kernel.
+        Then times differ by what else the host does, and say nothing of the kernel. Not of replayed CUDA graphs.
         """
-        default = self.default(record.form)
-        return is_launching(record) or bool(default and is_launching(default))
+        timed = record, self.default(record.form)
+        return any(is_launching(each) and launched_ms(each) is None for each in timed if each)
 
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""

@@ -78,6 +78,8 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
     least = _SUSTAINED_FROM if on_gpu else _CPU_SUSTAINED_FROM
     is_tried = workload in each.trial.timed.repeated_over_new  # side by side, whatever the host does
     if on_gpu and not is_tried and each.trial.rounds.launch_ms[workload] >= _LAUNCHING * new_ms:
+        if any(block.replayed for block in each.trial.blocks_at(workload)):
+            return None  # the device's time against the host's
         least = _LAUNCHED_FROM
     if repeated_ms >= least * usual * new_ms:
         return False

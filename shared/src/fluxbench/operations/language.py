@@ -107,7 +107,7 @@ class LanguageForward:
             embed, forward = model(tensors)
             return {"logits": forward(embed(tensors["tokens"]), tensors.get("table"))}
 
-        return Bound(call, captured=False)  # who trains a model launches its steps
+        return Bound(call, captured=False, idle=True)  # who trains a model launches its steps
 
 
 class LanguageBackward(LanguageForward):
@@ -148,7 +148,7 @@ class LanguageBackward(LanguageForward):
             logits, *of_gradients = prepared
             return self.named(logits, language.gradients(*of_gradients, retain_graph=True)[0])
 
-        return Bound(call, self.forward(kernel, shape), captured=False)
+        return Bound(call, self.forward(kernel, shape), captured=False, idle=True)
 
     def forward(self, kernel: Kernel, shape: Shape) -> Run:
         """Return what takes the inputs of a call to logits, loss, embedded tokens and weights, for the gradients."""
@@ -196,7 +196,7 @@ class LanguageTraining(LanguageBackward):
             language.update(of.weights, dx.device, gradients)
             return self.named(logits, dx)
 
-        return Bound(call, captured=False)
+        return Bound(call, captured=False, idle=True)
 
 
 def _made(make: Callable[[torch.device], Any]) -> Run:

@@ -111,4 +111,4 @@ class ModelStep:
                 made.append(step(kernel, of, tensors["hidden_states"].device))
             return {"out": made[0](tensors)}
 
-        return Bound(call, captured=False)  # who runs a model launches its steps
+        return Bound(call, idle=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fluxbench.device.model import Device
@@ -78,7 +79,8 @@ class SharedStep:
         """Return a step that the ranks share; what is prepared of it are inputs that all ranks have."""
         of, sharing = ModelShape.of(model_of(shape)), sharing_of(shape)
         if sharing.ranks == 1:
-            return self._alone.bind(kernel, model_of(shape))
+            # Launched by the host, as the steps that are shared, which no CUDA graph is captured of.
+            return replace(self._alone.bind(kernel, model_of(shape)), captured=False)
         from fluxbench.operations.models import ranks
 
         made: list[Callable[[ranks.Sent], torch.Tensor]] = []
@@ -91,7 +93,7 @@ class SharedStep:
                 made.append(sent.ranks.shared(kernel, of, sharing))
             return {"out": made[0](sent)}
 
-        return Bound(call, prepare, captured=False, others=ranks.profiled_others(sharing.ranks))
+        return Bound(call, prepare, captured=False, idle=True, others=ranks.profiled_others(sharing.ranks))
 
 
 def sharing_of(shape: Shape) -> Sharing:

@@ -32,8 +32,8 @@ _SYMBOLS = {  # a word for each, and a sentence
     ),
     "g": (
         "timed as CUDA graphs",
-        "Launching a call takes about as long as the call, or longer, so several calls were replayed as a CUDA graph, "
-        "and the time is their mean.",
+        "Calls were replayed as a CUDA graph, so that the device does not wait for the host to launch them one by one. "
+        "The time is their mean.",
     ),
 }
 

@@ -89,14 +89,13 @@ def burst(
     least `min_rest_s`, and on a GPU a quarter of the round before, up to 0.5 s. Where there are rows alone, whose calls
     are short, all rests are `min_rest_s`. The host's time for a round, by which it must be ahead of the device, is that
     of one before the first, at `cheap` workloads if there are some, whose calls are launched alike; rows need none, as
-    they take less to launch than to run. Calls that are never captured begin on an idle device, as do all beside them:
-    a queue holds a part of such a call's launches alone, and the host would be ahead by as much as the call before left
-    it.
+    they take less to launch than to run. Calls of more launches than a queue holds begin on an idle device, as do all
+    beside them: the host would be ahead by as much as the call before left it.
     """
     taken, rows = Burst.of(calls), rows or {}
     single = {key for key in calls if key not in rows and key[1] in contents}
     drawn = {key: contents[key[1]].draw(rounds, rng) if key in single else [] for key in calls}
-    idle = not all(bound.captured for bound in calls.values())
+    idle = any(bound.idle for bound in calls.values())
     first = next(iter(calls))  # untimed, it is launched kernel by kernel, and may take longer to launch than all rows
     ahead = {key: bound for key, bound in calls.items() if key not in rows or key == first}
     tried = {key: bound for key, bound in ahead.items() if key in rows or not cheap or key[1] in cheap}

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from fluxbench.timing.burst import copies
+
 _AGREE_WITHIN = (
     0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
 )
@@ -31,14 +33,19 @@ class GraphPool:
 
     def __init__(self, device: torch.device, spare: int | None = None) -> None:
         """`spare`: bytes that must be free before a capture; None: a share of the GPU."""
-        self.spare = spare
-        self.handle = torch.cuda.graph_pool_handle()
+        self.spare, self._device = spare, device
         self.made: list[CapturedCalls] = []  # that it is not known of yet
-        self._first = torch.cuda.CUDAGraph()  # a pool must have a graph before another one can join
+
+    @functools.cached_property
+    def handle(self) -> Any:
+        """What a capture names the pool by. It must have a graph before another one can join, which is made here."""
+        handle = torch.cuda.graph_pool_handle()
+        self._first = torch.cuda.CUDAGraph()
         with torch.cuda.stream(_stream()):
-            self._first.capture_begin(pool=self.handle)
-            torch.empty(1, device=device).fill_(0)
+            self._first.capture_begin(pool=handle)
+            torch.empty(1, device=self._device).fill_(0)
             self._first.capture_end()
+        return handle
 
     def refused(self) -> dict[object, str]:
         """Return which graphs, of those made since the last call of this, do not return what a call does, and why."""
@@ -52,22 +59,31 @@ class CapturedCalls:
 
     Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
     replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
-    with other graphs, it tells what replays return; None: the graph has one of its own.
+    with other graphs, it tells what replays return; None: the graph has one of its own. `long`: a call takes up to a
+    second, so a replay is compared with the call before the capture, and none is made beside the graph.
     """
 
     def __init__(
-        self, call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any], pool: GraphPool | None = None
+        self,
+        call: Callable[[Any], Mapping[str, object]],
+        inputs: Sequence[Any],
+        pool: GraphPool | None = None,
+        *,
+        long: bool = False,
     ) -> None:
         try:
             self._graph = torch.cuda.CUDAGraph()
             stream = _stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
-                call(inputs[-1])  # what a library prepares at its first call on a stream
+                first = call(inputs[-1])  # what a library prepares at its first call on a stream
+                before = copies(first) if long else {}
+                del first
                 free, total = torch.cuda.mem_get_info()
-                if free < ((pool and pool.spare) or _SPARE * total):
+                if long or free < ((pool and pool.spare) or _SPARE * total):
                     torch.cuda.empty_cache()
-                self._graph.capture_begin(pool=pool.handle if pool else None)
+                handle = pool.handle if pool else None
+                self._graph.capture_begin(pool=handle)
                 try:
                     for each in inputs:
                         self._outputs = call(each)
@@ -78,7 +94,7 @@ class CapturedCalls:
             line = str(error).strip().splitlines() or [""]
             raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
         try:
-            self.differences = self._differences(call, inputs[-1])
+            self.differences = self._differences(lambda: before if long else call(inputs[-1]))
         except torch.OutOfMemoryError as error:
             raise GraphRefused("a call has too little memory beside that of its graph") from error
         if pool:
@@ -91,19 +107,38 @@ class CapturedCalls:
         self._graph.replay()
         return self._outputs
 
-    def _differences(self, call: Callable[[Any], Mapping[str, object]], last: Any) -> dict[str, torch.Tensor]:
+    def _differences(self, call: Callable[[], Mapping[str, object]]) -> dict[str, torch.Tensor]:
         """Return the relative L2 difference of each output of a replay from that of a call."""
         for out in self._outputs.values():
             if isinstance(out, torch.Tensor):
                 out.fill_(float("nan"))
         self._graph.replay()
-        expected = call(last)
+        expected = call()
         found = {}
         for name, out in self._outputs.items():
             other = expected[name]
             if isinstance(out, torch.Tensor) and isinstance(other, torch.Tensor):
                 found[name] = (out.double() - other.double()).norm() / other.double().norm()
         return found
+
+
+def captured_by_name(
+    calls: dict[str, Callable[[Any], Mapping[str, object]]],
+    inputs: Mapping[str, Sequence[Any]],
+    device: torch.device,
+    *,
+    long: bool,
+) -> dict[str, CapturedCalls]:
+    """Return each of some calls, with all inputs of its name, as a graph.
+
+    They share memory, as those of a model's steps would each keep gigabytes. The last is made first: where it needs
+    most, the others find enough. `long` as in `CapturedCalls`, which also says what is raised.
+    """
+    pool = GraphPool(device)
+    graphs = {name: CapturedCalls(call, inputs[name], pool, long=long) for name, call in reversed(calls.items())}
+    for why in pool.refused().values():
+        raise GraphRefused(why)
+    return graphs
 
 
 def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:

@@ -100,17 +100,8 @@ def sustain(
         chosen = names[len(windows) % len(names)]
         if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
             calls[chosen](turns[chosen][0])
-        for workload, launch in launches.items():
-            turn = turns[workload][1:]
-            if idle:
-                stopwatch.begin_idle()
-            stopwatch.record()
-            launching = time.monotonic()
-            out = launch(turn)
-            launch_s[workload].append(time.monotonic() - launching)
-            stopwatch.record()
-            given[workload].keep(out)
-            del out
+        for workload, seconds in _launch(stopwatch, launches, turns, given, idle=idle).items():
+            launch_s[workload].append(seconds)
         launched = time.monotonic()
         totals_ms = stopwatch.between_ms()[::2]
         ahead_s.append(time.monotonic() - launched)
@@ -151,6 +142,55 @@ def sustain(
             for workload in (() if stopwatch.on_cpu else calls)
         },
     )
+
+
+def launched_ms(
+    stopwatch: Stopwatch,
+    calls: dict[str, Callable[[Any], Any]],
+    call_s: Mapping[str, float],
+    given: Mapping[str, Given],
+    plan: Plan,
+    *,
+    idle: bool = False,
+) -> Mapping[str, float]:
+    """Return the mean time of a call at each workload where the host launches it, right after a block that replayed.
+
+    Of a short block, or of a single turn where calls begin on an `idle` device, as these take up to a second each. The
+    last of `calls` is made once before such a turn, untimed: it takes memory that captures gave back.
+    """
+    if not idle:
+        return sustain(stopwatch, calls, call_s, given, plan.short).means_ms
+    counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
+    turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
+    last = next(reversed(calls))
+    calls[last](turns[last][0])
+    _launch(stopwatch, {workload: one_by_one(call) for workload, call in calls.items()}, turns, given, idle=True)
+    totals_ms = stopwatch.between_ms()[::2]
+    return {workload: total / counts[workload] for workload, total in zip(calls, totals_ms, strict=True)}
+
+
+def _launch(
+    stopwatch: Stopwatch,
+    launches: Mapping[str, Callable[[Sequence[Any]], Any]],
+    turns: Mapping[str, Sequence[Any]],
+    given: Mapping[str, Given],
+    *,
+    idle: bool,
+) -> dict[str, float]:
+    """Launch the calls of a window between events, without the first of each turn; return the host's seconds for it."""
+    seconds = {}
+    for workload, launch in launches.items():
+        turn = turns[workload][1:]
+        if idle:
+            stopwatch.begin_idle()
+        stopwatch.record()
+        launching = time.monotonic()
+        out = launch(turn)
+        seconds[workload] = time.monotonic() - launching
+        stopwatch.record()
+        given[workload].keep(out)
+        del out
+    return seconds
 
 
 def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:

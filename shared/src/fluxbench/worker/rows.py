@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -158,13 +158,18 @@ def warm_up(
     """
     if plan.max_rounds > 1:
         return warm_s(variant[1][largest], workloads[largest], stopwatch)
-    asked = {name: prepared.workload for name, prepared in workloads.items() if name in variant[1]}
-    elements = {name: operations.find(one.operation).attention(one.shape).elements for name, one in asked.items()}
-    some = dict.fromkeys((largest, max(elements, key=lambda name: elements[name])))
+    some = dict.fromkeys((largest, *by_memory(variant[1], workloads)[-1:]))
     seconds = {name: warm_s(variant[1][name], workloads[name], stopwatch) for name in some}
     for name in some if variant[0] != reference[0] else ():
         warm_s(reference[1][name], workloads[name], stopwatch)
     return seconds[largest]
+
+
+def by_memory(names: Iterable[str], workloads: Mapping[str, PreparedWorkload]) -> list[str]:
+    """Return names of workloads by the elements of their attention, which a call's memory grows with."""
+    asked = {name: workloads[name].workload for name in names}
+    elements = {name: operations.find(one.operation).attention(one.shape).elements for name, one in asked.items()}
+    return sorted(elements, key=lambda name: elements[name])
 
 
 def take_memory(

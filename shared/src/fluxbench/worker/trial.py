@@ -24,19 +24,19 @@ from fluxbench.records.status import Status
 from fluxbench.timing.burst import Key, burst, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
-from fluxbench.timing.graph import CapturedCalls, GraphRefused
+from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import calls_in_a_window, sustain
+from fluxbench.timing.sustained import calls_in_a_window, launched_ms, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.returned import Returned
-from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
+from fluxbench.worker.rows import Rows, by_memory, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
 _REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
@@ -168,46 +168,46 @@ class Trial:
             self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
         if self.stopwatch.on_cpu:
             return self._interleave()
-        timed = {workload: bound.call for workload, bound in self.calls.items()}
+        idle = any(bound.idle for bound in self.calls.values())
+        names = by_memory(self.calls, self.workloads) if idle else self.calls
+        timed = {name: self.calls[name].call for name in names}
         window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
         windows = 1 + math.ceil((self.plan.max_warm_up_s + self.plan.max_block_s) / window_s)
-        captured, refused = self._captured()
-        idle = not all(bound.captured for bound in self.calls.values())
+        launched: Mapping[str, float] = {}
+        captured, refused = self._captured(timed, idle=idle)
         if captured:
             launches, rotation = captured
             block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches)
-            launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan.short)
+            if idle:  # what the graphs hold is what the launched calls need
+                del captured, launches
+                torch.cuda.empty_cache()
+            launched = launched_ms(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle)
         else:
             rotation = self._rotations(windows)
-            block, launched = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle), None
+            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle)
         for workload, bound in self.calls.items():
             self.returned.take_in(workload, rotation[workload])
             # Else one of the burst round is enough.
             if self.plan.max_rounds > 1 or not self.returned.has_whole(workload):
                 self.returned.see_changes()
                 self.returned.keep_whole(workload, bound, self._contents[workload])
-        return {
-            **vars(block),
-            "replayed": launched is not None,
-            "refused": refused,
-            "launched_ms": launched.means_ms if launched else {},
-        }
+        return {**vars(block), "replayed": bool(launched), "refused": refused, "launched_ms": launched}
 
-    def _captured(self) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
+    def _captured(
+        self, calls: dict[str, Callable[[Any], Mapping[str, object]]], *, idle: bool
+    ) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
         """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
         wanted = self.replays
         if wanted is None:
-            slow = any(map(self._is_launching, self._launch_ms))
+            slow = idle or any(map(self._is_launching, self._launch_ms))
             wanted = slow and all(each.can_be_captured for each in self.calls.values())
         if not wanted:
             return None, None
         try:
             rotation = self._rotations(1)
-            graphs = {}
-            for workload, bound in self.calls.items():
-                turn = rotation[workload].turn(1 + calls_in_a_window(self._call_s[workload], self.plan))
-                graphs[workload] = CapturedCalls(bound.call, turn[1:])
-            return (graphs, rotation), None
+            counts = {name: calls_in_a_window(self._call_s[name], self.plan) for name in calls}
+            turns = {name: rotation[name].turn(1 + counts[name])[1:] for name in calls}
+            return (captured_by_name(calls, turns, self.stopwatch.device, long=idle), rotation), None
         except GraphRefused as error:
             if self.replays:
                 raise
@@ -256,7 +256,7 @@ class Trial:
         def fresh(workload: str) -> Tensors:
             return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
 
-        calls = {name: each for name, each in self.calls.items() if each.captured or not self._is_launching(name)}
+        calls = {name: each for name, each in self.calls.items() if not (each.idle and self._is_launching(name))}
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 

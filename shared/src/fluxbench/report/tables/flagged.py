@@ -16,8 +16,8 @@ from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
 
 _REPLAYED = (
-    "timed as CUDA graphs, since launching takes about as long as the call, or longer; a call that the host launches "
-    "takes, at the longest workload:"
+    "timed as CUDA graphs, for which the device does not wait for the host; a call that the host launches takes, at "
+    "the longest workload:"
 )
 
 

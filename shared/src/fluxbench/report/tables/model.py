@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fluxbench.analysis.groups import has_time, timing_of
+from fluxbench.analysis.groups import has_time, launched_ms, timing_of
 from fluxbench.analysis.model import FORMS, IMAGE_STEPS, OPERATION, Step, forms, steps
 from fluxbench.core.formatting import interval, number, percent, plus_minus
 from fluxbench.operations.words import describe
@@ -29,6 +29,12 @@ _LAUNCHED = (
     f"{_LAUNCHING.capitalize()}: the host takes about as long to launch the step as it takes, so that times differ by "
     "what else the host does. Such steps have no gain."
 )
+_GRAPHS = (
+    "Steps are replayed as CUDA graphs. As launched: the host launches a step kernel by kernel, as a pipeline without "
+    "CUDA graphs does, on a device that is idle before; the mean of the processes, which have one such step each. "
+    "Where that is longer, the device waits for the host: without CUDA graphs a faster kernel gains less there, or "
+    "nothing."
+)
 _OVER = (
     "A gain is from ratios to the default in the same processes, and of this default's time. So it need not be the "
     "difference of two times, which are of different processes."
@@ -52,14 +58,15 @@ def blocks(results: Results) -> list[Block]:
 
 def rows(results: Results) -> Rows:
     """Return one row per step and variant, with its gain over the default of its form in ms and as a share."""
-    header = ("step", "variant", "form", "status", "ms", "ms_low", "ms_high", "attention_share")
+    header = ("step", "variant", "form", "status", "ms", "ms_low", "ms_high", "launched_ms", "attention_share")
     csv: Rows = [(*header, *ends("gain_ms"), *ends("gain_share"))]
     for step in steps(results.records):
         for record in step.group.records_at[step.workload.name].values():
             gain = step.gain(record) if step.group.trusted(record.variant, step.workload) else None
             of_gain = (*estimate_cells(gain.ms if gain else None), *estimate_cells(gain.share if gain else None))
             facts = (step.workload.name, record.variant, record.form, record.status.value)
-            csv.append((*facts, *time_cells(record.timing), attention_share(record), *of_gain))
+            times = (*time_cells(record.timing), launched_ms(record))
+            csv.append((*facts, *times, attention_share(record), *of_gain))
     return csv
 
 
@@ -79,7 +86,7 @@ def _lead(found: Sequence[Step]) -> str:
         default, (best, *_) = last.default(form), last.records(form)
         if default is None:
             continue
-        at = f"{describe(step)}, {FORMS[form]}"
+        at = f"{describe(step)}, {FORMS[form]}{', replayed as a CUDA graph' * (launched_ms(default) is not None)}"
         share = attention_share(default)
         most = f" Attention is {percent(share)} of that step: no kernel can gain more." if share else ""
         gain = last.gain(best)
@@ -95,14 +102,24 @@ def _lead(found: Sequence[Step]) -> str:
 
 def _fastest(found: Sequence[Step]) -> Table:
     heads = ("ms", "gain\nms", "gain", _OF_IMAGE, "without\nattention, ms", "gain\nat most")
+    compared = [(step, form) for step in found for form in forms([step]) if step.default(form)]
+    graphs = any(map(_as_launched, filter(None, (step.default(form) for step, form in compared))))
     columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
+    columns += [Column("default as\nlaunched, ms")] * graphs
     columns += [Column("fastest", left=True), *map(Column, heads)]
-    body = [Row(cells) for step in found for form in forms([step]) if (cells := _summary(step, form))]
-    notes = [_NO_ATTENTION, _IMAGE, _OVER, _NONE, _LAUNCHED]
+    body = [Row(cells) for step, form in compared if (cells := _summary(step, form, graphs=graphs))]
+    launching = any(step.launches(record) for step, form in compared for record in step.records(form)[:1])
+    notes = [_NO_ATTENTION, *[_GRAPHS] * graphs, _IMAGE, _OVER, _NONE, *[_LAUNCHED] * launching]
     return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", notes)
 
 
-def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
+def _as_launched(record: Record) -> tuple[str, ...]:
+    """Return the cell of a step's time where the host launches it; none where no CUDA graph was timed."""
+    ms = launched_ms(record)
+    return (number(ms),) if ms is not None else ()
+
+
+def _summary(step: Step, form: str, *, graphs: bool) -> tuple[str | Name, ...] | None:
     default, best = step.default(form), step.records(form)[0]
     if default is None:
         return None
@@ -115,7 +132,11 @@ def _summary(step: Step, form: str) -> tuple[str | Name, ...] | None:
     if is_faster and not step.launches(best):
         fastest = legend.name(best.variant), plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
     name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
-    return (*name, *fastest, *of_gain, *left)
+    return (*name, *_launched_cell(default, graphs=graphs), *fastest, *of_gain, *left)
+
+
+def _launched_cell(record: Record, *, graphs: bool) -> tuple[str, ...]:
+    return (_as_launched(record) or ("-",)) if graphs else ()
 
 
 def _gain(step: Step, record: Record) -> tuple[str, str, str]:
@@ -127,21 +148,24 @@ def _gain(step: Step, record: Record) -> tuple[str, str, str]:
 
 
 def _every(step: Step) -> Table:
-    columns = [Column("kernel", left=True), *map(Column, ("step\nms", "gain\nms", "gain", _OF_IMAGE))]
     timed = [record for form in FORMS for record in step.records(form)]
+    graphs = any(map(_as_launched, timed))
+    launched = ("as launched\nms",) * graphs
+    columns = [Column("kernel", left=True), *map(Column, ("step\nms", *launched, "gain\nms", "gain", _OF_IMAGE))]
     notes = [_IMAGE]
     if timed:
         regime = next(iter(timed[0].timings)) if not timed[0].sustained else "sustained"
         how = f"{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}"
         over = "Gains are over diffusers' default in the same form"
-        notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", _IMAGE, _OVER]
+        notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", *[_GRAPHS] * graphs, _IMAGE, _OVER]
         notes += [_LAUNCHED] * any(map(step.launches, timed))
-    return Table(columns, list(_rows(step)), describe(step.workload), notes)
+    return Table(columns, list(_rows(step, graphs=graphs)), describe(step.workload), notes)
 
 
-def _rows(step: Step) -> Iterator[Heading | Row]:
+def _rows(step: Step, *, graphs: bool) -> Iterator[Heading | Row]:
     for form in forms([step]):
         yield Heading(capitalized(FORMS[form]))
         for record in step.records(form):
             time = plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
-            yield Row((legend.name(record.variant), time, *_gain(step, record)))
+            cells = (*_launched_cell(record, graphs=graphs), *_gain(step, record))
+            yield Row((legend.name(record.variant), time, *cells))
