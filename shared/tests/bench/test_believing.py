@@ -18,7 +18,7 @@ from fluxbench.records.status import FlagKind, Status
 CELL = Cell(notebook="flux", id="sdpa", study="flux", packages=("torch==2.13.0",), source_sha256="0" * 64)
 Process = dict[str, Any]
 HONEST: Process = {}
-OURS = ("repeated", "processor", "wall_s", "launch_ms", "replayed")  # what no helper makes
+OURS = ("repeated", "processor", "wall_s", "launch_ms", "replayed", "led")  # what no helper makes
 
 
 def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "flex") -> Record:
@@ -39,6 +39,8 @@ def record(processes: Sequence[Process], *, on_gpu: bool = True, name: str = "fl
             own["burst"]["launch_ms"] = {TINY.name: ours["launch_ms"]}
         if "replayed" in ours:
             own["block"] |= {"replayed": True, "launched_ms": {TINY.name: 10.0}}
+        if "led" in ours:
+            own["block"]["led"] = ours["led"]
         if "wall_s" in ours:
             own["block"]["windows"] = [[begin, begin + ours["wall_s"]] for begin, _ in own["block"]["windows"]]
         seen += [READY, usual, own]
@@ -127,3 +129,6 @@ def test_the_untimed_first_call_of_a_gpu_s_window_counts_as_one() -> None:
     long_calls: Process = {"burst_ms": (60.0,) * 4, "block_ms": (60.0,) * 6, "calls": 1, "wall_s": 0.12}
     assert record([long_calls] * 3, on_gpu=True).status is Status.PASSED
     assert record([long_calls] * 3, on_gpu=False).status is Status.ERROR
+    unled: Process = {**long_calls, "led": False}
+    assert record([unled] * 3, on_gpu=True).status is Status.ERROR
+    assert record([{**unled, "wall_s": 0.08}] * 3, on_gpu=True).status is Status.PASSED

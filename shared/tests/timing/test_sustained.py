@@ -14,7 +14,7 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import Block, launched_ms, sustain
+from fluxbench.timing.sustained import Block, launched_ms, replays_in_a_window, sustain
 
 
 class InTurn:
@@ -164,6 +164,7 @@ def test_on_a_gpu_calls_may_begin_on_an_idle_device_each(clock: Clock) -> None:
     given = {name: InTurn() for name in calls}
     taken = sustain(stopwatch, calls, {"small": 0.5, "smaller": 0.25}, given, PLAN, idle=True)
     assert stopwatch.done == ["wait", ("spin", 1)] * 2 * len(taken.windows)
+    assert not taken.led  # each call begins after a wait, so one before it would tell nothing
     assert taken.ahead_ms == pytest.approx(500.0)  # so that nobody takes it for launch-bound
 
 
@@ -240,3 +241,23 @@ def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str
     assert (Plan.on(torch.device(kind), alone=True).rounds_of(0.1, 12) == 1) == (kind == "cuda")
     assert plan.warm_up_s <= plan.max_warm_up_s
     assert 2 * plan.stretch_s <= plan.min_block_s <= plan.max_block_s
+
+
+def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_before(clock: Clock) -> None:
+    plan = dataclasses.replace(PLAN, replay_s=0.1)
+    call_s = {"long": 0.3, "short": 0.02, "shortest": 0.002}
+    repeats = {name: replays_in_a_window(seconds, plan) for name, seconds in call_s.items()}
+    assert repeats == {"long": 1, "short": 5, "shortest": 10}
+    assert replays_in_a_window(0.02, PLAN) == 1
+    seen: list[Any] = []
+    launches = {name: clock.call(seconds * (5 if name == "shortest" else 1), seen) for name, seconds in call_s.items()}
+    given = {name: InTurn(*(f"{name} {index}" for index in range(12))) for name in launches}
+    stopwatch, never = LikeAGPU(), dict.fromkeys(launches, pytest.fail)
+    taken = sustain(stopwatch, never, call_s, given, plan, launches, repeats=repeats)
+    assert (taken.calls, taken.led) == ({"long": 1, "short": 5, "shortest": 50}, False)
+    assert {name: samples[-1] for name, samples in taken.samples_ms.items()} == {
+        name: pytest.approx(1e3 * seconds) for name, seconds in call_s.items()
+    }
+    assert seen[:6] == [["long 1"], *[["short 1"]] * 5]  # its turn is the same in all replays of a window
+    assert stopwatch.done == [("spin", 1)] * len(taken.windows)
+    assert [len(one.kept) for one in given.values()] == [len(taken.windows)] * 3

@@ -109,7 +109,7 @@ def _in_calls_s(block: BlockSamples, on_gpu: bool) -> Iterator[float]:
     samples, counts = block.samples_ms, block.calls
     for index, first in zip(range(len(block.windows)), cycle(samples), strict=False):
         timed_ms = sum(counts[workload] * samples[workload][index] for workload in samples)
-        yield (timed_ms + on_gpu * samples[first][index]) / 1e3
+        yield (timed_ms + (on_gpu and block.led) * samples[first][index]) / 1e3
 
 
 def _threads(each: ProcessSeries, collected: Collected, workload: str) -> _Found:

@@ -159,6 +159,7 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     windows_a_sample: int
     settled: bool
     ahead_ms: NotNegative
+    led: bool = True  # a call before each window of a GPU is not timed
     stalled: dict[str, list[int]] = {}  # windows in which the host was late, by workload
     replayed: bool = False  # as CUDA graphs, each of the calls of a window
     refused: str | None = None  # why not, where launching takes long

@@ -15,6 +15,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_GRAPH_LAUNCH_S = 2e-3  # at most, of some thousand kernels
 _MOST_RESTS = 6  # of a device that is slowed by its heat
 
 
@@ -45,6 +46,7 @@ class Block:
     # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Where calls begin
     # on an idle device it tells nothing, and is the longest sample.
     ahead_ms: float
+    led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
     reference_ms: Mapping[str, list[float]] = field(default_factory=dict)  # of the same windows, where it was beside
 
@@ -75,19 +77,22 @@ def sustain(
     launches: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
     *,
     idle: bool = False,
+    repeats: Mapping[str, int] | None = None,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
-    device, see `timing.burst.burst`. Where a device is slowed by its heat in a window, it rests for
-    `Plan.rest_of_hot_s` and its warm-up begins again, to which all windows so far belong; up to six times. All
-    durations are those that were measured.
+    device, see `timing.burst.burst`. `repeats`: how often a workload's turn is launched in a window, of long calls.
+    Where neither is given, a GPU's window begins with a call that is not timed, as the device waits for the first one.
+    Where a device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to
+    which all windows so far belong; up to six times. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
-    counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    names = list(calls)
+    in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
+    counts = {workload: count * (repeats or {}).get(workload, 1) for workload, count in in_turn.items()}
+    names, led = list(calls), not (idle or repeats)
     warm_up = cool = rests = 0  # `cool`: the first window since the device rested
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
@@ -95,12 +100,14 @@ def sustain(
     ahead_s: list[float] = []
     launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
     while True:
-        turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
+        turns = {workload: given[workload].turn(1 + in_turn[workload]) for workload in calls}
         began = time.monotonic()
         chosen = names[len(windows) % len(names)]
-        if not stopwatch.on_cpu:  # the device waits for the first call after a pause, which is not timed
+        if led and not stopwatch.on_cpu:
             calls[chosen](turns[chosen][0])
-        for workload, seconds in _launch(stopwatch, launches, turns, given, idle=idle).items():
+        elif repeats:
+            stopwatch.spin(_GRAPH_LAUNCH_S, 1)
+        for workload, seconds in _launch(stopwatch, launches, turns, given, repeats, idle=idle).items():
             launch_s[workload].append(seconds)
         launched = time.monotonic()
         totals_ms = stopwatch.between_ms()[::2]
@@ -137,6 +144,7 @@ def sustain(
         windows_a_sample=_windows(plan.sample_s, means),
         settled=_agree(means[warm_up:], stretch, plan),
         ahead_ms=0.0 if stopwatch.on_cpu else ahead_ms,
+        led=led,
         stalled={
             workload: _stalled(launch_s[workload], counts[workload] * statistics.median(samples[workload]) / 1e3)
             for workload in (() if stopwatch.on_cpu else calls)
@@ -174,6 +182,7 @@ def _launch(
     launches: Mapping[str, Callable[[Sequence[Any]], Any]],
     turns: Mapping[str, Sequence[Any]],
     given: Mapping[str, Given],
+    repeats: Mapping[str, int] | None = None,
     *,
     idle: bool,
 ) -> dict[str, float]:
@@ -185,7 +194,8 @@ def _launch(
             stopwatch.begin_idle()
         stopwatch.record()
         launching = time.monotonic()
-        out = launch(turn)
+        for _ in range((repeats or {}).get(workload, 1)):
+            out = launch(turn)
         seconds[workload] = time.monotonic() - launching
         stopwatch.record()
         given[workload].keep(out)
@@ -202,6 +212,14 @@ def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:
 def calls_in_a_window(call_s: float, plan: Plan) -> int:
     """Return how many calls of so many seconds a window has at one workload."""
     return max(1, round(plan.chunk_s / call_s))
+
+
+def replays_in_a_window(call_s: float, plan: Plan) -> int:
+    """Return how often a graph of a turn's calls of so many seconds is replayed in a window of long calls.
+
+    Such windows are few, and the clock oscillates within a second: one short call of each would tell little.
+    """
+    return max(1, round(plan.replay_s / call_s / calls_in_a_window(call_s, plan)))
 
 
 def _windows(seconds: float, means: Sequence[float]) -> int:
