@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -115,3 +116,29 @@ def test_a_long_call_is_made_once_before_its_capture_and_its_replay_is_compared_
     Returns.value = 3.0
     with pytest.raises(GraphRefused, match="another out than a call"):
         CapturedCalls(call, [torch.ones(2)], long=True)
+
+
+def test_graphs_after_one_that_was_refused_share_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    handles = itertools.count()
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    begun: list[object] = []
+
+    class Begins(Graph):
+        def capture_begin(self, pool: object = None) -> None:
+            begun.append(pool)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Begins)
+    pool = GraphPool(torch.device("cpu"))
+
+    def fails(x: torch.Tensor) -> dict[str, Any]:
+        if len(begun) == 3:  # the pool's first graph, a call's, and this one's
+            raise RuntimeError("it waits")
+        return double(x)
+
+    def double(x: torch.Tensor) -> dict[str, Any]:
+        return {"out": x * 2}
+
+    for call in (double, fails, double):
+        with contextlib.suppress(GraphRefused):
+            CapturedCalls(call, [torch.ones(2)], pool)
+    assert begun == [0, 0, 0, 1, 1]

@@ -14,7 +14,7 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import Block, launched_ms, replays_in_a_window, sustain
+from fluxbench.timing.sustained import Block, launched_ms, one_by_one, replays_in_a_window, sustain
 
 
 class InTurn:
@@ -241,6 +241,15 @@ def test_a_plan_can_be_carried_out_and_gives_longer_calls_fewer_rounds(kind: str
     assert (Plan.on(torch.device(kind), alone=True).rounds_of(0.1, 12) == 1) == (kind == "cuda")
     assert plan.warm_up_s <= plan.max_warm_up_s
     assert 2 * plan.stretch_s <= plan.min_block_s <= plan.max_block_s
+
+
+def test_a_time_is_that_of_its_workload_in_whatever_order_calls_are_launched(clock: Clock) -> None:
+    seconds = {"small": 0.001, "smaller": 0.004, "large": 0.05}
+    calls = {name: clock.call(call_s) for name, call_s in seconds.items()}
+    launches = {name: one_by_one(calls[name]) for name in reversed(seconds)}
+    taken = sustain(Stopwatch(ON_CPU), calls, seconds, {name: InTurn() for name in calls}, PLAN, launches)
+    last = {name: samples[-1] for name, samples in taken.samples_ms.items()}
+    assert last == {name: pytest.approx(1e3 * call_s) for name, call_s in seconds.items()}
 
 
 def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_before(clock: Clock) -> None:

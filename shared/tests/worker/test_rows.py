@@ -294,7 +294,7 @@ def test_on_a_gpu_two_measurements_of_one_short_kernel_agree(
             assert one.wrong == {}
             own, beside = (statistics.median(taken[name][workload.name]) for name in ("samples_ms", "reference_ms"))
             ratios.append(own / beside)
-            assert taken["calls"][workload.name] * own >= 0.4
+            assert taken["calls"][workload.name] * own >= 1e3 * plan.row_s / rows._NEARLY
             assert operation != "attention" or own < 0.02
             assert taken["launched_ms"][workload.name] >= 0.9 * own
     assert max(abs(ratio - 1) for ratio in ratios) <= within

@@ -303,24 +303,36 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
 def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_they_take_to_launch(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, *, idle: bool
 ) -> None:
-    one = trial({"small": prepared()}, dataclasses.replace(paced(clock, 0.001), idle=idle), stopwatch=LikeAGPU())
+    call_s = {"small": 0.004, "smaller": 0.001}
+    workloads = {each.name: prepared(each) for each in (SMALL, SMALLER)}
+    calls = {
+        each.name: dataclasses.replace(paced(clock, call_s[each.name], bound(each)), idle=idle)
+        for each in (SMALL, SMALLER)
+    }
+    one = trial(workloads, calls, stopwatch=LikeAGPU())
     one.burst()
-    one._launch_ms = {"small": 0.1}  # of 1 ms
+    one._launch_ms = dict.fromkeys(calls, 0.1)  # of 4 and 1 ms
     replays: list[Any] = []
 
     def by_name(calls: Any, inputs: Any, device: Any, *, long: bool) -> Any:
-        assert (set(calls), long) == ({"small"}, True)
+        assert (list(calls), long) == (["smaller", "small"], True)
 
-        def replay(given: Any) -> Any:
-            replays.append(given)
-            return calls["small"](given[-1])
+        def graph(name: str) -> Callable[[Any], Any]:
+            def replay(given: Any) -> Any:
+                replays.append(given)
+                return calls[name](given[-1])
 
-        return {"small": replay}
+            return replay
+
+        return {name: graph(name) for name in reversed(calls)}
 
     monkeypatch.setattr(trials, "captured_by_name", by_name)
     block = one.sustain()
     assert block["replayed"] is idle
-    assert block["launched_ms"] == ({"small": pytest.approx(1.0)} if idle else {})
-    assert len(replays) == (len(block["windows"]) if idle else 0)
+    last = {name: samples[-1] for name, samples in block["samples_ms"].items()}
+    of_call = {name: pytest.approx(1e3 * seconds) for name, seconds in call_s.items()}
+    assert last == of_call
+    assert block["launched_ms"] == (of_call if idle else {})
+    assert len(replays) == (2 * len(block["windows"]) if idle else 0)
     one.check()
     assert one.wrong == {}

@@ -35,17 +35,23 @@ class GraphPool:
         """`spare`: bytes that must be free before a capture; None: a share of the GPU."""
         self.spare, self._device = spare, device
         self.made: list[CapturedCalls] = []  # that it is not known of yet
+        self._firsts: list[Any] = []  # the first graph of each memory
 
     @functools.cached_property
     def handle(self) -> Any:
         """What a capture names the pool by. It must have a graph before another one can join, which is made here."""
         handle = torch.cuda.graph_pool_handle()
-        self._first = torch.cuda.CUDAGraph()
+        first = torch.cuda.CUDAGraph()
         with torch.cuda.stream(_stream()):
-            self._first.capture_begin(pool=handle)
+            first.capture_begin(pool=handle)
             torch.empty(1, device=self._device).fill_(0)
-            self._first.capture_end()
+            first.capture_end()
+        self._firsts.append(first)
         return handle
+
+    def leave(self) -> None:
+        """Let later graphs share other memory: torch goes on to take that of a failed capture for one that lasts."""
+        self.__dict__.pop("handle", None)
 
     def refused(self) -> dict[object, str]:
         """Return which graphs, of those made since the last call of this, do not return what a call does, and why."""
@@ -91,6 +97,8 @@ class CapturedCalls:
                     self._graph.capture_end()
             torch.cuda.current_stream().wait_stream(stream)
         except Exception as error:
+            if pool:
+                pool.leave()
             line = str(error).strip().splitlines() or [""]
             raise GraphRefused(f"{type(error).__name__}: {line[0][:200]}") from error
         try:
@@ -138,7 +146,7 @@ def captured_by_name(
     graphs = {name: CapturedCalls(call, inputs[name], pool, long=long) for name, call in reversed(calls.items())}
     for why in pool.refused().values():
         raise GraphRefused(why)
-    return graphs
+    return {name: graphs[name] for name in calls}
 
 
 def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:

@@ -1,7 +1,7 @@
 """Short calls in a row, as one CUDA graph: what two events add to a time is shared by all calls of the row.
 
-Two events in succession are up to 3 microseconds apart, a third of a short call. A row lasts 0.3 ms or more, so
-this is 1% of it at most. Its calls read slots in rotation, which together exceed twice the cache. A replay runs no
+Two events in succession are up to 3 microseconds apart, a third of a short call. A row lasts about 0.3 ms or
+more, so this is 1% of it. Its calls read slots in rotation, which together exceed twice the cache. A replay runs no
 code of the host, so a kernel cannot tell a replay from another before it reads its inputs.
 """
 

@@ -110,12 +110,12 @@ def sustain(
         for workload, seconds in _launch(stopwatch, launches, turns, given, repeats, idle=idle).items():
             launch_s[workload].append(seconds)
         launched = time.monotonic()
-        totals_ms = stopwatch.between_ms()[::2]
+        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))  # whose order is that of launching
         ahead_s.append(time.monotonic() - launched)
         windows.append((began, time.monotonic()))
-        for workload, total in zip(calls, totals_ms, strict=True):
+        for workload, total in totals_ms.items():
             samples[workload].append(total / counts[workload])
-        means.append(sum(totals_ms))
+        means.append(sum(totals_ms.values()))
         if plan.rest_of_hot_s and rests < _MOST_RESTS and stopwatch.is_hot():
             warm_up, cool, rests = 0, len(means), rests + 1
             time.sleep(plan.rest_of_hot_s)
