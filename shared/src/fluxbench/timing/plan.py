@@ -63,7 +63,7 @@ class Plan:
             return dataclasses.replace(plan, row_s=5e-4, row_below_s=math.inf)
         if long and device.type != "cpu":
             return dataclasses.replace(
-                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=0.2, rest_of_hot_s=5.0
+                plan, max_rounds=1, min_rounds=1, max_block_s=4.0, replay_s=0.8, rest_of_hot_s=5.0
             )
         if not grid:
             single = alone and device.type != "cpu"
