@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from planted import EQUAL, LENGTHS, at, kernel, page
 from published import REPORTS
-from sample_records import LAUNCH_BOUND, REPLAYED, changed, errors
+from sample_records import LAUNCH_BOUND, REPLAYED, changed, errors, record
 
-from fluxbench.analysis.findings import KINDS, of_group
+from fluxbench.analysis.findings import KINDS, launch_bound, of_group
 from fluxbench.analysis.findings.finding import Finding, Kind
 from fluxbench.analysis.groups import Group, groups
+from fluxbench.operations import sets
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report import results
@@ -250,6 +251,14 @@ def test_a_variant_is_launch_bound() -> None:
     [one] = of_group(page(kernel("flash_attn_4", flags=(REPLAYED,))))
     assert (one.kind, one.cases[0].waited) == (Kind.LAUNCH_BOUND, None)
     assert one.cases[0].value.value == pytest.approx(0.75 / 0.4)
+
+
+@pytest.mark.parametrize(("launch_ms", "found"), [(90.0, 1), (30.0, 0)])
+def test_a_step_of_a_model_is_launch_bound_where_launching_takes_as_long(launch_ms: float, found: int) -> None:
+    step = sets.by_name()["flux1-2048px-step"]
+    flag = REPLAYED.__class__(kind=REPLAYED.kind, regime="sustained", value=110.0)
+    own = record("flash_attn_4", step, 100.0, launch_ms=launch_ms, flags=(flag,))
+    assert len(list(launch_bound.find(groups([own, record("torch_native", step, 100.0)])[0]))) == found
 
 
 def changed_flag(processes: float) -> Any:

@@ -76,6 +76,14 @@ def test_steps_as_cuda_graphs_have_gains_and_their_time_as_the_host_launches_it_
     assert [line[header.index("launched_ms")] for line in csv] == [90.0, 91.0]
 
 
+def test_a_launched_step_has_no_gain_over_a_replayed_one() -> None:
+    timed = [step("torch_native", 40.0, **replayed(41.0)), step("flash_attn_4", 36.0, launch_ms=5.0)]
+    table = table_of(model.blocks(results(*timed)), "24 heads of 128, 4,096")
+    rows = {row[0]: row[2:] for row in rows_of(table)}
+    assert rows["flash_attn_4"] == ("-", "-", "-", "-")
+    assert "could not be captured" in words([table])
+
+
 def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long() -> None:
     timed = [step("torch_native", 40.0, launch_ms=39.0), step("flash_attn_4", 36.0, launch_ms=20.0)]
     found = model.blocks(results(*timed))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 import torch
 
 from fluxbench.timing import graph
-from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused
+from fluxbench.timing.graph import CapturedCalls, GraphPool, GraphRefused, captured_by_name
 
 
 class Graph:
@@ -110,9 +110,9 @@ def test_a_long_call_is_made_once_before_its_capture_and_its_replay_is_compared_
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
     CapturedCalls(call, [torch.ones(2)], long=True)
-    assert (len(calls), len(freed)) == (2, 1)  # before the capture, which gives memory back, and in it
+    assert (len(calls), len(freed)) == (2, 2)  # before the capture, which gives memory back, and in it
     CapturedCalls(call, [torch.ones(2)])
-    assert (len(calls), len(freed)) == (5, 1)
+    assert (len(calls), len(freed)) == (5, 2)
     Returns.value = 3.0
     with pytest.raises(GraphRefused, match="another out than a call"):
         CapturedCalls(call, [torch.ones(2)], long=True)
@@ -142,3 +142,30 @@ def test_graphs_after_one_that_was_refused_share_other_memory(monkeypatch: pytes
         with contextlib.suppress(GraphRefused):
             CapturedCalls(call, [torch.ones(2)], pool)
     assert begun == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("lacking", [1, 2])
+def test_long_calls_that_lack_memory_are_captured_once_more(lacking: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    tries, static = 0, torch.zeros(2)
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        nonlocal tries
+        tries += 1
+        if tries <= lacking:
+            raise torch.OutOfMemoryError("no memory")
+        return {"out": static.copy_(x * 2)}
+
+    class Returns(Graph):
+        def replay(self) -> None:
+            static.fill_(2.0)
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Returns)
+
+    calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"step": call}
+    given = calls, {"step": [torch.ones(2)]}, torch.device("cpu")
+    if lacking > 1:
+        with pytest.raises(GraphRefused, match="no memory"):
+            captured_by_name(*given, long=True)
+    else:
+        assert list(captured_by_name(*given, long=True)) == ["step"]

@@ -14,7 +14,7 @@ from clocks import ON_CPU, PLAN, Clock, LikeAGPU
 
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import Block, launched_ms, one_by_one, replays_in_a_window, sustain
+from fluxbench.timing.sustained import Block, launched_ms, one_by_one, sustain
 
 
 class InTurn:
@@ -253,20 +253,39 @@ def test_a_time_is_that_of_its_workload_in_whatever_order_calls_are_launched(clo
 
 
 def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_before(clock: Clock) -> None:
-    plan = dataclasses.replace(PLAN, replay_s=0.1)
+    plan = dataclasses.replace(PLAN, replay_s=0.1, warm_up_s=0.6)
     call_s = {"long": 0.3, "short": 0.02, "shortest": 0.002}
-    repeats = {name: replays_in_a_window(seconds, plan) for name, seconds in call_s.items()}
-    assert repeats == {"long": 1, "short": 5, "shortest": 10}
-    assert replays_in_a_window(0.02, PLAN) == 1
+    of_host = {name: 3 * seconds for name, seconds in call_s.items()}  # as launched calls took
     seen: list[Any] = []
-    launches = {name: clock.call(seconds * (5 if name == "shortest" else 1), seen) for name, seconds in call_s.items()}
+    counts = {"long": 1, "short": 1, "shortest": 2}  # in a turn: what fills 10 ms
+    launches = {name: clock.call(seconds * counts[name], seen) for name, seconds in call_s.items()}
     given = {name: InTurn(*(f"{name} {index}" for index in range(12))) for name in launches}
     stopwatch, never = LikeAGPU(), dict.fromkeys(launches, pytest.fail)
-    taken = sustain(stopwatch, never, call_s, given, plan, launches, repeats=repeats)
-    assert (taken.calls, taken.led) == ({"long": 1, "short": 5, "shortest": 50}, False)
+    taken = sustain(stopwatch, never, of_host, given, plan, launches, replays=True)
+    assert (taken.calls, taken.led, taken.warm_up) == ({"long": 1, "short": 5, "shortest": 50}, False, 0)
     assert {name: samples[-1] for name, samples in taken.samples_ms.items()} == {
         name: pytest.approx(1e3 * seconds) for name, seconds in call_s.items()
     }
-    assert seen[:6] == [["long 1"], *[["short 1"]] * 5]  # its turn is the same in all replays of a window
-    assert stopwatch.done == [("spin", 1)] * len(taken.windows)
-    assert [len(one.kept) for one in given.values()] == [len(taken.windows)] * 3
+    warm = 2  # turns of 0.324 s
+    assert seen[: 3 * warm + 6] == [
+        *(["long 1"], ["short 1"], ["shortest 1", "shortest 2"]),
+        *(["long 3"], ["short 3"], ["shortest 4", "shortest 5"]),
+        *(["long 5"], *[["short 5"]] * 5),  # a turn is the same in all replays of a window
+    ]
+    assert stopwatch.done == [("spin", 1)] * (warm + len(taken.windows))
+    assert [len(one.kept) for one in given.values()] == [warm + len(taken.windows)] * 3
+
+
+@pytest.mark.parametrize(("ahead_s", "told_ms"), [(0.05, 300.0), (0.01, 10.0)])
+def test_replays_of_which_the_queue_holds_the_last_alone_are_not_bound_by_launching(
+    clock: Clock, ahead_s: float, told_ms: float
+) -> None:
+    class Ahead(LikeAGPU):
+        def between_ms(self) -> list[float]:
+            clock.now += ahead_s  # for which the device is still busy
+            return super().between_ms()
+
+    launches = {"long": clock.call(0.3), "short": clock.call(0.02)}
+    given, call_s = {name: InTurn() for name in launches}, {"long": 0.3, "short": 0.02}
+    taken = sustain(Ahead(), launches, call_s, given, PLAN, launches, replays=True)
+    assert taken.ahead_ms == pytest.approx(told_ms)

@@ -158,7 +158,7 @@ def is_launch_bound(record: Record) -> bool:
 
 
 def launched_ms(record: Record) -> float | None:
-    """Return the time of a call that the host launches, in ms, back to back, where CUDA graphs were timed instead."""
+    """Return the time of a call that the host launches, in ms, where CUDA graphs were timed instead."""
     flag = record.flagged(FlagKind.REPLAYED)
     return flag.value if flag else None
 

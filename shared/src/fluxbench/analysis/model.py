@@ -57,10 +57,12 @@ class Step:
     def launches(self, record: Record) -> bool:
         """Whether the host takes about as long to launch a step, or the default's in its form, as the step takes.
 
-        Then times differ by what else the host does, and say nothing of the kernel. Not of replayed CUDA graphs.
+        Then times differ by what else the host does, and say nothing of the kernel. Not of replayed CUDA graphs; but
+        also where one of the two was replayed and the other was launched.
         """
-        timed = record, self.default(record.form)
-        return any(is_launching(each) and launched_ms(each) is None for each in timed if each)
+        timed = [each for each in (record, self.default(record.form)) if each]
+        replayed = {launched_ms(each) is not None for each in timed}
+        return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))
 
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""

@@ -18,7 +18,7 @@ _WORDS = {
     FlagKind.CUPTI_DIFFERS: "the CUPTI cross-check differs by {value}",
     FlagKind.NO_CUPTI: "no CUPTI cross-check: the profiler recorded no kernels",
     FlagKind.LAUNCH_BOUND: "launch-bound, the host was barely ahead of the device in {value}",
-    FlagKind.REPLAYED: "timed as CUDA graphs, since launching takes long; a call that the host launches takes {value}",
+    FlagKind.REPLAYED: "timed as CUDA graphs; a call that the host launches takes {value}",
     FlagKind.NOT_REPLAYED: "a call and two events, up to 3 µs, were timed singly in {value} (no CUDA graph: {detail})",
     FlagKind.OTHER_REFERENCE: "the ratio excludes {value}, in which another variant was the reference",
     FlagKind.SLEPT: "the machine slept for {value} during the measurement",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -82,6 +83,8 @@ class CapturedCalls:
             stream = _stream()
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
+                if long:  # what torch keeps for another stream is of no use on this one
+                    torch.cuda.empty_cache()
                 first = call(inputs[-1])  # what a library prepares at its first call on a stream
                 before = copies(first) if long else {}
                 del first
@@ -143,10 +146,23 @@ def captured_by_name(
     most, the others find enough. `long` as in `CapturedCalls`, which also says what is raised.
     """
     pool = GraphPool(device)
-    graphs = {name: CapturedCalls(call, inputs[name], pool, long=long) for name, call in reversed(calls.items())}
+    graphs = {name: _captured(call, inputs[name], pool, long=long) for name, call in reversed(calls.items())}
     for why in pool.refused().values():
         raise GraphRefused(why)
     return {name: graphs[name] for name in calls}
+
+
+def _captured(
+    call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any], pool: GraphPool, *, long: bool
+) -> CapturedCalls:
+    """Return calls as a graph; of long ones that lack memory once more, after all that is of no use is given back."""
+    try:
+        return CapturedCalls(call, inputs, pool, long=long)
+    except GraphRefused as error:
+        if not long or not isinstance(error.__cause__, torch.OutOfMemoryError):
+            raise
+    gc.collect()
+    return CapturedCalls(call, inputs, pool, long=True)
 
 
 def _differing(differences: Sequence[Mapping[str, torch.Tensor]]) -> list[str | None]:

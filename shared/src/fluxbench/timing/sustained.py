@@ -44,7 +44,8 @@ class Block:
     windows_a_sample: int
     settled: bool
     # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Where calls begin
-    # on an idle device it tells nothing, and is the longest sample.
+    # on an idle device it tells nothing, and is the longest sample; so where long calls are replayed, and it was busy
+    # for one of the last workload or longer.
     ahead_ms: float
     led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
@@ -77,23 +78,26 @@ def sustain(
     launches: Mapping[str, Callable[[Sequence[Any]], Any]] | None = None,
     *,
     idle: bool = False,
-    repeats: Mapping[str, int] | None = None,
+    replays: bool = False,
 ) -> Block:
     """Load the device with one variant until its speed has settled and is known, or the time cap is reached.
 
     It is called at all of its workloads in turn, so that each sees the same clocks. Settled is: after `warm_up_s`, two
     stretches in succession whose means agree within `settled_within`. `given` says what is called with. `launches`
     makes the calls of a turn (`one_by_one` where it is not given). `idle`: those of each workload begin on an idle
-    device, see `timing.burst.burst`. `repeats`: how often a workload's turn is launched in a window, of long calls.
+    device, see `timing.burst.burst`. `replays`: `launches` are graphs of long calls, each of which is replayed for
+    `Plan.replay_s` in a window; turns of one replay each are made before the first window, until `warm_up_s` are over.
     Where neither is given, a GPU's window begins with a call that is not timed, as the device waits for the first one.
     Where a device is slowed by its heat in a window, it rests for `Plan.rest_of_hot_s` and its warm-up begins again, to
     which all windows so far belong; up to six times. All durations are those that were measured.
     """
     launches = launches or {workload: one_by_one(call) for workload, call in calls.items()}
     in_turn = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    counts = {workload: count * (repeats or {}).get(workload, 1) for workload, count in in_turn.items()}
-    names, led = list(calls), not (idle or repeats)
-    warm_up = cool = rests = 0  # `cool`: the first window since the device rested
+    repeats = _warmed(stopwatch, launches, in_turn, given, plan) if replays else dict.fromkeys(calls, 1)
+    counts = {workload: count * repeats[workload] for workload, count in in_turn.items()}
+    names, led = list(calls), not (idle or replays)
+    warm_up = 0 if replays else None  # None: it is not over
+    cool = rests = 0  # `cool`: the first window since the device rested
     means: list[float] = []  # milliseconds of all calls of a window
     samples: dict[str, list[float]] = {workload: [] for workload in calls}
     windows: list[tuple[float, float]] = []
@@ -105,7 +109,7 @@ def sustain(
         chosen = names[len(windows) % len(names)]
         if led and not stopwatch.on_cpu:
             calls[chosen](turns[chosen][0])
-        elif repeats:
+        elif replays:
             stopwatch.spin(_GRAPH_LAUNCH_S, 1)
         for workload, seconds in _launch(stopwatch, launches, turns, given, repeats, idle=idle).items():
             launch_s[workload].append(seconds)
@@ -117,11 +121,11 @@ def sustain(
             samples[workload].append(total / counts[workload])
         means.append(sum(totals_ms.values()))
         if plan.rest_of_hot_s and rests < _MOST_RESTS and stopwatch.is_hot():
-            warm_up, cool, rests = 0, len(means), rests + 1
+            warm_up, cool, rests = None, len(means), rests + 1
             time.sleep(plan.rest_of_hot_s)
             continue
-        if not warm_up:
-            warm_up = len(means) if sum(means[cool:]) >= 1e3 * plan.warm_up_s else 0
+        if warm_up is None:
+            warm_up = len(means) if sum(means[cool:]) >= 1e3 * plan.warm_up_s else None
             continue
         counted = means[warm_up:]
         stretch = _windows(plan.stretch_s, means)
@@ -135,7 +139,10 @@ def sustain(
             busy_s >= plan.min_block_s and _half_interval(counted, _windows(plan.sample_s, means)) <= _CONVERGED_WITHIN
         ):
             break
-    ahead_ms = max(map(max, samples.values())) if idle else 1e3 * statistics.median(ahead_s[warm_up:])
+    ahead_ms = 1e3 * statistics.median(ahead_s[warm_up:])
+    last = list(launches)[-1]  # a driver's queue holds replays of this one alone, where calls are long
+    if idle or (replays and ahead_ms >= statistics.median(samples[last])):
+        ahead_ms = max(map(max, samples.values()))
     return Block(
         samples_ms=samples,
         calls=counts,
@@ -177,6 +184,27 @@ def launched_ms(
     return {workload: total / counts[workload] for workload, total in zip(calls, totals_ms, strict=True)}
 
 
+def _warmed(
+    stopwatch: Stopwatch,
+    launches: Mapping[str, Callable[[Sequence[Any]], Any]],
+    counts: Mapping[str, int],
+    given: Mapping[str, Given],
+    plan: Plan,
+) -> dict[str, int]:
+    """Warm up by turns of one replay each; return how often each graph is replayed in a window, by how long it took.
+
+    Windows of long calls are few, and the clock oscillates within a second: one short call of each would tell little.
+    """
+    busy_ms, totals_ms = 0.0, dict.fromkeys(launches, math.inf)
+    while busy_ms < 1e3 * plan.warm_up_s:
+        turns = {workload: given[workload].turn(1 + count) for workload, count in counts.items()}
+        stopwatch.spin(_GRAPH_LAUNCH_S, 1)
+        _launch(stopwatch, launches, turns, given, idle=False)
+        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
+        busy_ms += sum(totals_ms.values())
+    return {workload: max(1, round(1e3 * plan.replay_s / total)) for workload, total in totals_ms.items()}
+
+
 def _launch(
     stopwatch: Stopwatch,
     launches: Mapping[str, Callable[[Sequence[Any]], Any]],
@@ -212,14 +240,6 @@ def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:
 def calls_in_a_window(call_s: float, plan: Plan) -> int:
     """Return how many calls of so many seconds a window has at one workload."""
     return max(1, round(plan.chunk_s / call_s))
-
-
-def replays_in_a_window(call_s: float, plan: Plan) -> int:
-    """Return how often a graph of a turn's calls of so many seconds is replayed in a window of long calls.
-
-    Such windows are few, and the clock oscillates within a second: one short call of each would tell little.
-    """
-    return max(1, round(plan.replay_s / call_s / calls_in_a_window(call_s, plan)))
 
 
 def _windows(seconds: float, means: Sequence[float]) -> int:

@@ -31,7 +31,7 @@ from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_boun
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import calls_in_a_window, launched_ms, replays_in_a_window, sustain
+from fluxbench.timing.sustained import calls_in_a_window, launched_ms, sustain
 from fluxbench.variants._base import Variant, part_of
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
@@ -177,8 +177,7 @@ class Trial:
         captured, refused = self._captured(timed, idle=idle)
         if captured:
             launches, rotation = captured
-            repeats = {name: replays_in_a_window(self._call_s[name], self.plan) for name in timed} if idle else None
-            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches, repeats=repeats)
+            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches, replays=idle)
             if idle:  # what the graphs hold is what the launched calls need
                 del captured, launches
                 torch.cuda.empty_cache()

@@ -11,13 +11,17 @@ from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import Estimate
 
+_SINGLE = "model_step"
+_LAUNCHING_FROM = 0.85  # of a replayed step's time, which the host takes to launch one
+
 
 def find(group: Group) -> list[Finding]:
     """Return one finding of all launch-bound variants at the longest workload; none where there is no such variant.
 
     No test is needed where the device was seen waiting in a process, and launching a call takes longer than the whole
     interval of its time in burst. Where CUDA graphs were timed, the launched call must take longer than the whole
-    interval of the replayed one.
+    interval of the replayed one. Of a model's step, of which a process launches one or two, the host must also take
+    about as long to launch it.
     """
     cases = [case for record in group.ranked_at(group.longest) if (case := _case(group, record))]
     return [finding(Kind.LAUNCH_BOUND, cases, "kernels")] if cases else []
@@ -30,7 +34,7 @@ def _case(group: Group, record: Record) -> Case | None:
         waited = (round(flag.value), timing_of(record).processes) if flag.value else None
         # A wide interval: what is lost is not known, since the wait is not the same in each process.
         lost = _over(timing_of(record).ci95_ms[0], record.burst)
-    elif replayed_from:
+    elif replayed_from and not _is_hidden(record):
         value = lost = _over(replayed_from, timing_of(record))
     else:
         return None
@@ -43,6 +47,12 @@ def _case(group: Group, record: Record) -> Case | None:
         waited=waited,
         weight=weight(group, record.variant, lost) if lost.value > 1 else 0.0,
     )
+
+
+def _is_hidden(record: Record) -> bool:
+    """Whether the host launches a replayed step in less time than the device takes for it."""
+    launch_ms = record.launch_ms or math.inf
+    return record.workload.operation == _SINGLE and launch_ms < _LAUNCHING_FROM * timing_of(record).median_ms
 
 
 def _over(time_ms: float, device: Timing) -> Estimate:

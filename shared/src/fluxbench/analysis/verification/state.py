@@ -96,7 +96,8 @@ def _own_flags(record: Record) -> Findings:
     no_cupti = record.flagged(FlagKind.NO_CUPTI)
     if no_cupti and record.cupti:
         yield finding(Kind.FLAG, flag=no_cupti.kind.value, expected="none", got=no_cupti.value)
-    if not (no_cupti or record.cupti) and record.kernels and not record.flagged(FlagKind.REPLAYED):
+    in_rows = any(flag.kind is FlagKind.REPLAYED and flag.regime == BURST for flag in record.flags)
+    if not (no_cupti or record.cupti or in_rows) and record.kernels:
         # A study may profile some workloads alone, and none whose calls are samples in rows.
         yield finding(Kind.NO_FLAG, flag=FlagKind.NO_CUPTI.value, why="it has none")
     flag = record.flagged(FlagKind.CUPTI_DIFFERS)

@@ -31,9 +31,10 @@ _LAUNCHED = (
 )
 _GRAPHS = (
     "Steps are replayed as CUDA graphs. As launched: the host launches a step kernel by kernel, as a pipeline without "
-    "CUDA graphs does, on a device that is idle before; the mean of the processes, which have one such step each. "
-    "Where that is longer, the device waits for the host: without CUDA graphs a faster kernel gains less there, or "
-    "nothing."
+    "CUDA graphs does, on a device that is idle before; the mean of the processes, each of which has one or two such "
+    "steps. Where that is clearly longer, the device waits for the host: without CUDA graphs a faster kernel gains "
+    "less there, or nothing. A step without such a time could not be captured: the host launches it, and it has no "
+    "gain."
 )
 _OVER = (
     "A gain is from ratios to the default in the same processes, and of this default's time. So it need not be the "
