@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -104,7 +104,7 @@ def sustain(
     ahead_s: list[float] = []
     launch_s: dict[str, list[float]] = {workload: [] for workload in calls}
     while True:
-        turns = {workload: given[workload].turn(1 + in_turn[workload]) for workload in calls}
+        turns = _turns(given, in_turn)
         began = time.monotonic()
         chosen = names[len(windows) % len(names)]
         if led and not stopwatch.on_cpu:
@@ -114,7 +114,7 @@ def sustain(
         for workload, seconds in _launch(stopwatch, launches, turns, given, repeats, idle=idle).items():
             launch_s[workload].append(seconds)
         launched = time.monotonic()
-        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))  # whose order is that of launching
+        totals_ms = _totals_ms(stopwatch, launches)
         ahead_s.append(time.monotonic() - launched)
         windows.append((began, time.monotonic()))
         for workload, total in totals_ms.items():
@@ -176,12 +176,12 @@ def launched_ms(
     if not idle:
         return sustain(stopwatch, calls, call_s, given, plan.short).means_ms
     counts = {workload: calls_in_a_window(call_s[workload], plan) for workload in calls}
-    turns = {workload: given[workload].turn(1 + counts[workload]) for workload in calls}
+    turns = _turns(given, counts)
     last = next(reversed(calls))
     calls[last](turns[last][0])
-    _launch(stopwatch, {workload: one_by_one(call) for workload, call in calls.items()}, turns, given, idle=True)
-    totals_ms = stopwatch.between_ms()[::2]
-    return {workload: total / counts[workload] for workload, total in zip(calls, totals_ms, strict=True)}
+    launches = {workload: one_by_one(call) for workload, call in calls.items()}
+    _launch(stopwatch, launches, turns, given, idle=True)
+    return {workload: total / counts[workload] for workload, total in _totals_ms(stopwatch, launches).items()}
 
 
 def _warmed(
@@ -197,10 +197,10 @@ def _warmed(
     """
     busy_ms, totals_ms = 0.0, dict.fromkeys(launches, math.inf)
     while busy_ms < 1e3 * plan.warm_up_s:
-        turns = {workload: given[workload].turn(1 + count) for workload, count in counts.items()}
+        turns = _turns(given, counts)  # contents are put before the spin, which would be over after it
         stopwatch.spin(_GRAPH_LAUNCH_S, 1)
         _launch(stopwatch, launches, turns, given, idle=False)
-        totals_ms = dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
+        totals_ms = _totals_ms(stopwatch, launches)
         busy_ms += sum(totals_ms.values())
     return {workload: max(1, round(1e3 * plan.replay_s / total)) for workload, total in totals_ms.items()}
 
@@ -229,6 +229,16 @@ def _launch(
         given[workload].keep(out)
         del out
     return seconds
+
+
+def _turns(given: Mapping[str, Given], counts: Mapping[str, int]) -> dict[str, Sequence[Any]]:
+    """Return what the calls of a window get, and before them one that is not timed."""
+    return {workload: given[workload].turn(1 + count) for workload, count in counts.items()}
+
+
+def _totals_ms(stopwatch: Stopwatch, launches: Iterable[str]) -> dict[str, float]:
+    """Wait for the device, and return the time of each workload's calls in a window, in the order of launching."""
+    return dict(zip(launches, stopwatch.between_ms()[::2], strict=True))
 
 
 def _stalled(launch_s: Sequence[float], turn_s: float) -> list[int]:

@@ -7,12 +7,12 @@ import math
 from fluxbench.analysis.findings.evidence import LEAST, weight
 from fluxbench.analysis.findings.finding import Case, Finding, Kind, finding
 from fluxbench.analysis.groups import Group, launched_ms, timing_of
+from fluxbench.analysis.language import is_launching
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import Estimate
 
 _SINGLE = "model_step"
-_LAUNCHING_FROM = 0.85  # of a replayed step's time, which the host takes to launch one
 
 
 def find(group: Group) -> list[Finding]:
@@ -51,8 +51,7 @@ def _case(group: Group, record: Record) -> Case | None:
 
 def _is_hidden(record: Record) -> bool:
     """Whether the host launches a replayed step in less time than the device takes for it."""
-    launch_ms = record.launch_ms or math.inf
-    return record.workload.operation == _SINGLE and launch_ms < _LAUNCHING_FROM * timing_of(record).median_ms
+    return record.workload.operation == _SINGLE and record.launch_ms is not None and not is_launching(record)
 
 
 def _over(time_ms: float, device: Timing) -> Estimate:
