@@ -77,15 +77,21 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
     usual = min(1.0, reference_ms / beside_ms)  # over 1 where clocks fall, or where its launch takes longer than it
     least = _SUSTAINED_FROM if on_gpu else _CPU_SUSTAINED_FROM
     is_tried = workload in each.trial.timed.repeated_over_new  # side by side, whatever the host does
-    if on_gpu and not is_tried and each.trial.rounds.launch_ms[workload] >= _LAUNCHING * new_ms:
-        if any(block.replayed for block in each.trial.blocks_at(workload)):
+    launch_ms = each.trial.rounds.launch_ms[workload]
+    is_launching = on_gpu and not is_tried and launch_ms >= _LAUNCHING * new_ms
+    of_device_ms, held_up = new_ms, ""
+    if on_gpu and not is_tried and any(block.replayed for block in each.trial.blocks_at(workload)):
+        if is_launching:
             return None  # the device's time against the host's
+        of_device_ms -= launch_ms  # at least: what is launched ends no later than this after its launch
+        held_up = f", {launch_ms:.4g} of them launching,"
+    elif is_launching:
         least = _LAUNCHED_FROM
-    if repeated_ms >= least * usual * new_ms:
+    if repeated_ms >= least * usual * of_device_ms:
         return False
-    said = f"skips work on inputs that it has seen: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms on"
+    said = f"skips work on inputs that it has seen: {repeated_ms:.4g} ms a call on repeated inputs, {new_ms:.4g} ms"
     flag = Flag(kind=FlagKind.SKIPS_WORK, regime=SUSTAINED, value=repeated_ms / new_ms)
-    return Doubt(f"{said} new ones; of the reference {reference_ms:.4g} and {beside_ms:.4g} ms", flag)
+    return Doubt(f"{said}{held_up} on new ones; of the reference {reference_ms:.4g} and {beside_ms:.4g} ms", flag)
 
 
 def _windows(each: ProcessSeries, on_gpu: bool) -> _Found:
