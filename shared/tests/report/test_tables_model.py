@@ -51,9 +51,28 @@ def test_a_gain_is_over_the_default_of_the_same_form_in_ms_percent_and_28_steps(
 def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None:
     table = table_of(model.blocks(results(*EAGER, *BLOCKS)), "The fastest kernel of each step")
     default, compiled = rows_of(table)
-    assert default[1:4:2] == ("not compiled", "flash_attn_4")
-    assert default[-2:] == ("140", "12.5%")  # 20 ms of attention by the profiler, of a step of 160
+    assert (default[1], default[3], default[4]) == ("not compiled", "3", "flash_attn_4")
+    assert default[-2:] == ("128", "20.0%")  # attention is 20 of 100 ms by the profiler
     assert compiled[-2:] == ("80.0", "20.0%")
+    # A graph does not wait for the host, as the profiled step does; a launched one does.
+    waits = Cupti(events_ms=210.0, kernels_ms=100.0, span_ms=200.0, parts_ms=PARTS)
+    graph, launched = (
+        changed(step("torch_native", 160.0, **replayed(200.0)), cupti=waits),
+        changed(EAGER[0], cupti=waits),
+    )
+    lefts = [rows_of(table_of(model.blocks(results(each)), "The fastest"))[0][-1] for each in (graph, launched)]
+    assert lefts == ["20.0%", "10.0%"]
+
+
+def test_a_form_with_one_kernel_compares_nothing_and_ties_are_marked_as_in_the_verdict() -> None:
+    whole = step("torch_native_compile_d", 99.0)
+    close = step("flash_attn_3_blocks", 90.01)
+    table = table_of(model.blocks(results(*BLOCKS, close, whole)), "The fastest kernel of each step")
+    blocks, compiled = rows_of(table)
+    assert blocks[3:5] == ("4", "flash_attn_4_blocks =")
+    assert compiled[3:9] == ("1", "-", "-", "-", "-", "-")
+    said = words(model.blocks(results(*BLOCKS, close))[:1])
+    assert "FlashAttention-3 is not measurably slower." in said
 
 
 def replayed(ms: float) -> dict[str, Any]:
@@ -68,7 +87,7 @@ def test_steps_as_cuda_graphs_have_gains_and_their_time_as_the_host_launches_it_
     assert (rows["torch_native"][2], rows["flash_attn_4"][2:4]) == ("90.0", ("91.0", "4.00"))
     fastest = table_of(found, "The fastest kernel of each step")
     [row] = rows_of(fastest)
-    assert row[3:5] == ("90.0", "flash_attn_4")
+    assert row[3:6] == ("90.0", "2", "flash_attn_4")
     assert "without CUDA graphs a faster kernel gains less" in words([fastest])
     assert "Launching decides" not in words(found)
     assert "replayed as a CUDA graph: " in words(found[:1])
@@ -81,32 +100,35 @@ def test_a_launched_step_has_no_gain_over_a_replayed_one() -> None:
     table = table_of(model.blocks(results(*timed)), "24 heads of 128, 4,096")
     rows = {row[0]: row[2:] for row in rows_of(table)}
     assert rows["flash_attn_4"] == ("-", "-", "-", "-")
-    assert "could not be captured" in words([table])
+    assert "no CUDA graph of the step could be captured" in words([table])
+    assert "Launching decides" not in words([table])
+    fastest = rows_of(table_of(model.blocks(results(*timed)), "The fastest kernel of each step"))[0]
+    assert fastest[4:6] == ("2", "none measurably")
 
 
 def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long() -> None:
     timed = [step("torch_native", 40.0, launch_ms=39.0), step("flash_attn_4", 36.0, launch_ms=20.0)]
     found = model.blocks(results(*timed))
     [row] = rows_of(table_of(found, "The fastest kernel of each step"))
-    assert row[3:6] == ("launching decides", "-", "-")
+    assert row[3:7] == ("2", "launching decides", "-", "-")
     assert "as launched" not in words(found)
 
 
 def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
     tied = step("flash_attn_4", 159.9)
     table = table_of(model.blocks(results(EAGER[0], tied)), "The fastest kernel of each step")
-    assert rows_of(table)[0][3:8] == ("none measurably", "-", "-", "-", "-")
-    assert "includes 0" in words([table])
+    assert rows_of(table)[0][3:9] == ("2", "none measurably", "-", "-", "-", "-")
+    assert "none is measurably faster than the default" in words([table])
     only = rows_of(table_of(model.blocks(results(EAGER[0], EAGER[1])), "The fastest"))[0]
-    assert only[3] == "torch_native"  # the default itself
+    assert only[4] == "torch_native"  # the default itself
     level = rows_of(table_of(model.blocks(results(EAGER[0], step("torch_cudnn", 160.02))), "The fastest"))[0]
-    assert level[3] == "none measurably"  # it takes least, by less than is known
+    assert level[4] == "none measurably"  # it takes least, by less than is known
 
 
 def test_a_step_that_the_host_launches_about_as_slowly_says_nothing_of_a_kernel() -> None:
     slow = [changed(EAGER[0], launch_ms=150.0), EAGER[2]]
     table = table_of(model.blocks(results(*slow)), "The fastest kernel of each step")
-    assert rows_of(table)[0][3:8] == ("launching decides", "-", "-", "-", "-")
+    assert rows_of(table)[0][3:9] == ("2", "launching decides", "-", "-", "-", "-")
     every = table_of(model.blocks(results(*slow)), "24 heads of 128, 4,096")
     assert cells(every, "flash_attn_4")["gain"] == "-"
     assert "what else the host does" in words([every])
@@ -122,7 +144,7 @@ def test_the_lead_is_of_the_largest_step_of_the_most_compiled_form() -> None:
         "FlashAttention-4 takes 25.0% off a step with diffusers' default, 100 of 400 ms, and 2.80 s off an image"
         in said
     )
-    assert "Attention is 5.0% of that step" in said
+    assert "Attention is 20.0% of that step: about the most that a kernel can gain." in said
     tied = words(model.blocks(results(BLOCKS[0], step("flash_attn_4_blocks", 100.0)))[:1])
     assert "no kernel is measurably faster than diffusers' default. Attention is 20.0% of that step" in tied
 
@@ -142,7 +164,7 @@ def test_a_wrong_kernel_has_no_gain_and_a_missing_one_has_its_reason() -> None:
     wrong = step("flash_attn_3_blocks", 50.0, status=Status.INCORRECT)
     missing = record("xformers", STEP, status=Status.UNAVAILABLE, reason="diffusers refuses its backend")
     shown = model.blocks(results(*BLOCKS, wrong, missing))
-    assert rows_of(table_of(shown, "The fastest"))[0][3] == "flash_attn_4_blocks"
+    assert rows_of(table_of(shown, "The fastest"))[0][4] == "flash_attn_4_blocks"
     assert "flash_attn_3_blocks" not in words([table_of(shown, "FLUX.1")])
     assert "diffusers refuses its backend" in words(shown)
 

@@ -276,7 +276,7 @@ def test_long_calls_are_replayed_for_a_while_in_each_window_and_none_is_made_bef
     assert [len(one.kept) for one in given.values()] == [warm + len(taken.windows)] * 3
 
 
-@pytest.mark.parametrize(("ahead_s", "told_ms"), [(0.05, 300.0), (0.01, 10.0)])
+@pytest.mark.parametrize(("ahead_s", "told_ms"), [(0.05, 300.0), (0.0185, 300.0), (0.01, 10.0)])
 def test_replays_of_which_the_queue_holds_the_last_alone_are_not_bound_by_launching(
     clock: Clock, ahead_s: float, told_ms: float
 ) -> None:

@@ -64,9 +64,33 @@ class Step:
         replayed = {launched_ms(each) is not None for each in timed}
         return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))
 
+    def uncaptured(self, record: Record) -> bool:
+        """Whether a step could not be replayed as a CUDA graph, as the default's in its form was."""
+        default = self.default(record.form)
+        return default is not None and launched_ms(record) is None and launched_ms(default) is not None
+
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""
         return all(self._ordering.faster(record, other) for other in self.records(record.form) if other is not record)
+
+    def faster(self, form: str) -> list[Record]:
+        """Return the records that are measurably faster than the default of a form, fastest first.
+
+        As in the verdict, the tests are corrected for the number of kernels; and the interval of the gain, which is
+        not, excludes 0. None are where launching decides.
+        """
+        default = self.default(form)
+        gains = [(record, self.gain(record)) for record in self.records(form)]
+        surely = [record for record, gain in gains if gain and gain.share.low > 0]
+        return [record for record in surely if default and self._ordering.faster(record, default)]
+
+    def apart(self, one: Record, other: Record) -> bool:
+        """Whether one of two records is measurably faster."""
+        return self._ordering.apart(one, other)
+
+    def is_tied(self, record: Record) -> bool:
+        """Whether another record of the form is neither measurably faster nor slower."""
+        return any(not self.apart(record, other) for other in self.records(record.form) if other is not record)
 
     def gain(self, record: Record) -> Gain | None:
         """Return what a kernel gains over the default in its form.

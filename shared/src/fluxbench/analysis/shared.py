@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import groups, timing_of
+from fluxbench.analysis.language import is_launching
 from fluxbench.operations.shared_step import COMMUNICATION, WAITING, sharing_of
 from fluxbench.operations.sharing import model_of
 from fluxbench.operations.words import describe
@@ -22,12 +23,13 @@ WAYS = {ALONE: "alone", "ulysses": "Ulysses", "ring": "ring", "both": "Ulysses a
 
 @dataclass(frozen=True)
 class Split:
-    """What one step of rank 0 is spent on, in ms, by the profiler.
+    """What one profiled step of rank 0 is spent on, in ms, from its first kernel to the end of its last.
 
-    Communication is what that of the rank takes which waits least. Idle is the rest of the step, in which no kernel
-    ran; 0 where communication ran beside other kernels for longer than that.
+    Communication is what that of the rank takes which waits least, so one rank of all has no waiting. Idle is the time
+    without any kernel. Computing and communicating count twice where they are beside each other.
     """
 
+    step_ms: float
     computing_ms: float
     communicating_ms: float
     waiting_ms: float
@@ -56,8 +58,8 @@ class SharedRecord:
             return None
         communicating, waiting = (cupti.parts_ms.get(part, 0.0) for part in (COMMUNICATION, WAITING))
         computing = sum(cupti.parts_ms.values()) - communicating - waiting
-        idle = cupti.events_ms - computing - communicating - waiting
-        return Split(computing, communicating, waiting, max(0.0, idle))
+        idle = max(0.0, cupti.span_ms - cupti.kernels_ms)
+        return Split(cupti.span_ms, computing, communicating, waiting, idle)
 
 
 def shared_records(records: Iterable[Record]) -> list[SharedRecord]:
@@ -102,14 +104,14 @@ def _way(workload: Workload) -> str:
 def _speedups(pairs: Mapping[_Key, tuple[Record, Record]]) -> dict[_Key, Estimate]:
     """Return the time on one GPU over that on several, paired by process, with what all variants say of intervals.
 
-    A variant that is measured on two numbers of GPUs has processes of its own for each, and so counts twice.
+    A variant that is measured on two numbers of GPUs has processes of its own for each, and so counts twice. What the
+    host launches no faster than the device runs it says nothing of the intervals of other steps: it differs by more.
     """
-    measured = list(dict.fromkeys(key[2:] for key in pairs))
-    together = [[key for key in pairs if key[2:] == each] for each in measured]
-    sides = [[[timing_of(pairs[key][side]).samples_ms for key in keys] for keys in together] for side in (0, 1)]
-    if not pairs:
-        return {}
-    found = mean_ratios(*sides)
-    return {
-        key: one for keys, several in zip(together, found, strict=True) for key, one in zip(keys, several, strict=True)
-    }
+    found: dict[_Key, Estimate] = {}
+    for launching in (False, True):
+        asked = [key for key, both in pairs.items() if any(map(is_launching, both)) is launching]
+        together = [[key for key in asked if key[2:] == each] for each in dict.fromkeys(key[2:] for key in asked)]
+        sides = [[[timing_of(pairs[key][side]).samples_ms for key in keys] for keys in together] for side in (0, 1)]
+        for keys, several in zip(together, mean_ratios(*sides) if asked else [], strict=True):
+            found |= zip(keys, several, strict=True)
+    return found

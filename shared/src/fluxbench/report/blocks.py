@@ -165,14 +165,15 @@ class Name:
 
     label: str
     id: str
+    symbols: str = ""  # behind both
 
     def text(self) -> str:
         """Return the id."""
-        return self.id
+        return f"{self.id} {self.symbols}".rstrip()
 
     def html(self) -> str:
         """Return both; the id alone where it is the label."""
-        code = f'<code class="id">{html.escape(self.id)}</code>'
+        code = f'<code class="id">{html.escape(self.id)}</code> {html.escape(self.symbols)}'.rstrip()
         return code if self.label == self.id else f'<span class="who">{html.escape(self.label)}</span> {code}'
 
 

@@ -75,9 +75,9 @@ def status(record: Record | None) -> str:
     return record.status.value if record.status is not Status.PASSED or has_time(record) else "no time"
 
 
-def name(variant: str) -> Name:
-    """Return the cell that names a variant."""
-    return Name(variants.label(variant), variant)
+def name(variant: str, *, tied: bool = False) -> Name:
+    """Return the cell that names a variant, with `=` behind it where it is tied."""
+    return Name(variants.label(variant), variant, "=" * tied)
 
 
 def named(record: Record) -> str:

@@ -124,8 +124,9 @@ def method(records: Iterable[Record]) -> list[str]:
     if sustained:
         paragraphs.append(
             "Sustained, which ranks: calls of one kernel back to back, after a warm-up in which clock and power settle "
-            "in the state that this very kernel brings the device to; a sample is the mean of calls over 0.1 s, on a "
-            "CPU of a round in which they take turns with the reference's. "
+            "in the state that this very kernel brings the device to; a sample is the mean of calls over 0.1 s, of "
+            "replayed steps of a model over 0.8 s, or of one longer call; of steps that the host launches it is one "
+            "step; on a CPU it is of a round in which calls take turns with the reference's. "
             f"{capitalized(conditions(sustained))}.{_except(sustained, FlagKind.NOT_SETTLED)}"
         )
     if burst:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import is_late
-from fluxbench.analysis.groups import Group, groups, ranking_regime
+from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
 from fluxbench.analysis.language import is_launching
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed
@@ -108,7 +108,9 @@ def sentence(verdict: Verdict) -> str:
 def caption(verdict: Verdict, device_name: str) -> str:
     """Return what the chart shows, and of which device and shape."""
     what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
-    regime = "under sustained load" if ranking_regime(row.record for row in verdict.shown) == SUSTAINED else "in burst"
+    ranking = ranking_regime(row.record for row in verdict.shown)
+    regime = "under sustained load" if ranking == SUSTAINED else "in burst"
+    regime += ", replayed as CUDA graphs" * all(is_replayed(row.record, ranking) for row in verdict.shown)
     return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}."
 
 
@@ -220,7 +222,8 @@ def _gain(speedups: Sequence[Estimate]) -> str:
     low, high = min(one.value for one in speedups), max(one.value for one in speedups)
     if high >= 2:
         return f"{_span(f'{low:.1f}', f'{high:.1f}')} times as fast"
-    digits = 0 if low >= 1.01 else 1
+    whole = {f"{100 * (each - 1):.0f}" for each in (low, high)}
+    digits = 1 if low < 1.01 or (len(whole) > 1 and high - low < 0.01) else 0  # 5.4 and 5.5%, not 5 to 6%
     return f"{_span(f'{100 * (low - 1):.{digits}f}', f'{100 * (high - 1):.{digits}f}')}% faster"
 
 

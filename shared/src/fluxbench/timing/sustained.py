@@ -15,6 +15,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 
 _STALL = 0.25  # of the time of a turn's calls, by which the host took longer than usual to launch them
 _CONVERGED_WITHIN = 0.003  # half the 95% interval of a block's mean: no more windows are taken
+_BUSY_WITH_ONE = 0.9  # of a replay: the time of the last one alone, less what its launch took
 _GRAPH_LAUNCH_S = 2e-3  # at most, of some thousand kernels
 _MOST_RESTS = 6  # of a device that is slowed by its heat
 
@@ -45,7 +46,7 @@ class Block:
     settled: bool
     # For how long the device was still busy when the host had launched a window, median; 0 on a CPU. Where calls begin
     # on an idle device it tells nothing, and is the longest sample; so where long calls are replayed, and it was busy
-    # for one of the last workload or longer.
+    # for nearly one of the last workload or longer.
     ahead_ms: float
     led: bool = True  # a call that is not timed is before each window; of a CPU it tells nothing
     stalled: Mapping[str, list[int]] = field(default_factory=dict)  # by workload, windows in which the host was late
@@ -141,7 +142,7 @@ def sustain(
             break
     ahead_ms = 1e3 * statistics.median(ahead_s[warm_up:])
     last = list(launches)[-1]  # a driver's queue holds replays of this one alone, where calls are long
-    if idle or (replays and ahead_ms >= statistics.median(samples[last])):
+    if idle or (replays and ahead_ms >= _BUSY_WITH_ONE * statistics.median(samples[last])):
         ahead_ms = max(map(max, samples.values()))
     return Block(
         samples_ms=samples,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.groups import has_time, launched_ms, timing_of
 from fluxbench.analysis.model import FORMS, IMAGE_STEPS, OPERATION, Step, forms, steps
-from fluxbench.core.formatting import interval, number, percent, plus_minus
+from fluxbench.core.formatting import interval, listed, number, percent, plus_minus
 from fluxbench.operations.words import describe
 from fluxbench.records.schema import Record
 from fluxbench.report import legend
@@ -20,7 +20,9 @@ from fluxbench.variants import label
 
 ATTENTION = "attention"
 _NO_ATTENTION = (
-    "Without attention: the step less the time of its attention, by the profiler. No kernel can gain more than that."
+    "Without attention: the step less its share of attention, by the profiler; of a step as a CUDA graph, the share of "
+    "all its kernels' time. About as much would be gained by a kernel that takes no time. The parts of a step do not "
+    "stay the same, however: some kernels need copies, and at a power limit the clock follows what runs."
 )
 _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
 _NO_GAIN = "none measurably"
@@ -29,20 +31,25 @@ _LAUNCHED = (
     f"{_LAUNCHING.capitalize()}: the host takes about as long to launch the step as it takes, so that times differ by "
     "what else the host does. Such steps have no gain."
 )
+_UNCAPTURED = (
+    "Without a time as launched: no CUDA graph of the step could be captured, so the host launches it. It has no gain."
+)
 _GRAPHS = (
     "Steps are replayed as CUDA graphs. As launched: the host launches a step kernel by kernel, as a pipeline without "
-    "CUDA graphs does, on a device that is idle before; the mean of the processes, each of which has one or two such "
-    "steps. Where that is clearly longer, the device waits for the host: without CUDA graphs a faster kernel gains "
-    "less there, or nothing. A step without such a time could not be captured: the host launches it, and it has no "
-    "gain."
+    "CUDA graphs does, on a device that is idle before, at a higher clock; the mean of the processes, each of which "
+    "has one or two such steps. Where that is clearly longer, the device waits for the host: without CUDA graphs a "
+    "faster kernel gains less there, or nothing. It has no interval, and differs between processes by up to a factor "
+    "of two or three where the host does other work: a difference between two kernels in it may be the host's."
 )
 _OVER = (
-    "A gain is from ratios to the default in the same processes, and of this default's time. So it need not be the "
-    "difference of two times, which are of different processes."
+    "A gain is of the default's time. It is from the times of both, or, where that is steadier, from their ratios to "
+    "the model as it is with the default kernel, which each process times beside its own. Then it need not be the "
+    "difference of the two times."
 )
 _NONE = (
-    f"Fastest is {_NO_GAIN!r} where the gain of the fastest kernel may be none, as its interval includes 0, or where "
-    "the default takes least but is not measurably faster than all others."
+    f"Kernels: how many have a time in this form, with the default. Fastest is {_NO_GAIN!r} where none is measurably "
+    "faster than the default, at 95% for all of them together, as in the verdict; the default itself where it is "
+    "measurably faster than all others. A = behind it: another kernel is neither measurably faster nor slower."
 )
 _IMAGE = f"Of an image: {IMAGE_STEPS} steps, the rest of a pipeline left out."
 
@@ -72,11 +79,15 @@ def rows(results: Results) -> Rows:
 
 
 def attention_share(record: Record) -> float | None:
-    """Return the time of attention by the profiler over that of a step; None where it saw none."""
+    """Return the time of attention over that of the profiled step, of a CUDA graph over that of all its kernels.
+
+    None where the profiler saw none.
+    """
     times = parts_ms(record)
-    if ATTENTION not in times or not has_time(record):
+    if ATTENTION not in times or record.cupti is None or not has_time(record):
         return None
-    return times[ATTENTION] / max(timing_of(record).median_ms, sum(times.values()))
+    waited_ms = 0.0 if launched_ms(record) is not None else record.cupti.span_ms  # a graph does not wait for the host
+    return times[ATTENTION] / max(waited_ms, sum(times.values()))
 
 
 def _lead(found: Sequence[Step]) -> str:
@@ -84,19 +95,21 @@ def _lead(found: Sequence[Step]) -> str:
     step = found[0].group.longest
     [last] = [each for each in found if each.workload is step]
     for form in reversed(forms([last])):
-        default, (best, *_) = last.default(form), last.records(form)
+        default, faster = last.default(form), last.faster(form)
         if default is None:
             continue
         at = f"{describe(step)}, {FORMS[form]}{', replayed as a CUDA graph' * (launched_ms(default) is not None)}"
         share = attention_share(default)
-        most = f" Attention is {percent(share)} of that step: no kernel can gain more." if share else ""
-        gain = last.gain(best)
-        if gain is None or gain.share.low <= 0:
+        most = f" Attention is {percent(share)} of that step: about the most that a kernel can gain." if share else ""
+        gain = last.gain(faster[0]) if faster else None
+        if gain is None:
             return f"{capitalized(at)}: no kernel is measurably faster than diffusers' default.{most}"
+        level = [label(record.kernel) for record in faster[1:] if not last.apart(record, faster[0])]
+        tied = f" {listed(level)} {'is' if len(level) == 1 else 'are'} not measurably slower." if level else ""
         return (
-            f"{capitalized(at)}: {label(best.kernel)} takes {percent(gain.share.value)} off a step with diffusers' "
-            f"default, {number(gain.ms.value)} of {number(timing_of(default).median_ms)} ms, and "
-            f"{number(gain.image_s)} s off an image of {IMAGE_STEPS} steps.{most}"
+            f"{capitalized(at)}: {label(faster[0].kernel)} takes {percent(gain.share.value)} off a step with "
+            f"diffusers' default, {number(gain.ms.value)} of {number(timing_of(default).median_ms)} ms, and "
+            f"{number(gain.image_s)} s off an image of {IMAGE_STEPS} steps.{tied}{most}"
         )
     return "diffusers' default has no time, so nothing can be compared with it."
 
@@ -107,9 +120,9 @@ def _fastest(found: Sequence[Step]) -> Table:
     graphs = any(map(_as_launched, filter(None, (step.default(form) for step, form in compared))))
     columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
     columns += [Column("default as\nlaunched, ms")] * graphs
-    columns += [Column("fastest", left=True), *map(Column, heads)]
+    columns += [Column("kernels"), Column("fastest", left=True), *map(Column, heads)]
     body = [Row(cells) for step, form in compared if (cells := _summary(step, form, graphs=graphs))]
-    launching = any(step.launches(record) for step, form in compared for record in step.records(form)[:1])
+    launching = any(_decided(step, form) for step, form in compared)
     notes = [_NO_ATTENTION, *[_GRAPHS] * graphs, _IMAGE, _OVER, _NONE, *[_LAUNCHED] * launching]
     return Table(columns, body, "The fastest kernel of each step, over diffusers' default.", notes)
 
@@ -121,19 +134,27 @@ def _as_launched(record: Record) -> tuple[str, ...]:
 
 
 def _summary(step: Step, form: str, *, graphs: bool) -> tuple[str | Name, ...] | None:
-    default, best = step.default(form), step.records(form)[0]
+    default, faster = step.default(form), step.faster(form)
     if default is None:
         return None
+    kernels = step.records(form)
     whole, share = timing_of(default), attention_share(default)
-    gain = step.gain(best)
-    is_faster = gain.share.low > 0 if gain else step.is_first(default)
-    of_gain = _gain(step, best) if gain and is_faster else ("-", "-", "-")
     left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
-    fastest: tuple[str | Name, str] = (_LAUNCHING if step.launches(best) else _NO_GAIN), "-"
-    if is_faster and not step.launches(best):
-        fastest = legend.name(best.variant), plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
+    best = faster[0] if faster else default if len(kernels) > 1 and step.is_first(default) else None
+    fastest: tuple[str | Name, ...] = (_NO_GAIN if len(kernels) > 1 else "-", "-", "-", "-", "-")
+    if _decided(step, form):
+        fastest = (_LAUNCHING, *fastest[1:])
+    elif best:
+        time = plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
+        fastest = (legend.name(best.variant, tied=step.is_tied(best)), time, *_gain(step, best))
     name = step.workload.name, FORMS[form], plus_minus(whole.median_ms, whole.ci95_ms)
-    return (*name, *_launched_cell(default, graphs=graphs), *fastest, *of_gain, *left)
+    return (*name, *_launched_cell(default, graphs=graphs), str(len(kernels)), *fastest, *left)
+
+
+def _decided(step: Step, form: str) -> bool:
+    """Whether launching decides at all of a form, as nothing can be compared with its default."""
+    others = [record for record in step.records(form) if record is not step.default(form)]
+    return bool(others) and all(step.launches(record) and not step.uncaptured(record) for record in others)
 
 
 def _launched_cell(record: Record, *, graphs: bool) -> tuple[str, ...]:
@@ -159,7 +180,8 @@ def _every(step: Step) -> Table:
         how = f"{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}"
         over = "Gains are over diffusers' default in the same form"
         notes = [f"{capitalized(how)}. {over}. {capitalized(INTERVALS)}.", *[_GRAPHS] * graphs, _IMAGE, _OVER]
-        notes += [_LAUNCHED] * any(map(step.launches, timed))
+        notes += [_UNCAPTURED] * any(map(step.uncaptured, timed))
+        notes += [_LAUNCHED] * any(step.launches(record) and not step.uncaptured(record) for record in timed)
     return Table(columns, list(_rows(step, graphs=graphs)), describe(step.workload), notes)
 
 

@@ -19,11 +19,12 @@ PARTS = (ATTENTION, *PATTERNS)
 _WHOLE_MODEL = "flux1"  # of the other models only blocks are measured, some of which compute in float32 elsewhere
 _HEADS = {"products": "matrix\nproducts", "rotary": "rotary\nembedding"}
 _BY_KERNEL = (
-    "By the profiler's names of kernels, medians of up to seven steps. A compiled kernel counts once, for the first "
-    "part that it is named after: one that rotates q and k also normalizes them. Of a model that is not compiled, "
-    "casts and concatenations of the rotary embedding are copies. Without a kernel the device waits for the host to "
-    "launch the next one. Where kernels overlap, the parts are longer together than the step, and shares are of their "
-    "sum."
+    "By the profiler's names of kernels, of steps that the host launches after a rest: one or two of each, of a small "
+    "model up to seven, and their median. A compiled kernel counts once, for the first part that it is named after: "
+    "one that rotates q and k also normalizes them. Of a model that is not compiled, casts and concatenations of the "
+    "rotary embedding are copies. Without a kernel the device waits for the host to launch the next one, which the "
+    "profiler makes slower. Where kernels overlap, the parts are longer together than the step, and shares are of "
+    "their sum."
 )
 _BY_OPERATOR = (
     "On a CPU the parts are the largest of torch's operators in one profiled step; smaller ones are not known."
@@ -53,7 +54,7 @@ def rows(results: Results) -> Rows:
         for record in (record for form in FORMS for record in step.records(form)):
             if record.cupti:
                 times = parts_ms(record)
-                cells = (step.workload.name, record.variant, record.form, record.cupti.events_ms)
+                cells = (step.workload.name, record.variant, record.form, record.cupti.span_ms)
                 idle = None if on_cpu else _idle_ms(record.cupti)
                 csv.append((*cells, idle, *(times.get(part) for part in PARTS)))
     return csv
@@ -81,7 +82,7 @@ def _chosen(step: Step, form: str) -> list[Record]:
 
 def _row(form: str, record: Record, *, on_cpu: bool) -> Row:
     assert record.cupti is not None
-    times, step_ms, idle_ms = parts_ms(record), record.cupti.events_ms, _idle_ms(record.cupti)
+    times, step_ms, idle_ms = parts_ms(record), record.cupti.span_ms, _idle_ms(record.cupti)
     whole = max(step_ms, sum(times.values()))
     cells = [f"{number(times[part])} ({percent(times[part] / whole, 0)})" if part in times else "-" for part in PARTS]
     idle = [] if on_cpu else [f"{number(idle_ms)} ({percent(idle_ms / whole, 0)})"]
@@ -89,5 +90,5 @@ def _row(form: str, record: Record, *, on_cpu: bool) -> Row:
 
 
 def _idle_ms(cupti: Cupti) -> float:
-    """Return for how long a step ran no kernel; where several ran at once, at least."""
-    return max(0.0, cupti.events_ms - cupti.kernels_ms)
+    """Return for how long a profiled step ran no kernel; where several ran at once, at least."""
+    return max(0.0, cupti.span_ms - cupti.kernels_ms)

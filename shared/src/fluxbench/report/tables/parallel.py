@@ -8,7 +8,7 @@ from itertools import groupby
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.ranking import is_vague
 from fluxbench.analysis.shared import ALONE, OPERATION, WAYS, SharedRecord, shared_records
-from fluxbench.core.formatting import number, percent, plus_minus
+from fluxbench.core.formatting import listed, number, percent, plus_minus
 from fluxbench.device.model import Device
 from fluxbench.operations.model_shape import ModelShape
 from fluxbench.operations.sharing import model_of
@@ -20,14 +20,21 @@ from fluxbench.report.tables.not_passed import not_passed
 from fluxbench.variants import label
 
 _HEADS = ("ranks", "step\nms", "speedup", "of ideal")
-_PARTS = ("computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
+_PARTS = ("launching\nms", "profiled\nstep, ms", "computing\nms", "commu-\nnicating\nms", "waiting\nms", "idle\nms")
 _SPEEDUP = (
     "Speedup: the time on one GPU of this host over the time on several, measured in the same windows of the same "
     "processes. Of ideal: the speedup over the number of GPUs."
 )
+_LAUNCHED = (
+    "Steps are launched by the host, kernel by kernel, on one GPU as on several; none is a CUDA graph. Launching: how "
+    "long the host takes for it. Where that is about as long as the step, a faster host or CUDA graphs would make it "
+    "shorter, and the speedup is that of launching."
+)
 _SPLIT = (
-    "Of the first GPU in one profiled step: kernels that compute, kernels that communicate and what they take longer "
-    "than those of the GPU that waits least, and no kernel. Ring attention computes while it communicates."
+    "Of the first GPU in one profiled step, from its first kernel to the end of its last: kernels that compute, "
+    "kernels that communicate, and what these take longer than those of the GPU that waits least, which may be this "
+    "one. Idle: no kernel. Ring attention computes while it communicates, so the parts may be longer together than "
+    "the step."
 )
 
 
@@ -46,12 +53,13 @@ def blocks(results: Results) -> list[Block]:
 def rows(results: Results) -> Rows:
     """Return one row per model, way, number of GPUs and variant that passed."""
     times = ("ms", "ms_low", "ms_high", "speedup", "speedup_low", "speedup_high")
-    split = ("computing_ms", "communicating_ms", "waiting_ms", "idle_ms")
+    split = ("launch_ms", "profiled_step_ms", "computing_ms", "communicating_ms", "waiting_ms", "idle_ms")
     csv: Rows = [("model", "variant", "form", "way", "gpus", *times, *split)]
     for each in shared_records(results.records):
         facts = (each.model, each.record.variant, each.record.form, each.way, each.gpus)
-        parts = vars(each.split).values() if each.split else (None,) * 4
-        csv.append((*facts, *time_cells(each.record.timing), *estimate_cells(each.speedup), *parts))
+        parts = vars(each.split).values() if each.split else (None,) * 5
+        taken = (*time_cells(each.record.timing), *estimate_cells(each.speedup), each.record.launch_ms)
+        csv.append((*facts, *taken, *parts))
     return csv
 
 
@@ -82,10 +90,11 @@ def _gain(of_model: Sequence[SharedRecord], what: str) -> str:
     if is_vague(best.speedup.value, best.speedup.high):
         return f"How much faster {name} is on {best.gpus} than on one is too uncertain to tell: {interval} times."
     level = [each for each in of_model if each.record.variant == best.record.variant and _overlap(each, best)]
-    ways = " or ".join(dict.fromkeys(WAYS[each.way] for each in [best, *level]))
-    how = f"on {best.gpus} by {ways} ({label(best.record.variant)})"
+    others = dict.fromkeys(WAYS[each.way] for each in level if each is not best)
+    tied = f"; {listed(list(others))} {'is' if len(others) == 1 else 'are'} level with it" if others else ""
+    how = f"on {best.gpus} by {WAYS[best.way]} ({label(best.record.variant)})"
     took = number(timing_of(best.record).median_ms)
-    return f"{name} takes {took} ms {how}, {interval} times as fast as on one {what}."
+    return f"{name} takes {took} ms {how}, {interval} times as fast as on one {what}{tied}."
 
 
 def _overlap(one: SharedRecord, other: SharedRecord) -> bool:
@@ -103,7 +112,7 @@ def _table(found: Sequence[SharedRecord]) -> Table:
     timed = [each.record for each in found]
     regime = "sustained" if timed[0].sustained else next(iter(timed[0].timings))
     how = f"{capitalized(f'{statistic(timed, regime)} time per step, {regime}; {conditions(timed, regime)}')}."
-    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_SPLIT] * split]
+    notes = [how, f"{capitalized(INTERVALS)}.", _SPEEDUP, *[_LAUNCHED, _SPLIT] * split]
     return Table(columns, body, "A step alone and shared.", notes)
 
 
@@ -118,9 +127,11 @@ def _rows(found: Sequence[SharedRecord], *, split: bool) -> Iterator[Row]:
         if each.speedup:
             speedup = plus_minus(each.speedup.value, (each.speedup.low, each.speedup.high))
             ideal = percent(each.speedup.value / each.gpus)
-        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 4 * split
+        parts = [number(ms) for ms in vars(each.split).values()] if each.split else ["-"] * 5 * split
         if each.way == ALONE and each.split:
-            parts[1:3] = "-", "-"
+            parts[2:4] = "-", "-"
+        launch_ms = each.record.launch_ms
+        parts = [number(launch_ms) if launch_ms is not None else "-", *parts] if split else []
         yield Row((
             label(each.record.variant), WAYS[each.way], str(each.gpus),
             plus_minus(timing.median_ms, timing.ci95_ms), speedup, ideal, *parts,
