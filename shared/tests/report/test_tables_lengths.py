@@ -198,6 +198,9 @@ def test_a_row_that_ran_out_has_what_was_asked_for_and_what_was_free() -> None:
     assert row.texts()[2:] == ("0.3", "128.0", "97.0", "140.0", "23.0")  # type: ignore[union-attr]
     [out] = [row for row in rows("memory", measured()) if row["status"] == "OUT_OF_MEMORY"]
     assert (out["asked_bytes"], out["free_bytes"], out["own_bytes"]) == (str(128 * GIB), str(97 * GIB), str(23 * GIB))
+    shown = " ".join(text("memory", measured()).split())
+    assert "but not where the one allocation is larger than the whole device" in shown
+    assert "a tensor of another workload of the process" in shown
     assert "No row ran out of memory." in text("memory", results(record()))
     assert "No memory was measured" in text("memory", results(record()))
 

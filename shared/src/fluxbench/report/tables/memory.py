@@ -34,9 +34,10 @@ _NOTES = (
     _LINE,
     _CARDS,
     "Measured on one warm call by torch's own counters (torch.cuda.max_memory_allocated and max_memory_reserved) after "
-    "its cache was emptied. The CUDA context, about half a GB, the weights of a model and its other layers are not in "
-    "it, so a call that fits here may not fit in a model. -: no measured length, or not known; a CPU reports no "
-    "memory.",
+    "its cache was emptied. A segment that holds a tensor of another workload of the process stays then, and its "
+    "unused rest counts as reserved: of short lengths that is most of it, so they may fit on a smaller card. The CUDA "
+    "context, about half a GB, the weights of a model and its other layers are not in it, so a call that fits here "
+    "may not fit in a model. -: no measured length, or not known; a CPU reports no memory.",
     "The model, in bytes, with n = batch x heads x queries: a fused forward pass holds its output, an unfused one also "
     "two float32 matrices of n x keys. For the backward pass the output is kept, and n x 4 bytes by a fused kernel "
     "(the logarithm of the sum of each softmax) or one matrix by an unfused one. The backward pass adds the gradients "
@@ -128,7 +129,8 @@ def _of_shortages(out: Sequence[Record]) -> Table:
             "Asked for is the one allocation that failed, free what the device had at that moment, both as torch said "
             "them; this process is what the measuring process had taken of the device, its contents of other calls "
             "included, and what is missing to the whole is other processes'. Must hold: inputs and peak, by the model. "
-            "A row that ran out beside others was tried again with nothing else in memory; the numbers are of that."
+            "A row that ran out beside others was tried again with nothing else in memory; its numbers are of that, "
+            "but not where the one allocation is larger than the whole device."
         ],
     )
 
