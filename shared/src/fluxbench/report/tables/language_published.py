@@ -28,8 +28,9 @@ _NOTES = (
     "The guide states no batch for GPT-2, GPT-J and GPT-NeoX, nor whether their tokens/s are of training; ours are of "
     "training, batch 4. Of generation it states none either; ours are of batch 1.",
     "The sweep states neither batch, context nor attention of its models. Each of its times is over its own forward "
-    "pass of sm, each of ours over ours of the same length: standard attention, the least and the largest over all "
-    "contexts. Its forward + backward is beside our step, which has the optimizer too.",
+    "pass of sm, each of ours over ours of the same length: standard attention, the least and the largest over the "
+    "contexts at which neither time is launch-bound. Its forward + backward is beside our step, which has the "
+    "optimizer too.",
 )
 
 
@@ -46,7 +47,8 @@ def blocks(results: Results) -> list[Block]:
     body.append(Heading("Sweep: model profile, over the forward pass of sm"))
     for judged, ratio in profiled():
         ratios, of = ours_profiled(results.records, judged)
-        spans = f"{number(min(ratios))} to {number(max(ratios))}×" if ratios else "-"
+        ends = dict.fromkeys(map(number, (min(ratios), max(ratios)))) if ratios else ()
+        spans = f"{' to '.join(ends)}×" if ends else "-"
         body.append(Row((_name(judged), f"{number(ratio)}×{_mark(judged)}", spans, of)))
     columns = [Column("batch x tokens", left=True), Column("theirs"), Column("ours"), Column("ours is of", left=True)]
     wrong = [judged for judged in figures() if judged.judgement.is_flagged]

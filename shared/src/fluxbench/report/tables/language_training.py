@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
+from fluxbench.analysis.language import FUSED, STANDARD, Step, is_launching, trained
 from fluxbench.core.formatting import number, plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows, estimate_cells
+from fluxbench.report.tables.language import LAUNCHING
 
 _LAYERS = (
     "Layers: how many of the model's were trained, whole and with all that they keep for the backward pass. The time "
@@ -38,7 +39,9 @@ def blocks(results: Results) -> list[Block]:
         Column("all layers,\nstandard\ntokens/s"),
         Column("all layers,\nfused\ntokens/s"),
     ]
-    return [Table(columns, body, "A step of training, and the throughput of all layers", [_WORDS, _LAYERS])]
+    timed = [record for step in found for record in map(step.timed, (STANDARD, FUSED)) if record]
+    notes = [_WORDS, _LAYERS, *[LAUNCHING] * any(map(is_launching, timed))]
+    return [Table(columns, body, "A step of training, and the throughput of all layers", notes)]
 
 
 def rows(results: Results) -> Rows:
@@ -68,6 +71,6 @@ def _times(step: Step) -> Iterator[str]:
         record = step.timed(variant)
         failed = step.find(variant)
         if record:
-            yield plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
+            yield plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms) + " h" * is_launching(record)
         else:
             yield failed.status.value if failed else "-"
