@@ -187,6 +187,8 @@ def test_the_memory_of_all_layers_is_that_of_two_numbers_of_layers_continued() -
     fit = pair.fitting(FLASH, 141 * GB)
     assert fit is not None
     assert (pair.total_bytes(FLASH, fit) or 0) <= 141 * GB < (pair.total_bytes(FLASH, fit + 1) or 0)
+    words, logits = 30_976, 13.6 * 4 * 8192  # 32,000 words of the model, of which 1,024 are measured
+    assert pair.left_out_bytes == pytest.approx(words * logits + words * 2 * 2 * 4096)
     assert (pair.fitting(FLASH, 10**15), pair.fitting(FLASH, GB), pair.fitting("flex", GB)) == (32, 0, None)
 
 
@@ -204,6 +206,9 @@ def test_memory_by_context_has_what_a_prompt_needs_and_what_training_needs() -> 
     assert prompt[:3] == ("2,048", f"{weights + cache + 3:.1f}", f"{weights + cache + 1:.1f}")
     assert prompt[3] == f"{(weights + cache + 3) / (weights + cache + 1):.2f}×"
     assert training[1:] == ("OUT_OF_MEMORY", "169", "-", "-", "26 of 32")
+    shown = " ".join(words([table]).split())
+    assert "with a vocabulary of 1,024" in shown
+    assert "embedding and head: 14.3 GB of llama2-7b at 4 x 8,192 tokens" in shown
     assert len(language_memory.rows(of)) == 1 + 4
     assert prompts(of.records)[0].whole.layers == 32
     for lacking in (results(timed(FLASH, of_prompt, 1.0), device=CPU), results(timed(FLASH, SEVEN, 1.0))):

@@ -22,9 +22,10 @@ from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats.intervals import Estimate
 
 _NOTES = (
-    "Of throughput: fused over standard attention of the same source; of memory, which is of all layers: standard over "
-    "fused. Their standard may not be ours, torch_eager. A figure that the audit of published figures finds wrong has "
-    "its judgement beside it.",
+    "Of throughput: fused over standard attention of the same source; of memory, which is of all layers: standard "
+    "over fused, ours of training without the logits that the table of memory leaves out. Their standard may not be "
+    "ours, torch_eager. A figure that the audit of published figures finds doubtful or wrong has its judgement beside "
+    "it.",
     "The guide states no batch for GPT-2, GPT-J and GPT-NeoX, nor whether their tokens/s are of training; ours are of "
     "training, batch 4. Of generation it states none either; ours are of batch 1.",
     "The sweep states neither batch, context nor attention of its models. Each of its times is over its own forward "
