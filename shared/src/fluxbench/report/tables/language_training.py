@@ -15,12 +15,15 @@ from fluxbench.report.tables.language import LAUNCHING
 
 _LAYERS = (
     "Layers: how many of the model's were trained, whole and with all that they keep for the backward pass. The time "
-    "of all layers follows from theirs; where not all were trained, embedding and head are not in it."
+    "of all layers is theirs, times the ratio of the two numbers of layers."
+)
+_VOCABULARY = (
+    " Where not all were trained, an embedding and a head of {:,} words are in it, and the model's own are not."
 )
 _WORDS = (
-    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16, "
-    "by itself on a rested device; one at its power limit is slower. "
-    "Nothing is computed twice to save memory; how many layers fit on this device is in the table of memory."
+    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16. "
+    "Single steps after a rest are timed; a long one reaches the power limit all the same. Nothing is computed twice "
+    "to save memory; how many layers fit on this device is in the table of memory."
 )
 
 
@@ -40,7 +43,12 @@ def blocks(results: Results) -> list[Block]:
         Column("all layers,\nfused\ntokens/s"),
     ]
     timed = [record for step in found for record in map(step.timed, (STANDARD, FUSED)) if record]
-    notes = [_WORDS, _LAYERS, *[LAUNCHING] * any(map(is_launching, timed))]
+    smaller = {words for step in found if (words := int(step.workload.shape["vocabulary"])) < step.whole.vocabulary}
+    notes = [
+        _WORDS,
+        _LAYERS + "".join(map(_VOCABULARY.format, sorted(smaller))),
+        *[LAUNCHING] * any(map(is_launching, timed)),
+    ]
     return [Table(columns, body, "A step of training, and the throughput of all layers", notes)]
 
 
