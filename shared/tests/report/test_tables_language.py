@@ -161,9 +161,11 @@ def test_tokens_of_all_layers_follow_from_those_that_were_trained() -> None:
     first, second = rows_of(table)
     assert first[:2] == ("4 x 2,048", "4 of 32")
     assert first[4].startswith("2.00")
-    assert first[5:] == ("5,120", "10,240")
+    assert first[5:] == ("5.120 ±0.005", "10.24 ±0.01")
     assert second[1:3] == ("12 of 12", "OUT_OF_MEMORY")
-    assert second[4:] == ("-", "-", "512,000")
+    assert second[4:] == ("-", "-", "512.0 ±0.5")
+    wide = language_training.blocks(results(timed(FLASH, OF_GPT2, 8.0, burst_ci=0.4)))
+    assert rows_of(table_of(wide))[0][6] == "512 [366, 853]"
     header, *found = language_training.rows(of)
     assert [dict(zip(header, line, strict=True))["tokens_per_s"] for line in found] == [
         pytest.approx(5120), pytest.approx(10_240), pytest.approx(512_000), None,

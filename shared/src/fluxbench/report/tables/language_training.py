@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import FUSED, STANDARD, Step, is_launching, trained
-from fluxbench.core.formatting import number, plus_minus
+from fluxbench.core.formatting import plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
@@ -39,8 +39,8 @@ def blocks(results: Results) -> list[Block]:
     columns = [Column("batch x tokens"), Column("layers"), Column("standard\nms"), Column("fused\nms")]
     columns += [
         Column("fused over\nstandard"),
-        Column("all layers,\nstandard\ntokens/s"),
-        Column("all layers,\nfused\ntokens/s"),
+        Column("all layers,\nstandard\n1,000 tokens/s"),
+        Column("all layers,\nfused\n1,000 tokens/s"),
     ]
     timed = [record for step in found for record in map(step.timed, (STANDARD, FUSED)) if record]
     smaller = {words for step in found if (words := int(step.workload.shape["vocabulary"])) < step.whole.vocabulary}
@@ -70,7 +70,7 @@ def _row(step: Step) -> Row:
     cells = [f"{step.batch} x {step.tokens:,}", f"{step.layers} of {step.whole.layers}", *_times(step)]
     cells.append(factor(speed))
     rates = (step.tokens_per_s(variant) for variant in (STANDARD, FUSED))
-    cells += [number(rate.value, 4) if rate else "-" for rate in rates]
+    cells += [plus_minus(rate.value / 1e3, (rate.low / 1e3, rate.high / 1e3)) if rate else "-" for rate in rates]
     return Row(tuple(cells), failed=not any(map(step.timed, (STANDARD, FUSED))))
 
 
