@@ -225,6 +225,7 @@ def test_ratios_of_ours_stand_beside_theirs_and_no_time_does() -> None:
     first = published(*ours)[0]
     cells = {row.texts()[:4]: row.texts()[4:] for row in first.rows}  # type: ignore[union-attr]
     theirs, own, _ = cells["forward", "bfloat16", "64", "8,192"]
+    assert "in TF32 triton_flash_tf32 over torch_math_tf32" in " ".join(first.text().split())
     assert theirs == "15.2×"  # 2.19 ms over 0.144 ms
     assert own.startswith("4.00× [")
     assert cells["backward", "bfloat16", "64", "8,192"][1] == "-"
