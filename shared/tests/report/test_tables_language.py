@@ -268,7 +268,7 @@ def test_wrong_published_figures_have_their_reasons_and_no_time_of_theirs_stands
     of = results(timed(FLASH, SEVEN, 1.0))
     shown = language_published.blocks(of)
     wrong = [judged for judged in figures() if judged.judgement.is_flagged]
-    assert f"Why {len(wrong)} of their {len(figures())} figures are wrong" in words(shown)
+    assert f"Why {len(wrong)} of their {len(figures())} figures are doubtful or wrong" in words(shown)
     assert "standard, 1x2048, 3.2 GB" in words(shown[1:])
     beside = " ".join(" ".join(row) for row in rows_of(table_of(shown, "fused attention gains")))
     assert not re.search(r"samples/s|0\.0227895| GB\b", beside)

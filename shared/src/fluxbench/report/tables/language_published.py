@@ -36,7 +36,7 @@ _NOTES = (
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return a row for each of both sources' rows of language models, and why wrong figures are wrong."""
+    """Return a row for each of both sources' rows of language models, and why figures are doubtful or wrong."""
     if not results.records:
         return [Paragraph("There are no records.")]
     body: list[Heading | Row] = []
@@ -57,7 +57,7 @@ def blocks(results: Results) -> list[Block]:
     of_reasons = Table([Column(head, left=True) for head in ("table", "figure", "why")], reasons)
     return [
         Table(columns, body, "What fused attention gains, theirs and ours", _NOTES),
-        Fold(f"Why {len(wrong)} of their {len(figures())} figures are wrong", [of_reasons]),
+        Fold(f"Why {len(wrong)} of their {len(figures())} figures are doubtful or wrong", [of_reasons]),
     ]
 
 
