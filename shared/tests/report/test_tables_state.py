@@ -133,6 +133,11 @@ def test_what_an_older_fluxbench_did_not_ask_is_said() -> None:
     )
 
 
+def test_one_variant_is_no_plural() -> None:
+    assert "what a call costs, for 1 variant" in words(blocks(results(record())))
+    assert "for 1 variants" not in words(blocks(results(record())))
+
+
 def test_the_fastest_ratio_stands_first_and_what_did_not_pass_not_at_all() -> None:
     slow, fast = record("b", sustained_ms=0.9), record("a", sustained_ms=0.4)
     left_out = record("c", status=Status.CRASHED), record("short", LENGTHS[0])
