@@ -80,11 +80,17 @@ def test_a_workload_that_cannot_be_is_refused(changes: dict[str, Any], message: 
         ({"tokens": 4608}, "4,608 tokens (5 of them text), 4 heads of 64, bfloat16"),
         ({"batch": 2, "causal": True}, "batch 2, 123 tokens (5 of them text), 4 heads of 64, bfloat16, causal"),
         ({"kv_heads": 2}, "123 tokens (5 of them text), 4 heads of 64 on 2 of keys and values, bfloat16"),
+        ({"heads": 1, "kv_heads": 1}, "123 tokens (5 of them text), 1 head of 64, bfloat16"),
         ({"seq_len_q": 1, "head_dim_v": 32}, "one query on 123 keys, 4 heads of 64 (values 32), bfloat16"),
     ],
 )
 def test_a_workload_is_described_in_words(changes: dict[str, Any], words: str) -> None:
     assert describe(make(**{"batch": 1, **changes})) == words
+
+
+def test_one_layer_of_a_model_is_described_as_one() -> None:
+    one = sets.by_name()["llama2-70b-b4-2048-training"]
+    assert describe(one) == ("Llama's kind, 1 layer of width 8,192, 64/8 heads of 128, 4 x 2,048 tokens, bfloat16")
 
 
 # The sets.

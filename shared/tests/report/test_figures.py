@@ -173,3 +173,9 @@ def test_kernels_and_forms_are_told_apart() -> None:
     assert len({(form.dashes, form.filling) for form in forms}) == len(forms)
     assert len({(form.colour, form.marker) for form in forms}) == 1
     assert look("a kernel of tomorrow", "eager") == look("a kernel of tomorrow", "a form of tomorrow")
+
+
+def test_a_reader_who_does_not_see_a_figure_gets_its_numbers_by_rank_in_each_precision_class() -> None:
+    description = ET.fromstring(full("ranking").svg)[1].text or ""
+    assert ", by rank in each precision class, sustained: " in description
+    assert "fastest first" not in description

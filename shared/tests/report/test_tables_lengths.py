@@ -7,10 +7,12 @@ import dataclasses
 import io
 from typing import Any
 
+import msgspec
 import pytest
 from fakes import tokens
 from sample_records import changed, record, results
 
+from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Memory, Record, Shortage
@@ -154,12 +156,21 @@ def test_what_fits_follows_from_measured_bytes() -> None:
         changed(record("torch_math", at(length)), memory=Memory(
             inputs_bytes=10**9, kept_bytes=0, allocated_bytes=10**9, reserved_bytes=needed * 10**9 - 10**9, call_bytes=0
         ))
-        for length, needed in zip(LENGTHS, (24, 25, 80, 141, 142), strict=True)
+        for length, needed in zip(LENGTHS, (24, 26, 80, 146, 151), strict=True)
     ]  # fmt: skip
     assert [row["fits_on_gb"] for row in rows("memory", results(*big))] == ["24", "40", "80", "141", ""]
     [table] = every_table(tables.find("memory").blocks(results(*big)))
     [row] = [row.texts() for row in table.rows[1:]]  # type: ignore[union-attr]
     assert row[:6] == ("torch_math", "256", "512", "1,024", "2,048", "4,096")
+
+
+def test_what_passed_on_a_device_fits_on_a_card_of_its_size() -> None:
+    needs = Memory(inputs_bytes=0, kept_bytes=0, allocated_bytes=0, reserved_bytes=85 * 10**9, call_bytes=0)
+    passed = changed(record("torch_math", at(4096)), memory=needs)
+    for mib, card in ((81_559, "80"), (143_771, "141"), (48_000, "141")):
+        of = results(passed, device=Device(kind="cuda", name="a card", memory_bytes=mib * 2**20))
+        [row] = rows("memory", of)
+        assert row["fits_on_gb"] == card
 
 
 def test_the_longest_measured_length_that_fits_is_at_least_that_unless_a_longer_one_lacked_memory() -> None:
@@ -173,6 +184,8 @@ def test_the_longest_measured_length_that_fits_is_at_least_that_unless_a_longer_
     assert fits() == ("≥2,048",) * 4
     out = record("torch_math", at(4096), status=Status.OUT_OF_MEMORY, reason="asked for 128.00 GiB", shortage=LACK)
     assert fits(out) == ("2,048",) * 4
+    by_torch = msgspec.structs.replace(LACK, total_bytes=150_109_106_995)  # "139.80 GiB", of an H200
+    assert fits(changed(out, shortage=by_torch)) == ("2,048",) * 4
     of_80_gb = changed(out, shortage=Shortage(
         asked_bytes=128 * GIB, free_bytes=9 * GIB, total_bytes=79 * GIB, own_bytes=9 * GIB
     ))  # fmt: skip
@@ -185,6 +198,9 @@ def test_a_row_that_ran_out_has_what_was_asked_for_and_what_was_free() -> None:
     assert row.texts()[2:] == ("0.3", "128.0", "97.0", "140.0", "23.0")  # type: ignore[union-attr]
     [out] = [row for row in rows("memory", measured()) if row["status"] == "OUT_OF_MEMORY"]
     assert (out["asked_bytes"], out["free_bytes"], out["own_bytes"]) == (str(128 * GIB), str(97 * GIB), str(23 * GIB))
+    shown = " ".join(text("memory", measured()).split())
+    assert "but not where the one allocation is larger than the whole device" in shown
+    assert "a tensor of another workload of the process" in shown
     assert "No row ran out of memory." in text("memory", results(record()))
     assert "No memory was measured" in text("memory", results(record()))
 
@@ -209,6 +225,7 @@ def test_ratios_of_ours_stand_beside_theirs_and_no_time_does() -> None:
     first = published(*ours)[0]
     cells = {row.texts()[:4]: row.texts()[4:] for row in first.rows}  # type: ignore[union-attr]
     theirs, own, _ = cells["forward", "bfloat16", "64", "8,192"]
+    assert "in TF32 triton_flash_tf32 over torch_math_tf32" in " ".join(first.text().split())
     assert theirs == "15.2×"  # 2.19 ms over 0.144 ms
     assert own.startswith("4.00× [")
     assert cells["backward", "bfloat16", "64", "8,192"][1] == "-"

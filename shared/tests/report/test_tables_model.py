@@ -25,7 +25,7 @@ PARTS = {"attention": 20.0, "products": 60.0, "norms": 10.0, "copies": 10.0}
 
 
 def step(variant: str, ms: float, workload: Workload = STEP, **fields: Any) -> Record:
-    cupti = Cupti(events_ms=100.0, kernels_ms=100.0, span_ms=100.0, parts_ms=PARTS)
+    cupti = Cupti(events_ms=ms, kernels_ms=ms, span_ms=ms, parts_ms=PARTS)
     return record(variant, workload, ms, ci=0.0005, reference_ms=160.0, cupti=cupti, **fields)
 
 
@@ -112,6 +112,10 @@ def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long
     [row] = rows_of(table_of(found, "The fastest kernel of each step"))
     assert row[3:7] == ("2", "launching decides", "-", "-")
     assert "as launched" not in words(found)
+    waiting = Cupti(events_ms=36.0, kernels_ms=20.0, span_ms=36.0)  # in burst the step takes 32.4 ms
+    timed = [step("torch_native", 40.0), changed(step("flash_attn_4", 36.0), cupti=waiting)]
+    [row] = rows_of(table_of(model.blocks(results(*timed)), "The fastest kernel of each step"))
+    assert row[3:6] == ("launching decides", "-", "-")
 
 
 def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
@@ -204,8 +208,8 @@ def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_a
     row = cells(table, "torch_native")
     assert row["without a kernel, ms"] == "0.00 (0%)"
     assert (row["attention ms"], row["matrix products ms"], row["rotary embedding ms"]) == (
-        "20.0 (20%)",
-        "60.0 (60%)",
+        "20.0 (12%)",
+        "60.0 (38%)",
         "-",
     )
     operators = [

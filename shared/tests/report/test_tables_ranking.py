@@ -15,7 +15,7 @@ from fluxbench.operations import sets
 from fluxbench.operations.workload import Cost
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
 from fluxbench.records.status import FlagKind, Status
-from fluxbench.report.blocks import Block, Heading, Table
+from fluxbench.report.blocks import Block, Fold, Heading, Table
 from fluxbench.report.tables.ranking import blocks
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -206,3 +206,8 @@ def test_the_range_of_the_speed_over_all_lengths_stands_below_the_open_rows() ->
         .endswith("FlexAttention at 3 lengths: 1.11 to 2.00 times.")
     )
     assert "lengths" not in opened(blocks(results(at_lengths[0], faster[0]))).notes[0]
+
+
+def test_a_ranking_of_one_variant_has_no_plural() -> None:
+    titles = [block.title for block in blocks(results(record())) if isinstance(block, Fold)]
+    assert titles[:1] == ["The one ranked variant"]

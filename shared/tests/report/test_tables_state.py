@@ -133,6 +133,11 @@ def test_what_an_older_fluxbench_did_not_ask_is_said() -> None:
     )
 
 
+def test_one_variant_is_no_plural() -> None:
+    assert "what a call costs, for 1 variant" in words(blocks(results(record())))
+    assert "for 1 variants" not in words(blocks(results(record())))
+
+
 def test_the_fastest_ratio_stands_first_and_what_did_not_pass_not_at_all() -> None:
     slow, fast = record("b", sustained_ms=0.9), record("a", sustained_ms=0.4)
     left_out = record("c", status=Status.CRASHED), record("short", LENGTHS[0])
@@ -173,6 +178,7 @@ def test_the_time_of_a_launched_call_is_that_at_the_longest_workload() -> None:
     slow = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.9)
     [(said, times)] = flagged(record("a", LENGTHS[5], flags=[slow]), record("a", LENGTHS[0], flags=[REPLAYED]))
     assert said.startswith("sustained: timed as CUDA graphs")
+    assert said.endswith("so that it can take less than the graph:")
     assert times == "a 0.900 ms"
 
 

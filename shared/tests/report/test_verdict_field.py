@@ -12,6 +12,7 @@ from fluxbench.operations import sets
 from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.records.status import Status
 from fluxbench.report import verdict
+from fluxbench.report.blocks import Chart
 from fluxbench.report.tables import ranking
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -34,6 +35,8 @@ def test_where_the_first_is_not_measurably_faster_than_the_baseline_none_is_name
     beside = [record("torch_flash", ci=0.3), record("torch_cudnn", sustained_ms=1.3, ci=0.3)]
     assert "candidates are FlashAttention-2 (SDPA) and cuDNN (SDPA)." in said(*beside)
     assert "The host" not in said(*beside)
+    assert not any(isinstance(block, Chart) for block in verdict.blocks(beside, "X"))
+    assert any(isinstance(block, Chart) for block in verdict.blocks([DEFAULT, record("a", sustained_ms=0.8)], "X"))
     launched = [changed(one, launch_ms=1.0) for one in beside]
     assert said(*launched).endswith(" The host takes about as long to launch a call as the call takes.")
 

@@ -16,6 +16,8 @@ from fluxbench.analysis.language import (
     Step,
     depths,
     inference_bytes,
+    is_launching,
+    launching_decides,
     profiles,
     prompts,
     steps,
@@ -40,6 +42,7 @@ _OF_GUIDE = (*_TRAINED, *_GENERATED, _READ, _MEMORY)
 _LENGTHS = dict(zip(("sm", "md", "lg"), SIZES, strict=True))  # the sweep's names of sizes
 _PASSES = {"forward": FORWARD, "backward": "language_backward", "forward+backward": TRAINING}
 ABSENT = "not measured on this device"
+LAUNCHING = "launch-bound: the times are the host's"
 
 
 @dataclass(frozen=True)
@@ -112,19 +115,28 @@ def ours(records: Sequence[Record], pair: Pair) -> Ours:
     found = next((step for step in places if pair.batch in ("", str(step.batch))), None)
     if found is None:
         return Ours(None, ABSENT)
-    return Ours(found.speedup(), _why_not(found) or f"{found.layers} of {found.whole.layers} layers")
+    both = [record for record in map(found.timed, (STANDARD, FUSED)) if record]
+    launching = LAUNCHING if launching_decides(both) else ""
+    return Ours(found.speedup(), _why_not(found) or launching or f"{found.layers} of {found.whole.layers} layers")
 
 
 def ours_profiled(records: Sequence[Record], judged: Judged) -> tuple[list[float], str]:
-    """Return our ratios for a time of the sweep, with standard attention, one a context, and the size they are of."""
+    """Return our ratios for a time of the sweep, with standard attention, one a context, and the size they are of.
+
+    Contexts at which one of the two times is launch-bound have no ratio.
+    """
     name, operation = _LENGTHS[judged.context.get("implementation")], _PASSES[judged.context.get("pass")]
-    found, ratios = profiles(records), []
+    found, ratios, launching = profiles(records), [], 0
     for tokens in (tokens for size, tokens in found if size == name):
         units = found.get((_LENGTHS["sm"], tokens), {}).get(FORWARD), found[name, tokens].get(operation)
         unit, time = (step.timed(STANDARD) if step else None for step in units)
-        if unit and time:
+        if unit and time and (is_launching(unit) or is_launching(time)):
+            launching += 1
+        elif unit and time:
             ratios.append(timing_of(time).median_ms / timing_of(unit).median_ms)
-    return ratios, name if ratios else ABSENT
+    if not ratios:
+        return ratios, LAUNCHING if launching else ABSENT
+    return ratios, name + f", {len(ratios)} of {len(ratios) + launching} contexts" * bool(launching)
 
 
 def _of_memory(found: Sequence[tuple[Callable[[str], float | None], Step]]) -> Ours:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
-from fluxbench.analysis.language import is_launching
+from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.language import launching_decides
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.operations.precision import EXACT
@@ -55,14 +55,8 @@ class Step:
         return next((record for record in self.records(form) if record.kernel == DEFAULT), None)
 
     def launches(self, record: Record) -> bool:
-        """Whether the host takes about as long to launch a step, or the default's in its form, as the step takes.
-
-        Then times differ by what else the host does, and say nothing of the kernel. Not of replayed CUDA graphs; but
-        also where one of the two was replayed and the other was launched.
-        """
-        timed = [each for each in (record, self.default(record.form)) if each]
-        replayed = {launched_ms(each) is not None for each in timed}
-        return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))
+        """Whether launching decides the time of a step, or of the default's in its form (`launching_decides`)."""
+        return launching_decides([each for each in (record, self.default(record.form)) if each])
 
     def uncaptured(self, record: Record) -> bool:
         """Whether a step could not be replayed as a CUDA graph, as the default's in its form was."""

@@ -87,8 +87,8 @@ class Verdict:
 
     @property
     def is_compared(self) -> bool:
-        """Whether a kernel is compared with the baseline."""
-        return self.baseline is not None and len(self.shown) > 1
+        """Whether a kernel is compared with the baseline; not where the verdict is undecided, as bars look decided."""
+        return self.baseline is not None and len(self.shown) > 1 and not self.is_undecided
 
     @property
     def default_is_level(self) -> bool:

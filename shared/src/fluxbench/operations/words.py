@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxbench.core.formatting import count
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.operations.language_shape import GPT2, GPT_J, GPT_NEOX, LLAMA, LanguageShape
 from fluxbench.operations.layer_shape import FUSED, GROUPED, LATENT, LATENT_ROTARY, MULTI_QUERY, SEPARATE, LayerShape
@@ -54,9 +55,14 @@ def describe(workload: Workload, *, parts: bool = True) -> str:
         else (f"{shape['head_dim_qk']} (values {shape['head_dim_v']})")
     )
     words = [f"batch {shape['batch']}"] if shape["batch"] != 1 else []
-    words += [tokens, f"{shape['heads']} heads of {dims}{grouped}", str(shape["dtype"])]
+    words += [tokens, f"{count(int(shape['heads']), 'head')} of {dims}{grouped}", str(shape["dtype"])]
     words += [f"in pages of {shape['page_size']}"] if shape.get("page_size") else []
     return ", ".join(words + ["causal"] * bool(shape.get("causal")))
+
+
+def _heads(heads: int, kv_heads: int) -> str:
+    """Return the heads of q, and those of keys and values where these are fewer: "32 heads", "32/8 heads"."""
+    return count(heads, "head") if heads == kv_heads else f"{heads}/{kv_heads} heads"
 
 
 def _of_decoder(model: DecoderShape) -> str:
@@ -64,26 +70,24 @@ def _of_decoder(model: DecoderShape) -> str:
     words = [
         f"batch {model.batch}",
         f"{model.cached:,} cached tokens",
-        f"{model.layers} layers of width {model.width:,}",
+        f"{count(model.layers, 'layer')} of width {model.width:,}",
     ]
     return ", ".join([*words, heads, model.dtype])
 
 
 def _of_language(model: LanguageShape) -> str:
-    heads = f"{model.heads}" if model.kv_heads == model.heads else f"{model.heads}/{model.kv_heads}"
     words = [
         FAMILY[model.family],
-        f"{model.layers} layers of width {model.width:,}",
-        f"{heads} heads of {model.head_dim}",
+        f"{count(model.layers, 'layer')} of width {model.width:,}",
+        f"{_heads(model.heads, model.kv_heads)} of {model.head_dim}",
     ]
     return ", ".join([*words, f"{model.batch} x {model.seq_len:,} tokens", model.dtype])
 
 
 def _of_layer(shape: Shape) -> str:
     layer = LayerShape.of(shape)
-    heads = f"{layer.heads}" if layer.kv_heads == layer.heads else f"{layer.heads}/{layer.kv_heads}"
     dims = f"{layer.head_dim}" + (f" + {layer.rotary_dim} rotated" if layer.rotary_dim else "")
-    words = [KIND[layer.kind], f"{heads} heads of {dims}", f"width {layer.width:,}"]
+    words = [KIND[layer.kind], f"{_heads(layer.heads, layer.kv_heads)} of {dims}", f"width {layer.width:,}"]
     words += [f"latent {layer.latent_dim:,}"] if layer.latent_dim else []
     words += [f"{layer.batch} x {layer.seq_len:,} tokens"]
     words += ["rotary"] * layer.rotary + ["norm of q and k"] * layer.qk_norm + ["causal"] * layer.causal
@@ -93,10 +97,16 @@ def _of_layer(shape: Shape) -> str:
 def _of_model(shape: Shape) -> str:
     model = ModelShape.of(model_of(shape))
     kinds = ((model.layers, "double" if model.single_layers else ""), (model.single_layers, "single"))
-    blocks = " + ".join(f"{count} {kind}".strip() for count, kind in kinds if count)
+    blocks = " + ".join(f"{number} {kind}".strip() for number, kind in kinds if number)
     noun = "block" if model.layers + model.single_layers == 1 else "blocks"
     tokens = f"{model.image_tokens:,} + {model.text_tokens:,} text tokens"
-    words = [MODEL[model.model], f"{blocks} {noun}", f"{model.heads} heads of {model.head_dim}", tokens, model.dtype]
+    words = [
+        MODEL[model.model],
+        f"{blocks} {noun}",
+        f"{count(model.heads, 'head')} of {model.head_dim}",
+        tokens,
+        model.dtype,
+    ]
     names = {"ulysses": "Ulysses", "ring": "ring"}
     ways = (f"{name} {shape[way]}" for way, name in names.items() if int(shape.get(way, 1)) > 1)
     return ", ".join([*words, *([" and ".join(ways) or "alone"] if "gpus" in shape else [])])

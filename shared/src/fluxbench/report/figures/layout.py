@@ -173,4 +173,4 @@ def _summary(group: Group) -> str:
         f"{named(record)} {number(timing_of(record).median_ms)} ms ({timing_of(record).ratio:.2f} of the reference)"
         for record in records
     ]
-    return f"{place(group)}, fastest first, {ranking_regime(records)}: {', '.join(medians)}."
+    return f"{place(group)}, by rank in each precision class, {ranking_regime(records)}: {', '.join(medians)}."

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from fluxbench.analysis.grid import EAGER, Grid, Point, grids
 from fluxbench.analysis.ranking import UNCERTAIN_FROM, is_vague
-from fluxbench.core.formatting import interval, number
+from fluxbench.core.formatting import count, interval, number
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Paragraph
 from fluxbench.report.figures import Drawing, Rows
@@ -170,7 +170,7 @@ def _box(figure: Any, left: float, top: float, width: float, height: float, alph
 
 def _at(point: Point) -> str:
     batch, length, dim, heads = point.sizes
-    return f"batch {batch}, {length:,} tokens, {heads} heads of {dim}"
+    return f"batch {batch}, {length:,} tokens, {count(heads, 'head')} of {dim}"
 
 
 def _sentence(point: Point, gain: Estimate) -> str:

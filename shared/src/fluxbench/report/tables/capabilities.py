@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fluxbench import operations, variants
 from fluxbench.bench.events import ProbeResult
+from fluxbench.core.formatting import count
 from fluxbench.records.schema import Record
 from fluxbench.records.status import Status
 from fluxbench.report.blocks import Block, Bullets, Column, Fold, Paragraph, Row, Table
@@ -45,7 +46,7 @@ def blocks(results: Results) -> list[Block]:
     if not table_rows:
         return [Paragraph("There are no records of a variant that declares what it can do.")]
     table = Table([Column(head, left=True) for head in _HEADS], table_rows, notes=[_LINE, _WORDS])
-    title = f"What the attention of {len(table_rows)} variants can do"
+    title = f"What the attention of {count(len(table_rows), 'variant')} can do"
     if not failed:
         return [Fold(title, [table])]
     items = [

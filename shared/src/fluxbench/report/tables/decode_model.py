@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
 from fluxbench.analysis.groups import has_time, is_partly_replayed, launched_ms, timing_of
-from fluxbench.core.formatting import interval, number, plus_minus
+from fluxbench.core.formatting import count, interval, number, plus_minus
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.records.schema import Record
 from fluxbench.records.status import FlagKind
@@ -41,7 +41,8 @@ def blocks(results: Results) -> list[Block]:
     if not found:
         return [Paragraph("No step of a whole model was measured.")]
     shape = DecoderShape.of(found[0].at[0][1].shape)
-    model = f"{shape.layers} layers of width {shape.width:,}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
+    layers = f"{count(shape.layers, 'layer')} of width {shape.width:,}"
+    model = f"{layers}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
     replays = any(launched_ms(record) is not None for cache in found for record in cache.ranked())
     rows: list[Row | Heading] = []
     for cache in found:
@@ -60,10 +61,10 @@ def _not_replayed(records: Sequence[Record]) -> Iterator[str]:
     """Yield in how many rows a process had no CUDA graph, and why: an output may be in doubt."""
     passed = [record for record in records if record.timing]
     refused = [(record, flag) for record in passed if (flag := record.flagged(FlagKind.NOT_REPLAYED))]
-    for why, count in Counter(flag.detail for _, flag in refused).items():
+    for why, of_reason in Counter(flag.detail for _, flag in refused).items():
         untimed = sum(flag.detail == why and is_partly_replayed(record) for record, flag in refused)
         rest = f" {untimed} of these have no time, since other processes had one." if untimed else ""
-        rows = f"In {count} of {len(passed)} rows a process or more had no CUDA graph"
+        rows = f"In {of_reason} of {len(passed)} rows a process or more had no CUDA graph"
         yield f"{rows}: {why or 'it is not known why'}.{rest}"
     if refused:
         yield _GRAPH_CHECK

@@ -8,7 +8,7 @@ from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passe
 from fluxbench.analysis.groups import Group, capped_regimes, launched_ms, ranking_regime
 from fluxbench.core.formatting import number
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import SUSTAINED, Record
 from fluxbench.records.status import FlagKind
 from fluxbench.report.blocks import Block, Bullets, Fold, Paragraph
 from fluxbench.report.flags import not_converged_words, range_words, words
@@ -17,7 +17,10 @@ from fluxbench.report.sentences import title, where
 
 _REPLAYED = (
     "timed as CUDA graphs, for which the device does not wait for the host; a call that the host launches takes, at "
-    "the longest workload:"
+    "the longest workload"
+)
+_SHORT = (
+    ", in a short block on a device that may not have settled at its limit, so that it can take less than the graph"
 )
 
 
@@ -39,7 +42,8 @@ def flagged(group: Group) -> Iterator[Block]:
         counts = (f"{variant} ({count})" if count > 1 else variant for variant, count in span.counts.items())
         items.append((of, ", ".join(counts)))
     if launched := _launched(records):
-        items.append((f"{ranking_regime(records)}: {_REPLAYED}", launched))
+        regime = ranking_regime(records)
+        items.append((f"{regime}: {_REPLAYED}{_SHORT * (regime == SUSTAINED)}:", launched))
     if items:
         flagged = sum(bool(record.flags or capped_regimes(record)) for record in records)
         yield Fold(f"{flagged} of {len(records)} rows are flagged, and why ({title(group)})", [Bullets("", items)])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fluxbench import operations, variants
 from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, groups, timing_of
-from fluxbench.core.formatting import number
+from fluxbench.core.formatting import count, number
 from fluxbench.records.schema import KernelShare, Record
 from fluxbench.report.blocks import Block, Bullets, Column, Fold, Heading, Name, Paragraph, Row, Table
 from fluxbench.report.kernel_names import short_name
@@ -59,7 +59,7 @@ def _of_group(group: Group, notes: Mapping[str, str]) -> Iterator[Block]:
             rows=[row for record in records for row in _kernel_rows(record)],
             caption=f"The largest kernels of a call, with their shares of its device time ({title(group)})",
         )
-        yield Fold(f"What ran in {len(records)} variants at {shape(group)}", [parts_of_calls, largest])
+        yield Fold(f"What ran in {count(len(records), 'variant')} at {shape(group)}", [parts_of_calls, largest])
     else:
         yield Paragraph(f"Nothing passed at {shape(group)}, so nothing is known of what ran there.")
     shown = {record.kernel for record in group.records}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
+from fluxbench.analysis.language import KERNELS_FROM, LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
 from fluxbench.core.formatting import number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING
@@ -26,9 +26,15 @@ _STEP = (
     "A step is forward and backward pass and AdamW's step in one call; the optimizer's part of it is by the profiler. "
     "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
 )
-_LAUNCHING = f"h: the host takes over {LAUNCHING_FROM:.0%} of the time to launch the pass. The kernels are faster."
+LAUNCHING = (
+    f"h: the device waits for the host, since launching takes over {LAUNCHING_FROM:.0%} of the time, or the call's "
+    f"kernels under {KERNELS_FROM:.0%} of it. Such times differ by what else the host does, so there is no speed "
+    "over standard where one of the two has an h."
+)
+_KERNELS_APART = "The table of the kernels alone compares these."
 _NOT_APART = (
-    "Of {count} speeds over standard the interval of {unsure} includes 1: these are not measurably faster or slower."
+    "Of the {count} speeds over standard here the interval of {unsure} includes 1: these are not measurably faster or "
+    "slower."
 )
 _KERNELS = (
     "What the device computes in a pass, without the gaps in which it waits for the host: medians of the profiler's "
@@ -51,7 +57,7 @@ def blocks(results: Results) -> list[Block]:
     unsure = sum(speed.low <= 1 <= speed.high for speed in speeds)
     notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip()]
     notes += [_NOT_APART.format(count=len(speeds), unsure=unsure)] * bool(unsure)
-    notes += [_STEP, *[_LAUNCHING] * launching]
+    notes += [_STEP, *[f"{LAUNCHING} {_KERNELS_APART}"] * launching]
     body, title = _body(found, _row), "Time of each pass, by size and length"
     shown: list[Block] = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
     if launching:

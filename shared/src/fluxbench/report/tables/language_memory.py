@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from fluxbench.analysis.language import (
     FUSED,
+    LOGIT_BYTES,
     STANDARD,
     Depths,
     Step,
@@ -30,7 +31,15 @@ _TRAINING = (
     "layers keep for the backward pass; all in bfloat16. The peak of all layers is by arithmetic, from steps of two "
     "numbers of layers: each further layer adds as much. Copies in float32 that some training keeps are not in it."
 )
-_FITS = "Fit: of the model's layers how many could be trained in this device's memory, by the same arithmetic."
+_FITS = (
+    "Fit: of the model's layers how many could be trained in this device's memory, by the same arithmetic, of what is "
+    "allocated. The allocator reserves more, so fewer may fit."
+)
+_VOCABULARY = (
+    f"Layers are measured with a vocabulary of {{words:,}}, so most logits of the model's own are not in the total, at "
+    f"about {LOGIT_BYTES} bytes each in training (gpt2-124m against sm-12x768 on an H200), nor the gradients of its "
+    "embedding and head: {sizes}. A step whose peak is in another place needs less."
+)
 
 
 def blocks(results: Results) -> list[Block]:
@@ -54,7 +63,19 @@ def blocks(results: Results) -> list[Block]:
         memory = results.device.memory_bytes
         body += [_row(pair.deep, [pair.total_bytes(one) for one in BOTH], _fits(pair, memory)) for pair in of_model]
     heads = ("tokens", "standard\nGB", "fused\nGB", "standard\nover fused", "fit,\nstandard", "fit,\nfused")
-    return [Table([*map(Column, heads)], body, "Memory of all layers by context", [_INFERENCE, _TRAINING, _FITS])]
+    notes = [_INFERENCE, _TRAINING, *_vocabulary(pairs), _FITS]
+    return [Table([*map(Column, heads)], body, "Memory of all layers by context", notes)]
+
+
+def _vocabulary(pairs: Sequence[Depths]) -> Iterator[str]:
+    """Yield what the smaller vocabulary of the measured steps leaves out of the totals of training."""
+    left_out = {pair.deep: pair.left_out_bytes for pair in pairs if pair.left_out_bytes}
+    sizes = [
+        f"{number(size / 1e9)} GB of {of.model} at {of.batch} x {of.tokens:,} tokens" for of, size in left_out.items()
+    ]
+    if sizes:
+        words = int(next(iter(left_out)).workload.shape["vocabulary"])
+        yield _VOCABULARY.format(words=words, sizes=", ".join(sizes))
 
 
 def rows(results: Results) -> Rows:

@@ -22,19 +22,21 @@ from fluxbench.report.tables import Rows, estimate_cells
 from fluxbench.stats.intervals import Estimate
 
 _NOTES = (
-    "Of throughput: fused over standard attention of the same source; of memory, which is of all layers: standard over "
-    "fused. Their standard may not be ours, torch_eager. A figure that the audit of published figures finds wrong has "
-    "its judgement beside it.",
+    "Of throughput: fused over standard attention of the same source; of memory, which is of all layers: standard "
+    "over fused, ours of training without the logits that the table of memory leaves out. Their standard may not be "
+    "ours, torch_eager. A figure that the audit of published figures finds doubtful or wrong has its judgement beside "
+    "it.",
     "The guide states no batch for GPT-2, GPT-J and GPT-NeoX, nor whether their tokens/s are of training; ours are of "
     "training, batch 4. Of generation it states none either; ours are of batch 1.",
     "The sweep states neither batch, context nor attention of its models. Each of its times is over its own forward "
-    "pass of sm, each of ours over ours of the same length: standard attention, the least and the largest over all "
-    "contexts. Its forward + backward is beside our step, which has the optimizer too.",
+    "pass of sm, each of ours over ours of the same length: standard attention, the least and the largest over the "
+    "contexts at which neither time is launch-bound. Its forward + backward is beside our step, which has the "
+    "optimizer too.",
 )
 
 
 def blocks(results: Results) -> list[Block]:
-    """Return a row for each of both sources' rows of language models, and why wrong figures are wrong."""
+    """Return a row for each of both sources' rows of language models, and why figures are doubtful or wrong."""
     if not results.records:
         return [Paragraph("There are no records.")]
     body: list[Heading | Row] = []
@@ -46,7 +48,8 @@ def blocks(results: Results) -> list[Block]:
     body.append(Heading("Sweep: model profile, over the forward pass of sm"))
     for judged, ratio in profiled():
         ratios, of = ours_profiled(results.records, judged)
-        spans = f"{number(min(ratios))} to {number(max(ratios))}×" if ratios else "-"
+        ends = dict.fromkeys(map(number, (min(ratios), max(ratios)))) if ratios else ()
+        spans = f"{' to '.join(ends)}×" if ends else "-"
         body.append(Row((_name(judged), f"{number(ratio)}×{_mark(judged)}", spans, of)))
     columns = [Column("batch x tokens", left=True), Column("theirs"), Column("ours"), Column("ours is of", left=True)]
     wrong = [judged for judged in figures() if judged.judgement.is_flagged]
@@ -54,7 +57,7 @@ def blocks(results: Results) -> list[Block]:
     of_reasons = Table([Column(head, left=True) for head in ("table", "figure", "why")], reasons)
     return [
         Table(columns, body, "What fused attention gains, theirs and ours", _NOTES),
-        Fold(f"Why {len(wrong)} of their {len(figures())} figures are wrong", [of_reasons]),
+        Fold(f"Why {len(wrong)} of their {len(figures())} figures are doubtful or wrong", [of_reasons]),
     ]
 
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
-from fluxbench.core.formatting import number, plus_minus
+from fluxbench.analysis.language import FUSED, STANDARD, Step, is_launching, trained
+from fluxbench.core.formatting import plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
 from fluxbench.report.sentences import factor
 from fluxbench.report.tables import Rows, estimate_cells
+from fluxbench.report.tables.language import LAUNCHING
 
 _LAYERS = (
     "Layers: how many of the model's were trained, whole and with all that they keep for the backward pass. The time "
-    "of all layers follows from theirs; where not all were trained, embedding and head are not in it."
+    "of all layers is theirs, times the ratio of the two numbers of layers."
+)
+_VOCABULARY = (
+    " Where not all were trained, an embedding and a head of {:,} words are in it, and the model's own are not."
 )
 _WORDS = (
-    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16, "
-    "by itself on a rested device; one at its power limit is slower. "
-    "Nothing is computed twice to save memory; how many layers fit on this device is in the table of memory."
+    f"Standard is {STANDARD}, fused {FUSED}. A step is forward and backward pass and AdamW's step, in bfloat16. "
+    "Single steps after a rest are timed; a long one reaches the power limit all the same. Nothing is computed twice "
+    "to save memory; how many layers fit on this device is in the table of memory."
 )
 
 
@@ -35,10 +39,17 @@ def blocks(results: Results) -> list[Block]:
     columns = [Column("batch x tokens"), Column("layers"), Column("standard\nms"), Column("fused\nms")]
     columns += [
         Column("fused over\nstandard"),
-        Column("all layers,\nstandard\ntokens/s"),
-        Column("all layers,\nfused\ntokens/s"),
+        Column("all layers,\nstandard\n1,000 tokens/s"),
+        Column("all layers,\nfused\n1,000 tokens/s"),
     ]
-    return [Table(columns, body, "A step of training, and the throughput of all layers", [_WORDS, _LAYERS])]
+    timed = [record for step in found for record in map(step.timed, (STANDARD, FUSED)) if record]
+    smaller = {words for step in found if (words := int(step.workload.shape["vocabulary"])) < step.whole.vocabulary}
+    notes = [
+        _WORDS,
+        _LAYERS + "".join(map(_VOCABULARY.format, sorted(smaller))),
+        *[LAUNCHING] * any(map(is_launching, timed)),
+    ]
+    return [Table(columns, body, "A step of training, and the throughput of all layers", notes)]
 
 
 def rows(results: Results) -> Rows:
@@ -59,7 +70,7 @@ def _row(step: Step) -> Row:
     cells = [f"{step.batch} x {step.tokens:,}", f"{step.layers} of {step.whole.layers}", *_times(step)]
     cells.append(factor(speed))
     rates = (step.tokens_per_s(variant) for variant in (STANDARD, FUSED))
-    cells += [number(rate.value, 4) if rate else "-" for rate in rates]
+    cells += [plus_minus(rate.value / 1e3, (rate.low / 1e3, rate.high / 1e3)) if rate else "-" for rate in rates]
     return Row(tuple(cells), failed=not any(map(step.timed, (STANDARD, FUSED))))
 
 
@@ -68,6 +79,6 @@ def _times(step: Step) -> Iterator[str]:
         record = step.timed(variant)
         failed = step.find(variant)
         if record:
-            yield plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms)
+            yield plus_minus(timing_of(record).median_ms, timing_of(record).ci95_ms) + " h" * is_launching(record)
         else:
             yield failed.status.value if failed else "-"

@@ -28,8 +28,8 @@ _OF_IMAGE = f"gain of\n{IMAGE_STEPS} steps, s"
 _NO_GAIN = "none measurably"
 _LAUNCHING = "launching decides"
 _LAUNCHED = (
-    f"{_LAUNCHING.capitalize()}: the host takes about as long to launch the step as it takes, so that times differ by "
-    "what else the host does. Such steps have no gain."
+    f"{_LAUNCHING.capitalize()}: the host takes about as long to launch the step as it takes, or the kernels take so "
+    "much less that the device waits: times differ by what else the host does. Such steps have no gain."
 )
 _UNCAPTURED = (
     "Without a time as launched: no CUDA graph of the step could be captured, so the host launches it. It has no gain."

@@ -91,7 +91,7 @@ def _of_group(group: Group, results: Results) -> Iterator[Block]:
         caption=caption,
         notes=[ratio],
     )
-    yield Fold(f"All {count} ranked variants", [whole])
+    yield Fold("The one ranked variant" if count == 1 else f"All {count} ranked variants", [whole])
 
 
 def _rows(places: Mapping[str, Sequence[Ranked]], row_of: Callable[[Ranked, str], Row]) -> Iterator[Row | Heading]:

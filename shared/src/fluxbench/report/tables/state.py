@@ -9,7 +9,7 @@ from functools import partial
 
 from fluxbench.analysis.failures import passed
 from fluxbench.analysis.groups import Group, capped_regimes, groups, timing_of
-from fluxbench.core.formatting import number, percent, plus_minus
+from fluxbench.core.formatting import count, number, percent, plus_minus
 from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SUSTAINED, Record
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report.blocks import Block, Column, Fold, Paragraph, Row, Table
@@ -55,7 +55,7 @@ def _of_group(group: Group, on_cpu: bool) -> Iterator[Block]:
         device = _table(_STATE, records, f"State of the device at {shape(group)}: medians while the samples were taken")
         cost = _table(_COST, records, beside, [_LINE, _WORDS, *_unknown(records, on_cpu)])
         yield Paragraph(" ".join([f"{title(group)}: {conditions(records)}.", *_out_of_regime(passed(group))]))
-        yield Fold(f"State of the device, and what a call costs, for {len(records)} variants", [device, cost])
+        yield Fold(f"State of the device, and what a call costs, for {count(len(records), 'variant')}", [device, cost])
     yield from flagged(group)
 
 
@@ -63,10 +63,10 @@ def _out_of_regime(records: Sequence[Record]) -> Iterator[str]:
     """Yield how many rows are of another state of the device than their regime's; nothing where none is."""
     flags = [flag for record in records for flag in record.flags]
     kept = Counter((flag.regime, flag.detail) for flag in flags if flag.kind is FlagKind.KEPT_OUT_OF_REGIME)
-    for (regime, detail), count in kept.items():
+    for (regime, detail), times in kept.items():
         why = f" ({detail})" if detail else ""
         yield (
-            f"In {count} of {len(records)} rows half or more of a process's {regime} samples were out of the regime"
+            f"In {times} of {len(records)} rows half or more of a process's {regime} samples were out of the regime"
             f"{why}, and kept."
         )
     if unsettled := sum(record.flagged(FlagKind.NOT_SETTLED) is not None for record in records):
