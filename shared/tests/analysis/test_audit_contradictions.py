@@ -44,6 +44,11 @@ def test_planted_microseconds_that_are_called_milliseconds_are_found(tmp_path: P
     assert sentence(found(beside, Kind.TIME_AND_RATE)[0].findings[-1]).endswith("; a factor of 1,000 would explain it")
 
 
+def test_a_short_call_of_one_head_may_be_slow_as_most_of_the_card_idles(tmp_path: Path) -> None:
+    one, many = (f"H200,x,backward,float32,1,2048,{heads},{heads},64,{1.3 * heads},ms" for heads in (1, 24))
+    assert judgements(audited(tmp_path, one, many)) == ["fine", "implausible"]
+
+
 def test_planted_a_causal_row_without_its_mark_is_found_and_says_what_explains_it(tmp_path: Path) -> None:
     assert only_sentence(audited(tmp_path, f"{ROW},0.23,ms")).endswith(NOT_STATED)
 

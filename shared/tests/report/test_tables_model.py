@@ -21,11 +21,11 @@ from fluxbench.variants._base import part_of
 
 STEP, LARGE = sets.by_name()["flux1-1024px-step"], sets.by_name()["flux1-2048px-step"]
 WAN = sets.by_name()["wan-480p-block"]
-PARTS = {"attention": 20.0, "products": 60.0, "norms": 10.0, "copies": 10.0}
+PARTS = {"attention": 0.2, "products": 0.6, "norms": 0.1, "copies": 0.1}  # shares of a step
 
 
 def step(variant: str, ms: float, workload: Workload = STEP, **fields: Any) -> Record:
-    cupti = Cupti(events_ms=ms, kernels_ms=ms, span_ms=ms, parts_ms=PARTS)
+    cupti = Cupti(events_ms=ms, kernels_ms=ms, span_ms=ms, parts_ms={part: share * ms for part, share in PARTS.items()})
     return record(variant, workload, ms, ci=0.0005, reference_ms=160.0, cupti=cupti, **fields)
 
 
@@ -55,13 +55,13 @@ def test_what_attention_leaves_is_the_default_s_step_without_its_share() -> None
     assert default[-2:] == ("128", "20.0%")  # attention is 20 of 100 ms by the profiler
     assert compiled[-2:] == ("80.0", "20.0%")
     # A graph does not wait for the host, as the profiled step does; a launched one does.
-    waits = Cupti(events_ms=210.0, kernels_ms=100.0, span_ms=200.0, parts_ms=PARTS)
+    waits = Cupti(events_ms=210.0, kernels_ms=160.0, span_ms=200.0, parts_ms={"attention": 32.0, "products": 128.0})
     graph, launched = (
         changed(step("torch_native", 160.0, **replayed(200.0)), cupti=waits),
         changed(EAGER[0], cupti=waits),
     )
     lefts = [rows_of(table_of(model.blocks(results(each)), "The fastest"))[0][-1] for each in (graph, launched)]
-    assert lefts == ["20.0%", "10.0%"]
+    assert lefts == ["20.0%", "16.0%"]
 
 
 def test_a_form_with_one_kernel_compares_nothing_and_ties_are_marked_as_in_the_verdict() -> None:
@@ -115,7 +115,7 @@ def test_steps_that_the_host_launches_have_no_gain_where_launching_takes_as_long
     waiting = Cupti(events_ms=36.0, kernels_ms=20.0, span_ms=36.0)  # in burst the step takes 32.4 ms
     timed = [step("torch_native", 40.0), changed(step("flash_attn_4", 36.0), cupti=waiting)]
     [row] = rows_of(table_of(model.blocks(results(*timed)), "The fastest kernel of each step"))
-    assert row[3:6] == ("launching decides", "-", "-")
+    assert row[3:7] == ("2", "launching decides", "-", "-")
 
 
 def test_a_kernel_that_may_gain_nothing_is_not_named_the_fastest() -> None:
@@ -208,8 +208,8 @@ def test_parts_are_of_whole_models_with_the_default_and_the_fastest_before_and_a
     row = cells(table, "torch_native")
     assert row["without a kernel, ms"] == "0.00 (0%)"
     assert (row["attention ms"], row["matrix products ms"], row["rotary embedding ms"]) == (
-        "20.0 (12%)",
-        "60.0 (38%)",
+        "32.0 (20%)",
+        "96.0 (60%)",
         "-",
     )
     operators = [
