@@ -1,0 +1,12 @@
+# /// script
+# dependencies = ["fluxbench"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "parallel"
+# tool.fluxbench.study = "fluxbench.studies.parallel:FOUR_BLOCKS"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "diffusers==0.42.1"]
+# tool.fluxbench.lock = "diffusers"
+# tool.fluxbench.variants = ["torch_cudnn_blocks", "torch_native_blocks"]
+# ///
+from fluxbench import bench, show
+bench.measure()
+show.measured()
