@@ -19,7 +19,7 @@ LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the 
 # Of training, measured on an H200: gpt2-124m against sm-12x768, of 50,257 and of 10,000 words, at 4 x 1,024 tokens.
 # Their calls differ by 14.0 bytes for each logit more, of which 0.4 are gradients of the weights of those words.
 LOGIT_BYTES = 13.6
-KERNELS_FROM = 0.7  # of a launched call's time in burst that its kernels take at least where the device does not wait
+KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,16 +100,17 @@ class Step:
 
 
 def is_launching(record: Record) -> bool:
-    """Return whether the host takes about as long to launch a PASSED record's call as the call takes, or longer.
+    """Return whether the device waits for the host in a PASSED record's call, so that its time is that of launching.
 
-    Of a launched call also where its kernels, by the profiler, take so much less than the call that the device waits.
+    By the profiler where it saw a launched call: its kernels take clearly less than the call. Else by the time of the
+    host, which may be long as well where it waits for a full queue: about as long as the call, or longer.
     """
     if record.launch_ms is None:
         return False
-    launched = record.cupti if launched_ms(record) is None else None
-    burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
-    waits = launched is not None and launched.kernels_ms < KERNELS_FROM * burst.median_ms
-    return waits or record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
+    if record.cupti and launched_ms(record) is None:
+        burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
+        return record.cupti.kernels_ms < KERNELS_FROM * burst.median_ms
+    return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
 
 
 def launching_decides(timed: Sequence[Record]) -> bool:
@@ -188,11 +189,11 @@ class Depths:
         return words * self.deep.batch * self.deep.tokens * LOGIT_BYTES + gradients
 
     def fitting(self, variant: str, memory_bytes: int) -> int | None:
-        """Return how many of the model's layers fit in so much memory; None where it is not known."""
+        """Return how many of the model's layers fit in so much memory, with its own vocabulary; None if not known."""
         if self.layer_bytes(variant) is None:
             return None
-        counts = range(self.deep.whole.layers + 1)
-        return sum((self.total_bytes(variant, count) or 0) <= memory_bytes for count in counts[1:])
+        counts, room = range(self.deep.whole.layers + 1), memory_bytes - self.left_out_bytes
+        return sum((self.total_bytes(variant, count) or 0) <= room for count in counts[1:])
 
 
 def depths(records: Iterable[Record]) -> list[Depths]:

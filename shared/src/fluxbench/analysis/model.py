@@ -59,9 +59,9 @@ class Step:
         return launching_decides([each for each in (record, self.default(record.form)) if each])
 
     def uncaptured(self, record: Record) -> bool:
-        """Whether a step could not be replayed as a CUDA graph, as the default's in its form was."""
+        """Whether of a step and the default's in its form one alone could be captured as a CUDA graph."""
         default = self.default(record.form)
-        return default is not None and launched_ms(record) is None and launched_ms(default) is not None
+        return default is not None and (launched_ms(record) is None) != (launched_ms(default) is None)
 
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""

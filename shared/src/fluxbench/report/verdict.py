@@ -153,7 +153,7 @@ def _no_gain(verdict: Verdict) -> str:
 def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:
     """Return which kernels may be the fastest, and whether launching is what their times contain."""
     which = f"Too uncertain to tell which of {_field(verdict)} is the fastest: candidates are {_names(records)}."
-    return which + " The host takes about as long to launch a call as the call takes." * any(map(is_launching, records))
+    return which + " The device waits for the host in some of these calls." * any(map(is_launching, records))
 
 
 def _kernels(verdict: Verdict) -> set[str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 from fluxbench.analysis.groups import timing_of
 from fluxbench.analysis.language import KERNELS_FROM, LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
-from fluxbench.core.formatting import number, plus_minus
+from fluxbench.core.formatting import count, number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING
 from fluxbench.operations.words import describe
@@ -27,15 +28,12 @@ _STEP = (
     "The forward pass keeps nothing for gradients; the backward pass is timed after a forward pass that did."
 )
 LAUNCHING = (
-    f"h: the device waits for the host, since launching takes over {LAUNCHING_FROM:.0%} of the time, or the call's "
-    f"kernels under {KERNELS_FROM:.0%} of it. Such times differ by what else the host does, so there is no speed "
-    "over standard where one of the two has an h."
+    f"h: the device waits for the host: the call's kernels take under {KERNELS_FROM:.0%} of its time or, of a call "
+    f"without a profile, launching over {LAUNCHING_FROM:.0%}. Such times differ by what else the host does, so there "
+    "is no speed over standard where one of the two has an h."
 )
 _KERNELS_APART = "The table of the kernels alone compares these."
-_NOT_APART = (
-    "Of the {count} speeds over standard here the interval of {unsure} includes 1: these are not measurably faster or "
-    "slower."
-)
+_NOT_APART = "Of the {count} over standard here the interval of {unsure} includes 1: not measurably faster or slower."
 _KERNELS = (
     "What the device computes in a pass, without the gaps in which it waits for the host: medians of the profiler's "
     "sums over seven calls, without intervals."
@@ -55,11 +53,12 @@ def blocks(results: Results) -> list[Block]:
     launching = any(map(is_launching, timed))
     speeds = [speed for passes in found.values() for step in passes.values() for speed in _speeds(step)]
     unsure = sum(speed.low <= 1 <= speed.high for speed in speeds)
-    notes = [f"Over standard: how many times as fast as {STANDARD}. {how}".strip()]
-    notes += [_NOT_APART.format(count=len(speeds), unsure=unsure)] * bool(unsure)
+    notes = [f"{f'Over standard: how many times as fast as {STANDARD}. ' * bool(speeds)}{how}".strip()]
+    notes += [_NOT_APART.format(count=count(len(speeds), "speed"), unsure=unsure)] * bool(unsure)
     notes += [_STEP, *[f"{LAUNCHING} {_KERNELS_APART}"] * launching]
-    body, title = _body(found, _row), "Time of each pass, by size and length"
-    shown: list[Block] = [Table([*columns, Column("optimizer\nms")], body, title, notes)]
+    body, title = _body(found, partial(_row, speeds=bool(speeds))), "Time of each pass, by size and length"
+    timing_columns = columns if speeds else [columns[0], *columns[1::2]]
+    shown: list[Block] = [Table([*timing_columns, Column("optimizer\nms")], body, title, notes)]
     if launching:
         shown.append(Table(columns, _body(found, _kernels_row), "Time of each pass's kernels alone", [_KERNELS]))
     return shown
@@ -103,18 +102,18 @@ def _variants(passes: Passes) -> list[str]:
     return list(dict.fromkeys(record.variant for step in ordered for record in step.ranked()))
 
 
-def _row(passes: Passes, variant: str) -> Row:
-    cells = []
+def _row(passes: Passes, variant: str, *, speeds: bool) -> Row:
+    cells: list[str] = []
     for operation in _HEADS:
         step = passes.get(operation)
         record = step.timed(variant) if step else None
         if step is None or record is None:
             failed = step.find(variant) if step else None
-            cells += [failed.status.value if failed else "-", "-"]
+            cells += [failed.status.value if failed else "-", *["-"] * speeds]
             continue
         timing, speed = timing_of(record), step.speedup(variant)
         cells.append(plus_minus(timing.median_ms, timing.ci95_ms) + " h" * is_launching(record))
-        cells.append(factor(speed))
+        cells += [factor(speed)] * speeds
     training = passes.get(TRAINING)
     of_step = training.timed(variant) if training else None
     spent = _optimizer_ms(of_step) if of_step else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from fluxbench.analysis.call_memory import UNSEEN_GIB
 from fluxbench.analysis.language import (
     FUSED,
     LOGIT_BYTES,
@@ -32,8 +33,9 @@ _TRAINING = (
     "numbers of layers: each further layer adds as much. Copies in float32 that some training keeps are not in it."
 )
 _FITS = (
-    "Fit: of the model's layers how many could be trained in this device's memory, by the same arithmetic, of what is "
-    "allocated. The allocator reserves more, so fewer may fit."
+    "Fit: of the model's layers how many could be trained in what torch sees of this device's memory, by the same "
+    "arithmetic and with the logits of the model's own vocabulary. It is of what is allocated. The allocator reserves "
+    "more, so fewer may fit."
 )
 _VOCABULARY = (
     f"Layers are measured with a vocabulary of {{words:,}}, so most logits of the model's own are not in the total, at "
@@ -97,7 +99,8 @@ def rows(results: Results) -> Rows:
 
 
 def _fits(pair: Depths, memory_bytes: int | None) -> list[str]:
-    counts = [pair.fitting(one, memory_bytes) if memory_bytes else None for one in BOTH]
+    seen = int(memory_bytes - UNSEEN_GIB * 2**30) if memory_bytes else None
+    counts = [pair.fitting(one, seen) if seen else None for one in BOTH]
     return ["-" if count is None else f"{count} of {pair.deep.whole.layers}" for count in counts]
 
 

@@ -115,7 +115,7 @@ def _lead(found: Sequence[Step]) -> str:
 
 
 def _fastest(found: Sequence[Step]) -> Table:
-    heads = ("ms", "gain\nms", "gain", _OF_IMAGE, "without\nattention, ms", "gain\nat most")
+    heads = ("ms", "gain\nms", "gain", _OF_IMAGE, "without\nattention, ms", "attention's\nshare")
     compared = [(step, form) for step in found for form in forms([step]) if step.default(form)]
     graphs = any(map(_as_launched, filter(None, (step.default(form) for step, form in compared))))
     columns = [Column("step", left=True), Column("model", left=True), Column("default\nms")]
@@ -139,11 +139,11 @@ def _summary(step: Step, form: str, *, graphs: bool) -> tuple[str | Name, ...] |
         return None
     kernels = step.records(form)
     whole, share = timing_of(default), attention_share(default)
-    left = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
+    left: tuple[str, ...] = (number(whole.median_ms * (1 - share)), percent(share)) if share is not None else ("-", "-")
     best = faster[0] if faster else default if len(kernels) > 1 and step.is_first(default) else None
     fastest: tuple[str | Name, ...] = (_NO_GAIN if len(kernels) > 1 else "-", "-", "-", "-", "-")
     if _decided(step, form):
-        fastest = (_LAUNCHING, *fastest[1:])
+        fastest, left = (_LAUNCHING, *fastest[1:]), ("-", "-")
     elif best:
         time = plus_minus(timing_of(best).median_ms, timing_of(best).ci95_ms)
         fastest = (legend.name(best.variant, tied=step.is_tied(best)), time, *_gain(step, best))
