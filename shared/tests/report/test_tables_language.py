@@ -9,8 +9,9 @@ import pytest
 from sample_records import CPU, changed, record, results
 from tabled import cells, rows_of, table_of, words
 
-from fluxbench.analysis.language import Depths, Step, depths, is_launching, prompts, steps, trained
+from fluxbench.analysis.language import Depths, Step, depths, prompts, steps, trained
 from fluxbench.analysis.language_published import figures, pairs
+from fluxbench.analysis.launching import is_launching
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
 from fluxbench.operations.language_sets import PASSES

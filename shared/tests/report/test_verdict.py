@@ -15,8 +15,8 @@ from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
 from fluxbench.records import files
-from fluxbench.records.schema import Flag, KernelShare, Record
-from fluxbench.records.status import FlagKind, Status
+from fluxbench.records.schema import KernelShare, Record
+from fluxbench.records.status import Status
 from fluxbench.report import verdict
 from fluxbench.report.figures.verdict import WIDTH_PT, chart
 
@@ -52,23 +52,6 @@ def test_records_of_two_methods_have_no_verdict_and_those_of_two_drivers_say_so(
     assert mixed.text() == (
         "These were not all measured with the same versions: driver 580.10 (torch_native), 590.20 (flash_attn_3)."
     )
-
-
-def test_gains_that_round_apart_have_a_decimal_where_they_are_within_one_percent() -> None:
-    def pair(one: float, other: float) -> str:
-        return said(DEFAULT, record("v0", sustained_ms=1 / one, ci=0.02), record("v1", sustained_ms=1 / other, ci=0.02))
-
-    assert "25.4 to 25.5% faster than" in pair(1.2551, 1.2541)
-    assert ": 25% faster than" in pair(1.2524, 1.2541)
-    assert "24 to 26% faster than" in pair(1.2551, 1.2449)
-
-
-def test_the_caption_says_where_cuda_graphs_were_replayed() -> None:
-    replayed = [Flag(kind=FlagKind.REPLAYED, regime="sustained", value=1.1)]
-    graphs = [record("torch_native", flags=replayed), record("flash_attn_3", sustained_ms=0.8, flags=replayed)]
-    captions = [verdict.caption(analysis.of(groups(each)[0]), "H200") for each in (graphs, [DEFAULT, graphs[1]])]
-    assert "under sustained load, replayed as CUDA graphs, 95%" in captions[0]
-    assert "under sustained load, 95%" in captions[1]
 
 
 def test_tied_kernels_are_one_group_of_at_most_three_names() -> None:

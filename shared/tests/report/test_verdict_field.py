@@ -9,8 +9,8 @@ from sample_records import changed, record, results
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.groups import groups
 from fluxbench.operations import sets
-from fluxbench.records.schema import SUSTAINED, Record
-from fluxbench.records.status import Status
+from fluxbench.records.schema import SUSTAINED, Flag, Record
+from fluxbench.records.status import FlagKind, Status
 from fluxbench.report import verdict
 from fluxbench.report.blocks import Chart
 from fluxbench.report.tables import ranking
@@ -115,3 +115,20 @@ def test_the_gain_over_the_default_is_the_ratio_in_the_same_processes_where_that
     assert "38% faster than PyTorch's default" in verdict.sentence(analysis.of(group))
     [open_table, _] = [block for block in ranking.blocks(results(DEFAULT, fast)) if "Ranking at" in block.text()]
     assert "1.375× [1.361, 1.389]" in open_table.text() or "1.38× [1.36, 1.39]" in open_table.text()
+
+
+def test_gains_that_round_apart_have_a_decimal_where_they_are_within_one_percent() -> None:
+    def pair(one: float, other: float) -> str:
+        return said(DEFAULT, record("v0", sustained_ms=1 / one, ci=0.02), record("v1", sustained_ms=1 / other, ci=0.02))
+
+    assert "25.4 to 25.5% faster than" in pair(1.2551, 1.2541)
+    assert ": 25% faster than" in pair(1.2524, 1.2541)
+    assert "24 to 26% faster than" in pair(1.2551, 1.2449)
+
+
+def test_the_caption_says_where_cuda_graphs_were_replayed() -> None:
+    replayed = [Flag(kind=FlagKind.REPLAYED, regime="sustained", value=1.1)]
+    graphs = [record("torch_native", flags=replayed), record("flash_attn_3", sustained_ms=0.8, flags=replayed)]
+    captions = [verdict.caption(analysis.of(groups(each)[0]), "H200") for each in (graphs, [DEFAULT, graphs[1]])]
+    assert "under sustained load, replayed as CUDA graphs, 95%" in captions[0]
+    assert "under sustained load, 95%" in captions[1]

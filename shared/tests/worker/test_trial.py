@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,25 +12,17 @@ import pytest
 import torch
 from clocks import ON_CPU, Ahead, Clock, LikeAGPU, small_cache
 from fakes import tokens
-from workers import QUICK, honest, variant
+from sample_trials import HONEST, SMALL, SMALLER, bound, paced, prepared, trial
+from workers import QUICK
 
-from fluxbench import operations
 from fluxbench.operations.protocol import Bound, Tensors
-from fluxbench.operations.workload import Workload
 from fluxbench.records.status import Status
 from fluxbench.timing.control_kernel import ControlKernel
-from fluxbench.timing.graph import GraphRefused
-from fluxbench.timing.plan import Plan
-from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.variants.forms import EAGER, FormedVariant
-from fluxbench.worker import trial as trials
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.trial import Trial
 
-SMALL, SMALLER = tokens("small", 48), tokens("smaller", 33)
 BACKWARD = tokens("backward", 24, "attention_backward")
-VARIANT = variant("flex")
 
 
 @pytest.fixture(autouse=True)
@@ -39,50 +30,6 @@ def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     small_cache(monkeypatch)
     with torch.inference_mode():
         yield
-
-
-def prepared(workload: Workload = SMALL) -> PreparedWorkload:
-    """Return a workload as a later process has it."""
-    return PreparedWorkload.make(workload, ON_CPU, 1)
-
-
-def bound(workload: Workload = SMALL) -> Bound:
-    """Return an honest call."""
-    return operations.find(workload.operation).bind(FormedVariant(variant("right", honest), EAGER), workload.shape)
-
-
-HONEST = bound()
-
-
-def paced(clock: Clock, seconds: float | Iterator[float], inner: Bound = HONEST) -> Bound:
-    """Return an honest call that takes so long, or that long at each call."""
-    durations = itertools.repeat(seconds) if isinstance(seconds, float) else seconds
-
-    def call(prepared: Any) -> Mapping[str, object]:
-        clock.now += next(durations)
-        return inner.call(prepared)
-
-    return Bound(call, inner.prepare)
-
-
-def trial(
-    workloads: Mapping[str, PreparedWorkload],
-    calls: Bound | Mapping[str, Bound] | None,
-    *,
-    reference: Bound = HONEST,
-    control: ControlKernel | None = None,
-    seed: int = 0,
-    stopwatch: Stopwatch | None = None,
-    plan: Plan = QUICK,
-    replays: bool | None = None,
-) -> Trial:
-    """Return the trial of a variant beside a reference; None: that of the reference."""
-    by_workload = calls if isinstance(calls, Mapping) else dict.fromkeys(workloads, calls or reference)
-    return Trial(
-        "flex" if calls else "torch_flash", VARIANT, by_workload,
-        ("torch_flash", dict.fromkeys(workloads, reference)),
-        workloads, control, stopwatch or Stopwatch(ON_CPU), plan, random.Random(seed), replays,
-    )  # fmt: skip
 
 
 def through(one: Trial) -> dict[str, Wrong]:
@@ -278,61 +225,3 @@ def test_on_a_gpu_an_output_from_the_midst_of_a_block_is_judged() -> None:
     one.sustain()
     one.check()
     assert one.wrong["small"].status is Status.INCORRECT
-
-
-def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_is_none(clock: Clock) -> None:
-    call = paced(clock, 0.001)
-    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU())
-    one.burst()  # here launching a call is the call, and there is no CUDA to capture it
-    block = one.sustain()
-    assert block["replayed"] is False
-    assert block["refused"]
-    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU(), replays=False)
-    one.burst()
-    assert one.sustain()["refused"] is None
-    one = trial({"small": prepared()}, call, stopwatch=LikeAGPU(), replays=True)
-    one.burst()
-    with pytest.raises(GraphRefused):  # as the processes before had it
-        one.sustain()
-    one = trial({"small": prepared()}, dataclasses.replace(call, captured=False), stopwatch=LikeAGPU())
-    one.burst()
-    assert one.sustain()["refused"] is None  # a step that ranks share is launched as its user launches it
-
-
-@pytest.mark.parametrize("idle", [True, False])
-def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_they_take_to_launch(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch, *, idle: bool
-) -> None:
-    call_s = {"small": 0.004, "smaller": 0.001}
-    workloads = {each.name: prepared(each) for each in (SMALL, SMALLER)}
-    calls = {
-        each.name: dataclasses.replace(paced(clock, call_s[each.name], bound(each)), idle=idle)
-        for each in (SMALL, SMALLER)
-    }
-    one = trial(workloads, calls, stopwatch=LikeAGPU())
-    one.burst()
-    one._launch_ms = dict.fromkeys(calls, 0.1)  # of 4 and 1 ms
-    replays: list[Any] = []
-
-    def by_name(calls: Any, inputs: Any, device: Any, *, long: bool) -> Any:
-        assert (list(calls), long) == (["smaller", "small"], True)
-
-        def graph(name: str) -> Callable[[Any], Any]:
-            def replay(given: Any) -> Any:
-                replays.append(given)
-                return calls[name](given[-1])
-
-            return replay
-
-        return {name: graph(name) for name in reversed(calls)}
-
-    monkeypatch.setattr(trials, "captured_by_name", by_name)
-    block = one.sustain()
-    assert block["replayed"] is idle
-    last = {name: samples[-1] for name, samples in block["samples_ms"].items()}
-    of_call = {name: pytest.approx(1e3 * seconds) for name, seconds in call_s.items()}
-    assert last == of_call
-    assert block["launched_ms"] == (of_call if idle else {})
-    assert len(replays) == (2 * len(block["windows"]) if idle else 0)
-    one.check()
-    assert one.wrong == {}

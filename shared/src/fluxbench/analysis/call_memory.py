@@ -8,9 +8,8 @@ from fluxbench.records.schema import Record
 
 # MiB by nvidia-smi of a card sold with so many GB: RTX 4090, A100 by older drivers (by newer ones 40,960), H100, H200.
 CARDS_MIB = {24: 24_564, 40: 40_536, 80: 81_559, 141: 143_771}
-UNSEEN_GIB = (
-    0.6  # that nvidia-smi lists and torch does not see: an H200 has 140.40 and 139.80 GiB, an H100 79.65 and 79.2
-)
+# That nvidia-smi lists and torch does not see: an H200 has 140.40 and 139.80 GiB, an H100 79.65 and 79.2.
+UNSEEN_GIB = 0.6
 _SAME_CARD = 0.02  # by which the memory of two cards of one size differs at most: ECC, drivers
 _ROUNDED = 0.01  # by which what torch sees of a card may differ from `room_bytes`
 _PASSES = {"attention": False, "attention_backward": True, "attention_training": True}  # whether a backward one too
@@ -29,9 +28,14 @@ def model_of(record: Record) -> Held | None:
     return held(call, fused=not formed.variant.holds_scores, backward=backward)
 
 
-def room_bytes(card_gb: int) -> float:
+def seen_bytes(device_bytes: int) -> int:
+    """Return the bytes that torch sees of a device, of which nvidia-smi lists so many."""
+    return int(device_bytes - UNSEEN_GIB * 2**30)
+
+
+def room_bytes(card_gb: int) -> int:
     """Return the bytes that torch sees on a card of `CARDS_MIB`."""
-    return CARDS_MIB[card_gb] * 2**20 - UNSEEN_GIB * 2**30
+    return seen_bytes(CARDS_MIB[card_gb] * 2**20)
 
 
 def card_of(device_bytes: int | None) -> int | None:

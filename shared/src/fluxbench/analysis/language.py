@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
+from fluxbench.analysis.groups import Group, groups, timing_of
+from fluxbench.analysis.launching import launching_decides
 from fluxbench.analysis.ranking import order
 from fluxbench.operations.language_sets import FORWARD, PASSES, TRAINING, name_of_model, whole
 from fluxbench.operations.language_shape import MOMENTS, LanguageShape
@@ -15,11 +16,9 @@ from fluxbench.stats.intervals import Estimate
 
 STANDARD, FUSED = "torch_eager", "torch_flash"
 GENERATION = "decode_model"
-LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 # Of training, measured on an H200: gpt2-124m against sm-12x768, of 50,257 and of 10,000 words, at 4 x 1,024 tokens.
 # Their calls differ by 14.0 bytes for each logit more, of which 0.4 are gradients of the weights of those words.
 LOGIT_BYTES = 13.6
-KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,29 +96,6 @@ class Step:
         if self.timed(variant):
             return ""
         return f"{variant}: {record.status.value if record else 'not measured'}"
-
-
-def is_launching(record: Record) -> bool:
-    """Return whether the device waits for the host in a PASSED record's call, so that its time is that of launching.
-
-    By the profiler where it saw a launched call: its kernels take clearly less than the call. Else by the time of the
-    host, which may be long as well where it waits for a full queue: about as long as the call, or longer.
-    """
-    if record.launch_ms is None:
-        return False
-    if record.cupti and launched_ms(record) is None:
-        burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
-        return record.cupti.kernels_ms < KERNELS_FROM * burst.median_ms
-    return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
-
-
-def launching_decides(timed: Sequence[Record]) -> bool:
-    """Whether times differ by how the host launches the calls, so that their ratio says nothing of the kernels.
-
-    Not of replayed CUDA graphs; but also where some were replayed and others launched.
-    """
-    replayed = {launched_ms(each) is not None for each in timed}
-    return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))
 
 
 def steps(records: Iterable[Record], operation: str) -> list[Step]:

@@ -16,13 +16,12 @@ from fluxbench.analysis.language import (
     Step,
     depths,
     inference_bytes,
-    is_launching,
-    launching_decides,
     profiles,
     prompts,
     steps,
     trained,
 )
+from fluxbench.analysis.launching import launching_decides
 from fluxbench.operations.language_sets import FORWARD, SIZES, TRAINING
 from fluxbench.records.schema import Record
 from fluxbench.stats.intervals import Estimate
@@ -130,7 +129,7 @@ def ours_profiled(records: Sequence[Record], judged: Judged) -> tuple[list[float
     for tokens in (tokens for size, tokens in found if size == name):
         units = found.get((_LENGTHS["sm"], tokens), {}).get(FORWARD), found[name, tokens].get(operation)
         unit, time = (step.timed(STANDARD) if step else None for step in units)
-        if unit and time and (is_launching(unit) or is_launching(time)):
+        if unit and time and launching_decides([unit, time]):
             launching += 1
         elif unit and time:
             ratios.append(timing_of(time).median_ms / timing_of(unit).median_ms)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
-from fluxbench.analysis.language import launching_decides
+from fluxbench.analysis.launching import launching_decides
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
 from fluxbench.operations.precision import EXACT

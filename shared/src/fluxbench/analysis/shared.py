@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fluxbench.analysis.groups import groups, timing_of
-from fluxbench.analysis.language import is_launching
+from fluxbench.analysis.launching import is_launching
 from fluxbench.operations.shared_step import COMMUNICATION, WAITING, sharing_of
 from fluxbench.operations.sharing import model_of
 from fluxbench.operations.words import describe

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
-from fluxbench.analysis.language import is_launching
+from fluxbench.analysis.launching import is_launching
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed
 from fluxbench.operations.words import describe

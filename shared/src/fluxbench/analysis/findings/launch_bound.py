@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 
+from fluxbench.analysis import model
 from fluxbench.analysis.findings.evidence import LEAST, weight
 from fluxbench.analysis.findings.finding import Case, Finding, Kind, finding
 from fluxbench.analysis.groups import Group, launched_ms, timing_of
-from fluxbench.analysis.language import is_launching
+from fluxbench.analysis.launching import is_launching
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import Estimate
-
-_SINGLE = "model_step"
 
 
 def find(group: Group) -> list[Finding]:
@@ -51,7 +50,7 @@ def _case(group: Group, record: Record) -> Case | None:
 
 def _is_hidden(record: Record) -> bool:
     """Whether the host launches a replayed step in less time than the device takes for it."""
-    return record.workload.operation == _SINGLE and record.launch_ms is not None and not is_launching(record)
+    return record.workload.operation == model.OPERATION and record.launch_ms is not None and not is_launching(record)
 
 
 def _over(time_ms: float, device: Timing) -> Estimate:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import KERNELS_FROM, LAUNCHING_FROM, STANDARD, Step, is_launching, profiles
+from fluxbench.analysis.language import STANDARD, Step, profiles
+from fluxbench.analysis.launching import KERNELS_FROM, LAUNCHING_FROM, is_launching
 from fluxbench.core.formatting import count, number, plus_minus
 from fluxbench.operations.language import OPTIMIZER
 from fluxbench.operations.language_sets import PASSES, TRAINING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from fluxbench.analysis.call_memory import UNSEEN_GIB
+from fluxbench.analysis.call_memory import seen_bytes
 from fluxbench.analysis.language import (
     FUSED,
     LOGIT_BYTES,
@@ -99,8 +99,7 @@ def rows(results: Results) -> Rows:
 
 
 def _fits(pair: Depths, memory_bytes: int | None) -> list[str]:
-    seen = int(memory_bytes - UNSEEN_GIB * 2**30) if memory_bytes else None
-    counts = [pair.fitting(one, seen) if seen else None for one in BOTH]
+    counts = [pair.fitting(one, seen_bytes(memory_bytes)) if memory_bytes else None for one in BOTH]
     return ["-" if count is None else f"{count} of {pair.deep.whole.layers}" for count in counts]
 
 

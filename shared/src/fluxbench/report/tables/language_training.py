@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxbench.analysis.groups import timing_of
-from fluxbench.analysis.language import FUSED, STANDARD, Step, is_launching, trained
+from fluxbench.analysis.language import FUSED, STANDARD, Step, trained
+from fluxbench.analysis.launching import is_launching
 from fluxbench.core.formatting import plus_minus
 from fluxbench.report.blocks import Block, Column, Heading, Paragraph, Row, Table
 from fluxbench.report.results import Results
