@@ -32,6 +32,11 @@ if published := os.environ.get("FLUXBENCH_PUBLISHED"):
 else:
     open("reruns.json", "w").write(os.environ["DEVICE_JSON"])
 ```
+
+```python id=simulated needs=first outputs=simulation.json
+import os
+open("simulation.json", "w").write(os.environ["DEVICE_JSON"])
+```
 """
 
 
@@ -59,12 +64,13 @@ def test_a_page_is_drawn_again_by_the_notebooks_present_cells_and_nothing_is_mea
     machine.monkeypatch.setenv("DEVICE_JSON", "{}")  # other runs, of another machine
     machine.rewrite('packages = ["torch==2.13.0"]', 'packages = ["torch==2.15.0"]')
     page = drawn_again(machine, published)
-    assert sorted(machine.ran()) == ["again", "figure", "other"]
+    assert sorted(machine.ran()) == ["again", "figure", "other", "simulated"]
     assert "in another way" in page
     assert "NVIDIA Made Up" in page  # the device that measured
     assert "torch==2.15.0" not in page  # the code that measured
     after = tree(published)
-    assert {name for name in before if before[name] != after[name]} == {"cells/other.py"}
+    assert {name for name in before if before[name] != after[name]} == {"cells/other.py", "records/simulation.json"}
+    assert after["records/simulation.json"] == b"{}"  # of what is published now
     assert set(after) == set(before)
     assert not (machine.notebook.parent / ".redraw").exists()
 

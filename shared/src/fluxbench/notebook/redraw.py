@@ -1,7 +1,7 @@
 """Draws a published page again from its records, on any machine: nothing is measured.
 
 Cells that left records keep these, and the page shows the code that measured them. All other cells are run as they are
-in the notebook now.
+in the notebook now. A simulation is made again from what `reports/` holds now.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fluxbench.notebook.store import Run, Store
 from fluxbench.records import files, fingerprint
 from fluxbench.records.schema import RecordError
 from fluxbench.report import device_facts, of_measuring
-from fluxbench.report.results import DEVICE, PUBLISHED_VARIABLE, Results, gather
+from fluxbench.report.results import DEVICE, PUBLISHED_VARIABLE, SIMULATION, Results, gather
 
 _WORK = ".redraw"  # beside the notebook
 # Names of files in pages of the first schema, by the present ones.
@@ -152,7 +152,10 @@ def _copy(output: str, records: Path, folder: Path) -> str | None:
 
 
 def _check_same(records: Path, built: Built) -> None:
-    """Raise `SetupError` where the published records would not be those that are published again."""
+    """Raise `SetupError` where the published records would not be those that are published again.
+
+    A simulation may be another: it is computed from the spreads of published pages.
+    """
     places = page_folder.places(built.document, built.cells)
     new = {place.removesuffix(".gz"): key for key, place in places.items() if place.startswith("records/")}
     for path in sorted(records.iterdir()):
@@ -160,5 +163,5 @@ def _check_same(records: Path, built: Built) -> None:
         result = built.cells[cell_id].result if cell_id else None
         if result is None:
             raise SetupError(f"each file of {records} must be of a cell of {built.document.path.name}, got {path.name}")
-        if files.read_bytes(result.folder / name) != files.read_bytes(path):
+        if name != SIMULATION and files.read_bytes(result.folder / name) != files.read_bytes(path):
             raise SetupError(f"a page that is drawn again must have the same records, got another {path.name}")
