@@ -172,6 +172,37 @@ def test_on_a_gpu_long_calls_take_part_in_fewer_rounds_the_reference_beside_them
     assert found.rounds["control_kernel", ""] == found.rounds["a", "middle"] == [0, 1, 2]  # those without are left out
 
 
+@pytest.mark.parametrize(("late", "count"), [(0, 9), (1, 9), (2, 9), (3, 3)])
+def test_on_a_gpu_a_call_whose_host_recorded_a_graph_first_is_in_as_many_rounds_as_others(
+    clock: Clock, late: int, count: int
+) -> None:
+    """A short call counts as long where none of its first three samples says otherwise."""
+    kept: list[Any] = []
+    by_rows = [dataclasses.replace(content_of(WORKLOADS[0], number), expected=None) for number in range(11)]
+    given = {"small": Contents([content_of(WORKLOADS[0], 11), *by_rows], 2, 0)}
+    plan = dataclasses.replace(PLAN, min_rounds=4, rounds_of_longest=1)
+    device = Ahead(clock)
+    recorded_s = iter([*itertools.repeat(0.0, 2 + 1), *itertools.repeat(0.1, late), *itertools.repeat(0.0, 99)])
+
+    def call(inputs: Any) -> Any:
+        out = device.bound(0.001).call(inputs)
+        clock.now += next(recorded_s)
+        return out
+
+    # The reference comes first: it is what is called untimed.
+    calls = {("b", "small"): device.bound(0.001), ("a", "small"): Bound(call)}
+    next(recorded_s)  # it is not called at the begin of a round
+    found = burst(
+        device, calls, 9, given, random.Random(late), plan,
+        lambda key, outputs, content: kept.append((key[0], content)), measured="a",
+    )  # fmt: skip
+    assert len(found.samples_ms["a", "small"]) == len(found.samples_ms["b", "small"]) == count
+    assert [sample > 50 for sample in found.samples_ms["a", "small"]] == [True] * late + [False] * (count - late)
+    own = [content for key, content in kept if key == "a"]
+    assert any(content.expected is not None for content in own)
+    assert len({id(content) for content in own}) == count
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize(("call_s", "fewest"), [(0.2, 1), (0.03, 3)])
 def test_a_call_in_few_rounds_has_one_with_whole_outputs(clock: Clock, seed: int, call_s: float, fewest: int) -> None:

@@ -236,3 +236,18 @@ def test_a_worker_that_waits_has_loaded_its_variants(monkeypatch: pytest.MonkeyP
     with pytest.raises(SystemExit) as caught:
         standby()
     assert caught.value.code == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "calls"), [(forms.EAGER, 1), (forms.COMPILE_DEFAULT, 1), (forms.COMPILE_MAX_AUTOTUNE, 2)]
+)
+def test_a_later_process_makes_the_calls_that_are_unlike_later_ones_before_any_is_timed(
+    monkeypatch: pytest.MonkeyPatch, form: forms.Form, calls: int
+) -> None:
+    """With CUDA graphs the second call records, which takes ten times as long as what it records."""
+    made: list[int] = []
+    counted = wrapped(lambda attend, inputs: [made.append(1), attend(*inputs)][1])
+    monkeypatch.setattr(forms, "compile_for_many_lengths", lambda function, **options: function)
+    with torch.no_grad():
+        checking.make(FormedVariant(variant("a", counted), form), SMALL, Case.make(SMALL, "normal", 0, ON_CPU).inputs)
+    assert len(made) == calls

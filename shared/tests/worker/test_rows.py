@@ -266,3 +266,17 @@ def test_what_a_row_returns_is_judged(clock: Clock, wrong: Any) -> None:
         one.burst()
         one.check()
     assert "short" in one.wrong
+
+
+@pytest.mark.parametrize(("first_s", "then_s", "calls"), [(0.015, 0.001, 2), (0.001, 0.015, 2), (0.03, 0.03, 1)])
+def test_a_warm_call_in_which_the_host_was_late_does_not_decide_how_many_rounds_there_are(
+    clock: Clock, first_s: float, then_s: float, calls: int
+) -> None:
+    """As where torch.compile records a CUDA graph; a long call is not made twice."""
+    seen: list[Any] = []
+    bounds = {"short": clock.bound(iter([first_s, then_s]), seen)}
+    workloads = {"short": PreparedWorkload.make(SHORT, ON_CPU, 0)}
+    pair = ("flex", bounds)
+    took_s = rows.warm_up(pair, pair, "short", workloads, LikeAGPU(), dataclasses.replace(QUICK, max_rounds=9))
+    assert took_s == pytest.approx(min(first_s, then_s))
+    assert len(seen) == calls

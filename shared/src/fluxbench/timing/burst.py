@@ -34,7 +34,7 @@ _TELLS_NOTHING_FROM = 0.97  # of a call on repeated contents over one on new one
 MOST_LAUNCH_S = 0.1  # in which a host fills the driver's queue of about 1,000 launches
 _LONG_ROUND_S, _LONG_IN_GRID_S = 0.2, 0.01  # an untimed round that the device takes so long for is not made twice
 REPEATS = (2, 6)  # fewest and most calls on the same contents
-_LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited: for memory
+_LATE, _ROUNDS_OF_LATE = 0.5, 3  # of a call's time the host's share, with which it may have waited, or recorded a graph
 _MOST_CALLS = REPEATS[1] + 2  # of a round, with those on other contents
 
 
@@ -78,9 +78,9 @@ def burst(
     """Time every callable once a round, in random order, with a rest before each round.
 
     On a GPU workloads at which a call of the `measured` variant is long take part in the first round and in as many
-    more as `Plan.rounds_of` gives for its time there, the reference beside it too; in two more at least where that may
-    be the host's time. Those with equally many take part in the same ones, at random. Rounds without a workload are
-    left out.
+    more as `Plan.rounds_of` gives for its time there, the reference beside it too. Those with equally many take part in
+    the same ones, at random. Where that may be the host's time, the next round tells, or the third, and the shortest
+    sample counts. Rounds without a workload are left out.
 
     A key is a variant and the workload whose `contents` it gets, new ones right before each of its calls; a callable of
     no workload gets none. The first one of a round is called, untimed, at its begin on a GPU, on contents of the round
@@ -106,6 +106,7 @@ def burst(
     rests = bool(single) and not stopwatch.on_cpu
     rest = plan.first_rest_s if rests or stopwatch.on_cpu else plan.min_rest_s
     counts, of_workloads = dict.fromkeys(calls, rounds), [key for key in calls if key[1]]
+    undecided = [key for key in single if key[0] == measured and not stopwatch.on_cpu]
     ranks = [0, *(rng.sample(range(1, rounds), rounds - 1) if measured and not stopwatch.on_cpu else range(1, rounds))]
     for rank in ranks:
         if rank and rank >= max((counts[key] for key in of_workloads), default=rounds):
@@ -147,14 +148,17 @@ def burst(
             taken.places[key].append(place)
             taken.rounds[key].append(len(taken.times))
         taken.times.append((began, time.monotonic()))
-        if not rank and measured and not stopwatch.on_cpu:
-            own = {key: samples[0] / 1e3 for key, samples in taken.samples_ms.items() if key[0] == measured}
-            for key, call_s in own.items():
-                if key in single:
-                    least = _ROUNDS_OF_LATE if taken.launch_ms[key][0] > _LATE * 1e3 * call_s else 1
-                    count = max(min(rounds, least), plan.rounds_of(call_s, rounds))
-                    drawn[key] = _first_of(drawn[key], count)
-                    counts |= {beside: len(drawn[key]) for beside in calls if beside[1] == key[1]}
+        for key in list(undecided):
+            samples, latest_ms = taken.samples_ms[key], taken.launch_ms[key][-1]
+            if latest_ms > _LATE * samples[-1] and len(samples) < min(rounds, _ROUNDS_OF_LATE):
+                drawn[key] = _with_whole_in(drawn[key], _ROUNDS_OF_LATE)
+                continue
+            undecided.remove(key)
+            count = plan.rounds_of(min(samples) / 1e3, rounds)
+            if len(samples) == 1:
+                count = len(_first_of(drawn[key], count))
+                drawn[key] = _first_of(drawn[key], count)
+            counts |= {beside: count for beside in calls if beside[1] == key[1]}
         of_round = taken.times[-1][1] - began
         rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
     return taken
@@ -169,6 +173,14 @@ def _first_of(drawn: Sequence[Content], count: int) -> list[Content]:
         whole = [content for content in drawn[count:] if content.expected is not None]
         return [*drawn[: max(1, count - len(whole[:1]))], *whole[:1]]
     return list(drawn[:count])
+
+
+def _with_whole_in(drawn: list[Content], first: int) -> list[Content]:
+    """Return all of some contents, with whole outputs one of the `first`, the last of these, if any has them."""
+    place = next((place for place, content in enumerate(drawn) if content.expected is not None), 0)
+    if place < first:
+        return drawn
+    return [*drawn[: first - 1], drawn[place], *drawn[first:place], drawn[first - 1], *drawn[place + 1 :]]
 
 
 def rest_after(round_s: float) -> float:

@@ -60,6 +60,15 @@ class FormedVariant:
         return self.variant.diffusers
 
     @property
+    def first_calls(self) -> int:
+        """How many calls of a shape are unlike all later ones.
+
+        Where torch.compile replays CUDA graphs the first one runs without, and the second one records (PyTorch's
+        documentation, "CUDAGraph Trees").
+        """
+        return 2 if self.form == COMPILE_MAX_AUTOTUNE else 1
+
+    @property
     def compiles_model(self) -> bool:
         """Whether this form compiles what the attention is called from."""
         return self.form.compile_mode is not None
