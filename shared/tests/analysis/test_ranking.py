@@ -105,6 +105,16 @@ def test_ratios_count_where_the_device_drifts_and_times_where_it_does_not() -> N
     assert [name for name, _, _ in short(places(other_day, one_day))] == ["other_day", "one_day"]
 
 
+def test_a_reference_that_is_unsteady_by_itself_is_no_device_that_drifts() -> None:
+    """Beside one kernel it may take a tenth longer, where its memory lies otherwise, and the kernel does not."""
+    fast = timed("fast", 0.5001, 0.5, 0.4999, reference_ms=[(0.80,), (0.84,), (0.82,)])
+    slow = timed("slow", 0.5101, 0.51, 0.5099, reference_ms=[(1.0,), (1.1,), (1.2,)])
+    assert short(places(fast, slow)) == [("fast", 1, False), ("slow", 2, False)]
+    [group] = groups([fast, slow])
+    found = order(group, group.longest).speedup(fast, slow)
+    assert found.value == pytest.approx(1.02, abs=1e-3)
+
+
 def test_a_single_process_is_as_many_values_as_samples() -> None:
     alone = [changed(record(name), timings={BURST: msgspec.structs.replace(
         record(name, burst_ms=ms).timings[BURST], samples_ms=((ms, 1.01 * ms, 0.99 * ms),))})

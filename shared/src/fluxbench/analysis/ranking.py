@@ -26,6 +26,7 @@ from fluxbench.stats.significance import Effect
 CLASSES = tuple(precision.CLASSES)  # in the order of pages
 UNCERTAIN_FROM = 1.25  # times the value, to which an interval reaches that says too little for a rank or a range
 _DRIFTED = 2.5  # times the variance of the reference's means that its processes explain: so far cells differ by chance
+_OWN = 3.0  # times the variance of times, that of ratios: twice where the reference scatters as they do, independently
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
 
     They are those of its times, or of its ratios to the reference beside it where that is steadier: where the ratios
     scatter less between processes than the times do, or the reference's means differ between cells by more than its
-    processes explain. On a device that does not drift the reference would only add its own scatter.
+    processes explain. On a device that does not drift the reference would only add its own scatter. So it would where
+    ratios scatter far more than times: then the reference is what is unsteady, and not the device.
     """
     alone = all(timing_of(record).processes == 1 for record in records)
     times = [_logs(record, timing_of(record).samples_ms, alone=alone) for record in records]
@@ -165,7 +167,8 @@ def _values(records: Sequence[Record]) -> list[list[float]]:
 
     cells = {record.cell: beside[record.variant] for record, _ in others}
     scatter = math.fsum(variance(own) for _, own in others)
-    if math.fsum(variance(ratio(*other)) for other in others) < scatter or _drifted(list(cells.values())):
+    of_ratios = math.fsum(variance(ratio(*other)) for other in others)
+    if of_ratios < scatter or (of_ratios <= _OWN * scatter and _drifted(list(cells.values()))):
         return [ratio(record, own) for record, own in zip(records, times, strict=True)]
     return times
 
