@@ -49,7 +49,7 @@ def test_what_differs_between_two_sessions_is_in_all_tables_of_them_so_that_they
     found = independent([moved(made_up(runs=5, by_trial=lambda trial: 0.02), 29), good])
     assert (found.within.called, found.between.called) == (0, found.between.of)
     summary = summary_of(certify(good, None, {}))["tables"]
-    assert summary["between_sessions"] == {"of": 0, "with_false_positive": 0}
+    assert summary["between_sessions"] == {"of": 0, "with_difference": 0, "of_two_cards": 0}
     assert summary["within_sessions"]["upper_bound"] == independent([good]).within.upper_bound
 
 

@@ -114,6 +114,12 @@ def test_tables_of_one_session_and_of_two_share_runs_and_are_never_added_up() ->
             "0 of 4",
             "disjoint pairs of runs, 1 pair of sessions; not independent",
         )
+    of_another_card = msgspec.structs.replace(before, fingerprint={**before.fingerprint, "card": "another"})
+    of_another = dataclasses.replace(measured, earlier_trials=(as_json(of_another_card),))
+    rows = answers(tables.find("certificate").blocks(of_another))
+    for regime in ("", ", sustained"):
+        of_two = rows[f"A/A{regime}: tables of two sessions with a difference"]
+        assert of_two["of"] == "disjoint pairs of runs, 1 pair of sessions, 1 of two cards; not independent"
 
 
 def test_slowdowns_that_no_trial_has_are_not_mentioned() -> None:

@@ -67,11 +67,16 @@ def _sustained(found: UnderLoad) -> dict[str, Any]:
 
 def _tables(found: Independent) -> dict[str, Any]:
     """Return both kinds of tables; those within sessions with the 95% upper limit of their rate of false positives."""
-    counts = {
-        name: {"of": tables.of, "with_false_positive": tables.called}
-        for name, tables in (("within_sessions", found.within), ("between_sessions", found.between))
-    }
-    return counts | {"within_sessions": {**counts["within_sessions"], "upper_bound": found.within.upper_bound}}
+    within, between = found.within, found.between
+    return {
+        "within_sessions": {
+            "of": within.of, "with_false_positive": within.called, "upper_bound": within.upper_bound,
+        },
+        "between_sessions": {
+            "of": between.of, "with_difference": between.called,
+            "of_two_cards": sum(one.card != other.card for one, other in found.pairs),
+        },
+    }  # fmt: skip
 
 
 def _beside(certificate: Certificate, levels: Mapping[str, Detected | None]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from fluxbench.analysis.certificate import trials
 from fluxbench.analysis.certificate.judging import as_measured, change_of
@@ -14,6 +15,8 @@ from fluxbench.analysis.comparison.model import Comparison
 from fluxbench.records.fingerprint import PACKAGE
 from fluxbench.records.schema import BURST, RecordError
 from fluxbench.stats.proportions import upper_bound
+
+_Of = TypeVar("_Of")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,11 @@ class Independent:
     within: Tables
     between: Tables
 
+    @property
+    def pairs(self) -> list[tuple[Session, Session]]:
+        """The sessions that are compared with each other."""
+        return _in_pairs(self.sessions)
+
 
 def independent(sessions: Sequence[Trials], regime: str = BURST) -> Independent:
     """Return the verdicts on disjoint pairs of runs in a regime: all runs count, and none is replaced."""
@@ -62,10 +70,12 @@ def independent(sessions: Sequence[Trials], regime: str = BURST) -> Independent:
             for one in sessions
         ),
         within=_tables((pair for one in sessions for pair in _within(one)), regime),
-        between=_tables(
-            (pair for two in zip(sessions[::2], sessions[1::2], strict=False) for pair in _between(*two)), regime
-        ),
+        between=_tables((pair for two in _in_pairs(sessions) for pair in _between(*two)), regime),
     )
+
+
+def _in_pairs(sessions: Sequence[_Of]) -> list[tuple[_Of, _Of]]:
+    return list(zip(sessions[::2], sessions[1::2], strict=False))
 
 
 def earlier(folder: Path, present: Trials) -> list[Trials]:
