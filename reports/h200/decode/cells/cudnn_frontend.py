@@ -1,0 +1,11 @@
+# /// script
+# dependencies = ["fluxbench"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "decode"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "nvidia-cudnn-frontend==1.32.0"]
+# tool.fluxbench.lock = "cudnn-frontend"
+# tool.fluxbench.variants = ["cudnn_frontend"]
+# ///
+from fluxbench import bench, show
+bench.measure()
+show.measured()

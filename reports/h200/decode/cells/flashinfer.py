@@ -1,0 +1,11 @@
+# /// script
+# dependencies = ["fluxbench"]
+# tool.uv.sources.fluxbench = { path = "../../../shared", editable = true }
+# tool.fluxbench.notebook = "decode"
+# tool.fluxbench.packages = ["torch==2.13.0", "numpy==2.4.6", "flashinfer-python==0.7.2.post1"]
+# tool.fluxbench.lock = "flashinfer"
+# tool.fluxbench.variants = ["flashinfer"]
+# ///
+from fluxbench import bench, show
+bench.measure()
+show.measured()
