@@ -93,24 +93,29 @@ LAYERS = ("projections", "latent")  # a whole layer: with projections of q, k, v
 _NAMES = {alias: name for name, aliases in ALIASES.items() for alias in (name, *aliases)}
 
 
-def resolved(header: Sequence[str]) -> dict[str, int]:
-    """Return where each known column stands: by its own name, those of values by theirs.
+def resolved(header: Sequence[str]) -> tuple[dict[str, int], list[tuple[int, int]]]:
+    """Return where each known column stands, by its own name, those of values by theirs; and pairs of one meaning.
 
-    Raises `ValueError`, a sentence, where two columns have one meaning, none is known, or none holds values.
+    Of such a pair the first is the one that stands; a table of several operations may have a column for each. Raises
+    `ValueError`, a sentence, where two columns hold the same values, no column is known, or none holds values.
     """
     places: dict[str, int] = {}
+    twice: list[tuple[int, int]] = []
     for index, head in enumerate(header):
         plain = re.sub(r"\s+", "_", head.strip().lower())
         name = plain if plain in VALUES else _NAMES.get(plain)
         if name is None:
             continue
-        if name in places:
+        if name not in places:
+            places[name] = index
+        elif name in ALIASES and name not in ("value", "unit", "status"):
+            twice.append((places[name], index))
+        else:
             raise ValueError(f"one column must give {name}, got {header[places[name]][:40]!r} and {head[:40]!r}")
-        places[name] = index
     if ("value" in places) != ("unit" in places):
         missing = "unit" if "value" in places else "value"
         raise ValueError(f"a table with value or unit must have both, got no {missing}")
     if not ("value" in places or any(name in places for name in VALUES)):
         known = ", ".join(head[:40] for head in header[:8])
         raise ValueError(f"a column must give value with unit, or be one of {', '.join(VALUES)}, got {known or 'none'}")
-    return places
+    return places, twice

@@ -52,19 +52,24 @@ class _Reader:
     contexts: dict[tuple[str, ...], Context] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.places = resolved(self.header)
+        self.places, self.twice = resolved(self.header)
         known = [name for name in ALIASES if name in self.places and name not in _VALUE_COLUMNS]
         self.stated = [(name, self.places[name]) for name in known]
-        taken = set(self.places.values())
+        taken = {*self.places.values(), *(second for _, second in self.twice)}
         self.others = [index for index in range(len(self.header)) if index not in taken]
         self.values = [(self.places[name], *VALUES[name]) for name in VALUES if name in self.places]
 
     def entry(self, line: int, cells: Sequence[str]) -> Entry:
-        """Return a row. Raises `ValueError` where it holds a formula."""
+        """Return a row. Raises `ValueError` where it holds a formula, or one thing twice."""
         padded = [text.strip() for text in cells[: len(self.header)]]
         padded += [""] * (len(self.header) - len(padded))
         if formula := next((text for text in padded if text.startswith("=")), None):
             raise ValueError(f"line {line} must hold values, got the formula {formula[:40]!r}; export the values")
+        for first, second in self.twice:
+            if padded[first] and padded[second]:
+                one, other = self.header[first][:40], self.header[second][:40]
+                raise ValueError(f"one column must give a row's {one}, got {one!r} and {other!r} in line {line}")
+            padded[first] = padded[first] or padded[second]
         context = self._context(padded)
         if context.get("workload") == "" and "workload" in context.cells:
             return Entry(line, context, (), "of no workload")
