@@ -14,10 +14,12 @@ variants is faster in `fluxbench.stats.ordering`.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,7 @@ from fluxbench.stats.student import critical
 from fluxbench.stats.variances import Variance
 
 RESAMPLES = 1000  # enough for a standard error to within 2%
+_AT_ONCE = 1 << 20  # values that are drawn at once, 8 MB
 CONFIDENCE = 0.95
 Samples = Sequence[Sequence[float]]  # one inner sequence a process
 
@@ -165,7 +168,7 @@ def medians(several: Sequence[Samples], *, seed: int = 0) -> list[Estimate]:
     processes is common to six lengths). Where the sum of both parts is over ten times the median of the workloads'
     (`variances.alike`), the processes' part is that workload's own.
     """
-    spreads = [_spread(samples, seed) for samples in several]
+    spreads = _spreads(several, seed)
     between = [spread.between for spread in spreads]
     for df in {part.df for part in between}:
         alike = [place for place, part in enumerate(between) if part.df == df]
@@ -192,19 +195,35 @@ def _median(spread: _Spread, between: Variance) -> Estimate:
     return Estimate(spread.value, spread.value * math.exp(-half), spread.value * math.exp(half))
 
 
-def _spread(samples: Samples, seed: int) -> _Spread:
-    rng = np.random.default_rng(seed)
-    count = _count([samples])
-    middle = float(np.median(np.concatenate([np.asarray(part) for part in samples])))
-    within = _variance(samples, rng, np.tile(np.arange(count), (RESAMPLES, 1)))
-    total = sum(map(len, samples))
+def _spreads(several: Sequence[Samples], seed: int) -> list[_Spread]:
+    """Return the spread of each; those with equally many samples in each process get the same draws, all at once."""
+    alike: dict[tuple[int, ...], list[int]] = {}
+    for place, samples in enumerate(several):
+        _count([samples])
+        alike.setdefault(tuple(map(len, samples)), []).append(place)
+    found: dict[int, _Spread] = {}
+    for lengths, places in alike.items():
+        draws = _draws(lengths, seed)
+        most = max(1, _AT_ONCE // draws[0].places.size)
+        for first in range(0, len(places), most):
+            some = places[first : first + most]
+            padded = np.full((len(some), len(lengths) * max(lengths) + 1), np.nan)
+            for row, place in zip(padded, some, strict=True):
+                for process, part in enumerate(several[place]):
+                    row[process * max(lengths) :][: len(part)] = part
+            spreads = zip(some, *(drawn.variances(padded) for drawn in draws), strict=True)
+            for place, within, *both in spreads:
+                found[place] = _spread(several[place], float(within), *map(float, both))
+    return [found[place] for place in range(len(several))]
+
+
+def _spread(samples: Samples, within: float, both: float | None = None) -> _Spread:
+    """Return what the variances of two bootstraps say: of samples alone, and of several processes too."""
+    count, total = len(samples), sum(map(len, samples))
     loose = total - count  # degrees of freedom of the samples within processes
-    between = 0.0
-    if count > 1:
-        both = _variance(samples, rng, rng.integers(count, size=(RESAMPLES, count)))
-        between = max(0.0, both - within) * count / (count - 1)
+    between = 0.0 if both is None else max(0.0, both - within) * count / (count - 1)
     own = Variance(within * total / loose / max(1, count - 1) if loose else 0.0, loose)
-    return _Spread(middle, own, Variance(between, count - 1))
+    return _Spread(median(itertools.chain.from_iterable(samples)), own, Variance(between, count - 1))
 
 
 def _count(sides: Sequence[Samples]) -> int:
@@ -217,27 +236,41 @@ def _count(sides: Sequence[Samples]) -> int:
     return len(sides[0])
 
 
-def _variance(samples: Samples, rng: np.random.Generator, chosen: NDArray[np.int64]) -> float:
-    """Return the variance, over draws, of the logarithm of the median."""
-    drawn = np.log(_bootstrap_medians(samples, rng, chosen))
-    return float(np.var(drawn - drawn[0]))  # equal draws leave exactly nothing
+@dataclass(frozen=True)
+class _Drawn:
+    """Draws from samples of which each process has a known number, in a row of equally long processes and a NaN."""
+
+    places: NDArray[np.int64]  # [draws, samples] in that row; that of the NaN in place of what a shorter process lacks
+    counts: NDArray[np.int64]  # [draws], of samples that are no NaN
+
+    def variances(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return for each row the variance, over draws, of the logarithm of the median."""
+        values = np.sort(rows[:, self.places], axis=-1)  # NaN last; many times faster than np.nanmedian
+        middle, draws = self.counts // 2, np.arange(len(self.counts))
+        upper = values[:, draws, middle]
+        even = (values[:, draws, middle - 1] + upper) / 2
+        logs = np.log(np.ascontiguousarray(np.where(self.counts % 2 == 1, upper, even)))
+        found: NDArray[np.float64] = np.var(logs - logs[:, :1], axis=-1)  # equal draws leave exactly nothing
+        return found
 
 
-def _bootstrap_medians(samples: Samples, rng: np.random.Generator, chosen: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return a median for each row of `chosen`, which holds the processes of one draw."""
-    size = max(len(part) for part in samples)
-    padded = np.full((len(samples), size), np.nan)
-    for row, part in zip(padded, samples, strict=True):
-        row[: len(part)] = part
-    lengths = np.array([len(part) for part in samples])
-    inner = (rng.random((*chosen.shape, size)) * lengths[chosen][..., None]).astype(np.int64)
-    values = padded[chosen[..., None], inner]
-    # A shorter process must not be drawn more often than it has samples: its surplus draws are left out.
-    values[np.arange(size) >= lengths[chosen][..., None]] = np.nan
-    values = np.sort(values.reshape(len(chosen), -1), axis=1)  # NaN last; many times faster than np.nanmedian
-    middle, rows = lengths[chosen].sum(axis=1) // 2, np.arange(len(chosen))
-    odd = lengths[chosen].sum(axis=1) % 2 == 1
-    drawn: NDArray[np.float64] = np.where(
-        odd, values[rows, middle], (values[rows, middle - 1] + values[rows, middle]) / 2
-    )
-    return drawn
+@functools.lru_cache(maxsize=64)
+def _draws(lengths: tuple[int, ...], seed: int) -> tuple[_Drawn, ...]:
+    """Return draws of samples within all processes; of several also draws of processes, and samples within these."""
+    rng, count = np.random.default_rng(seed), len(lengths)
+    within = _drawn(lengths, rng, np.tile(np.arange(count), (RESAMPLES, 1)))
+    if count == 1:
+        return (within,)
+    return within, _drawn(lengths, rng, rng.integers(count, size=(RESAMPLES, count)))
+
+
+def _drawn(lengths: Sequence[int], rng: np.random.Generator, chosen: NDArray[np.int64]) -> _Drawn:
+    """Return draws of samples within `chosen` processes, those of a draw in a row.
+
+    A shorter process must not be drawn more often than it has samples: its surplus draws are left out.
+    """
+    size, of_chosen = max(lengths), np.array(lengths)[chosen]
+    inner = (rng.random((*chosen.shape, size)) * of_chosen[..., None]).astype(np.int64)
+    places = chosen[..., None] * size + inner
+    places[np.arange(size) >= of_chosen[..., None]] = len(lengths) * size
+    return _Drawn(places.reshape(len(chosen), -1), of_chosen.sum(axis=1))
