@@ -23,7 +23,7 @@ from fluxbench.worker.prepared import PreparedWorkload
 _BEFORE = 1  # turns of a row before the first that is judged: its capture
 _NEARLY = 1.25  # times as many calls as it has, up to which a row needs no more
 _SOME = 4  # calls in succession that tell how many a row needs
-_LONG_S = 0.02  # a call that takes so long is warm by itself
+_LONG_S = 0.1  # a call that takes so long is warm by itself; recording a graph takes up to 0.03 s
 _REPLAYS = 3  # of a first row, of which the shortest tells: other workers use the device meanwhile
 Calls = tuple[str, Mapping[str, Bound]]  # a variant, and what is timed of it by workload
 
