@@ -9,6 +9,7 @@ import re
 from fluxbench.device import peaks
 from fluxbench.device.peaks import Limits, Peak
 
+_SMS = 132  # an H100's (`device/peaks.toml`)
 _HALF_RATE = 0.55  # share of the limit below which the data sheet's rate is that of accumulation at half rate
 
 
@@ -31,9 +32,12 @@ def find(name: str) -> Peak | None:
 
 
 def given(tflops: float) -> Peak:
-    """Return a card of which only the dense 16-bit rate is known, in TFLOP/s: no bytes are counted."""
-    ops = math.ceil(1e3 * tflops)  # at 1 GHz
-    limits = Limits(sms=1, ops_16bit=ops, ops_narrow=4 * ops, memory_bits=0, sm_clock_mhz=1000, memory_clock_mhz=0)
+    """Return a card of which only the dense 16-bit rate is known, in TFLOP/s: no bytes are counted.
+
+    It has as many multiprocessors as an H100.
+    """
+    ops = math.ceil(1e6 * tflops / _SMS)  # of a multiprocessor at 1 MHz
+    limits = Limits(sms=_SMS, ops_16bit=ops, ops_narrow=4 * ops, memory_bits=0, sm_clock_mhz=1, memory_clock_mhz=0)
     return Peak(bf16_tflops=tflops, fp8_tflops=None, memory_gb_s=0.0, l2_bytes=1 << 62, source="given", limits=limits)
 
 

@@ -26,7 +26,6 @@ _TRAINING_SHARE = 0.75
 _SLOW = 10.0  # times as long as unfused attention in float32 takes
 _SLOW_FROM_MS = 1.0  # shorter times may be those of launching
 _ROWS = 64  # of queries that one multiprocessor takes at least: with fewer such parts others idle
-_SMS = 132  # of a card of which only the rate is known: an H100's
 
 
 def judge(claim: Claim) -> Iterator[Finding]:
@@ -130,7 +129,7 @@ def _too_slow(claim: Claim) -> Iterator[Finding]:
     slowest = workload.cost.flops / rates.bf16_tflops * 16 / 1e9
     slowest += 8 * 4 * pairs / rates.memory_gb_s / 1e6 if rates.memory_gb_s else slowest
     parts = context.shape["batch"] * context.shape["heads"] * math.ceil(context.shape["seq_len_q"] / _ROWS)
-    slowest *= max(1.0, (rates.limits.sms if rates.limits.sms > 1 else _SMS) / parts)
+    slowest *= max(1.0, rates.limits.sms / parts)
     slowest += projection_flops(context) / rates.bf16_tflops * 16 / 1e9 if context.layer else 0.0
     if claim.low > max(_SLOW * slowest, _SLOW_FROM_MS):
         yield implausible(Kind.TOO_SLOW, ms=claim.value, unfused_ms=slowest, times=claim.value / slowest)
