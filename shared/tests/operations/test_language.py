@@ -14,6 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fluxbench import operations, variants
 from fluxbench.correctness.case import Case
 from fluxbench.correctness.judging import judge
+from fluxbench.operations import sets
 from fluxbench.operations.language_sets import MODELS
 from fluxbench.operations.language_shape import LanguageShape
 from fluxbench.operations.layers.language import rotation
@@ -189,3 +190,8 @@ def test_a_shape_that_does_not_exist_is_one_sentence(changes: dict[str, Any], se
         operations.find("language").cost({**SHAPES["llama"], **changes})
     with pytest.raises(ValueError, match="the shape of a language model is incomplete"):
         LanguageShape.of({"family": "llama"})
+
+
+def test_a_set_of_one_name_has_not_replaced_another() -> None:
+    assert {one.operation for one in sets.sets()["llama3-8b-training"]} == {"attention_training"}
+    assert len(sets.sets()["llama3-8b-model-training"]) == len(sets.sets()["llama2-7b-model-training"]) == 5

@@ -13,7 +13,6 @@ from fluxbench.analysis.language import Depths, Step, depths, prompts, steps, tr
 from fluxbench.analysis.language_published import figures, pairs
 from fluxbench.analysis.launching import is_launching
 from fluxbench.device.model import Device
-from fluxbench.operations import sets
 from fluxbench.operations.language_sets import PASSES
 from fluxbench.records.schema import BURST, Cupti, Flag, Memory, Record
 from fluxbench.records.status import FlagKind, Status
@@ -286,11 +285,6 @@ def test_tables_without_such_records_say_so() -> None:
     assert "No training was measured." in words(language_training.blocks(other))
     for table in (language, language_training, language_memory, language_published):
         assert "There are no records." in words(table.blocks(results()))
-
-
-def test_a_set_of_one_name_has_not_replaced_another() -> None:
-    assert {one.operation for one in sets.sets()["llama3-8b-training"]} == {"attention_training"}
-    assert len(sets.sets()["llama3-8b-model-training"]) == len(sets.sets()["llama2-7b-model-training"]) == 5
 
 
 def test_steps_of_one_depth_are_no_pair() -> None:

@@ -94,16 +94,15 @@ def _tables(found: Independent, under: str = "") -> Iterator[Line]:
     Those across the same two sessions share what differs between these, so they have no limit.
     """
     within, between = found.within, found.between
-    limit, pairs = f"; at most {percent(within.upper_bound)}", found.pairs
-    sessions, cards = count(len(found.sessions), "session"), sum(one.card != other.card for one, other in pairs)
-    of_pairs = count(len(pairs), "pair") + " of sessions" + (f", {cards} of two cards" if cards else "")
+    limit, cards = f"; at most {percent(within.upper_bound)}", found.of_two_cards
+    sessions = count(len(found.sessions), "session")
+    of_pairs = count(len(found.pairs), "pair") + " of sessions" + (f", {cards} of two cards" if cards else "")
     yield Line(
         question=f"A/A{under}: tables of one session with a false positive",
         answer=f"{within.called} of {within.of}{limit}" if within.of else _NOT_MEASURED,
         of=f"disjoint pairs of successive runs, {sessions}; 95% upper limit",
     )
     yield Line(
-        # Of two cards a difference may be true.
         question=f"A/A{under}: tables of two sessions with a {'difference' if cards else 'false positive'}",
         answer=f"{between.called} of {between.of}" if between.of else _NOT_MEASURED,
         of=f"disjoint pairs of runs, {of_pairs}; not independent" if between.of else sessions,

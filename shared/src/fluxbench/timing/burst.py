@@ -156,8 +156,8 @@ def burst(
             undecided.remove(key)
             count = plan.rounds_of(min(samples) / 1e3, rounds)
             if len(samples) == 1:
-                count = len(_first_of(drawn[key], count))
                 drawn[key] = _first_of(drawn[key], count)
+                count = len(drawn[key])
             counts |= {beside: count for beside in calls if beside[1] == key[1]}
         of_round = taken.times[-1][1] - began
         rest = max(plan.min_rest_s, rest_after(of_round)) if rests else plan.min_rest_s
@@ -169,18 +169,22 @@ def _first_of(drawn: Sequence[Content], count: int) -> list[Content]:
 
     That may take one more than `count`.
     """
-    if all(content.expected is None for content in drawn[:count]):
-        whole = [content for content in drawn[count:] if content.expected is not None]
-        return [*drawn[: max(1, count - len(whole[:1]))], *whole[:1]]
-    return list(drawn[:count])
+    if _place_of_whole(drawn) >= count:
+        count = max(2, count)
+    return _with_whole_in(drawn, count)[:count]
 
 
-def _with_whole_in(drawn: list[Content], first: int) -> list[Content]:
+def _with_whole_in(drawn: Sequence[Content], first: int) -> list[Content]:
     """Return all of some contents, with whole outputs one of the `first`, the last of these, if any has them."""
-    place = next((place for place, content in enumerate(drawn) if content.expected is not None), 0)
+    place = _place_of_whole(drawn)
     if place < first:
-        return drawn
+        return list(drawn)
     return [*drawn[: first - 1], drawn[place], *drawn[first:place], drawn[first - 1], *drawn[place + 1 :]]
+
+
+def _place_of_whole(drawn: Sequence[Content]) -> int:
+    """Return the place of the first content with whole outputs; 0 where none has them."""
+    return next((place for place, content in enumerate(drawn) if content.expected is not None), 0)
 
 
 def rest_after(round_s: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import time
@@ -159,8 +160,9 @@ def warm_up(
     of another call.
     """
     if plan.max_rounds > 1:
-        call_s = warm_s(variant[1][largest], workloads[largest], stopwatch)
-        return call_s if call_s > _LONG_S else min(call_s, warm_s(variant[1][largest], workloads[largest], stopwatch))
+        warm = functools.partial(warm_s, variant[1][largest], workloads[largest], stopwatch)
+        call_s = warm()
+        return call_s if call_s > _LONG_S else min(call_s, warm())
     some = dict.fromkeys((largest, *by_memory(variant[1], workloads)[-1:]))
     seconds = {name: warm_s(variant[1][name], workloads[name], stopwatch) for name in some}
     for name in some if variant[0] != reference[0] else ():

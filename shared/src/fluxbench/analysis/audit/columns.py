@@ -86,6 +86,7 @@ DTYPES = {
     **dict.fromkeys(("float16", "fp16", "half"), "float16"),
     **dict.fromkeys(("float32", "fp32", "float", "tf32"), "float32"),
 }
+VALUE_COLUMNS = frozenset({*VALUES, "value", "unit", "status"})
 NARROW = re.compile(r"(fp|float|int|nvfp|mxfp)[48]|e4m3|e5m2|quant|sage", re.IGNORECASE)
 COMPONENTS = ("attention matrix", "kv cache", "total")
 LAYERS = ("projections", "latent")  # a whole layer: with projections of q, k, v and the output; through a latent
@@ -108,10 +109,10 @@ def resolved(header: Sequence[str]) -> tuple[dict[str, int], list[tuple[int, int
             continue
         if name not in places:
             places[name] = index
-        elif name in ALIASES and name not in ("value", "unit", "status"):
-            twice.append((places[name], index))
-        else:
+        elif name in VALUE_COLUMNS:
             raise ValueError(f"one column must give {name}, got {header[places[name]][:40]!r} and {head[:40]!r}")
+        else:
+            twice.append((places[name], index))
     if ("value" in places) != ("unit" in places):
         missing = "unit" if "value" in places else "value"
         raise ValueError(f"a table with value or unit must have both, got no {missing}")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fluxbench.analysis.audit.claim import Claim, Metric, number
-from fluxbench.analysis.audit.columns import ALIASES, UNITS, VALUES, resolved
+from fluxbench.analysis.audit.columns import ALIASES, UNITS, VALUE_COLUMNS, VALUES, resolved
 from fluxbench.analysis.audit.context import Context
 from fluxbench.core.files import read_regular
 from fluxbench.device.peaks import Peak
@@ -21,7 +21,6 @@ from fluxbench.device.peaks import Peak
 MOST_BYTES = 256 << 20
 MOST_ROWS = 100_000  # half a minute and a gigabyte, where no two rows have the same shape
 _ZERO = re.compile(r"0+(\.0*)?")  # of memory nothing may be used
-_VALUE_COLUMNS = {*VALUES, "value", "unit", "status"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +52,7 @@ class _Reader:
 
     def __post_init__(self) -> None:
         self.places, self.twice = resolved(self.header)
-        known = [name for name in ALIASES if name in self.places and name not in _VALUE_COLUMNS]
+        known = [name for name in ALIASES if name in self.places and name not in VALUE_COLUMNS]
         self.stated = [(name, self.places[name]) for name in known]
         taken = {*self.places.values(), *(second for _, second in self.twice)}
         self.others = [index for index in range(len(self.header)) if index not in taken]

@@ -74,7 +74,7 @@ def _tables(found: Independent) -> dict[str, Any]:
         },
         "between_sessions": {
             "of": between.of, "with_difference": between.called,
-            "of_two_cards": sum(one.card != other.card for one, other in found.pairs),
+            "of_two_cards": found.of_two_cards,
         },
     }  # fmt: skip
 

@@ -57,6 +57,11 @@ class Independent:
         """The sessions that are compared with each other."""
         return _in_pairs(self.sessions)
 
+    @property
+    def of_two_cards(self) -> int:
+        """How many of the pairs are of two cards, where a difference may be true."""
+        return sum(one.card != other.card for one, other in self.pairs)
+
 
 def independent(sessions: Sequence[Trials], regime: str = BURST) -> Independent:
     """Return the verdicts on disjoint pairs of runs in a regime: all runs count, and none is replaced."""
