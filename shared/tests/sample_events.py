@@ -66,7 +66,7 @@ def timed(
     factors = workloads if isinstance(workloads, Mapping) else dict.fromkeys(workloads, 1.0)
     event: dict[str, Any] = {
         "event": "timed", "variant": variant, "reference": reference, "process": process,
-        "workloads": list(factors), "began": began, "ended": began + BLOCK_AFTER_S, "slept_s": slept_s,
+        "workloads": list(factors), "began": began, "took_s": BLOCK_AFTER_S, "slept_s": slept_s,
     }  # fmt: skip
     if burst_ms is not None:
         beside = [beside_ms] * len(burst_ms) if isinstance(beside_ms, int | float) else beside_ms
@@ -92,7 +92,7 @@ def timed(
             "ahead_ms": ahead_ms,
             "stalled": stalled or {},
         }
-        event["ended"] = start + WINDOW_S * len(block_ms)
+        event["took_s"] = start + WINDOW_S * len(block_ms) - began
     return event
 
 

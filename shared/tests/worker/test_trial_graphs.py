@@ -12,7 +12,7 @@ from clocks import Clock, LikeAGPU, small_cache
 from sample_trials import SMALL, SMALLER, bound, paced, prepared, trial
 
 from fluxbench.timing.graph import GraphRefused
-from fluxbench.worker import trial as trials
+from fluxbench.worker import block as blocks
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_th
 
         return {name: graph(name) for name in reversed(calls)}
 
-    monkeypatch.setattr(trials, "captured_by_name", by_name)
+    monkeypatch.setattr(blocks, "captured_by_name", by_name)
     block = one.sustain()
     assert block["replayed"] is idle
     last = {name: samples[-1] for name, samples in block["samples_ms"].items()}

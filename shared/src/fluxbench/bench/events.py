@@ -179,7 +179,7 @@ class Timed(_Event, frozen=True, kw_only=True, tag="timed"):
     unprofiled: tuple[str, ...] = ()  # workloads at which the profiler was not asked
     repeated_over_new: dict[str, Positive] = {}  # by workload; first two processes, on a GPU
     began: float
-    ended: float
+    took_s: NotNegative  # alone on the device
     slept_s: float
 
     @property

@@ -45,7 +45,7 @@ def to_json(collected: Collected, references_failed: Sequence[Failed] = ()) -> s
     lines = [
         json.dumps(each, allow_nan=False) for trial in collected.trials for each in _of_trial(trial, collected.log)
     ]
-    measuring_s = sum(trial.timed.ended - trial.timed.began for trial in collected.trials)
+    measuring_s = sum(trial.timed.took_s for trial in collected.trials)
     busy_s = sum(trial.timed.busy_s for trial in collected.trials)
     phases = [[name, round(begin, 3), round(end, 3)] for name, begin, end in collected.phases]
     failed = [

@@ -62,9 +62,9 @@ def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
         timed = each.trial.timed
         same = (each.trial.worker, timed.reference)
         of_worker = [other for other in collected.trials if (other.worker, other.timed.reference) == same]
-        found += (timed.ended - timed.began) / len(timed.workloads)
+        found += timed.took_s / len(timed.workloads)
         if not each.trial.is_reference:
-            anchors_s = sum(other.timed.ended - other.timed.began for other in of_worker if other.is_reference)
+            anchors_s = sum(other.timed.took_s for other in of_worker if other.is_reference)
             measured = {other.timed.variant for other in of_worker}
             found += anchors_s / len(timed.workloads) / max(1, len(measured) - 1)
     return found

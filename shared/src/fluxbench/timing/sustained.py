@@ -57,6 +57,11 @@ class Block:
         """The mean time of a call at each workload, after the warm-up."""
         return {workload: statistics.fmean(samples[self.warm_up :]) for workload, samples in self.samples_ms.items()}
 
+    @property
+    def loads(self) -> bool:
+        """Whether the device was busy throughout, and did not wait for the host to launch calls."""
+        return all(self.ahead_ms >= statistics.median(samples) for samples in self.samples_ms.values())
+
 
 def one_by_one(call: Callable[[Any], Any]) -> Callable[[Sequence[Any]], Any]:
     """Return what makes the calls of a turn one by one, and returns what the last of them does."""

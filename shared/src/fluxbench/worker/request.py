@@ -115,6 +115,12 @@ class Request:
         """Whether sustained times of a workload are taken."""
         return self.sustained and workload not in self.burst_alone
 
+    @property
+    def in_succession(self) -> bool:
+        """Whether a GPU's sustained blocks of this process follow one another: few calls, of little memory."""
+        effort = self.effort
+        return self.sustained and not (effort.grid or effort.long or effort.replayed or effort.held_bytes)
+
     def is_full(self, workload: str) -> bool:
         """Whether the thorough process checks a workload on all kinds of inputs, and the first one profiles it."""
         return not self.effort.fully or workload in self.effort.fully

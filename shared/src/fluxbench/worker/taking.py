@@ -1,7 +1,8 @@
 """What is taken of a trial on the device: samples, and what tells whether they can be believed.
 
 A trial whose memory does not last is tried once more in this process where others take memory too: as soon as they
-leave it as much as it lacked. Then it goes on without its largest workload.
+leave it as much as it lacked. Then it goes on without its largest workload. Trials whose sustained blocks follow one
+another are in `worker.succession`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import gc
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -56,6 +57,18 @@ class Taker:
         with contextlib.nullcontext() if grid else self._use.step("measuring", short=False):
             return self._take(trial, burst=burst, sustained=sustained)
 
+    def tell(self, trial: Trial, taken: Mapping[str, Any] | None, among: Collection[str]) -> list[str]:
+        """Write where a trial is wrong and what it gave, if it did; return the workloads of some at which it counts."""
+        for workload, wrong in trial.wrong.items():
+            self._fail(trial.name, workload, wrong)
+        is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
+        wrong_at = {name for name, of in trial.wrong.items() if not (is_clock and of.is_of_output)}
+        left = [one for one in trial.calls if one in among and one not in wrong_at]
+        if left and taken is not None:
+            place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
+            self._emit("timed", variant=trial.name, **place, **taken)
+        return left
+
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         has_waited = False
         while True:
@@ -65,15 +78,9 @@ class Taker:
             given_up = trial.largest if lack and not waits else None
             if lack and given_up:
                 trial.wrong.setdefault(given_up, lack)
-            for workload, wrong in trial.wrong.items():
-                self._fail(trial.name, workload, wrong)
-            is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
-            wrong_at = {given_up} | {name for name, of in trial.wrong.items() if not (is_clock and of.is_of_output)}
-            left = [one for one in trial.calls if one not in wrong_at]
+            some = [name for name in trial.calls if name != given_up]
+            left = self.tell(trial, None if lack else taken, some)
             if lack is None:
-                if left:
-                    place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
-                    self._emit("timed", variant=trial.name, **place, **taken)
                 return left
             trial.forget()
             release()
@@ -90,19 +97,18 @@ class Taker:
         taken: dict[str, Any] = {}
         state, lack = ProcessState(self._device), None
         trial.stopwatch.discard()
-        gc.collect(1)
-        gc.disable()  # a collection in the midst of a call would take as long as several calls
         try:
-            if burst:
-                with self._of_grid("preparing"):
-                    trial.make_rows(self._use.pause)
-            with self._of_grid("measuring", short=False):
-                taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
-            if burst:
-                self._say_rows(trial.rows)
-            with self._of_grid("checking"):
-                trial.check()
-                again.check()
+            with without_collections():
+                if burst:
+                    with self._of_grid("preparing"):
+                        trial.make_rows(self._use.pause)
+                with self._of_grid("measuring", short=False):
+                    taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
+                if burst:
+                    self._say_rows(trial.rows)
+                with self._of_grid("checking"):
+                    trial.check()
+                    again.check()
             trial.wrong |= again.wrong
         except Exception as error:
             if is_fatal(error):
@@ -112,8 +118,6 @@ class Taker:
             lack = wrong if wrong.status is Status.OUT_OF_MEMORY else None
             for workload in () if lack else trial.calls:
                 trial.wrong.setdefault(workload, wrong)
-        finally:
-            gc.enable()
         if changed := state.restore():
             trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
         return taken, lack
@@ -129,18 +133,44 @@ def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> t
     asleep = slept_s()
     if burst:
         taken["burst"] = trial.burst()
-    full = [name for name in trial.calls if request.is_full(name)]
-    recorded = burst and trial.name in request.variants  # a reference may be here for the others alone
-    if recorded and request.process < REPEATED_IN and not trial.plan.row_s:
-        taken["repeated_over_new"] = trial.at(full[:1] if request.effort.long else full).repeat()
-    if recorded and not request.process:
-        rows = taken["burst"]["calls"]  # of which the profiler sees no gaps between calls
-        full = [name for name in full if name not in rows]
-        taken["cupti"] = trial.at(full).cupti() if full else {}
-        taken["unprofiled"] = [name for name in trial.calls if name not in full]
-    rest = [name for name in trial.calls if sustained and request.sustains(name)]
-    again = trial if len(rest) == len(trial.calls) else trial.at(rest)
-    if rest:
+        taken |= looked_at(trial, request, taken["burst"]["calls"])
+    again = of_sustained(trial, request) if sustained else trial.at([])
+    if again.calls:
         trial.returned.see_changes()
         taken["block"] = again.sustain()
-    return {**taken, "ended": time.monotonic(), "slept_s": slept_s() - asleep}, again
+    return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, again
+
+
+def looked_at(trial: Trial, request: Request, rows: Collection[str]) -> dict[str, Any]:
+    """Return what tells whether burst times can be believed, of the event "timed"; `rows` are workloads that have some.
+
+    Nothing of a reference that is here for the others alone.
+    """
+    looked: dict[str, Any] = {}
+    if trial.name not in request.variants:
+        return looked
+    full = [name for name in trial.calls if request.is_full(name)]
+    if request.process < REPEATED_IN and not trial.plan.row_s:
+        looked["repeated_over_new"] = trial.at(full[:1] if request.effort.long else full).repeat()
+    if not request.process:
+        full = [name for name in full if name not in rows]  # of which the profiler sees no gaps between calls
+        looked["cupti"] = trial.at(full).cupti() if full else {}
+        looked["unprofiled"] = [name for name in trial.calls if name not in full]
+    return looked
+
+
+def of_sustained(trial: Trial, request: Request) -> Trial:
+    """Return a trial, or where it has burst times alone at some workloads, another one at the rest of them."""
+    rest = [name for name in trial.calls if request.sustains(name)]
+    return trial if len(rest) == len(trial.calls) else trial.at(rest)
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Collect no garbage: in the midst of a call that would take as long as several calls."""
+    gc.collect(1)
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -9,7 +9,6 @@ whoever reads them (`bench.believing`).
 from __future__ import annotations
 
 import functools
-import math
 import random
 import statistics
 from collections.abc import Callable, Collection, Mapping
@@ -24,22 +23,20 @@ from fluxbench.records.status import Status
 from fluxbench.timing.burst import Key, burst, repeated_over_new
 from fluxbench.timing.control_kernel import NAME as CONTROL
 from fluxbench.timing.control_kernel import ControlKernel
-from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
 from fluxbench.timing.interleaved import LEAST_ROUNDS, Side, interleave
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.profiler import PROFILED_CALLS, KernelTimes, times_of_bound
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import Stopwatch
-from fluxbench.timing.sustained import calls_in_a_window, launched_ms, sustain
 from fluxbench.variants._base import Variant, part_of
+from fluxbench.worker.block import TrialBlock, is_launching
 from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import PreparedWorkload, cheapest
 from fluxbench.worker.returned import Returned
-from fluxbench.worker.rows import Rows, by_memory, call_largest, take_memory, warm_s, warm_up
+from fluxbench.worker.rows import Rows, call_largest, take_memory, warm_s, warm_up
 
 _NO_WORKLOAD = ""  # that of the control kernel
-_REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
 _PROFILED_OF_LONG = ((0.2, 2), (0.8, 1))  # seconds from which calls at all workloads are profiled fewer times
 _DRAWN = 256  # calls of a CPU's rounds whose contents are drawn before; then they come again
 
@@ -117,8 +114,12 @@ class Trial:
         self._rows = Rows((self.name, self.calls), reference, *place)
         return self._rows
 
-    def burst(self) -> dict[str, Any]:
-        """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them."""
+    def burst(self, *, rested: bool = False) -> dict[str, Any]:
+        """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them.
+
+        `rested`: right after those of another variant.
+        """
+        plan = self.plan.rested if rested else self.plan
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
         calls |= {(self.name, workload): bound for workload, bound in self.calls.items()}
         if self.control:
@@ -136,7 +137,7 @@ class Trial:
             if self.plan.rounds_of_longest == 1 and rounds > 1:
                 take_memory(*pairs, (self.largest, largest_s), rounds, self.workloads, self.stopwatch, self.plan)
         own = {workload: (self.name, workload) for workload in self.calls}
-        given = self._contents, self.rng, self.plan, self._keep, rows.by_key
+        given = self._contents, self.rng, plan, self._keep, rows.by_key
         cheap = cheapest(self.workloads[name].workload for name in own)
         # Of many workloads one tells how long launching a call takes, which others of 1 ms or more hide.
         taken = burst(self.stopwatch, calls, rounds, *given, cheap[:1] if self.plan.row_s else cheap, self.name)
@@ -164,70 +165,27 @@ class Trial:
 
     def sustain(self) -> dict[str, Any]:
         """Take a block, or a CPU's rounds (`bench.events.BlockSamples`), and a whole output of a call after it."""
-        for name, bound in self.calls.items() if not self._call_s else ():
-            self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
         if self.stopwatch.on_cpu:
             return self._interleave()
-        idle = any(bound.idle for bound in self.calls.values())
-        names = by_memory(self.calls, self.workloads) if idle else self.calls
-        timed = {name: self.calls[name].call for name in names}
-        window_s = sum(max(self.plan.chunk_s, call_s) for call_s in self._call_s.values())
-        windows = 1 + math.ceil((self.plan.max_warm_up_s + self.plan.max_block_s) / window_s)
-        launched: Mapping[str, float] = {}
-        captured, refused = self._captured(timed, idle=idle)
-        if captured:
-            launches, rotation = captured
-            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, launches, replays=idle)
-            if idle:  # what the graphs hold is what the launched calls need
-                del captured, launches
-                torch.cuda.empty_cache()
-            launched = launched_ms(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle)
-        else:
-            rotation = self._rotations(windows)
-            block = sustain(self.stopwatch, timed, self._call_s, rotation, self.plan, idle=idle)
-        for workload, bound in self.calls.items():
-            self.returned.take_in(workload, rotation[workload])
-            # Else one of the burst round is enough.
-            if self.plan.max_rounds > 1 or not self.returned.has_whole(workload):
-                self.returned.see_changes()
-                self.returned.keep_whole(workload, bound, self._contents[workload])
-        return {**vars(block), "replayed": bool(launched), "refused": refused, "launched_ms": launched}
+        block = self.block()
+        block.prepare()
+        block.take()
+        return block.finish()
 
-    def _captured(
-        self, calls: dict[str, Callable[[Any], Mapping[str, object]]], *, idle: bool
-    ) -> tuple[tuple[dict[str, CapturedCalls], dict[str, Rotation]] | None, str | None]:
-        """Return the calls of a window as CUDA graphs, and what they get; or why not, if launching takes long."""
-        wanted = self.replays
-        if wanted is None:
-            slow = idle or any(map(self._is_launching, self._launch_ms))
-            wanted = slow and all(each.can_be_captured for each in self.calls.values())
-        if not wanted:
-            return None, None
-        try:
-            rotation = self._rotations(1)
-            counts = {name: calls_in_a_window(self._call_s[name], self.plan) for name in calls}
-            turns = {name: rotation[name].turn(1 + counts[name])[1:] for name in calls}
-            return (captured_by_name(calls, turns, self.stopwatch.device, long=idle), rotation), None
-        except GraphRefused as error:
-            if self.replays:
-                raise
-            return None, str(error)
-
-    def _rotations(self, windows: int) -> dict[str, Rotation]:
-        """Return what calls get in a block, drawn for so many windows, after which it comes again."""
-        return {
-            workload: Rotation(
-                bound, self._contents[workload], self.workloads[workload].case,
-                windows * (1 + calls_in_a_window(self._call_s[workload], self.plan)), self.rng,
-            )
-            for workload, bound in self.calls.items()
-        }  # fmt: skip
+    def block(self) -> TrialBlock:
+        """Return the sustained block of a GPU, which is still to be taken; where no call was timed one is now."""
+        self._time_calls()
+        return TrialBlock(
+            self.calls, self.workloads, self.returned, self.stopwatch, self.plan, self.rng,
+            self._call_s, self._launch_ms, self.replays,
+        )  # fmt: skip
 
     def _interleave(self) -> dict[str, Any]:
         """Take rounds in which calls alternate with the reference's; of a random one of them a whole output is judged.
 
         The reference gets contents in slots of its own, and is judged in its own trial.
         """
+        self._time_calls()
         own = {
             workload: Rotation(
                 bound, self._contents[workload], self.workloads[workload].case, _DRAWN, self.rng,
@@ -248,6 +206,11 @@ class Trial:
             self.returned.take_in(workload, given)
         return vars(block)
 
+    def _time_calls(self) -> None:
+        """Time a call at each workload where none was timed in burst."""
+        for name, bound in self.calls.items() if not self._call_s else ():
+            self._call_s[name] = warm_s(bound, self.workloads[name], self.stopwatch)
+
     def repeat(self) -> dict[str, float]:
         """Return, by workload, a call on repeated inputs over one on new ones; none of a CPU or of mere launching."""
         if self.stopwatch.on_cpu:
@@ -256,12 +219,10 @@ class Trial:
         def fresh(workload: str) -> Tensors:
             return fresh_inputs(self.workloads[workload].workload, self.stopwatch.device)
 
-        calls = {name: each for name, each in self.calls.items() if not (each.idle and self._is_launching(name))}
+        of_launching = [name for name in self.calls if is_launching(name, self._launch_ms, self._call_s)]
+        calls = {name: bound for name, bound in self.calls.items() if not (bound.idle and name in of_launching)}
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
-
-    def _is_launching(self, workload: str) -> bool:
-        return self._launch_ms[workload] > _REPLAYED_FROM * 1e3 * self._call_s[workload]
 
     def cupti(self) -> dict[str, KernelTimes]:
         """Return what the kernels take by the profiler, by workload; nothing on a CPU."""

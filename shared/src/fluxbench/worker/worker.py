@@ -64,6 +64,7 @@ from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.references import Clocks, groups
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
+from fluxbench.worker.succession import Succession
 from fluxbench.worker.taking import Taker
 from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
@@ -86,6 +87,7 @@ class Worker:
         self.use = DeviceUse(request, self.device, self.emit)
         self.for_later = ForLater(request, self.device, self.emit)
         self.taker = Taker(request, self.device, self.use, self.emit, self._fail, self.for_later.say_rows)
+        self.succession = Succession(self.taker, request, self.device, self.use, self.emit)
         self.versions: dict[str, str] = {}
         self.clocks = Clocks()
         self.ragged: set[tuple[str, str]] = set()  # and at which ragged shape: that of all lengths is one
@@ -173,6 +175,15 @@ class Worker:
                 unforeseen(), self.request.replays.get(name), self.request.rows,
             )  # fmt: skip
 
+        to_measure = self.request.after(reference)
+        if self.request.in_succession and not stopwatch.on_cpu:
+            right = {name: self._right_calls(name, self._left(name, workloads)) for name in to_measure}
+            trials = [trial(*beside), *(trial(name, calls) for name, calls in right.items() if calls)]
+            self.succession.take(trials)
+            del right, trials
+            if any(variants.find(name).compiles for name in to_measure):
+                torch.compiler.reset()  # takes seconds where a library has loaded dynamo
+            return
         # Its burst rounds are for its own record alone: those of the others hold its calls as well.
         # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
         own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
@@ -180,15 +191,18 @@ class Worker:
         if own or on_cpu or sustained:
             usable = self.taker.take(trial(*beside), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
-        for name in self.request.after(reference):
-            left = {one: workloads[one] for one in to_check if (name, one) not in self.request.done}
-            calls = self._right_calls(name, left)
+        for name in to_measure:
+            calls = self._right_calls(name, self._left(name, {one: workloads[one] for one in to_check}))
             calls = {workload: bound for workload, bound in calls.items() if workload in usable}
             if calls:
                 self.taker.take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
             if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
-                torch.compiler.reset()  # takes seconds where a library has loaded dynamo
+                torch.compiler.reset()
+
+    def _left(self, name: str, workloads: Mapping[str, PreparedWorkload]) -> dict[str, PreparedWorkload]:
+        """Return the workloads at which this process has not timed a variant before it died."""
+        return {one: prepared for one, prepared in workloads.items() if (name, one) not in self.request.done}
 
     def _right_calls(
         self, name: str, workloads: Mapping[str, PreparedWorkload], is_reference: bool = False

@@ -135,7 +135,7 @@ class Rebuilt:
             process=trial.process,
             workloads=(workload,),
             began=0.0,
-            ended=0.0,
+            took_s=0.0,
             slept_s=0.0,
         )
         return ProcessSeries(

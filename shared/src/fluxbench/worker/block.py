@@ -1,0 +1,126 @@
+"""The sustained block of one variant on a GPU, in three steps.
+
+What it needs is made, then it is taken, then what it gave is looked at. Only the second needs the device alone, so the
+blocks of several variants can follow one another without a rest.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from fluxbench.operations.protocol import Bound
+from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
+from fluxbench.timing.plan import Plan
+from fluxbench.timing.rotation import Rotation
+from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.timing.sustained import Block, calls_in_a_window, launched_ms, sustain
+from fluxbench.worker.prepared import PreparedWorkload
+from fluxbench.worker.returned import Returned
+from fluxbench.worker.rows import by_memory
+
+_REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
+
+
+class TrialBlock:
+    """A block at all workloads of a trial, whose calls take `call_s` seconds and the host `launch_ms` for each."""
+
+    def __init__(
+        self,
+        calls: Mapping[str, Bound],
+        workloads: Mapping[str, PreparedWorkload],
+        returned: Returned,
+        stopwatch: Stopwatch,
+        plan: Plan,
+        rng: random.Random,
+        call_s: Mapping[str, float],
+        launch_ms: Mapping[str, float],
+        replays: bool | None,
+    ) -> None:
+        """`returned` gets what calls return. `replays`: as `Trial` has it."""
+        self._idle = any(bound.idle for bound in calls.values())
+        names = by_memory(calls, workloads) if self._idle else list(calls)
+        self._calls = {name: calls[name] for name in names}
+        self._timed = {name: calls[name].call for name in names}
+        self._workloads, self._returned, self._stopwatch = workloads, returned, stopwatch
+        self._plan, self._rng, self._call_s, self._launch_ms = plan, rng, call_s, launch_ms
+        self._replays = replays
+        self._graphs: Mapping[str, CapturedCalls] | None = None
+        self._given: dict[str, Rotation] = {}
+        self._refused: str | None = None
+        self._block: Block | None = None
+
+    def prepare(self) -> None:
+        """Capture the calls of a window as CUDA graphs where launching them takes long; note why they are refused.
+
+        Raises `GraphRefused` where the processes before had graphs.
+        """
+        wanted = self._replays
+        if wanted is None:
+            slow = self._idle or any(is_launching(name, self._launch_ms, self._call_s) for name in self._launch_ms)
+            wanted = slow and all(bound.can_be_captured for bound in self._calls.values())
+        if not wanted:
+            return
+        try:
+            given = self._rotations(1)
+            counts = {name: calls_in_a_window(self._call_s[name], self._plan) for name in self._calls}
+            turns = {name: given[name].turn(1 + counts[name])[1:] for name in self._calls}
+            self._graphs = captured_by_name(self._timed, turns, self._stopwatch.device, long=self._idle)
+            self._given = given
+        except GraphRefused as error:
+            if self._replays:
+                raise
+            self._refused = str(error)
+
+    def take(self, *, loaded: bool = False) -> Block:
+        """Take the block; `loaded`: right after that of another variant, which has loaded the device."""
+        plan = self._plan.loaded if loaded else self._plan
+        if self._graphs is None:
+            window_s = sum(max(plan.chunk_s, call_s) for call_s in self._call_s.values())
+            self._given = self._rotations(1 + math.ceil((plan.max_warm_up_s + plan.max_block_s) / window_s))
+        launched = self._graphs is None
+        self._block = sustain(
+            self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
+            idle=self._idle and launched, replays=self._idle and not launched,
+        )  # fmt: skip
+        return self._block
+
+    def finish(self) -> dict[str, Any]:
+        """Time launched calls where graphs were replayed; return what `bench.events.BlockSamples` has.
+
+        Before, what the calls returned is kept, with a whole output of one call after the block.
+        """
+        assert self._block
+        launched: Mapping[str, float] = {}
+        if self._graphs is not None:
+            self._graphs = None
+            if self._idle:  # what the graphs hold is what the launched calls need
+                torch.cuda.empty_cache()
+            rest = self._call_s, self._given, self._plan
+            launched = launched_ms(self._stopwatch, self._timed, *rest, idle=self._idle)
+        for workload, bound in self._calls.items():
+            self._returned.take_in(workload, self._given[workload])
+            # Else one of the burst round is enough.
+            if self._plan.max_rounds > 1 or not self._returned.has_whole(workload):
+                self._returned.see_changes()
+                self._returned.keep_whole(workload, bound, self._workloads[workload].contents)
+        return {**vars(self._block), "replayed": bool(launched), "refused": self._refused, "launched_ms": launched}
+
+    def _rotations(self, windows: int) -> dict[str, Rotation]:
+        """Return what calls get in a block, drawn for so many windows, after which it comes again."""
+        return {
+            workload: Rotation(
+                bound, self._workloads[workload].contents, self._workloads[workload].case,
+                windows * (1 + calls_in_a_window(self._call_s[workload], self._plan)), self._rng,
+            )
+            for workload, bound in self._calls.items()
+        }  # fmt: skip
+
+
+def is_launching(workload: str, launch_ms: Mapping[str, float], call_s: Mapping[str, float]) -> bool:
+    """Whether a call takes the host about as long to launch as the device to run."""
+    return launch_ms[workload] > _REPLAYED_FROM * 1e3 * call_s[workload]
