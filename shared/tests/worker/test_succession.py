@@ -132,6 +132,21 @@ def test_what_is_wrong_costs_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch
         assert timed(events) == {"torch_math", "two"}
 
 
+def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = noted(monkeypatch)
+    register(monkeypatch, variant("broken", honest, compiles=True, fullgraph=False))
+    events = measured(monkeypatch, variants=("broken", *NAMES))
+    assert failures(events) == []
+    assert [one.variant for one in trials(events)][-1] == "broken"
+    assert timed(events) == {"broken", *NAMES}
+    steps = [name for name, _ in seen]
+    assert steps.count("burst") == 4
+    assert steps.index("take") == 9  # after the bursts of three
+    assert steps[15:].index("burst") < steps[15:].index("take")  # of the fourth, when the three have been taken
+
+
 def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a process that dies in a block costs the variant whose block it was."""
 

@@ -7,11 +7,12 @@ import functools
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 
+from fluxbench import variants
 from fluxbench.core.device_lock import DeviceLock
 
 _ON_THE_HOST = ("DYNAMO", "LAZY_BACKWARD")  # why torch compiles; a CUDA graph is recorded on the device
@@ -33,6 +34,12 @@ def given_back_while_compiling(lock: DeviceLock, compiles: Callable[[bool], None
         for owner, method in _compilers():
             stack.enter_context(_while_method_compiles(owner, method, tuning, compiles))
         yield
+
+
+def forget_compiled(names: Iterable[str]) -> None:
+    """Forget what torch.compile has made, if it has for one of these variants: their functions share code objects."""
+    if any(variants.find(name).compiles for name in names):
+        torch.compiler.reset()  # takes seconds where a library has loaded dynamo
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ import torch
 
 from fluxbench.records.status import Status
 from fluxbench.timing.stopwatch import slept_s
+from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.block import TrialBlock
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, is_fatal, wrong_of
@@ -27,6 +28,15 @@ from fluxbench.worker.taking import Taker, looked_at, of_sustained, without_coll
 from fluxbench.worker.trial import Trial
 
 _AT_ONCE_S = 0.1  # from the end of a block to the next one; after 0.25 s a card at its power limit has its full clock
+
+
+def may_follow_others(formed: FormedVariant) -> bool:
+    """Whether a variant is still what it was when others have been compiled after it.
+
+    Not so where its graph breaks, and torch.compile also compiles parts of its library. On an H200 both compiled forms
+    of Transformer Engine raised InternalTorchDynamoError when they were called again (six lengths, torch 2.11).
+    """
+    return formed.variant.fullgraph or not formed.compiles
 
 
 class _UnderWay:
@@ -56,10 +66,11 @@ class Succession:
     ) -> None:
         self._taker, self._request, self._device, self._use, self._emit = taker, request, device, use, emit
 
-    def take(self, trials: Sequence[Trial]) -> None:
-        """Measure a reference's trial, the first of these, and those beside it, which count only where it does.
+    def take(self, trials: Sequence[Trial]) -> list[str]:
+        """Measure a reference's trial, the first of these, and those beside it; return where it counts.
 
-        What lacks memory beside what the others keep is measured by itself after them.
+        The others count only at these workloads. What lacks memory beside what the others keep is measured by itself
+        after them.
         """
         under_way = [_UnderWay(trial, self._request) for trial in trials]
         with self._use.step("measuring", short=False), without_collections():
@@ -83,6 +94,7 @@ class Succession:
         usable = self._tell(reference, [*reference.trial.calls])
         for one in others:
             self._tell(one, usable)
+        return usable
 
     def _take_bursts(self, under_way: Sequence[_UnderWay]) -> None:
         """Take burst samples of all, and then what tells whether these can be believed."""

@@ -54,6 +54,7 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.worker import needs, plans
 from fluxbench.worker.checking import Checked, Failed, check, make
+from fluxbench.worker.compiling import forget_compiled
 from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.failures import Wrong, unusable, wrong_of
 from fluxbench.worker.first_compile import FirstCompile
@@ -64,7 +65,7 @@ from fluxbench.worker.ragged import ragged_shape
 from fluxbench.worker.references import Clocks, groups
 from fluxbench.worker.request import Request
 from fluxbench.worker.state import ProcessState
-from fluxbench.worker.succession import Succession
+from fluxbench.worker.succession import Succession, may_follow_others
 from fluxbench.worker.taking import Taker
 from fluxbench.worker.trial import Trial
 from fluxbench.worker.versions import versions
@@ -175,30 +176,31 @@ class Worker:
                 unforeseen(), self.request.replays.get(name), self.request.rows,
             )  # fmt: skip
 
-        to_measure = self.request.after(reference)
-        if self.request.in_succession and not stopwatch.on_cpu:
-            right = {name: self._right_calls(name, self._left(name, workloads)) for name in to_measure}
+        names, on_cpu = self.request.after(reference), stopwatch.on_cpu
+        if self.request.in_succession and not on_cpu:
+            together = [name for name in names if may_follow_others(variants.find(name))]
+            right = {name: self._right_calls(name, self._left(name, workloads)) for name in together}
             trials = [trial(*beside), *(trial(name, calls) for name, calls in right.items() if calls)]
-            self.succession.take(trials)
+            usable = self.succession.take(trials)
             del right, trials
-            if any(variants.find(name).compiles for name in to_measure):
-                torch.compiler.reset()  # takes seconds where a library has loaded dynamo
-            return
-        # Its burst rounds are for its own record alone: those of the others hold its calls as well.
-        # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
-        own, on_cpu = reference in self.request.variants, stopwatch.on_cpu
-        sustained = self.request.sustained and (own or not on_cpu)
-        if own or on_cpu or sustained:
-            usable = self.taker.take(trial(*beside), burst=own or not sustained, sustained=sustained)
+            forget_compiled(together)
+            names = [name for name in names if name not in together]
+        else:
+            # Its burst rounds are for its own record alone: those of the others hold its calls as well.
+            # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
+            own = reference in self.request.variants
+            sustained = self.request.sustained and (own or not on_cpu)
+            if own or on_cpu or sustained:
+                usable = self.taker.take(trial(*beside), burst=own or not sustained, sustained=sustained)
         to_check = workloads if self.request.is_thorough else usable  # a later process may have another reference
-        for name in to_measure:
+        for name in names:
             calls = self._right_calls(name, self._left(name, {one: workloads[one] for one in to_check}))
             calls = {workload: bound for workload, bound in calls.items() if workload in usable}
             if calls:
                 self.taker.take(trial(name, calls), burst=True, sustained=self.request.sustained)
             del calls
-            if variants.find(name).compiles and not self.request.effort.grid:  # else for all shapes of the process
-                torch.compiler.reset()
+            if not self.request.effort.grid:  # else for all shapes of the process
+                forget_compiled([name])
 
     def _left(self, name: str, workloads: Mapping[str, PreparedWorkload]) -> dict[str, PreparedWorkload]:
         """Return the workloads at which this process has not timed a variant before it died."""
