@@ -20,7 +20,7 @@ from fluxbench.core.settings import Settings
 from fluxbench.records import files
 from fluxbench.stats.student import critical
 
-WARM_UP_S, PERIOD_S = 1.05, 1.0
+WARM_UP_S, PERIOD_S = 0.3, 1.0  # of a block that follows another one, as in `timing/plan.py`
 _APART = 0.009  # standard deviation between processes from which on a variant is left out of the spread of spreads
 _EXPECTED = math.pi**2 / 6  # variance of the logarithm of a variance of two degrees of freedom (trigamma of one)
 
