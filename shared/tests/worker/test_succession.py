@@ -132,6 +132,52 @@ def test_what_is_wrong_costs_its_own_trial_alone(monkeypatch: pytest.MonkeyPatch
         assert timed(events) == {"torch_math", "two"}
 
 
+@pytest.mark.parametrize("process", [2, 3])  # in which it comes before and after the other one
+def test_a_kernel_that_changes_what_it_gets_in_its_block_is_found_and_no_other_is_blamed(
+    monkeypatch: pytest.MonkeyPatch, process: int
+) -> None:
+    """Its block is followed by others' before what it returned is judged, and all get the same tensors in turn."""
+    is_in_block = False
+    take = TrialBlock.take
+
+    def taking(self: TrialBlock, **how: Any) -> Any:
+        nonlocal is_in_block
+        is_in_block = True
+        try:
+            return take(self, **how)
+        finally:
+            is_in_block = False
+
+    def changes(attend: Any, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        out: torch.Tensor = attend(*inputs)
+        if is_in_block:
+            inputs[1].add_(1.0)
+        return out
+
+    monkeypatch.setattr(TrialBlock, "take", taking)
+    events = measured(monkeypatch, loads={"one": wrapped(changes)}, process=process)
+    assert {(name, status) for name, status, _ in failures(events)} == {("one", "INCORRECT")}
+    assert timed(events) == {"torch_math", "two"}
+
+
+def test_graphs_that_were_captured_before_another_block_get_new_contents(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another kernel may have written to the slots since, of which the one that replays is not guilty."""
+    graphs = lambda calls, *_, **__: {name: lambda turn, call=call: call(turn[-1]) for name, call in calls.items()}  # noqa: E731
+    monkeypatch.setattr(block, "captured_by_name", graphs)
+    prepare = TrialBlock.prepare
+
+    def prepares(self: TrialBlock) -> None:
+        prepare(self)
+        for given in self._given.values():
+            for slot in given._contents.slots:
+                slot["k"].zero_()
+
+    monkeypatch.setattr(TrialBlock, "prepare", prepares)
+    events = measured(monkeypatch, replays={"one": True, "two": True})
+    assert failures(events) == []
+    assert {one.variant for one in trials(events) if one.block and one.block.replayed} == set(NAMES)
+
+
 def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -37,12 +37,17 @@ class Rotation:
         self._order = itertools.cycle(
             list(itertools.islice(_order(len(contents.slots), contents.rotation, rng), calls))
         )
-        contents.fill(contents.draw(len(contents.slots), rng))
-        self._prepared: list[Any] = [bound.prepared(slot) for slot in contents.slots]
+        self._prepared: list[Any] = []
+        self.fill()
         self._last = 0
         self._turns, self._whole_turn = 0, whole
         self.sampled: list[Sampled] = []
         self.whole: list[tuple[Mapping[str, object], Content]] = []  # outputs and what they are of
+
+    def fill(self) -> None:
+        """Put new contents into all slots, where calls of another variant may have left something else."""
+        self._contents.fill(self._contents.draw(len(self._contents.slots), self._rng))
+        self._prepared = [self._bound.prepared(slot) for slot in self._contents.slots]
 
     def turn(self, calls: int) -> list[Any]:
         """Return what so many calls get, in order, the last of them contents that its slot did not hold before."""

@@ -82,11 +82,14 @@ class TrialBlock:
         if self._graphs is None:
             window_s = sum(max(plan.chunk_s, call_s) for call_s in self._call_s.values())
             self._given = self._rotations(1 + math.ceil((plan.max_warm_up_s + plan.max_block_s) / window_s))
+        else:
+            self._fill()
         launched = self._graphs is None
         self._block = sustain(
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,
             idle=self._idle and launched, replays=self._idle and not launched,
         )  # fmt: skip
+        self._see_changes()
         return self._block
 
     def finish(self) -> dict[str, Any]:
@@ -100,15 +103,27 @@ class TrialBlock:
             self._graphs = None
             if self._idle:  # what the graphs hold is what the launched calls need
                 torch.cuda.empty_cache()
+            self._fill()
             rest = self._call_s, self._given, self._plan
             launched = launched_ms(self._stopwatch, self._timed, *rest, idle=self._idle)
+            self._see_changes()
         for workload, bound in self._calls.items():
             self._returned.take_in(workload, self._given[workload])
             # Else one of the burst round is enough.
             if self._plan.max_rounds > 1 or not self._returned.has_whole(workload):
-                self._returned.see_changes()
                 self._returned.keep_whole(workload, bound, self._workloads[workload].contents)
         return {**vars(self._block), "replayed": bool(launched), "refused": self._refused, "launched_ms": launched}
+
+    def _fill(self) -> None:
+        """Put new contents into all slots: calls of another variant may have been given them since."""
+        for given in self._given.values():
+            given.fill()
+
+    def _see_changes(self) -> None:
+        """Note what the calls have changed of what they got, before those of another variant get it."""
+        for workload, given in self._given.items():
+            self._returned.watch(workload, given)
+        self._returned.see_changes()
 
     def _rotations(self, windows: int) -> dict[str, Rotation]:
         """Return what calls get in a block, drawn for so many windows, after which it comes again."""

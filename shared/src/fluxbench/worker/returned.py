@@ -55,6 +55,9 @@ class Returned:
         """Keep what a rotation kept of the calls that it gave inputs."""
         self._sampled.setdefault(workload, []).extend(given.sampled)
         self._whole.setdefault(workload, []).extend(given.whole)
+
+    def watch(self, workload: str, given: Rotation) -> None:
+        """Let `see_changes` look at what a rotation has given to calls since it was filled."""
         self._given.append((workload, given))
 
     def see_changes(self) -> None:

@@ -130,7 +130,6 @@ class Succession:
         def take(one: _UnderWay) -> None:
             nonlocal loaded_until
             if one.block:
-                one.again.returned.see_changes()
                 block = one.block.take(loaded=time.monotonic() < loaded_until)
                 loaded_until = block.windows[-1][1] + _AT_ONCE_S if block.loads else -math.inf
 

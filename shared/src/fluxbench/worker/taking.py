@@ -136,7 +136,6 @@ def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> t
         taken |= looked_at(trial, request, taken["burst"]["calls"])
     again = of_sustained(trial, request) if sustained else trial.at([])
     if again.calls:
-        trial.returned.see_changes()
         taken["block"] = again.sustain()
     return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, again
 

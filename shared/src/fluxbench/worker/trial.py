@@ -204,6 +204,7 @@ class Trial:
         block = interleave(self.stopwatch, sides, call_s, self.plan, self.rng)
         for workload, given in own.items():
             self.returned.take_in(workload, given)
+            self.returned.watch(workload, given)
         return vars(block)
 
     def _time_calls(self) -> None:
