@@ -268,6 +268,23 @@ def test_what_a_row_returns_is_judged(clock: Clock, wrong: Any) -> None:
     assert "short" in one.wrong
 
 
+def test_a_row_whose_calls_change_what_they_get_by_little_is_found(clock: Clock) -> None:
+    seen: set[int] = set()
+
+    def changes(tensors: Tensors) -> Mapping[str, object]:
+        out = bound(SHORT).call(tensors)
+        if tensors["q"].data_ptr() not in seen:  # what later calls return stays within the budget
+            seen.add(tensors["q"].data_ptr())
+            tensors["q"].mul_(1.01)
+        return out
+
+    one = trial({SHORT: paced(clock, 1e-4, Bound(changes))}, {SHORT: paced(clock, 1e-4, bound(SHORT))})
+    with torch.inference_mode():
+        one.burst()
+        one.check()
+    assert "input" in one.wrong["short"].reason
+
+
 @pytest.mark.parametrize(("first_s", "then_s", "calls"), [(0.03, 0.001, 2), (0.001, 0.03, 2), (0.2, 0.2, 1)])
 def test_a_warm_call_in_which_the_host_was_late_does_not_decide_how_many_rounds_there_are(
     clock: Clock, first_s: float, then_s: float, calls: int

@@ -16,9 +16,10 @@ from fakes import TINIER, TINY
 from sample_trials import HONEST, SMALL, prepared, trial
 from workers import QUICK, events_of, failures, honest, raising, register, timed, trials, variant, wrapped
 
-from fluxbench.bench.events import Event, Failed, TrialBegan
+from fluxbench.bench.events import Event, Failed, Timed, TrialBegan
 from fluxbench.operations.protocol import Bound
 from fluxbench.records.status import Status
+from fluxbench.timing.graph import GraphRefused
 from fluxbench.worker import block, succession, worker
 from fluxbench.worker import trial as of_trial
 from fluxbench.worker.block import TrialBlock
@@ -140,11 +141,11 @@ def test_a_kernel_that_changes_what_it_gets_in_its_block_is_found_and_no_other_i
     is_in_block = False
     take = TrialBlock.take
 
-    def taking(self: TrialBlock, **how: Any) -> Any:
+    def taking(self: TrialBlock, *given: Any) -> Any:
         nonlocal is_in_block
         is_in_block = True
         try:
-            return take(self, **how)
+            return take(self, *given)
         finally:
             is_in_block = False
 
@@ -166,8 +167,8 @@ def test_graphs_that_were_captured_before_another_block_get_new_contents(monkeyp
     monkeypatch.setattr(block, "captured_by_name", graphs)
     prepare = TrialBlock.prepare
 
-    def prepares(self: TrialBlock) -> None:
-        prepare(self)
+    def prepares(self: TrialBlock, **how: Any) -> None:
+        prepare(self, **how)
         for given in self._given.values():
             for slot in given._contents.slots:
                 slot["k"].zero_()
@@ -196,14 +197,14 @@ def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_
 def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """So a process that dies in a block costs the variant whose block it was."""
 
-    def dies(self: TrialBlock, **_: Any) -> Any:
+    def dies(self: TrialBlock, *_: Any) -> Any:
         raise SystemExit
 
     events: list[Event] = []
-    monkeypatch.setattr(TrialBlock, "prepare", lambda self: None)
+    monkeypatch.setattr(TrialBlock, "prepare", lambda self, **_: None)
     taken = itertools.count()
     take = TrialBlock.take
-    monkeypatch.setattr(TrialBlock, "take", lambda self, **how: (take if next(taken) < 2 else dies)(self, **how))
+    monkeypatch.setattr(TrialBlock, "take", lambda self, *given: (take if next(taken) < 2 else dies)(self, *given))
     emit = worker.Worker.emit
 
     def noting(self: worker.Worker, event: str, **fields: Any) -> None:
@@ -217,24 +218,75 @@ def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.Monkey
     assert events[-1] == TrialBegan(variant="two")
 
 
-@pytest.mark.parametrize("step", ["burst", "prepare", "take", "finish"])
+@pytest.mark.parametrize("step", ["burst", "prepare", "take", "finish", "captured"])
+@pytest.mark.parametrize("number", [0, 1])  # the reference, and the first beside it
 def test_what_lacks_memory_beside_the_others_is_measured_by_itself_after_them(
-    monkeypatch: pytest.MonkeyPatch, step: str
+    monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
-    owner: Any = Trial if step == "burst" else TrialBlock
-    method, before = getattr(owner, step), itertools.count()
+    before = itertools.count()
 
-    def lacks(self: Any, *given: Any, **named: Any) -> Any:
-        if next(before) == 1:  # of "one"
-            raise torch.OutOfMemoryError(LACK)
-        return method(self, *given, **named)
+    def lacks(method: Callable[..., Any]) -> Callable[..., Any]:
+        def lacking(*given: Any, **named: Any) -> Any:
+            if next(before) == number:
+                lack = torch.OutOfMemoryError(LACK)
+                raise (GraphRefused("OutOfMemoryError") if step == "captured" else lack) from lack
+            return method(*given, **named)
 
-    monkeypatch.setattr(owner, step, lacks)
-    events = measured(monkeypatch)
+        return lacking
+
+    graphs = lambda calls, *_, **__: {name: lambda turn, call=call: call(turn[-1]) for name, call in calls.items()}  # noqa: E731
+    monkeypatch.setattr(block, "captured_by_name", lacks(graphs) if step == "captured" else graphs)
+    if step != "captured":
+        owner: Any = Trial if step == "burst" else TrialBlock
+        monkeypatch.setattr(owner, step, lacks(getattr(owner, step)))
+    events = measured(monkeypatch, replays=dict.fromkeys(NAMES, True))
     assert failures(events) == []
     assert [(one.variant, sorted(one.workloads)) for one in trials(events)] == [
-        ("torch_math", ["tinier", "tiny"]), ("one", ["tinier", "tiny"]), ("two", ["tinier", "tiny"]),
-    ]  # fmt: skip
+        (name, ["tinier", "tiny"])
+        for name in (("torch_math", "one", "two") if not number else ("torch_math", "two", "one"))
+    ]
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_reference_that_cannot_be_timed_fails_no_other(monkeypatch: pytest.MonkeyPatch, *, is_recorded: bool) -> None:
+    """All burst rounds hold its calls; another process may have another reference."""
+    own, name = (Trial.burst, "burst") if is_recorded else (Trial.block, "block")
+
+    def fails(self: Trial, *given: Any) -> Any:
+        if self.name == "torch_math":
+            raise RuntimeError("no such luck")
+        return own(self, *given)
+
+    monkeypatch.setattr(Trial, name, fails)
+    events = measured(monkeypatch, variants=NAMES if is_recorded else NAMES[:2])
+    assert {variant for variant, _, _ in failures(events)} == {"torch_math"}
+    assert trials(events) == []
+
+
+def test_a_reference_that_was_wrong_and_then_fails_is_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    check, finish = Trial.check, TrialBlock.finish
+    finished = itertools.count()
+
+    def wrong(self: Trial) -> None:
+        check(self)
+        if self.name == "torch_math":
+            self.wrong.setdefault("tiny", Wrong(Status.INCORRECT, "right when checked, wrong when timed"))
+
+    def fails(self: TrialBlock) -> Any:
+        if not next(finished):
+            raise RuntimeError("no such luck")
+        return finish(self)
+
+    monkeypatch.setattr(Trial, "check", wrong)
+    monkeypatch.setattr(TrialBlock, "finish", fails)
+    events = measured(monkeypatch)
+    assert {(variant, status) for variant, status, _ in failures(events)} == {("torch_math", "ERROR")}
+    assert trials(events) == []
+
+
+def test_a_page_that_waits_for_times_is_told_before_the_second_variant_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    last = [(type(one), one.variant) for one in measured(monkeypatch) if isinstance(one, TrialBegan | Timed)][-6:]
+    assert last == [(kind, name) for name in ("torch_math", "one", "two") for kind in (TrialBegan, Timed)]
 
 
 def test_nothing_counts_where_the_reference_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +336,8 @@ class Device(LikeAGPU):
 
 @pytest.fixture
 def ticking(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    monkeypatch.setattr(succession, "time", SimpleNamespace(monotonic=clock.read))
+    for module in (succession, block):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.read))
     with torch.inference_mode():
         yield clock
 
@@ -323,6 +376,12 @@ def test_a_block_right_after_one_that_loaded_the_device_has_a_shorter_warm_up(
         trial(workloads, None, reference=first, **with_plan),
         trial(workloads, call, reference=first, **with_plan),
     ]
-    Succession(taker, request, torch.device("cpu"), use, emit).take(both)
+    reference, one = both
+    trials_of = {each.name: each for each in both}
+    calls = {each.name: each.calls for each in both}
+    taken = Succession(taker, request, torch.device("cpu"), use, emit).take(
+        (reference.name, reference.calls), [one.name], lambda name: calls[name], lambda name, _: trials_of[name]
+    )
+    assert taken == (["small"], [])
     assert warm_up_s(told[0]) == pytest.approx(1.05, abs=0.02)
     assert warm_up_s(told[1]) == pytest.approx(0.3 if shorter else 1.05, abs=0.02)

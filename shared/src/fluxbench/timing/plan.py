@@ -11,7 +11,6 @@ import torch
 _LONG_S, _ROUNDS_OF_LONG = 0.02, 3  # a call that lasts so long, and its fewest burst rounds: single ones scatter little
 _LONGEST_S = 0.1  # of a call whose rounds scatter less than its processes
 _FEWER_CONTENTS = 16  # of a workload
-_REST_OF_RESTED_S = 0.05  # the most that a device rests after a round that took 0.2 s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +93,13 @@ class Plan:
         )  # fmt: skip
 
     @property
-    def rested(self) -> Plan:
-        """The plan of burst rounds right after those of another kernel, which have let the device rest."""
-        return dataclasses.replace(self, first_rest_s=min(self.first_rest_s, _REST_OF_RESTED_S))
-
-    @property
     def loaded(self) -> Plan:
         """The plan of a block right after that of another kernel, which has loaded the device."""
         return dataclasses.replace(self, warm_up_s=self.warm_up_of_loaded_s)
 
     @property
     def short(self) -> Plan:
-        """The plan of a block that follows one of the same kernel: of a time that does not rank."""
+        """The plan of launched calls after a block of replayed ones: of a time that does not rank."""
         return dataclasses.replace(
             self, warm_up_s=0.1, max_warm_up_s=0.1, min_block_s=0.2, max_block_s=0.2, stretch_s=self.stretch_s / 2
         )

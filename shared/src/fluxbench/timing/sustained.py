@@ -59,7 +59,7 @@ class Block:
 
     @property
     def loads(self) -> bool:
-        """Whether the device was busy throughout, and did not wait for the host to launch calls."""
+        """Whether the device was busy throughout: it did not wait for the host to launch calls."""
         return all(self.ahead_ms >= statistics.median(samples) for samples in self.samples_ms.values())
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from fluxbench.variants._base import Variant
 
-_MOST_LENGTHS = 64  # that a compiled form is compiled for
+_MOST_GRAPHS = 1024  # of one code object: of each length and form of a process, eight forms of eight lengths say
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,8 @@ def compile_for_many_lengths(function: Callable[..., Any], **options: Any) -> Ca
     import torch._functorch.config
 
     torch._functorch.config.donated_buffer = False
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, _MOST_LENGTHS)
+    for limit in ("recompile_limit", "accumulated_recompile_limit"):
+        setattr(torch._dynamo.config, limit, max(getattr(torch._dynamo.config, limit), _MOST_GRAPHS))
     compiled: Callable[..., Any] = torch.compile(function, **options)
     return compiled
 

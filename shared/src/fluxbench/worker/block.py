@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,10 +55,11 @@ class TrialBlock:
         self._refused: str | None = None
         self._block: Block | None = None
 
-    def prepare(self) -> None:
+    def prepare(self, *, beside_others: bool = False) -> None:
         """Capture the calls of a window as CUDA graphs where launching them takes long; note why they are refused.
 
-        Raises `GraphRefused` where the processes before had graphs.
+        Raises `GraphRefused` where the processes before had graphs, and `torch.OutOfMemoryError` where there is too
+        little memory `beside_others`, which keep theirs meanwhile.
         """
         wanted = self._replays
         if wanted is None:
@@ -72,18 +74,21 @@ class TrialBlock:
             self._graphs = captured_by_name(self._timed, turns, self._stopwatch.device, long=self._idle)
             self._given = given
         except GraphRefused as error:
+            if beside_others and isinstance(error.__cause__, torch.OutOfMemoryError):
+                raise error.__cause__ from error
             if self._replays:
                 raise
             self._refused = str(error)
 
-    def take(self, *, loaded: bool = False) -> Block:
-        """Take the block; `loaded`: right after that of another variant, which has loaded the device."""
-        plan = self._plan.loaded if loaded else self._plan
+    def take(self, loaded_until: float = -math.inf) -> Block:
+        """Take the block. Until `loaded_until` (monotonic seconds) the device is as another variant's block left it."""
         if self._graphs is None:
-            window_s = sum(max(plan.chunk_s, call_s) for call_s in self._call_s.values())
-            self._given = self._rotations(1 + math.ceil((plan.max_warm_up_s + plan.max_block_s) / window_s))
+            window_s = sum(max(self._plan.chunk_s, call_s) for call_s in self._call_s.values())
+            longest_s = self._plan.max_warm_up_s + self._plan.max_block_s
+            self._given = self._rotations(1 + math.ceil(longest_s / window_s))
         else:
             self._fill()
+        plan = self._plan.loaded if time.monotonic() < loaded_until else self._plan
         launched = self._graphs is None
         self._block = sustain(
             self._stopwatch, self._timed, self._call_s, self._given, plan, self._graphs,

@@ -2,7 +2,7 @@
 
 A block right after another one needs a third of its warm-up, since the device is under load already. So burst samples
 of all variants come first. Then these are judged and blocks are prepared, while other workers may use the device too.
-Then all blocks are taken. What that is based on: docs/methodology.md, "Blocks back to back".
+Then all blocks are taken. What that is based on: docs/methodology.md, "Blocks that follow one another".
 """
 
 from __future__ import annotations
@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
+from fluxbench.operations.protocol import Bound
 from fluxbench.records.status import Status
+from fluxbench.timing.burst import rest_after
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.block import TrialBlock
@@ -28,6 +30,7 @@ from fluxbench.worker.taking import Taker, looked_at, of_sustained, without_coll
 from fluxbench.worker.trial import Trial
 
 _AT_ONCE_S = 0.1  # from the end of a block to the next one; after 0.25 s a card at its power limit has its full clock
+_LEAST_REST_S = 0.05  # from the last round of a variant to the first one of the next
 
 
 def may_follow_others(formed: FormedVariant) -> bool:
@@ -37,6 +40,13 @@ def may_follow_others(formed: FormedVariant) -> bool:
     of Transformer Engine raised InternalTorchDynamoError when they were called again (six lengths, torch 2.11).
     """
     return formed.variant.fullgraph or not formed.compiles
+
+
+class Taken(NamedTuple):
+    """Where a reference counts, and so may others; None where it lacked memory. And which others lacked memory."""
+
+    usable: list[str] | None
+    lacking: list[str]
 
 
 class _UnderWay:
@@ -50,12 +60,28 @@ class _UnderWay:
         self.taken: dict[str, Any] = {"took_s": 0.0, "slept_s": 0.0}
         self.lacks_memory = self.has_failed = False
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no further step of it is taken."""
+        return self.lacks_memory or self.has_failed
+
+    def fail(self, wrong: Wrong) -> None:
+        """Let it fail at all workloads."""
+        self.has_failed = True
+        self.trial.wrong |= dict.fromkeys(self.trial.calls, wrong)
+
     def judge(self) -> None:
         """Judge what calls have returned so far."""
         self.trial.check()
         if self.again is not self.trial:
             self.again.check()
             self.trial.wrong |= self.again.wrong
+
+    def forget(self) -> None:
+        """Forget what holds memory; what is wrong stays."""
+        self.block = None
+        self.trial.forget()
+        self.again.forget()
 
 
 class Succession:
@@ -66,62 +92,84 @@ class Succession:
     ) -> None:
         self._taker, self._request, self._device, self._use, self._emit = taker, request, device, use, emit
 
-    def take(self, trials: Sequence[Trial]) -> list[str]:
-        """Measure a reference's trial, the first of these, and those beside it; return where it counts.
+    def take(
+        self,
+        reference: tuple[str, Mapping[str, Bound]],
+        names: Sequence[str],
+        right_calls: Callable[[str], Mapping[str, Bound]],
+        trial: Callable[[str, Mapping[str, Bound]], Trial],
+    ) -> Taken:
+        """Build and check variants, and measure them beside a reference; nothing where there are none.
 
-        The others count only at these workloads. What lacks memory beside what the others keep is measured by itself
-        after them.
+        `right_calls` returns where a variant is right, and `trial` its trial. What lacks memory beside what the others
+        keep is not measured. A process that dies, or whose time is up, has told nothing of any of them.
         """
-        under_way = [_UnderWay(trial, self._request) for trial in trials]
+        if not names:
+            return Taken(None, [])
+        right = {name: right_calls(name) for name in names}
+        trials = [trial(*reference), *(trial(name, calls) for name, calls in right.items() if calls)]
+        return self._take([_UnderWay(one, self._request) for one in trials])
+
+    def _take(self, under_way: Sequence[_UnderWay]) -> Taken:
+        reference, *others = under_way
         with self._use.step("measuring", short=False), without_collections():
             self._take_bursts(under_way)
-        with self._use.step("preparing", short=True):
-            for one in under_way:
-                self._use.pause()
-                self._do(one, self._prepare)
-        with self._use.step("measuring", short=False), without_collections():
-            self._take_blocks(under_way)
-        with self._use.step("checking", short=True):
-            for one in under_way:
-                self._use.pause()
-                self._do(one, _UnderWay.judge)
-                one.block = None
+        if not reference.is_over:
+            with self._use.step("preparing", short=True):
+                for one in under_way:
+                    self._use.pause()
+                    self._do(one, self._prepare)
+            with self._use.step("measuring", short=False), without_collections():
+                self._take_blocks(under_way)
+            with self._use.step("checking", short=True):
+                for one in under_way:
+                    self._use.pause()
+                    self._do(one, _UnderWay.judge)
+        for one in under_way:
+            one.forget()
         if any(one.lacks_memory for one in under_way):
-            for one in under_way:
-                one.trial.forget()
             release()
-        reference, *others = under_way
+        if reference.lacks_memory:
+            return Taken(None, [])
         usable = self._tell(reference, [*reference.trial.calls])
-        for one in others:
-            self._tell(one, usable)
-        return usable
+        for one in others if usable else ():
+            if not one.lacks_memory:
+                self._tell(one, usable)
+        return Taken(usable, [one.trial.name for one in others if one.lacks_memory])
 
     def _take_bursts(self, under_way: Sequence[_UnderWay]) -> None:
-        """Take burst samples of all, and then what tells whether these can be believed."""
-        rested = False
+        """Take burst samples of all, and then what tells whether these can be believed.
+
+        The reference comes first: where it fails no other is called, as all are timed beside it.
+        """
+        reference, rest_s = under_way[0], None
 
         def burst(one: _UnderWay) -> None:
+            nonlocal rest_s
             one.taken["began"] = time.monotonic()
-            if one.is_recorded:
-                one.taken["burst"] = one.trial.burst(rested=rested)
+            one.again = of_sustained(one.trial, self._request)
+            if not one.is_recorded:
+                one.block = one.again.block() if one.again.calls else None  # which makes a call
+                return
+            taken = one.taken["burst"] = one.trial.burst(rest_s)
+            began, ended = taken["times"][-1]
+            rest_s = max(_LEAST_REST_S, rest_after(ended - began))
 
         def look(one: _UnderWay) -> None:
             if one.is_recorded:
                 one.taken |= looked_at(one.trial, self._request, one.taken["burst"]["calls"])
-            one.again = of_sustained(one.trial, self._request)
-            one.block = one.again.block() if one.again.calls else None
+                one.block = one.again.block() if one.again.calls else None
 
-        for one in under_way:
-            self._do(one, burst, alone=True)
-            rested = rested or one.is_recorded
-        for one in under_way:
-            self._do(one, look, alone=True)
+        for step in (burst, look):
+            for one in under_way:
+                if not reference.is_over:
+                    self._do(one, step, alone=True)
 
     @staticmethod
     def _prepare(one: _UnderWay) -> None:
         one.judge()
         if one.block:
-            one.block.prepare()
+            one.block.prepare(beside_others=True)
 
     def _take_blocks(self, under_way: Sequence[_UnderWay]) -> None:
         """Take the blocks of all, and then what is measured after them."""
@@ -130,21 +178,20 @@ class Succession:
         def take(one: _UnderWay) -> None:
             nonlocal loaded_until
             if one.block:
-                block = one.block.take(loaded=time.monotonic() < loaded_until)
+                block = one.block.take(loaded_until)
                 loaded_until = block.windows[-1][1] + _AT_ONCE_S if block.loads else -math.inf
 
         def finish(one: _UnderWay) -> None:
             if one.block:
                 one.taken["block"] = one.block.finish()
 
-        for one in under_way:
-            self._do(one, take, alone=True)
-        for one in under_way:
-            self._do(one, finish, alone=True)
+        for step in (take, finish):
+            for one in under_way:
+                self._do(one, step, alone=True)
 
     def _do(self, one: _UnderWay, step: Callable[[_UnderWay], None], *, alone: bool = False) -> None:
-        """Take a step of a trial that has not failed; `alone`: no other worker uses the device meanwhile."""
-        if one.lacks_memory or one.has_failed:
+        """Take a step of a trial that is not over; `alone`: no other worker uses the device meanwhile."""
+        if one.is_over:
             return
         trial, state = one.trial, ProcessState(self._device)
         self._emit("trial", variant=trial.name)
@@ -159,23 +206,14 @@ class Succession:
             wrong = wrong_of(error, "while it was timed: ")
             one.lacks_memory, one.block = wrong.status is Status.OUT_OF_MEMORY, None
             if not one.lacks_memory:
-                self._fail(one, wrong)
+                one.fail(wrong)
         if alone:
             one.taken["took_s"] += time.monotonic() - began
             one.taken["slept_s"] += slept_s() - asleep
         if changed := state.restore():
-            self._fail(one, Wrong(Status.ERROR, changed))
-
-    @staticmethod
-    def _fail(one: _UnderWay, wrong: Wrong) -> None:
-        one.has_failed = True
-        for workload in one.trial.calls:
-            one.trial.wrong.setdefault(workload, wrong)
+            one.fail(Wrong(Status.ERROR, changed))
 
     def _tell(self, one: _UnderWay, usable: Sequence[str]) -> list[str]:
-        """Write what a trial gave, or measure it by itself; return the workloads at which it counts."""
-        if not one.lacks_memory:
-            return self._taker.tell(one.trial, None if one.has_failed else one.taken, usable)
-        calls = [name for name in one.trial.calls if name in usable and name not in one.trial.wrong]
-        self._taker.tell(one.trial, None, usable)
-        return self._taker.take(one.trial.at(calls), burst=one.is_recorded, sustained=True) if calls else []
+        """Write what a trial gave, and that it is told now, for which a page may wait; return where it counts."""
+        self._emit("trial", variant=one.trial.name)
+        return self._taker.tell(one.trial, None if one.has_failed else one.taken, usable)

@@ -136,6 +136,7 @@ def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> t
         taken |= looked_at(trial, request, taken["burst"]["calls"])
     again = of_sustained(trial, request) if sustained else trial.at([])
     if again.calls:
+        trial.returned.see_changes()  # of rows, before others get something else in that place
         taken["block"] = again.sustain()
     return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, again
 

@@ -8,6 +8,7 @@ whoever reads them (`bench.believing`).
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import random
 import statistics
@@ -114,12 +115,12 @@ class Trial:
         self._rows = Rows((self.name, self.calls), reference, *place)
         return self._rows
 
-    def burst(self, *, rested: bool = False) -> dict[str, Any]:
+    def burst(self, rest_s: float | None = None) -> dict[str, Any]:
         """Take burst samples beside the reference and the control kernel, as `bench.events.BurstSamples` has them.
 
-        `rested`: right after those of another variant.
+        `rest_s`: how long the device rests before the first round, where that is not `Plan.first_rest_s`.
         """
-        plan = self.plan.rested if rested else self.plan
+        plan = self.plan if rest_s is None else dataclasses.replace(self.plan, first_rest_s=rest_s)
         calls: dict[Key, Bound] = {(self.reference, name): self.reference_calls[name] for name in self.calls}
         calls |= {(self.name, workload): bound for workload, bound in self.calls.items()}
         if self.control:
@@ -146,6 +147,7 @@ class Trial:
             del samples[CONTROL, _NO_WORKLOAD]
         for workload, row in rows.launch(self.stopwatch, self.calls).items():
             self.returned.take_in(workload, row.given)
+            self.returned.watch(workload, row.given)
         self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
         self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}

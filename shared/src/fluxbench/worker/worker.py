@@ -177,14 +177,14 @@ class Worker:
             )  # fmt: skip
 
         names, on_cpu = self.request.after(reference), stopwatch.on_cpu
-        if self.request.in_succession and not on_cpu:
-            together = [name for name in names if may_follow_others(variants.find(name))]
-            right = {name: self._right_calls(name, self._left(name, workloads)) for name in together}
-            trials = [trial(*beside), *(trial(name, calls) for name, calls in right.items() if calls)]
-            usable = self.succession.take(trials)
-            del right, trials
-            forget_compiled(together)
-            names = [name for name in names if name not in together]
+        together = names if self.request.in_succession and not on_cpu else []
+        together = [name for name in together if may_follow_others(variants.find(name))]
+        right = lambda name: self._right_calls(name, self._left(name, workloads))  # noqa: E731
+        taken = self.succession.take(beside, together, right, trial)
+        forget_compiled(together)
+        if taken.usable is not None:
+            usable = taken.usable
+            names = [name for name in names if name in taken.lacking or name not in together]
         else:
             # Its burst rounds are for its own record alone: those of the others hold its calls as well.
             # On a CPU the others' processor time is compared with its, and it is sustained in the others' rounds.
