@@ -58,7 +58,7 @@ class Taker:
             return self._take(trial, burst=burst, sustained=sustained)
 
     def tell(self, trial: Trial, taken: Mapping[str, Any] | None, among: Collection[str]) -> list[str]:
-        """Write where a trial is wrong and what it gave, if it did; return the workloads of some at which it counts."""
+        """Write where a trial is wrong, and what it gave if it did; return at which of some workloads it counts."""
         for workload, wrong in trial.wrong.items():
             self._fail(trial.name, workload, wrong)
         is_clock = trial.name == trial.reference  # whose output may be wrong, see `worker.references`
