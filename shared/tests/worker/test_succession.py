@@ -183,6 +183,8 @@ def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seen = noted(monkeypatch)
+    forgotten: list[tuple[str, ...]] = []
+    monkeypatch.setattr(worker, "forget_compiled", lambda names: forgotten.append(tuple(names)))
     register(monkeypatch, variant("broken", honest, compiles=True, fullgraph=False))
     events = measured(monkeypatch, variants=("broken", *NAMES))
     assert failures(events) == []
@@ -192,6 +194,7 @@ def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_
     assert steps.count("burst") == 4
     assert steps.index("take") == 9  # after the bursts of three
     assert steps[15:].index("burst") < steps[15:].index("take")  # of the fourth, when the three have been taken
+    assert [set(names) for names in forgotten] == [{"one", "two"}, {"broken"}]
 
 
 def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +221,9 @@ def test_whoever_is_at_work_is_named_before_each_step(monkeypatch: pytest.Monkey
     assert events[-1] == TrialBegan(variant="two")
 
 
-@pytest.mark.parametrize("step", ["burst", "prepare", "take", "finish", "captured"])
-@pytest.mark.parametrize("number", [0, 1])  # the reference, and the first beside it
+@pytest.mark.parametrize(  # of the reference, 0, or of the first one beside it
+    ("step", "number"), [("burst", 0), ("captured", 0), ("captured", 1), ("prepare", 1), ("take", 1), ("finish", 1)]
+)
 def test_what_lacks_memory_beside_the_others_is_measured_by_itself_after_them(
     monkeypatch: pytest.MonkeyPatch, step: str, number: int
 ) -> None:
