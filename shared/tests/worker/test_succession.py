@@ -179,6 +179,20 @@ def test_graphs_that_were_captured_before_another_block_get_new_contents(monkeyp
     assert {one.variant for one in trials(events) if one.block and one.block.replayed} == set(NAMES)
 
 
+def test_a_block_of_fewer_workloads_knows_what_launching_their_calls_took_in_burst(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Here launching a call is the call, so graphs are wanted."""
+    graphs = lambda calls, *_, **__: {name: lambda turn, call=call: call(turn[-1]) for name, call in calls.items()}  # noqa: E731
+    monkeypatch.setattr(block, "captured_by_name", graphs)
+    events = measured(monkeypatch, burst_alone=("tiny",))
+    assert failures(events) == []
+    taken = {one.variant: one.block for one in trials(events) if one.block}
+    assert {name: (list(one.samples_ms), one.replayed) for name, one in taken.items()} == dict.fromkeys(
+        NAMES, (["tinier"], True)
+    )
+
+
 def test_what_others_compile_may_break_is_compiled_and_measured_by_itself_after_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -147,18 +147,16 @@ class Succession:
         def burst(one: _UnderWay) -> None:
             nonlocal rest_s
             one.taken["began"] = time.monotonic()
-            one.again = of_sustained(one.trial, self._request)
-            if not one.is_recorded:
-                one.block = one.again.block() if one.again.calls else None  # which makes a call
-                return
-            taken = one.taken["burst"] = one.trial.burst(rest_s)
-            began, ended = taken["times"][-1]
-            rest_s = max(_LEAST_REST_S, rest_after(ended - began))
+            if one.is_recorded:
+                taken = one.taken["burst"] = one.trial.burst(rest_s)
+                began, ended = taken["times"][-1]
+                rest_s = max(_LEAST_REST_S, rest_after(ended - began))
+            one.again = of_sustained(one.trial, self._request)  # which knows what calls took in burst
+            one.block = one.again.block() if one.again.calls else None  # without burst samples this times a call
 
         def look(one: _UnderWay) -> None:
             if one.is_recorded:
                 one.taken |= looked_at(one.trial, self._request, one.taken["burst"]["calls"])
-                one.block = one.again.block() if one.again.calls else None
 
         for step in (burst, look):
             for one in under_way:
