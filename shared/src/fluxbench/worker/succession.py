@@ -9,24 +9,21 @@ from __future__ import annotations
 
 import math
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.records.status import Status
 from fluxbench.timing.burst import rest_after
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.block import TrialBlock
 from fluxbench.worker.device_use import DeviceUse
-from fluxbench.worker.failures import Wrong, is_fatal, wrong_of
+from fluxbench.worker.failures import Wrong
 from fluxbench.worker.prepared import release
 from fluxbench.worker.request import Request
-from fluxbench.worker.state import ProcessState
-from fluxbench.worker.taking import Taker, looked_at, of_sustained, without_collections
+from fluxbench.worker.taking import Taker, looked_at, of_sustained, try_step, without_collections
 from fluxbench.worker.trial import Trial
 
 _AT_ONCE_S = 0.1  # from the end of a block to the next one; after 0.25 s a card at its power limit has its full clock
@@ -191,25 +188,17 @@ class Succession:
         """Take a step of a trial that is not over; `alone`: no other worker uses the device meanwhile."""
         if one.is_over:
             return
-        trial, state = one.trial, ProcessState(self._device)
-        self._emit("trial", variant=trial.name)
-        trial.stopwatch.discard()
+        self._emit("trial", variant=one.trial.name)
         began, asleep = time.monotonic(), slept_s()
-        try:
-            step(one)
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            traceback.print_exc()
-            wrong = wrong_of(error, "while it was timed: ")
-            one.lacks_memory, one.block = wrong.status is Status.OUT_OF_MEMORY, None
-            if not one.lacks_memory:
-                one.fail(wrong)
+        tried = try_step(one.trial, self._device, lambda: step(one))
         if alone:
             one.taken["took_s"] += time.monotonic() - began
             one.taken["slept_s"] += slept_s() - asleep
-        if changed := state.restore():
-            one.fail(Wrong(Status.ERROR, changed))
+        one.lacks_memory = tried.lack is not None
+        if wrong := tried.changed or tried.wrong:
+            one.fail(wrong)
+        if one.is_over:
+            one.block = None
 
     def _tell(self, one: _UnderWay, usable: Sequence[str]) -> list[str]:
         """Write what a trial gave, and that it is told now, for which a page may wait; return where it counts."""

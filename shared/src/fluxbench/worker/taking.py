@@ -12,7 +12,7 @@ import gc
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -95,36 +95,56 @@ class Taker:
     def _attempt(self, trial: Trial, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Wrong | None]:
         """Measure and judge one trial; return what it gave, and why where memory was out. Other failures it notes."""
         taken: dict[str, Any] = {}
-        state, lack = ProcessState(self._device), None
-        trial.stopwatch.discard()
-        try:
-            with without_collections():
-                if burst:
-                    with self._of_grid("preparing"):
-                        trial.make_rows(self._use.pause)
-                with self._of_grid("measuring", short=False):
-                    taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
-                if burst:
-                    self._say_rows(trial.rows)
-                with self._of_grid("checking"):
-                    trial.check()
-                    again.check()
+
+        def attempt() -> None:
+            nonlocal taken
+            if burst:
+                with self._of_grid("preparing"):
+                    trial.make_rows(self._use.pause)
+            with self._of_grid("measuring", short=False):
+                taken, again = _taken(trial, self._request, burst=burst, sustained=sustained)
+            if burst:
+                self._say_rows(trial.rows)
+            with self._of_grid("checking"):
+                trial.check()
+                again.check()
             trial.wrong |= again.wrong
-        except Exception as error:
-            if is_fatal(error):
-                raise
-            traceback.print_exc()
-            wrong = wrong_of(error, "while it was timed: ")
-            lack = wrong if wrong.status is Status.OUT_OF_MEMORY else None
-            for workload in () if lack else trial.calls:
-                trial.wrong.setdefault(workload, wrong)
-        if changed := state.restore():
-            trial.wrong |= dict.fromkeys(trial.calls, Wrong(Status.ERROR, changed))
-        return taken, lack
+
+        with without_collections():
+            tried = try_step(trial, self._device, attempt)
+        if tried.wrong:
+            trial.wrong |= dict.fromkeys(trial.calls, tried.wrong) | trial.wrong  # what is known already stands
+        if tried.changed:
+            trial.wrong |= dict.fromkeys(trial.calls, tried.changed)
+        return taken, tried.lack
 
     def _of_grid(self, name: str, *, short: bool = True) -> contextlib.AbstractContextManager[None]:
         """Return a step of a grid's trial; any other trial is one step, which has begun."""
         return self._use.step(name, short=short) if self._request.effort.grid else contextlib.nullcontext()
+
+
+class Tried(NamedTuple):
+    """What came of a step of a trial: why memory was out, why it failed else, and what it changed of the process."""
+
+    lack: Wrong | None = None
+    wrong: Wrong | None = None
+    changed: Wrong | None = None
+
+
+def try_step(trial: Trial, device: torch.device, step: Callable[[], None]) -> Tried:
+    """Take a step of a trial, and put back what it changed of the process. Raises what leaves the process no device."""
+    state, tried = ProcessState(device), Tried()
+    trial.stopwatch.discard()
+    try:
+        step()
+    except Exception as error:
+        if is_fatal(error):
+            raise
+        traceback.print_exc()
+        wrong = wrong_of(error, "while it was timed: ")
+        tried = Tried(lack=wrong) if wrong.status is Status.OUT_OF_MEMORY else Tried(wrong=wrong)
+    changed = state.restore()
+    return tried._replace(changed=Wrong(Status.ERROR, changed)) if changed else tried
 
 
 def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> tuple[dict[str, Any], Trial]:
