@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from clocks import LikeAGPU, small_cache, small_control
 from fakes import tokens
+from successions import like_a_gpu
 from workers import QUICK, checks, given, honest, trials
 
 from fluxbench.bench.events import Timed
-from fluxbench.worker import trial, worker
 
 BOTH = tokens("training", 33, "attention_training"), tokens("backward", 33, "attention_backward")
 ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",), "plan": QUICK}
@@ -18,12 +17,7 @@ ASKED: Any = {"workloads": BOTH, "burst_alone": ("backward",), "plan": QUICK}
 
 @pytest.fixture(autouse=True)
 def _on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a worker on a CPU take the road of a GPU; kernels take a millisecond by the profiler."""
-    small_cache(monkeypatch)
-    small_control(monkeypatch)
-    monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
-    times = lambda bounds, *_: dict.fromkeys(bounds, (1.0, 1.0, {"attention": 1.0}))  # noqa: E731
-    monkeypatch.setattr(trial, "times_of_bound", times)
+    like_a_gpu(monkeypatch)
 
 
 def seen(monkeypatch: pytest.MonkeyPatch, **request: Any) -> dict[str, Timed]:
