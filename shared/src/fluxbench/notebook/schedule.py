@@ -14,7 +14,6 @@ from typing import Any
 
 from uvnote.parser import CodeCell
 
-from fluxbench.bench.pool import COMPILING
 from fluxbench.core.device_lock import ORDER
 from fluxbench.core.errors import SetupError
 from fluxbench.core.progress import Progress
@@ -76,7 +75,7 @@ class Schedule:
         usual_s = {
             code.id: result.run.duration if (result := cells[code.id].result) else None for code in self._waiting
         }
-        self._times = estimates.Times(usual_s, weights, self._width.measuring, self._compiling, COMPILING)
+        self._times = estimates.Times(usual_s, weights, self._width.measuring, self._compiling, self._width.compiling)
         if listener:
             ids = {code.id for code in codes}
             listener.plan({code.id: cells[code.id].reasons or _of_needs(code, ids) for code in codes})
@@ -210,7 +209,7 @@ class Schedule:
     def _has_room(self, code: CodeCell | None = None, *, measuring: bool) -> bool:
         measured, drawn, width = self._count(measuring=True), self._count(measuring=False), self._width
         compiling = sum(one.code.id in self._compiling for one in self._running.values())
-        if code and code.id in self._compiling and compiling >= COMPILING:  # others use the device meanwhile
+        if code and code.id in self._compiling and compiling >= self._width.compiling:
             return False
         if measuring:
             is_apart = width.beside == 0

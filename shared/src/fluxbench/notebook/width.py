@@ -8,6 +8,7 @@ from fluxbench.core import cores
 from fluxbench.device.model import Device
 
 _AT_ONCE = 4  # measuring cells on a GPU where no study says another number: one measures while others compile
+_COMPILING = 3  # of these, that compile several variants
 _CORES_OF_CELL = 2  # that one takes, where there are more
 _CORES = 6  # of a host that has some to spare beside a measurement
 
@@ -19,6 +20,11 @@ class Width:
     measuring: int
     beside: int
     alone: int
+
+    @property
+    def compiling(self) -> int:
+        """How many measuring ones may compile several variants: others use the device meanwhile."""
+        return max(_COMPILING, self.measuring - 2)
 
     @classmethod
     def on(cls, device: Device, at_once: int | None = None) -> Width:
