@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -53,6 +55,12 @@ def raising(error: Exception, cause: Exception | None = None) -> Load:
     return load
 
 
+@contextlib.contextmanager
+def noted(keys: list[str], key: str) -> Iterator[None]:
+    keys.append(key)
+    yield
+
+
 def tried(load: Load = by_sequence, **declared: Any) -> dict[str, ProbeResult]:
     """Return what came of a made-up variant; fields of `Variant` and of `Capabilities` are both taken."""
     own = {key: declared.pop(key) for key in ("quantized_budget_rel_l2", "jit", "compiles") if key in declared}
@@ -64,7 +72,7 @@ def tried(load: Load = by_sequence, **declared: Any) -> dict[str, ProbeResult]:
 def test_what_torch_declares_of_itself_is_so_on_a_cpu(name: str) -> None:
     variant = variants.find(name).variant
     begun: list[str] = []
-    found = probe(variant, CPU, begun.append)
+    found = probe(variant, CPU, functools.partial(noted, begun))
     heads = [f"head_dim {head_dim}" for head_dim in (64, 96, 128, 192, 256)]
     assert found == dict.fromkeys([*variant.capabilities.dtypes, *heads, "causal", "gqa", "backward"], RIGHT)
     assert begun == list(found)
@@ -153,7 +161,7 @@ def test_what_is_asked_for_is_what_is_named() -> None:
         dtypes=("float16", "bfloat16"), head_dims=(96, 192), minimum=(8, 0), causal=YES, gqa=YES, backward=YES,
         varlen=YES,
     )  # fmt: skip
-    probe(Variant(name="made_up", label="", load=load, capabilities=declared), CPU, keys.append)
+    probe(Variant(name="made_up", label="", load=load, capabilities=declared), CPU, functools.partial(noted, keys))
     plain = AttentionCall(
         seq_len_q=256, seq_len_k=256, heads=4, kv_heads=4, head_dim_qk=96, head_dim_v=96, dtype="float16"
     )

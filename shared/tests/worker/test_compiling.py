@@ -12,10 +12,16 @@ from typing import Any
 import pytest
 import torch
 from fakes import TINIER, TINY, until
+from workers import register, variant
 
 from fluxbench.core.device_lock import DeviceLock
+from fluxbench.operations.shapes import AttentionCall
+from fluxbench.variants._base import YES, Capabilities
 from fluxbench.worker.compiling import given_back_while_compiling
+from fluxbench.worker.device_use import DeviceUse
 from fluxbench.worker.first_compile import FirstCompile
+from fluxbench.worker.probing import probe
+from fluxbench.worker.request import Request
 
 VERSIONS = {"torch": "2.11.0", "triton": "3.6.0"}
 
@@ -52,6 +58,24 @@ def test_the_device_is_given_back_while_torch_compiles_and_held_when_the_call_ru
     with lock.held(short=True):  # nothing is left of it
         compiled(torch.zeros(3))
     assert ("compiles", True) in seen
+
+
+def test_each_attempt_at_a_capability_gives_the_device_back_while_torch_compiles(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[str] = []
+
+    def load(call: AttentionCall) -> Any:
+        return torch.compile(lambda q, k, v: q + k + v, backend=lambda graph, inputs: graph.forward)
+
+    declared = Capabilities(dtypes=("bfloat16",), head_dims=(64, 128), minimum=(5, 0), cpu=True, causal=YES)
+    register(monkeypatch, variant("made_up", load, capabilities=declared))
+    request = Request(
+        device="cpu", workloads=(), variants=(), references=(), lock=str(tmp_path), compiled=str(tmp_path)
+    )
+    use = DeviceUse(request, torch.device("cpu"), lambda event, **fields: seen.append(fields["name"]))
+    probe(["made_up"], ["made_up"], torch.device("cpu"), use, lambda event, **fields: None)
+    assert seen.count("compiling") == 4  # a dtype, two head dims and causal
 
 
 def test_the_device_is_given_back_while_torch_compiles_a_backward_pass_when_it_is_first_called(tmp_path: Path) -> None:

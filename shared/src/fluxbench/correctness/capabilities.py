@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from typing import TypedDict
@@ -58,7 +59,11 @@ class _SeveralSequences(AttentionForward):
         return {"out": torch.cat(outs, dim=1)}
 
 
-def probe(variant: Variant, device: torch.device, begin: Callable[[str], object] = str) -> dict[str, ProbeResult]:
+def probe(
+    variant: Variant,
+    device: torch.device,
+    attempt: Callable[[str], contextlib.AbstractContextManager[object]] = contextlib.nullcontext,
+) -> dict[str, ProbeResult]:
     """Return what came of each declared capability.
 
     Keys are a dtype ("bfloat16", "int8"), "head_dim 64", "causal", "gqa", "backward" and "varlen". What is documented
@@ -66,17 +71,17 @@ def probe(variant: Variant, device: torch.device, begin: Callable[[str], object]
     head dims but one other. q is `[1, 256, 4, head_dim]`; k and v have 2 heads where they are grouped. Outputs and
     gradients may err as in a measurement.
 
-    `begin` is told the key before each attempt, which may take seconds.
+    Each attempt, which may take seconds, is made in the context that `attempt` returns for its key. What torch has
+    compiled before is forgotten outside it, and with that the callbacks of compilations.
 
     Needs nothing of the calling thread's grad or inference mode and leaves both as they are. Raises a `RuntimeError` of
     CUDA ("CUDA error"), after which the device's context is gone, and nothing else of a library's.
     """
     results = {}
     for key, (operation, shape) in _attempts(variant):
-        begin(key)
         if "torch._dynamo" in sys.modules:  # which refuses a function after too many shapes
             torch.compiler.reset()
-        with torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
+        with attempt(key), torch.inference_mode(not operation.differentiates), torch.set_grad_enabled(False):
             results[key] = _try(variant, operation, shape, device)
     return results
 

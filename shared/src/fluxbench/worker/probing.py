@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Iterator
 
 import torch
 
@@ -15,12 +16,17 @@ from fluxbench.worker.device_use import DeviceUse
 def probe(
     names: Collection[str], right: Collection[str], device: torch.device, use: DeviceUse, emit: Callable[..., None]
 ) -> None:
-    """Try the variants that were right at some workload, and write what came of it."""
+    """Try the variants that were right at some workload, and write what came of it; each attempt is a step."""
+
+    @contextlib.contextmanager
+    def attempt(_: str) -> Iterator[None]:
+        with use.step("probing", short=True, compiles=True):
+            emit("probing")
+            yield
+
     for name in names:
         formed = variants.find(name)
         if device.type == "cpu" and formed.variant.compiles:  # half a minute on two cores
             continue
         if formed.form == EAGER and name in right:
-            with use.step("probing", short=True, compiles=True):
-                found = capabilities.probe(formed.variant, device, lambda _: emit("probing"))
-            emit("probed", variant=name, found=found)
+            emit("probed", variant=name, found=capabilities.probe(formed.variant, device, attempt))
