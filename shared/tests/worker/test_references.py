@@ -37,7 +37,7 @@ def test_calls_are_repeated_and_profiled_of_the_cell_s_own_variants_alone(
     seen: list[tuple[str, str]] = []
 
     def noted(step: str) -> Any:
-        def note(trial: Trial) -> dict[str, float]:
+        def note(trial: Trial, *rest_s: float) -> dict[str, float]:
             seen.append((step, trial.name))
             return {}
 

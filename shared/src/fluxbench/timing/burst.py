@@ -26,6 +26,7 @@ from fluxbench.timing.stopwatch import Stopwatch
 Key = tuple[str, str]  # variant, workload
 Keep = Callable[[Key, Mapping[str, object], Content | None], None]  # what a call returned, for which content
 
+_LEAST_REST_S = 0.05  # of a GPU from calls of one kind to those of another
 _REST = 0.25  # of a GPU after a round, over the time of that round
 _MAX_REST_S = 0.5  # twice what a card at its power limit needs to its full clock
 _MAX_REPEATED = 5  # rounds in which a call is repeated on the same contents
@@ -190,6 +191,11 @@ def _place_of_whole(drawn: Sequence[Content]) -> int:
 def rest_after(round_s: float) -> float:
     """Return how long a GPU rests after a round, in seconds."""
     return min(_MAX_REST_S, _REST * round_s)
+
+
+def rest_between(calls_s: float) -> float:
+    """Return how long a GPU rests from calls that lasted `calls_s` to the first round of others, in seconds."""
+    return max(_LEAST_REST_S, rest_after(calls_s))
 
 
 def copies(outputs: Mapping[str, object]) -> dict[str, object]:

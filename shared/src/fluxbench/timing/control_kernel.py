@@ -98,10 +98,11 @@ def _on_gpu(device: torch.device) -> ControlKernel:
 
 def _operand(seed: int, device: torch.device) -> torch.Tensor:
     """Return `[_TILES, _TILE, _DEPTH]` bfloat16 values of a fixed integer hash (Knuth's), all exact."""
-    index = torch.arange(_TILES * _TILE * _DEPTH, dtype=torch.int64, device=device) * 2 + seed
+    index = torch.arange(_TILES * _TILE * _DEPTH, dtype=torch.int64) * 2 + seed
     mixed = index * 2654435761 % (1 << 32)
     mixed = (mixed ^ (mixed >> 15)) * 1103515245 % (1 << 32)
-    return (((mixed >> 24).float() - 127.5) / 64).bfloat16().view(_TILES, _TILE, _DEPTH)
+    values = (((mixed >> 24).float() - 127.5) / 64).bfloat16().view(_TILES, _TILE, _DEPTH)
+    return values.to(device)  # made on the host: a process would load five kernels for it
 
 
 def _driver_call(driver: ctypes.CDLL, function: str, *arguments: object) -> None:

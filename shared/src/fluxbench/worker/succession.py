@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fluxbench.operations.protocol import Bound
-from fluxbench.timing.burst import rest_after
+from fluxbench.timing.burst import rest_between
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker.block import TrialBlock
@@ -27,7 +27,6 @@ from fluxbench.worker.taking import Taker, looked_at, of_sustained, try_step, wi
 from fluxbench.worker.trial import Trial
 
 _AT_ONCE_S = 0.1  # from the end of a block to the next one; after 0.25 s a card at its power limit has its full clock
-_LEAST_REST_S = 0.05  # from the last round of a variant to the first one of the next
 
 
 def may_follow_others(formed: FormedVariant) -> bool:
@@ -147,7 +146,7 @@ class Succession:
             if one.is_recorded:
                 taken = one.taken["burst"] = one.trial.burst(rest_s)
                 began, ended = taken["times"][-1]
-                rest_s = max(_LEAST_REST_S, rest_after(ended - began))
+                rest_s = rest_between(ended - began)
             one.again = of_sustained(one.trial, self._request)  # which knows what calls took in burst
             one.block = one.again.block() if one.again.calls else None  # without burst samples this times a call
 

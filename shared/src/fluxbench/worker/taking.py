@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from fluxbench.records.status import Status
+from fluxbench.timing.burst import rest_between
 from fluxbench.timing.rows import Row
 from fluxbench.timing.stopwatch import slept_s
 from fluxbench.worker.device_use import DeviceUse
@@ -170,11 +171,12 @@ def looked_at(trial: Trial, request: Request, rows: Collection[str]) -> dict[str
     if trial.name not in request.variants:
         return looked
     full = [name for name in trial.calls if request.is_full(name)]
+    began = time.monotonic()
     if request.process < REPEATED_IN and not trial.plan.row_s:
         looked["repeated_over_new"] = trial.at(full[:1] if request.effort.long else full).repeat()
     if not request.process:
         full = [name for name in full if name not in rows]  # of which the profiler sees no gaps between calls
-        looked["cupti"] = trial.at(full).cupti() if full else {}
+        looked["cupti"] = trial.at(full).cupti(rest_between(time.monotonic() - began)) if full else {}
         looked["unprofiled"] = [name for name in trial.calls if name not in full]
     return looked
 

@@ -227,8 +227,8 @@ class Trial:
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 
-    def cupti(self) -> dict[str, KernelTimes]:
-        """Return what the kernels take by the profiler, by workload; nothing on a CPU."""
+    def cupti(self, rest_s: float = 0.0) -> dict[str, KernelTimes]:
+        """Return what the kernels take by the profiler, by workload, after a rest; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
         asked = {name: self.workloads[name].workload for name in self.calls}
@@ -239,7 +239,7 @@ class Trial:
         repeats = min([PROFILED_CALLS, *(times for from_s, times in _PROFILED_OF_LONG if call_s >= from_s)])
         inputs = {name: self._contents[name].inputs for name in calls}
         apart = [name for name, call in calls.items() if call.retain_graph or self.calls[name].others]
-        return times_of_bound(self.calls, inputs, self.stopwatch, parts, repeats, apart, self.plan.first_rest_s)
+        return times_of_bound(self.calls, inputs, self.stopwatch, parts, repeats, apart, rest_s)
 
     def check(self) -> None:
         """Judge what timed calls returned, and whether the kernel left its inputs as they were."""
