@@ -168,10 +168,11 @@ def played(
     references: tuple[str, ...] = (),
     until_s: float = math.inf,
     lock: str | None = None,
+    before: Collected | None = None,
 ) -> Collected:
-    """Run three processes of the fake worker in a scenario and return what was collected."""
+    """Run three processes of the fake worker in a scenario and return what was collected, with what was `before`."""
     python = executable(folder / "python", worker.replace("SCENARIO", textwrap.dedent(scenario)))
-    collected = Collected(until=time.monotonic() + until_s)
+    collected = before or Collected(until=time.monotonic() + until_s)
     environment = Environment(python=str(python))
     deadline = time.monotonic() + deadline_s
     batch = Batch(

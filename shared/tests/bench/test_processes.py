@@ -62,6 +62,21 @@ def mean_ms(name):
     assert counts == {"b": processes, "c": 3}
 
 
+def test_what_another_batch_does_not_know_well_enough_is_not_measured_in_this_one(tmp_path: Path) -> None:
+    """Its processes have variables with which a library runs other kernels under the same name."""
+    scenario = """
+def mean_ms(name):
+    return {"a": [1.0, 1.0005, 0.9995], "b": [1.0, 1.1, 1.2], "c": [1.0, 1.03, 1.0]}[name][process % 3]
+"""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    collected = played(folders[0], scenario, ("a", "b"))
+    played(folders[1], scenario, ("c",), references=("a",), most=5, before=collected)
+    assert [request.variants for request in requests(folders[1])] == [("c",)] * 5
+    assert {name: len(collected.taken(name, "tiny")) for name in "bc"} == {"b": 3, "c": 5}
+
+
 def test_burst_samples_are_taken_in_three_processes_and_further_ones_are_for_sustained_times(tmp_path: Path) -> None:
     scenario = """
 def mean_ms(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from fakes import tokens
 from workers import honest, register, variant, wrapped
 from wrong.right import weighted
 
+from fluxbench import variants
 from fluxbench.correctness.case import Case
 from fluxbench.operations.protocol import Attention
 from fluxbench.operations.shapes import AttentionCall
@@ -27,7 +29,7 @@ from fluxbench.variants import forms
 from fluxbench.variants._base import Variant
 from fluxbench.variants.forms import FormedVariant
 from fluxbench.worker import checking
-from fluxbench.worker.__main__ import load_early, standby
+from fluxbench.worker.__main__ import load_early, refuse_other_variables, standby
 from fluxbench.worker.checking import Checked, Failed, check
 from fluxbench.worker.ragged import ragged_shape
 
@@ -257,3 +259,10 @@ def test_a_later_process_makes_the_calls_that_are_unlike_later_ones_before_any_i
             FormedVariant(variant("a", wrapped(count)), form), SMALL, Case.make(SMALL, "normal", 0, ON_CPU).inputs
         )
     assert len(made) == calls
+
+
+def test_a_process_without_the_variables_of_a_library_refuses_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {**os.environ, **variants.find("te_flash").variant.variables})
+    refuse_other_variables(("torch_math", "te_flash"))
+    with pytest.raises(RuntimeError, match="te_fused needs a process with NVTE_"):
+        refuse_other_variables(("te_flash", "te_fused"))

@@ -175,7 +175,8 @@ class Batch:
         for operation in dict.fromkeys(one.operation for one in self.workloads):
             own = [one.name for one in self.workloads if one.operation == operation]
             for name, widths in timings.widths(collected, own).items():
-                known.setdefault(name, []).extend(widths.values())
+                if name in known:  # else it is another batch's, and this one's processes have other variables
+                    known[name].extend(widths.values())
         if process < self.processes:
             slow = {name for name, its in known.items() if is_slow(width.ratio for width in its)}
             return [name for name in known if name not in slow or self._elsewhere(collected, name) > process]

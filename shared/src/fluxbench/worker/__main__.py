@@ -45,12 +45,21 @@ def main(request_path: str, events_path: str, planned: str = "") -> int:
             make_ready(expected, ledger)
         request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
+    refuse_other_variables(request.variants)
     with Path(events_path).open("a", encoding="utf-8") as events:
         worker = Worker(request, events, changed)
         worker.use.phase("importing", began)
         worker.use.phase("standby", imported)
         worker.run()
     return 0
+
+
+def refuse_other_variables(names: Sequence[str]) -> None:
+    """Raise `RuntimeError` where this process has not a variant's variables: a library would run another kernel."""
+    for name in names:
+        for key, value in variants.find(name).variant.variables.items():
+            if os.environ.get(key) != value:
+                raise RuntimeError(f"{name} needs a process with {key}={value}, this one has {os.environ.get(key)}")
 
 
 def load_early(names: Sequence[str]) -> dict[str, str]:
