@@ -262,7 +262,13 @@ def test_a_later_process_makes_the_calls_that_are_unlike_later_ones_before_any_i
 
 
 def test_a_process_without_the_variables_of_a_library_refuses_its_variants(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "environ", {**os.environ, **variants.find("te_flash").variant.variables})
-    refuse_other_variables(("torch_math", "te_flash"))
-    with pytest.raises(RuntimeError, match="te_fused needs a process with NVTE_"):
-        refuse_other_variables(("te_flash", "te_fused"))
+    own = {name: dict(variants.find(name).variant.variables) for name in ("te_fused", "te_fused_det", "te_flash")}
+    assert own["te_fused"].items() < own["te_fused_det"].items()
+    for name, variables in own.items():
+        monkeypatch.setattr(os, "environ", {"PATH": "", **variables})
+        refuse_other_variables((name, name))
+        for other in {*own, "torch_math"} - {name}:
+            with pytest.raises(RuntimeError, match=f"^{other} needs a process with"):
+                refuse_other_variables((name, other))
+    monkeypatch.setattr(os, "environ", {"PATH": ""})
+    refuse_other_variables(("torch_math",))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from fluxbench import variants
 from fluxbench.bench import events
 from fluxbench.bench.collected import Collected
 from fluxbench.core import cores, progress
@@ -134,7 +135,7 @@ def _start(
     """
     paths = [environment.variables.get("PYTHONPATH", ""), str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in variants.VARIABLES},
         **environment.variables,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONWARNINGS": "ignore",

@@ -36,6 +36,8 @@ def _registered() -> tuple[Variant, ...]:
 
 REGISTRY = _registered()
 NAMES: tuple[str, ...] = tuple(name for variant in REGISTRY for name in variant.names)
+# By which a library chooses its kernel when it is imported; a process has those of its variants, and no others.
+VARIABLES: frozenset[str] = frozenset(key for variant in REGISTRY for key in variant.variables)
 _SLOWED = (
     *("torch_flash", "torch_cudnn", "torch_math", "triton_flash"),
     *("torch_flash_compile_d", "torch_cudnn_compile_d", "flash_attn_3", "flash_attn_4"),

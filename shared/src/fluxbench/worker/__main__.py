@@ -55,11 +55,11 @@ def main(request_path: str, events_path: str, planned: str = "") -> int:
 
 
 def refuse_other_variables(names: Sequence[str]) -> None:
-    """Raise `RuntimeError` where this process has not a variant's variables: a library would run another kernel."""
+    """Raise `RuntimeError` where this process has not a variant's variables: a library may run another kernel."""
+    ours = {key: value for key, value in os.environ.items() if key in variants.VARIABLES}
     for name in names:
-        for key, value in variants.find(name).variant.variables.items():
-            if os.environ.get(key) != value:
-                raise RuntimeError(f"{name} needs a process with {key}={value}, this one has {os.environ.get(key)}")
+        if ours != (wanted := variants.find(name).variant.variables):
+            raise RuntimeError(f"{name} needs a process with {dict(wanted)}, this one has {ours}")
 
 
 def load_early(names: Sequence[str]) -> dict[str, str]:

@@ -152,7 +152,7 @@ class Succession:
 
         def look(one: _UnderWay) -> None:
             if one.is_recorded:
-                one.taken |= looked_at(one.trial, self._request, one.taken["burst"]["calls"])
+                one.taken |= looked_at(one.trial, self._request, one.taken["burst"])
 
         for step in (burst, look):
             for one in under_way:

@@ -154,7 +154,7 @@ def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> t
     asleep = slept_s()
     if burst:
         taken["burst"] = trial.burst()
-        taken |= looked_at(trial, request, taken["burst"]["calls"])
+        taken |= looked_at(trial, request, taken["burst"])
     again = of_sustained(trial, request) if sustained else trial.at([])
     if again.calls:
         trial.returned.see_changes()  # of rows, before others get something else in that place
@@ -162,8 +162,8 @@ def _taken(trial: Trial, request: Request, *, burst: bool, sustained: bool) -> t
     return {**taken, "took_s": time.monotonic() - taken["began"], "slept_s": slept_s() - asleep}, again
 
 
-def looked_at(trial: Trial, request: Request, rows: Collection[str]) -> dict[str, Any]:
-    """Return what tells whether burst times can be believed, of the event "timed"; `rows` are workloads that have some.
+def looked_at(trial: Trial, request: Request, burst: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells whether burst times can be believed, of the event "timed"; `burst` is what `Trial.burst` gave.
 
     Nothing of a reference that is here for the others alone.
     """
@@ -171,12 +171,13 @@ def looked_at(trial: Trial, request: Request, rows: Collection[str]) -> dict[str
     if trial.name not in request.variants:
         return looked
     full = [name for name in trial.calls if request.is_full(name)]
-    began = time.monotonic()
+    before_s, began = burst["times"][-1][1] - burst["times"][-1][0], time.monotonic()
     if request.process < REPEATED_IN and not trial.plan.row_s:
         looked["repeated_over_new"] = trial.at(full[:1] if request.effort.long else full).repeat()
     if not request.process:
-        full = [name for name in full if name not in rows]  # of which the profiler sees no gaps between calls
-        looked["cupti"] = trial.at(full).cupti(rest_between(time.monotonic() - began)) if full else {}
+        full = [name for name in full if name not in burst["calls"]]  # of which the profiler sees no gaps between calls
+        rest_s = rest_between(max(before_s, time.monotonic() - began))
+        looked["cupti"] = trial.at(full).cupti(rest_s) if full else {}
         looked["unprofiled"] = [name for name in trial.calls if name not in full]
     return looked
 

@@ -227,7 +227,7 @@ class Trial:
         launch_s = {name: self._launch_ms[name] / 1e3 for name in calls}
         return repeated_over_new(self.stopwatch, calls, self._contents, fresh, launch_s, self.rng)
 
-    def cupti(self, rest_s: float = 0.0) -> dict[str, KernelTimes]:
+    def cupti(self, rest_s: float) -> dict[str, KernelTimes]:
         """Return what the kernels take by the profiler, by workload, after a rest; nothing on a CPU."""
         if self.stopwatch.on_cpu:
             return {}
