@@ -125,7 +125,7 @@ def test_a_build_may_take_three_times_as_long_as_the_last_one(machine: Machine) 
     assert limit_s(document, Store(document), settings) == 900 + 3 * 400 + 3 * 60
 
 
-@pytest.mark.parametrize(("memory_gb", "models", "kernels"), [(85, 4, 4), (150, 6, 6)])
+@pytest.mark.parametrize(("memory_gb", "models", "kernels"), [(24, 1, 4), (85, 4, 4), (150, 6, 6)])
 def test_as_many_models_share_a_gpu_as_fit_and_of_attention_and_two_at_most_of_what_fills_its_memory(
     monkeypatch: pytest.MonkeyPatch, memory_gb: int, models: int, kernels: int
 ) -> None:

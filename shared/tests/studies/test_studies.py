@@ -96,21 +96,23 @@ def test_cells_of_layers_that_run_at_once_fit_on_a_gpu(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("at_once", "cell_gb", "memory_gb", "cells"),
+    ("at_once", "cell_gb", "memory_gb", "cells", "at_least"),
     [
-        (None, None, 80, None),
-        (3, None, 80, 3),
-        (3, 24, 80, 3),
-        (3, 24, 48, 1),
-        (3, 24, 8, 1),
-        (None, 24, 141, 5),
-        (3, 24, None, 3),
+        (None, None, 80, None, 1),
+        (3, None, 80, 3, 1),
+        (3, 24, 80, 3, 1),
+        (3, 24, 48, 1, 1),
+        (3, 24, 8, 1, 1),
+        (3, 24, 8, 2, 2),
+        (None, 24, 141, 5, 1),
+        (3, 24, None, 3, 1),
     ],
 )
 def test_as_many_cells_share_a_gpu_as_its_memory_holds(
-    at_once: int | None, cell_gb: int | None, memory_gb: int | None, cells: int | None
+    at_once: int | None, cell_gb: int | None, memory_gb: int | None, cells: int | None, at_least: int
 ) -> None:
-    study = Study(name="s", references=(), at_once=at_once, cell_bytes=cell_gb and cell_gb * 10**9)
+    holds = cell_gb and cell_gb * 10**9
+    study = Study(name="s", references=(), at_once=at_once, cell_bytes=holds, at_least=at_least)
     device = dataclasses.replace(GPU, memory_bytes=memory_gb and memory_gb * 10**9)
     assert study.cells_on(device) == cells
 

@@ -35,6 +35,7 @@ class Study:
     effort: Effort = USUAL  # how much is spent on a workload
     at_once: int | None = None  # cells that share a GPU at most, whatever its memory; None: no limit
     cell_bytes: int | None = None  # that a cell may hold of a GPU's memory; None: cells never fill it together
+    at_least: int = 1  # cells that share a GPU however little memory it has: where cells hold less of less
     in_order: bool = False  # cells start as the notebook has them; else what compiles much and what is heavy goes first
     rate: str = "TFLOP/s"  # of throughput; or "GB/s", for what moves bytes
     whole_up_to: int | None = None  # scores of a call; of one with more, rows of the outputs are judged. None: never
@@ -62,7 +63,7 @@ class Study:
         """Return how many cells may share a GPU at most; None: no limit."""
         if not (self.cell_bytes and device.memory_bytes):
             return self.at_once
-        fitting = max(1, int(_SHARE * device.memory_bytes) // self.cell_bytes)
+        fitting = max(self.at_least, int(_SHARE * device.memory_bytes) // self.cell_bytes)
         return min(fitting, self.at_once or fitting)
 
     def workloads_on(self, device: Device, settings: Settings) -> tuple[Workload, ...]:
