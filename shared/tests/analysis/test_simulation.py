@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from published import REPORTS
@@ -79,6 +81,20 @@ def test_the_components_of_made_up_runs_are_found() -> None:
     assert found.same_card
     assert found.same_card.variant == pytest.approx(0.0005, rel=0.15)
     assert found.same_card.df == 5 * 20
+    assert found.other_card
+    assert found.other_card.variant == pytest.approx(0.002, rel=0.15)
+    assert found.other_card.workload == pytest.approx(0.001, rel=0.1)
+
+
+def test_a_variant_counts_that_runs_measured_in_unequally_many_processes() -> None:
+    runs = made_up(np.random.default_rng(1), 6, 0.002, 0.001)
+    fewer = [
+        dataclasses.replace(run, levels={key: its[:, : 2 + (int(key[1]) + n) % 2] for key, its in run.levels.items()})
+        for n, run in enumerate(runs)
+    ]
+    found = components(fewer, [])
+    assert len(found.process) == 200
+    assert np.mean(found.process) == pytest.approx(0.001, rel=0.1)
     assert found.other_card
     assert found.other_card.variant == pytest.approx(0.002, rel=0.15)
     assert found.other_card.workload == pytest.approx(0.001, rel=0.1)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 import msgspec
 import numpy as np
@@ -98,17 +99,18 @@ def _between_runs(runs: Sequence[Run]) -> BetweenRuns:
     keys = [key for key in runs[0].levels if all(_alike(run, runs[0], key) for run in runs)]
     of_variant, of_workload = [], []
     for key in keys:
-        levels = np.array([run.levels[key] for run in runs])  # [runs, workloads, processes]
-        mean, rest = spread(list(levels))
-        processes, workloads = levels.shape[2], levels.shape[1]
-        means = levels.mean(axis=2)
+        levels = [run.levels[key] for run in runs]  # each [workloads, processes]
+        mean, rest = spread(levels)
+        of_process = fmean(1 / one.shape[1] for one in levels)  # the part of its variance in that of a run's mean
+        means = np.array([one.mean(axis=1) for one in levels])
+        workloads = means.shape[1]
         apart = means - means.mean(axis=1, keepdims=True)
         own = 0.0
         if workloads > 1:
             free = (len(runs) - 1) * (workloads - 1)
-            own = float(((apart - apart.mean(axis=0)) ** 2).sum()) / free - rest.value / processes
+            own = float(((apart - apart.mean(axis=0)) ** 2).sum()) / free - rest.value * of_process
         of_workload.append(own)
-        of_variant.append(float(means.mean(axis=1).var(ddof=1)) - mean.value / processes - own / workloads)
+        of_variant.append(float(means.mean(axis=1).var(ddof=1)) - mean.value * of_process - own / workloads)
     return BetweenRuns(
         variant=math.sqrt(max(0.0, float(np.mean(of_variant)))),
         workload=math.sqrt(max(0.0, float(np.mean(of_workload)))),
@@ -176,4 +178,5 @@ def _levels(records: Sequence[Record], controls: Mapping[str, ControlTimes]) -> 
 
 
 def _alike(run: Run, other: Run, key: VariantKey) -> bool:
-    return key in run.levels and run.levels[key].shape == other.levels[key].shape
+    """Whether two runs have a variant at equally many workloads; in how many processes its intervals decide."""
+    return key in run.levels and len(run.levels[key]) == len(other.levels[key])
