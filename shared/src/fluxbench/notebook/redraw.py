@@ -1,7 +1,7 @@
 """Draws a published page again from its records, on any machine: nothing is measured.
 
 Cells that left records keep these, and the page shows the code that measured them. All other cells are run as they are
-in the notebook now. A simulation is made again from what `reports/` holds now.
+in the notebook now. A simulation stays as it was published, since other pages have changed since.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ def _copy(output: str, records: Path, folder: Path) -> str | None:
 def _check_same(records: Path, built: Built) -> None:
     """Raise `SetupError` where the published records would not be those that are published again.
 
-    A simulation may be another: it is computed from the spreads of published pages.
+    A simulation may be one that the page did not have.
     """
     places = page_folder.places(built.document, built.cells)
     new = {place.removesuffix(".gz"): key for key, place in places.items() if place.startswith("records/")}
