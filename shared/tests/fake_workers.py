@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from fakes import CPU, TINIER, TINY, clean, executable, is_alive, until
@@ -135,10 +136,16 @@ def interpreter(path: Path, scenario: str = "", log: Path | None = None) -> Path
     )
     noting = f"""
 with open({str(log)!r}, "a") as log:
-    variables = {{name: value for name, value in os.environ.items() if name.startswith(("NVTE_", "FLASH_"))}}
+    ours = ("NVTE_", "FLASH_", "TORCH", "CUDA_")
+    variables = {{name: value for name, value in os.environ.items() if name.startswith(ours)}}
     log.write(json.dumps({{"request": request, "variables": variables, "folder": os.getcwd()}}) + "\\n")
 """
     return executable(path, body.replace("SCENARIO", textwrap.dedent(scenario) + (noting if log else "")))
+
+
+def log_of(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of such a log."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def in_cell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, header: str = "") -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_workers import HEADER, in_cell, interpreter, is_gone, when
+from fake_workers import HEADER, in_cell, interpreter, log_of, when
 from fakes import CPU, GPU, REPOSITORY, clean, tokens, without_uv
 
 from fluxbench import bench, studies
@@ -21,7 +21,7 @@ from fluxbench.core import progress
 from fluxbench.core.settings import Settings
 from fluxbench.device import detect, nvidia
 from fluxbench.device.model import Device
-from fluxbench.environments import cell, prepare
+from fluxbench.environments import cell
 from fluxbench.operations.workload import Workload
 from fluxbench.records import files
 from fluxbench.records.schema import Record
@@ -121,10 +121,6 @@ def test_what_cannot_run_has_records_that_say_why(tmp_path: Path, monkeypatch: p
         "target 'cpu' leaves it out, environment/targets.toml says why; FLUXBENCH_ALL=1 measures it",
     ]
     assert records(tmp_path, "flex_compile_d", all=True)[0].status is Status.UNAVAILABLE
-
-
-def log_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def test_a_cell_writes_four_files_and_leaves_nothing_else(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,49 +237,6 @@ def test_operations_that_share_references_share_processes(tmp_path: Path, monkey
     asked = [[workload["name"] for workload in line["request"]["workloads"]] for line in log_of(log)]
     assert asked == [["training-8", "backward-8", "training-9", "backward-9"]] * 3 + [["forward"]] * 3
     assert {record.status for record in made} == {Status.PASSED}
-
-
-def test_variants_that_read_other_variables_have_workers_of_their_own(tmp_path: Path) -> None:
-    log = tmp_path / "log.jsonl"
-    scenario = f"""
-def before(step, variant=None, workload=None):
-    while step == "ready" and len(os.listdir({str(tmp_path / "waits")!r})) < 6:
-        time.sleep(0.01)
-"""
-    (tmp_path / "waits").mkdir()
-    python = interpreter(tmp_path / "python", scenario, log=log)
-    wait = f"open({str(tmp_path)!r} + f'/waits/{{os.getpid()}}', 'w').close()\nrequest_path,"
-    python.write_text(python.read_text(encoding="utf-8").replace("request_path,", wait, 1), encoding="utf-8")
-    settings: Any = {"python": str(python), "workloads": WORKLOADS[:1]}
-    records(tmp_path, "te_fused", "te_flash", device=GPU, **settings)
-    groups = [(line["request"]["variants"], line["variables"]["NVTE_FUSED_ATTN"]) for line in log_of(log)]
-    assert groups == [(["te_fused"], "1")] * 3 + [(["te_flash"], "0")] * 3
-    waited = [int(path.name) for path in (tmp_path / "waits").iterdir()]
-    assert len(waited) == 6
-    assert all(is_gone(pid) for pid in waited)
-    assert list((tmp_path / "cache" / "runs").iterdir()) == []
-
-
-def test_kernels_of_flash_attention_4_are_kept_by_device_and_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = tmp_path / "log.jsonl"
-    python = str(interpreter(tmp_path / "python", log=log))
-    name = study(monkeypatch, tokens("a", 8))
-
-    def folders(device: Device = GPU, quack: str = "0.6.5") -> set[str]:
-        monkeypatch.setattr(prepare, "describe", lambda *asked: {"package.quack-kernels": quack})
-        log.unlink(missing_ok=True)
-        records(tmp_path, "torch_math", study=name, python=python, device=device)
-        variables = [line["variables"] for line in log_of(log)]
-        assert {each["FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED"] for each in variables} == {"1"}
-        return {each["FLASH_ATTENTION_CUTE_DSL_CACHE_DIR"] for each in variables}
-
-    (first,) = folders()  # of all processes
-    assert Path(first).parent == tmp_path / "cache" / "compiled" / "flux-sdpa"
-    assert folders() == {first}
-    others = folders(quack="0.6.6") | folders(dataclasses.replace(GPU, name="another"))
-    assert len(others - {first}) == 2
 
 
 def test_other_processes_are_looked_for_before_and_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,7 +219,7 @@ def _run(
         return
     compiled = settings.cache / "compiled" / f"{cell.notebook}-{cell.id}"
     compiled.mkdir(parents=True, exist_ok=True)
-    caches = compiler_caches.variables(compiled, {"device": device.name, **packages})
+    caches = compiler_caches.variables(compiled, {"device": device.name, "driver": device.driver or "", **packages})
     with contextlib.ExitStack() as stack:
         batches = []
         possible = [workload for workload in workloads if not _refused(workload, device)]

@@ -34,6 +34,7 @@ _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
 _COMPILING = 4  # cells that compile several variants at once, where most do (`notebook.width`)
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
+_OF_COMPILERS = ("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_")  # variables that workers do not inherit
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -135,10 +136,11 @@ def _start(
     """
     paths = [environment.variables.get("PYTHONPATH", ""), str(_PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]
     variables = {
-        **{name: value for name, value in os.environ.items() if name not in variants.VARIABLES},
+        **{name: value for name, value in os.environ.items() if not _decides(name)},
         **environment.variables,
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONWARNINGS": "ignore",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, by which the device was found
         "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (cores.available() - _CORES_LEFT) // _COMPILING)),
         # max-autotune would compile float32 matrix products in Triton for a minute at each length of torch_math, and
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
@@ -158,6 +160,11 @@ def _start(
     Path(log.name).rename(folder / f"log-{worker.pid}.txt")
     stack.callback(_end, worker)
     return worker
+
+
+def _decides(name: str) -> bool:
+    """Whether a variable decides which kernel runs: compiled forms, for one, are eager with TORCHDYNAMO_DISABLE."""
+    return name in variants.VARIABLES or name.startswith(_OF_COMPILERS)
 
 
 class _Position:

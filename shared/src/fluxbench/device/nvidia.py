@@ -125,7 +125,7 @@ def _device(nvml: Any) -> Device:
     handles = (ask(nvml, "nvmlDeviceGetHandleByIndex", index) for index in range(nvml.nvmlDeviceGetCount()))
     names = [ask(nvml, "nvmlDeviceGetName", handle) for handle in handles if handle is not None]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    mixed = len(set(names)) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    mixed = len(set(names)) > 1
     cuda = ask(nvml, "nvmlSystemGetCudaDriverVersion_v2")
     capability = ask(nvml, "nvmlDeviceGetCudaComputeCapability", gpu)
     memory = ask(nvml, "nvmlDeviceGetMemoryInfo", part)
@@ -148,7 +148,7 @@ def _device(nvml: Any) -> Device:
         mig=None if mig is None else mig[0] == 1,
         compute_mode=_COMPUTE_MODES.get(ask(nvml, "nvmlDeviceGetComputeMode", gpu)),
         count=min(names.count(name), len(visible.split(","))) if visible else names.count(name),
-        note="several GPU models: without CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA may use another one" if mixed else None,
+        note="several GPU models: they are counted as nvidia-smi counts them" if mixed else None,
     )
 
 
