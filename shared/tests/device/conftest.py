@@ -23,7 +23,6 @@ def linux(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(platform, "release", lambda: "6.18.44-generic")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
     monkeypatch.setitem(sys.modules, "pynvml", fake_nvml(init_error=LibraryNotFound("NVML Shared Library Not Found")))
     return tmp_path
 

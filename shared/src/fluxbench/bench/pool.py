@@ -32,7 +32,7 @@ WORKER = ("-m", "fluxbench.worker")  # what an interpreter of the measured envir
 _PLANNED = "planned.json"  # not of the files `request-N.json`
 _POLL_S = 0.02
 _CORES_LEFT = 4  # by compilers, for whoever measures meanwhile
-_COMPILING = 4  # cells that compile several variants at once, where most do (`notebook.width`)
+_COMPILERS = 4  # that share the other cores at once: of as many cells, where most compile (`notebook.width`)
 FIRST_COUNTS = 2  # as many steps as one of a later process: the first compiles, checks all and profiles
 _OF_COMPILERS = ("TORCHDYNAMO_", "TORCH_COMPILE_", "TORCHINDUCTOR_")  # variables that workers do not inherit
 _PACKAGE_ROOT = Path(__file__).resolve().parents[2]
@@ -141,7 +141,7 @@ def _start(
         "PYTHONPATH": os.pathsep.join(path for path in paths if path),
         "PYTHONWARNINGS": "ignore",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as NVML counts, by which the device was found
-        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (cores.available() - _CORES_LEFT) // _COMPILING)),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(max(1, (cores.available() - _CORES_LEFT) // _COMPILERS)),
         # max-autotune would compile float32 matrix products in Triton for a minute at each length of torch_math, and
         # then take the library's all the same: 58.7 s at 4,224 tokens on an H200, torch 2.11.
         "TORCHINDUCTOR_MAX_AUTOTUNE_GEMM_BACKENDS": "ATEN",

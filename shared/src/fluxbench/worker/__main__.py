@@ -13,7 +13,7 @@ import os
 import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fluxbench import variants
@@ -33,6 +33,7 @@ _ANY_CALL = AttentionCall(seq_len_q=1, seq_len_k=1, heads=1, kv_heads=1, head_di
 def main(request_path: str, events_path: str, planned: str = "") -> int:
     """Carry out the request of one file and append events to the other."""
     exit_with(os.getppid())
+    ours = {key: value for key, value in os.environ.items() if key in variants.VARIABLES}  # before a library sets any
     changed: dict[str, str] = {}
     began = imported = time.monotonic()
     if request_path == "-":
@@ -45,7 +46,7 @@ def main(request_path: str, events_path: str, planned: str = "") -> int:
             make_ready(expected, ledger)
         request_path, events_path = standby()
     request = Request.from_json(Path(request_path).read_text(encoding="utf-8"))
-    refuse_other_variables(request.variants)
+    refuse_other_variables(request.variants, ours)
     with Path(events_path).open("a", encoding="utf-8") as events:
         worker = Worker(request, events, changed)
         worker.use.phase("importing", began)
@@ -54,12 +55,11 @@ def main(request_path: str, events_path: str, planned: str = "") -> int:
     return 0
 
 
-def refuse_other_variables(names: Sequence[str]) -> None:
-    """Raise `RuntimeError` where this process has not a variant's variables: a library may run another kernel."""
-    ours = {key: value for key, value in os.environ.items() if key in variants.VARIABLES}
+def refuse_other_variables(names: Sequence[str], ours: Mapping[str, str]) -> None:
+    """Raise `RuntimeError` where a variant's variables are not ours: its library may run another kernel."""
     for name in names:
         if ours != (wanted := variants.find(name).variant.variables):
-            raise RuntimeError(f"{name} needs a process with {dict(wanted)}, this one has {ours}")
+            raise RuntimeError(f"{name} needs a process with {dict(wanted)}, this one has {dict(ours)}")
 
 
 def load_early(names: Sequence[str]) -> dict[str, str]:
