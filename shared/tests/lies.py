@@ -196,6 +196,9 @@ LIES: dict[str, tuple[Lie, str]] = {
     "only fast samples ranked": (of_series(picked), "fewer than half of a process's samples can be discarded"),
     "a scaled samples file": (of_series(scale("samples_ms", by=1.5)), "samples must be those of its samples file"),
     "no samples file": (lambda home: (home / "triton.samples.json.gz").unlink(), "there is no such file"),
+    "another kernel in a later process": (
+        of_series(put("kernels", ["another_kernel"])), "the same kernel must run in all processes; .* another_kernel in"
+    ),
     "swapped variants": (edited("cudnn_frontend.jsonl", swapped), "samples must be those of|must match"),
     "another reference": (
         of_first(put(*TIME, "reference_variant", "torch_math")), "reference must be that of its samples, torch_flash"

@@ -56,6 +56,52 @@ def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_i
     assert (burst.ratio, burst.ratio_ci95) == (ratio.value, (ratio.low, ratio.high))
 
 
+SHARES = [("copy", 0.4, "copies"), ("flash", 0.3, "attention"), ("combine", 0.29, "attention")]
+
+
+@pytest.mark.parametrize(
+    ("ran", "said"),
+    [
+        (["copy", "flash", "combine"], None),
+        (["combine", "flash", "copy"], None),  # which takes longer is chance
+        ([], None),  # the profiler saw nothing
+        (["copy", "softmax", "product"], "flash ran when it was checked, copy in process 3"),
+        (["product", "copy", "flash"], "flash ran when it was checked, product in process 3"),
+        (["flash", "combine"], "copy ran when it was checked, flash in process 3"),
+    ],
+)
+def test_a_variant_runs_the_kernel_that_was_checked_in_every_process(ran: list[str], said: str | None) -> None:
+    kernels = [{"name": name, "share": share, "part": part} for name, share, part in SHARES]
+    events: list[Any] = [checked("flex", kernels=kernels)]
+    for process in range(3):
+        own = timed("flex", process, began=100.0 * process + 50) | {"kernels": {TINY.name: ["copy", "flash"]}}
+        if process == 2:
+            own["kernels"] = {TINY.name: ran}
+        events += [READY, timed(REFERENCE, process, began=100.0 * process), own]
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
+    assert (made.status, made.reason, bool(made.timings)) == (
+        (Status.ERROR, said, False) if said else (Status.PASSED, None, True)
+    )
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_processes_of_other_packages_have_no_time_together(apart: bool) -> None:
+    events: list[Any] = [checked("flex")]
+    for process in range(3):
+        trials = timed(REFERENCE, process, began=100.0 * process), timed("flex", process, began=100.0 * process + 50)
+        ready = READY | ({"versions": {"torch": "2.13.0", "triton": "3.6.0"}} if process == 2 else {})
+        events += [ready, *trials]
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    of = collected(events)
+    if apart:  # two batches of a cell
+        of, last = collected(events[:-3]), collected(events[-3:])
+        of.join(last)
+    [made] = recording.of_cell(of, ["flex"], [TINY], context)
+    said = "packages have changed while it was measured: triton none and 3.6.0"
+    assert (made.status, made.reason, made.timings) == (Status.ERROR, said, {})
+
+
 def test_a_record_names_what_it_is_of() -> None:
     memory = {"inputs_bytes": 9, "kept_bytes": 0, "allocated_bytes": 8, "reserved_bytes": 10, "call_bytes": 7}
     right = checked("torch_math_compile_d", memory=memory, compile_s=1.5, graph_breaks=2, detail="plan 7")

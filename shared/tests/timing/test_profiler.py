@@ -84,7 +84,7 @@ def test_on_a_gpu_shares_are_of_the_time_of_its_kernels(recorded: list[Kernel]) 
         ("flash", round(75 / 106, 4), "attention"),
         ("copy", round(25 / 106, 4), "copies"),
     ]
-    assert len(seen.kernels) == 6
+    assert [each["part"] for each in seen.kernels].count("attention") == 6  # with the six largest, one of them a copy
     assert seen.profiler_ms == pytest.approx(0.106)
 
 
@@ -94,8 +94,11 @@ def test_the_attention_of_a_whole_model_is_named_though_it_is_not_among_the_six_
     recorded += [(f"copy{index}", 100 * index, 100 * index + 50) for index in range(8)]
     recorded += [("flash", 900, 910), ("flash tail", 910, 915)]
     _, seen = profile_call(Bound(lambda inputs: {}), INPUTS, GPU, part_of)
-    assert [each["part"] for each in seen.kernels] == ["copies"] * 6 + ["attention"]
-    assert (seen.kernels[-1]["name"], seen.kernels[-1]["share"]) == ("flash", round(10 / 415, 4))
+    assert [each["part"] for each in seen.kernels] == ["copies"] * 6 + ["attention"] * 2
+    assert (seen.kernels[-2]["name"], seen.kernels[-2]["share"]) == ("flash", round(10 / 415, 4))
+    recorded += [(f"part {index}", 1000 + index, 1001 + index) for index in range(9)]
+    _, seen = profile_call(Bound(lambda inputs: {}), INPUTS, GPU, part_of)
+    assert [each["part"] for each in seen.kernels] == ["copies"] * 6 + ["attention"] * 6
 
 
 class LikeAStopwatch:

@@ -13,8 +13,9 @@ from statistics import median
 from fluxbench.bench.collected import Collected, Trial
 from fluxbench.bench.events import BlockSamples
 from fluxbench.bench.series import ProcessSeries
-from fluxbench.records.schema import BURST, SUSTAINED, Flag
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, KernelShare
 from fluxbench.records.status import FlagKind
+from fluxbench.variants._base import ATTENTION
 
 _AGREE = 2  # processes
 _REPEATED_FROM = 0.95  # of a call on repeated contents over one on new ones, side by side on a GPU
@@ -29,6 +30,7 @@ _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
+_NAME = 80  # characters of a kernel's name in a sentence
 _ASIDE = 0.5  # of a call's processor time
 _ASIDE_FROM_MS = 25.0  # OpenMP's threads spin for a while after each parallel part: up to 19 ms on a busy machine
 
@@ -52,6 +54,23 @@ def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *
         if doubts and len(doubts) >= min(_AGREE, len(told)):
             return doubts[0]
     return None
+
+
+def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
+    """Return which kernel ran when a variant was checked and which in a later process, if these are two, or None.
+
+    `checked` are the largest kernels of a call that was checked, and `ran` the names of those in the process, largest
+    first; with those of the attention. Two that take about as long may come in either order. So the largest of each
+    call must be among those of the other, and the largest of the attention among those that ran.
+    """
+    if not checked or not ran:
+        return None
+    known = sorted(checked, key=lambda each: -each.share)
+    attention = next((each.name for each in known if each.part == ATTENTION), known[0].name)
+    missing = next((name for name in (attention, known[0].name) if name not in ran), None)
+    if missing is None and ran[0] in {each.name for each in known}:
+        return None
+    return f"{(missing or attention)[:_NAME]} ran when it was checked, {ran[0][:_NAME]}"
 
 
 # Each of these returns a doubt, False where there is none, or None where a process tells nothing.

@@ -66,7 +66,8 @@ class Collected:
     lacked: list[Lacked] = field(default_factory=list)  # memory, where it was tried again
     trials: list[Trial] = field(default_factory=list)  # in order
     readings: list[Reading] = field(default_factory=list)
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # of the first worker
+    others_versions: dict[str, str] = field(default_factory=dict)  # of one that has others; empty: all have the same
     control: str | None = None  # what the control kernel is, where the device has one
     probed: dict[str, dict[str, ProbeResult]] = field(default_factory=dict)  # by variant and capability
     workers: int = 0  # that have begun
@@ -97,7 +98,7 @@ class Collected:
                 self._phase = event
             case events.Ready():
                 self.workers += 1
-                self.versions = event.versions
+                self._add_versions(event.versions)
             case events.ControlKernel():  # one process without it costs its own samples
                 self.control = event.description or self.control
             case events.Rates():
@@ -122,6 +123,12 @@ class Collected:
                 self.trials.append(Trial(event, self.workers))
         self.heard(event)
 
+    def _add_versions(self, versions: dict[str, str]) -> None:
+        """Keep those of the first worker, and one worker's that are not these: an environment that has changed."""
+        self.versions = self.versions or versions
+        if versions and versions != self.versions:
+            self.others_versions = self.others_versions or versions
+
     def _add_checked(self, event: Checked) -> None:
         """Keep the first check of a pair, with what the thorough one alone looks at, which may be another."""
         pair = event.variant, event.workload
@@ -137,7 +144,9 @@ class Collected:
 
     def join(self, other: Collected) -> None:
         """Take in what was collected apart, of other pairs."""
-        for name in ("checked", "failed", "probed", "kept", "yardsticks", "versions"):
+        for versions in (other.versions, other.others_versions):
+            self._add_versions(versions)
+        for name in ("checked", "failed", "probed", "kept", "yardsticks"):
             getattr(self, name).update({**getattr(other, name), **getattr(self, name)})
         for name, calls in other.rows.items():
             self.rows[name] = calls | self.rows.get(name, {})

@@ -90,9 +90,15 @@ def _failure(
     """Return why a variant has no time at a workload, or None."""
     if failed := collected.failed.get((variant, workload.name)):
         return _Failure(failed.status, failed.reason)
+    if taken and (changed := _changed_versions(collected)):
+        return _Failure(Status.ERROR, f"packages have changed while it was measured: {changed}")
     checked = collected.checked.get((variant, workload.name))
     if taken and not context.early and not (checked and checked.thorough):
         return _Failure(Status.ERROR, "it was not checked on all kinds of inputs")
+    for each in taken:
+        ran = each.trial.timed.kernels.get(workload.name, ())
+        if other := believing.another_kernel(checked.kernels if checked else (), ran):
+            return _Failure(Status.ERROR, f"{other} in process {each.trial.timed.process + 1}")
     if len(taken) < needed:
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
         return _Failure(Status.ERROR, reason)
@@ -107,6 +113,13 @@ def _failure(
     if doubt := believing.doubt(collected, taken, workload.name, on_gpu=context.device.kind != "cpu"):
         return _Failure(Status.ERROR, doubt.reason, doubt.flag)
     return None
+
+
+def _changed_versions(collected: Collected) -> str:
+    """Return in what the versions of two workers differ; "" where all have the same."""
+    one, other = collected.versions, collected.others_versions
+    keys = sorted(key for key in one.keys() | other.keys() if other and one.get(key) != other.get(key))
+    return ", ".join(f"{key} {one.get(key, 'none')} and {other.get(key, 'none')}" for key in keys)
 
 
 def _record(

@@ -71,6 +71,7 @@ def _of_trial(trial: Trial, log: Log) -> Iterator[dict[str, Any]]:
                 "place_in_round": timed.burst.places[workload],
                 "repeated_over_new": timed.repeated_over_new.get(workload),
                 "reference_ms": [round(sample, 6) for sample in timed.burst.reference_ms[workload]],
+                "kernels": timed.kernels.get(workload),
             }
             if workload in timed.burst.launched_ms:
                 places["launched_ms"] = timed.burst.launched_ms[workload]

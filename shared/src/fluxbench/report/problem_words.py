@@ -31,6 +31,7 @@ _WORDS = {
     ),
     Kind.NAME: "its {field} must be {expected}, got {got}",
     Kind.CLASS: "its precision class must be {expected}, as the variant declares, got {got}",
+    Kind.OTHER_KERNEL: "the same kernel must run in all processes; {kernels} in process {process}",
     Kind.KERNELS: "one of its profiled kernels must match {pattern!r}, got {got}",
     Kind.BUDGET: "its budget in output {output} must be the variant's own, {expected:g}, got {got:g}",
     Kind.EXACT_BUDGET: (

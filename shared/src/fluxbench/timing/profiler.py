@@ -20,10 +20,10 @@ from fluxbench.operations.protocol import Bound, Tensors
 from fluxbench.operations.shared_step import COMMUNICATION, WAITING
 from fluxbench.timing.burst import MOST_LAUNCH_S, rest_after
 from fluxbench.timing.stopwatch import Stopwatch
+from fluxbench.variants._base import ATTENTION
 
 TOP_KERNELS = 6
 PROFILED_CALLS = 7
-ATTENTION = "attention"  # the part, see `variants.part_of`
 _SPIN = "spin_kernel"  # of `torch.cuda._sleep`
 
 
@@ -33,7 +33,7 @@ class Profile:
 
     kernels: list[
         dict[str, Any]
-    ]  # {"name", "share", "part"}: the six largest, and the largest of the attention; on a CPU torch's operators
+    ]  # {"name", "share", "part"}: the six largest, and those of the attention; on a CPU torch's operators
     profiler_ms: float
     wall_ms: float
 
@@ -69,9 +69,9 @@ def profile_call(
         {"name": name, "share": round(spent / total, 4), "part": part_of(name) if on_gpu else None}
         for name, spent in ordered
     ]
-    # In a whole model the attention may not be among the largest; which kernel it ran must be known all the same.
-    of_attention = next((index for index, kernel in enumerate(kernels) if kernel["part"] == ATTENTION), 0)
-    kernels = kernels[:TOP_KERNELS] + ([kernels[of_attention]] if of_attention >= TOP_KERNELS else [])
+    # In a whole model the attention may not be among the largest; which kernels it ran must be known all the same.
+    of_attention = [kernel for kernel in kernels if kernel["part"] == ATTENTION][:TOP_KERNELS]
+    kernels = kernels[:TOP_KERNELS] + [kernel for kernel in kernels[TOP_KERNELS:] if kernel in of_attention]
     return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
 
 

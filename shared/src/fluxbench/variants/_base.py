@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 HEAD_DIMS = (64, 96, 128, 192, 256)
+ATTENTION = "attention"  # the part, see `part_of`
 _USUAL_ATTENTION = r"(?i)softmax|flash|fmha|sdpa"  # what kernels of attention are named, where a variant names none
 # Inductor also names what it fuses after the operator that takes the result: a rotary embedding after the attention.
 _FUSED, _TAKEN_BY = r"triton_(poi|red|per)_", r"(_scaled_dot_product_[a-z_]*?|flex_)attention"
@@ -246,9 +247,9 @@ def part_of(variant: Variant, call: AttentionCall, parts: Mapping[str, str], ker
     pattern = variant.pattern(call)
     both = (pattern, variant.kernel_pattern) if call.backward else (pattern,)
     attention = [each for each in both if each] or [_USUAL_ATTENTION]  # not joined: each has flags of its own
-    of_variant = [("quantization", variant.quantization_pattern), *(("attention", each) for each in attention)]
+    of_variant = [("quantization", variant.quantization_pattern), *((ATTENTION, each) for each in attention)]
     named = [*of_variant, *parts.items()]
-    default = "other" if pattern else "attention"
+    default = "other" if pattern else ATTENTION
     return next((part for part, regex in named if regex and re.search(regex, kernel)), default)
 
 

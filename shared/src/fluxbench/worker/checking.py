@@ -138,15 +138,23 @@ def check(
     return Checked(bound=bound, seen=seen)
 
 
-def make(formed: FormedVariant, workload: Workload, inputs: Tensors) -> Bound:
+def make(
+    formed: FormedVariant, workload: Workload, inputs: Tensors, profiled_on: torch.device | None = None
+) -> tuple[Bound, list[str]]:
     """Build a variant and make the calls that are unlike later ones, of which nothing is judged.
 
-    What a call raises gets through.
+    With a device, also one that is profiled there, whose kernels are returned, the largest first: a library chooses
+    them by what the process has set or imported. What a call raises gets through.
     """
-    bound = operations.find(workload.operation).bind(formed, workload.shape)
+    operation = operations.find(workload.operation)
+    bound = operation.bind(formed, workload.shape)
     for _ in range(formed.first_calls):
         bound(inputs)
-    return bound
+    if profiled_on is None:
+        return bound, []
+    parts = functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
+    _, profile = profile_call(bound, inputs, profiled_on, parts)
+    return bound, [kernel["name"] for kernel in profile.kernels]
 
 
 def _finished(bound: Bound, inputs: Tensors, device: torch.device) -> Mapping[str, object]:

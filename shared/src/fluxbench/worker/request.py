@@ -103,6 +103,10 @@ class Request:
         """
         return self.process <= self.thorough_in and (self.device == "cpu" or variant in self.variants)
 
+    def profiles(self, variant: str, workload: str) -> bool:
+        """Whether a process that does not judge a variant looks which kernels run, where the first one has."""
+        return self.device == "cuda" and variant in self.variants and self.is_full(workload)
+
     @property
     def measures_memory(self) -> bool:
         """Whether this process measures the memory of calls: it gives back what torch keeps for later, before each.

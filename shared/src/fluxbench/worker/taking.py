@@ -47,6 +47,7 @@ class Taker:
     ) -> None:
         self._request, self._device, self._use = request, device, use
         self._emit, self._fail, self._say_rows = emit, fail, say_rows
+        self.kernels: dict[tuple[str, str], list[str]] = {}  # of a call, by variant and workload; none: not profiled
 
     def take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:
         """Measure one trial and write what it gave; return the workloads at which it counts.
@@ -67,7 +68,8 @@ class Taker:
         left = [one for one in trial.calls if one in among and one not in wrong_at]
         if left and taken is not None:
             place = {"reference": trial.reference, "process": self._request.process, "workloads": left}
-            self._emit("timed", variant=trial.name, **place, **taken)
+            kernels = {one: names for one in left if (names := self.kernels.get((trial.name, one)))}
+            self._emit("timed", variant=trial.name, kernels=kernels, **place, **taken)
         return left
 
     def _take(self, trial: Trial, *, burst: bool, sustained: bool) -> list[str]:

@@ -1,7 +1,6 @@
 """Check and time variants in one fresh process of the measured environment, and write down what was seen.
 
-It writes one JSON object a line and flushes each, so that whoever started it knows what was under way if it dies;
-`bench.events` has their fields:
+It writes JSON objects (`bench.events`), each on a line that is flushed: a reader knows what it was at if it dies.
 
     {"event": "phase", "name": ..., "at": ...}                            what it does from then on
     {"event": "ready", "versions": {...}}
@@ -22,8 +21,7 @@ It writes one JSON object a line and flushes each, so that whoever started it kn
 A worker uses the device only while it holds the device lock: for a step that is "preparing", "checking", "measuring" or
 "probing". While one measures no other worker has it. It gives it back between two steps and while it compiles.
 
-"timed" holds what `Trial` returns, by workload. `began`, `ended` and all times are readings of the system's monotonic
-clock, in seconds; `slept_s` is how long the machine slept between the two.
+"timed" holds what `Trial` returns, by workload. All times are readings of the system's monotonic clock, in seconds.
 """
 
 from __future__ import annotations
@@ -228,7 +226,7 @@ class Worker:
     def _made(self, name: str, some: Sequence[PreparedWorkload]) -> dict[str, Bound | None]:
         """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged.
 
-        The device is waited for once. Where the variant has failed before it is after each call, to tell which fails.
+        Where the variant has failed before the device is waited for after each call, to tell which fails.
         """
         found, waits = {}, self.device.type == "cuda" and any(each == name for each, _ in self.request.skip)
         with self.use.step("checking", short=True, compiles=True):
@@ -255,8 +253,7 @@ class Worker:
         workload = prepared.workload
         if self.request.effort.plans:
             plans.make(name, workload, self.device)
-        state = ProcessState(self.device)
-        first, formed = None, variants.find(name)
+        state, first, formed = ProcessState(self.device), None, variants.find(name)
         try:
             ragged = name, f"{workload.operation} {ragged_shape(workload.shape)}"
             thorough = self.request.is_thorough and name in self.request.variants  # no record of it has more
@@ -270,7 +267,10 @@ class Worker:
             else:
                 # Its timed calls would find it out while others wait.
                 prepared.case.yardstick(class_of_yardstick(formed.variant.precision_class))
-                found = make(formed, workload, prepared.contents.inputs)
+                profiled = self.device if self.request.profiles(name, workload.name) else None
+                found, self.taker.kernels[name, workload.name] = make(
+                    formed, workload, prepared.contents.inputs, profiled
+                )
             if changed := state.restore() or self.changed.get(name):
                 self._fail(name, workload.name, Wrong(Status.ERROR, changed))
                 return None

@@ -15,7 +15,7 @@ from fluxbench.bench.series import Series
 from fluxbench.device.model import Device
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
-from fluxbench.records.schema import BURST, Name, NotNegative, Positive, Record, RecordError
+from fluxbench.records.schema import BURST, Name, NotNegative, Positive, Record, RecordError, Text
 
 T = TypeVar("T")
 
@@ -40,6 +40,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     power_w: tuple[NotNegative | None, ...] = ()
     temperature_c: tuple[float | None, ...] = ()
     throttle_reasons: tuple[tuple[Name, ...] | None, ...] = ()
+    kernels: tuple[Text, ...] | None = None  # of a call, largest first: in burst, of a GPU's later processes
     reference_ms: tuple[Positive, ...] = ()  # of the same rounds: in burst, and sustained on a CPU
     worker: int | None = None  # since method version 7, as the three below: in which of all workers
     reference: Name | None = None

@@ -32,6 +32,7 @@ class Kind(StrEnum):
     NAME = auto()
     CLASS = auto()
     KERNELS = auto()
+    OTHER_KERNEL = auto()
     # of its outputs
     BUDGET = auto()
     EXACT_BUDGET = auto()

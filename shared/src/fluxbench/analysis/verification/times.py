@@ -12,6 +12,7 @@ from fluxbench.analysis.verification.cell import Cell, Sampled
 from fluxbench.analysis.verification.origin import device_of
 from fluxbench.analysis.verification.problem import Findings, Kind, finding
 from fluxbench.analysis.verification.rebuilt import ESTIMATED_FROM, Expected
+from fluxbench.bench.believing import another_kernel
 from fluxbench.operations.roofline import faster_than_possible
 from fluxbench.records.schema import Record, Timing
 
@@ -59,6 +60,8 @@ def against_samples(record: Record, cell: Cell, expected: Mapping[str, Expected]
     """Yield in what a record's times are not those that the series of its cell give."""
     for one in cell.by_pair.get((record.variant, record.workload.name), ()):
         yield from _series(record, one)
+        if kernels := another_kernel(record.kernels, one.kernels or ()):
+            yield finding(Kind.OTHER_KERNEL, kernels=kernels, process=one.process + 1)
     for regime, timing in record.timings.items():
         found = expected.get(regime)
         yield from (
