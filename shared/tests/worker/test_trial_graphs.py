@@ -41,6 +41,21 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
     assert one.sustain()["refused"] is None  # a step that ranks share is launched as its user launches it
 
 
+@pytest.mark.parametrize(("least_ms", "wanted"), [(0.59, False), (0.61, True)])
+def test_the_shortest_launch_decides_whether_calls_are_graphs_whatever_else_the_host_does(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, least_ms: float, *, wanted: bool
+) -> None:
+    one = trial({"small": prepared()}, paced(clock, 0.001, bound()), stopwatch=LikeAGPU())
+    one.burst()
+    one._launch_ms, one._least_launch_ms = {"small": 5.0}, {"small": least_ms}
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise GraphRefused("no graph here")
+
+    monkeypatch.setattr(blocks, "captured_by_name", refuse)
+    assert one.sustain()["refused"] == ("no graph here" if wanted else None)
+
+
 @pytest.mark.parametrize("idle", [True, False])
 def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_they_take_to_launch(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, *, idle: bool
@@ -53,7 +68,7 @@ def test_calls_that_begin_on_an_idle_device_are_wanted_as_graphs_however_long_th
     }
     one = trial(workloads, calls, stopwatch=LikeAGPU())
     one.burst()
-    one._launch_ms = dict.fromkeys(calls, 0.1)  # of 4 and 1 ms
+    one._least_launch_ms = dict.fromkeys(calls, 0.1)  # of 4 and 1 ms
     replays: list[Any] = []
 
     def by_name(calls: Any, inputs: Any, device: Any, *, long: bool) -> Any:

@@ -24,11 +24,13 @@ from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import by_memory
 
-_REPLAYED_FROM = 0.85  # launching a call over the time of the call: the host has other work too, so not from 1 on alone
+# Launching a call over the time of the call. The shortest of a burst's launches decides whether calls are replayed, so
+# that what else the host does in one run does not; it may double them, and the device must not wait then either.
+_REPLAYED_FROM, _LAUNCHING = 0.6, 0.85
 
 
 class TrialBlock:
-    """A block at all workloads of a trial, whose calls take `call_s` seconds and the host `launch_ms` for each."""
+    """A block at all workloads of a trial: calls take `call_s` seconds, launching one at least `least_launch_ms`."""
 
     def __init__(
         self,
@@ -39,7 +41,7 @@ class TrialBlock:
         plan: Plan,
         rng: random.Random,
         call_s: Mapping[str, float],
-        launch_ms: Mapping[str, float],
+        least_launch_ms: Mapping[str, float],
         replays: bool | None,
     ) -> None:
         """`returned` gets what calls return. `replays`: as `Trial` has it."""
@@ -48,7 +50,7 @@ class TrialBlock:
         self._calls = {name: calls[name] for name in names}
         self._timed = {name: calls[name].call for name in names}
         self._workloads, self._returned, self._stopwatch = workloads, returned, stopwatch
-        self._plan, self._rng, self._call_s, self._launch_ms = plan, rng, call_s, launch_ms
+        self._plan, self._rng, self._call_s, self._least_launch_ms = plan, rng, call_s, least_launch_ms
         self._replays = replays
         self._graphs: Mapping[str, CapturedCalls] | None = None
         self._given: dict[str, Rotation] = {}
@@ -63,7 +65,8 @@ class TrialBlock:
         """
         wanted = self._replays
         if wanted is None:
-            slow = self._idle or any(is_launching(name, self._launch_ms, self._call_s) for name in self._launch_ms)
+            of_call = (ms / (1e3 * self._call_s[name]) for name, ms in self._least_launch_ms.items())
+            slow = self._idle or any(share > _REPLAYED_FROM for share in of_call)
             wanted = slow and all(bound.can_be_captured for bound in self._calls.values())
         if not wanted:
             return
@@ -143,4 +146,4 @@ class TrialBlock:
 
 def is_launching(workload: str, launch_ms: Mapping[str, float], call_s: Mapping[str, float]) -> bool:
     """Whether a call takes the host about as long to launch as the device to run."""
-    return launch_ms[workload] > _REPLAYED_FROM * 1e3 * call_s[workload]
+    return launch_ms[workload] > _LAUNCHING * 1e3 * call_s[workload]
