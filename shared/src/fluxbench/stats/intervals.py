@@ -20,6 +20,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from fluxbench.stats.student import critical
 from fluxbench.stats.variances import Variance
 
 RESAMPLES = 1000  # enough for a standard error to within 2%
-_AT_ONCE = 1 << 20  # values that are drawn at once, 8 MB
+_AT_ONCE = 64  # of several samples, whose draws fit in a cache
 CONFIDENCE = 0.95
 Samples = Sequence[Sequence[float]]  # one inner sequence a process
 
@@ -204,10 +205,9 @@ def _spreads(several: Sequence[Samples], seed: int) -> list[_Spread]:
     found: dict[int, _Spread] = {}
     for lengths, places in alike.items():
         draws = _draws(lengths, seed)
-        most = max(1, _AT_ONCE // draws[0].places.size)
-        for first in range(0, len(places), most):
-            some = places[first : first + most]
-            padded = np.full((len(some), len(lengths) * max(lengths) + 1), np.nan)
+        for first in range(0, len(places), _AT_ONCE):
+            some = places[first : first + _AT_ONCE]
+            padded = np.full((len(some), len(lengths) * max(lengths)), np.nan)
             for row, place in zip(padded, some, strict=True):
                 for process, part in enumerate(several[place]):
                     row[process * max(lengths) :][: len(part)] = part
@@ -238,18 +238,28 @@ def _count(sides: Sequence[Samples]) -> int:
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Draws from samples of which each process has a known number, in a row of equally long processes and a NaN."""
+    """Draws from samples of which each process has a known number, in a row of equally long processes."""
 
-    places: NDArray[np.int64]  # [draws, samples] in that row; that of the NaN in place of what a shorter process lacks
-    counts: NDArray[np.int64]  # [draws], of samples that are no NaN
+    times: NDArray[Any]  # [samples, draws], how often each place in that row is drawn; one that a process lacks never
+    counts: NDArray[np.int64]  # [draws], of samples
 
     def variances(self, rows: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return for each row the variance, over draws, of the logarithm of the median."""
-        values = np.sort(rows[:, self.places], axis=-1)  # NaN last; many times faster than np.nanmedian
-        middle, draws = self.counts // 2, np.arange(len(self.counts))
-        upper = values[:, draws, middle]
-        even = (values[:, draws, middle - 1] + upper) / 2
-        logs = np.log(np.ascontiguousarray(np.where(self.counts % 2 == 1, upper, even)))
+        """Return for each row the variance, over draws, of the logarithm of the median.
+
+        Where the drawn samples are in order, the median is the one before which half of them are. How many are drawn up
+        to each sample of a row is added up for all draws at once: many times faster than sorting the samples of each.
+        A row has NaN at places that a process lacks.
+        """
+        order, middle = np.argsort(rows, axis=-1), (self.counts // 2).astype(self.times.dtype)  # NaN last
+        drawn = np.zeros((len(rows), len(middle)), self.times.dtype)
+        lower, upper = np.zeros_like(drawn), np.zeros_like(drawn)  # places in order
+        for places in order.T:
+            drawn += self.times[places]
+            lower += drawn < middle
+            upper += drawn <= middle
+        values = np.take_along_axis(rows, order, axis=-1)
+        odd, even = np.take_along_axis(values, upper, axis=-1), np.take_along_axis(values, lower, axis=-1)
+        logs = np.log(np.where(self.counts % 2 == 1, odd, (even + odd) / 2))
         found: NDArray[np.float64] = np.var(logs - logs[:, :1], axis=-1)  # equal draws leave exactly nothing
         return found
 
@@ -269,8 +279,10 @@ def _drawn(lengths: Sequence[int], rng: np.random.Generator, chosen: NDArray[np.
 
     A shorter process must not be drawn more often than it has samples: its surplus draws are left out.
     """
-    size, of_chosen = max(lengths), np.array(lengths)[chosen]
+    size, of_chosen, draws = max(lengths), np.array(lengths)[chosen], np.arange(len(chosen))[:, None, None]
     inner = (rng.random((*chosen.shape, size)) * of_chosen[..., None]).astype(np.int64)
     places = chosen[..., None] * size + inner
-    places[np.arange(size) >= of_chosen[..., None]] = len(lengths) * size
-    return _Drawn(places.reshape(len(chosen), -1), of_chosen.sum(axis=1))
+    kept = np.arange(size) < of_chosen[..., None]
+    width = len(lengths) * size
+    times = np.bincount((places * len(chosen) + draws)[kept], minlength=width * len(chosen))
+    return _Drawn(times.reshape(width, -1).astype(np.min_scalar_type(width)), of_chosen.sum(axis=1))
