@@ -14,6 +14,7 @@ T = TypeVar("T")
 MOST_BYTES = 16 << 20
 _DEEPEST = 64
 _LARGEST = 2**63  # of an integer
+_BOUNDED = frozenset({float, bool, type(None)})  # types of which every value is in bounds
 _LONGEST_KEY = 1024  # characters
 
 
@@ -43,6 +44,7 @@ def decode(content: bytes | str, type_: type[T]) -> T:
 
 def check_bounds(value: Any, *, longest_text: int | None = None) -> None:
     """Raise `MalformedError` where dicts and lists are too deep, or hold too long an integer, key or text."""
+    bounded = _BOUNDED if longest_text is not None else _BOUNDED | {str}
     level, ahead = 0, [value]
     while ahead:
         level += 1
@@ -52,9 +54,14 @@ def check_bounds(value: Any, *, longest_text: int | None = None) -> None:
         for each in ahead:
             if isinstance(each, dict):
                 _check_length(max(each, key=len, default=""), _LONGEST_KEY)
-                below += each.values()
+                below += [one for one in each.values() if type(one) not in bounded]
             elif isinstance(each, list | tuple):
-                below += [one for one in each if type(one) is not float]  # of which there may be a million
+                types = set(map(type, each)) - bounded
+                if types == {int}:  # of a million numbers two say enough
+                    numbers = [one for one in each if type(one) is int]
+                    below += (min(numbers), max(numbers))
+                elif types:
+                    below += [one for one in each if type(one) not in bounded]
             elif isinstance(each, int) and not -_LARGEST <= each < _LARGEST:
                 raise MalformedError("an integer must fit in 64 bits")
             elif isinstance(each, str) and longest_text is not None:
