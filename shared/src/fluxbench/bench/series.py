@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from statistics import fmean, mode
 from typing import Any
 
@@ -45,7 +46,7 @@ class Series:
         """How many samples were taken out of the regime, after the warm-up."""
         return sum(self.off[self.warm_up :])
 
-    @property
+    @cached_property
     def counts(self) -> list[bool]:
         """By sample, whether it is ranked."""
         kept = self.kept_off
@@ -55,6 +56,8 @@ class Series:
         """Return what is ranked of these samples, or of others that were taken in the same spans."""
         found = self.samples_ms if samples_ms is None else samples_ms
         chosen = [sample for sample, counts in zip(found, self.counts, strict=True) if counts]
+        if self.windows == 1:
+            return chosen
         groups = max(1, len(chosen) // self.windows)  # what is left over joins the last one
         ends = [*(self.windows * index for index in range(1, groups)), len(chosen)]
         return [fmean(chosen[begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
@@ -148,7 +151,8 @@ def reference_of(taken: Sequence[ProcessSeries]) -> str:
 
 def against_one(taken: Sequence[ProcessSeries]) -> list[ProcessSeries]:
     """Return the processes whose reference is that of the most."""
-    return [each for each in taken if each.trial.timed.reference == reference_of(taken)]
+    reference = reference_of(taken)
+    return [each for each in taken if each.trial.timed.reference == reference]
 
 
 def burst(trial: Trial, workload: str, log: Log) -> Series:
