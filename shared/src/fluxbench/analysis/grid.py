@@ -177,7 +177,7 @@ class Grid:
         """Whether short calls were replayed as CUDA graphs, so that times as called differ from those that rank."""
         return any(is_replayed(record, BURST) for point in self.points for record in point.records.values())
 
-    @property
+    @cached_property
     def variants(self) -> tuple[str, ...]:
         """Every variant with a record."""
         return tuple(dict.fromkeys(variant for point in self.points for variant in point.group.variants))

@@ -39,7 +39,7 @@ class Group:
         timed = {record.workload.name for record in self.records if has_time(record)}
         return next((one for one in reversed(self.workloads) if one.name in timed), self.workloads[-1])
 
-    @property
+    @cached_property
     def variants(self) -> tuple[str, ...]:
         """Every variant with a record, in the order of the records."""
         return tuple(dict.fromkeys(record.variant for record in self.records))
