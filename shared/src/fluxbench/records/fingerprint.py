@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -106,7 +107,12 @@ def of_device(device: Device) -> Fingerprint:
 
 def device_of(own: Fingerprint) -> Device:
     """Return the device that a fingerprint names, without clocks: its data sheet's limits count."""
-    return Device(kind=str(own.get("device_kind")), name=str(own.get("device")), mig=bool(own.get("mig")))
+    return _device(str(own.get("device_kind")), str(own.get("device")), mig=bool(own.get("mig")))
+
+
+@functools.lru_cache(maxsize=256)
+def _device(kind: str, name: str, *, mig: bool) -> Device:
+    return Device(kind=kind, name=name, mig=mig)
 
 
 def of_code(paths: Iterable[str]) -> Fingerprint:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median, quantiles
 from typing import Any
+
+import msgspec
 
 from fluxbench.analysis.verification.cell import CONTROL, Cell, Sampled
 from fluxbench.analysis.verification.origin import device_of, registered
@@ -13,6 +15,7 @@ from fluxbench.analysis.verification.times import equal
 from fluxbench.device.model import Device
 from fluxbench.device.peaks import peak
 from fluxbench.records import fingerprint
+from fluxbench.records.fingerprint import Fingerprint
 from fluxbench.records.schema import BURST, Record
 from fluxbench.variants._base import YES, Variant
 
@@ -27,9 +30,9 @@ def of_cell(cell: Cell) -> Findings:
     """Yield what is wrong with a cell as a whole."""
     yield from cell.damaged
     of_prints: dict[str, set[str]] = {}
-    for record in cell.records:
-        named = {**record.fingerprint, "measured_at": record.measured_at, "method_version": record.method_version}
-        named |= {f"version of {name}": value for name, value in record.versions.items()}
+    for own, versions, measured_at, method_version in _provenances(cell.records):
+        named = {**own, "measured_at": measured_at, "method_version": method_version}
+        named |= {f"version of {name}": value for name, value in versions.items()}
         for key, value in named.items():
             of_prints.setdefault(key, set()).add(str(value))
     for key, values in of_prints.items():
@@ -45,6 +48,12 @@ def of_cell(cell: Cell) -> Findings:
     for name, found in (cell.capabilities or {}).items():
         yield from _capabilities(name, found)
     yield from _control(cell)
+
+
+def _provenances(records: Iterable[Record]) -> list[tuple[Fingerprint, Mapping[str, str], str, int]]:
+    """Return what records say of where they come from, each once: nearly all of a cell say the same."""
+    every = ((one.fingerprint, one.versions, one.measured_at, one.method_version) for one in records)
+    return list({msgspec.json.encode(one): one for one in every}.values())
 
 
 def _device_file(named: Device, record: Record) -> Findings:

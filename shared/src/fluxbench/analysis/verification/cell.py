@@ -79,11 +79,9 @@ class Sampled(Struct, frozen=True, kw_only=True):
 
 def merged(blocks: Sequence[Sampled]) -> Series:
     """Return several series of one variant in a process as one, warm-ups first, as `bench.series.sustained` does."""
-    parts = []
-    for warm in (True, False):
-        for block in blocks:
-            part = slice(0, block.warm_up) if warm else slice(block.warm_up, None)
-            parts += list(zip(block.samples_ms[part], block.off[part], strict=True))
+    of_blocks = [(block.warm_up, list(zip(block.samples_ms, block.off, strict=True))) for block in blocks]
+    parts = [one for warm_up, pairs in of_blocks for one in pairs[:warm_up]]
+    parts += [one for warm_up, pairs in of_blocks for one in pairs[warm_up:]]
     return Series(
         regime=blocks[0].regime,
         samples_ms=[sample for sample, _ in parts],
@@ -91,7 +89,7 @@ def merged(blocks: Sequence[Sampled]) -> Series:
         states=[None] * len(parts),
         off=[off for _, off in parts],
         reasons=frozenset(),
-        warm_up=sum(block.warm_up for block in blocks),
+        warm_up=sum(warm_up for warm_up, _ in of_blocks),
         calls=blocks[0].calls_per_sample,
         windows=blocks[0].ranked_over,
     )

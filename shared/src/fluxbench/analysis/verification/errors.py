@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -98,7 +99,13 @@ def _rounded(record: Record) -> float:
     tokens = int(shape["seq_len_q"])
     scores = int(shape["batch"]) * int(shape["heads"]) * tokens * int(shape["seq_len_k"])
     judged = min(tokens, _FIRST) if whole_up_to and scores > int(whole_up_to) else tokens
-    return math.sqrt(1 - 1 / math.fsum(1 / n for n in range(1, judged + 1))) if judged > 1 else 0.0
+    return _not_of_the_first(judged)
+
+
+@functools.lru_cache(maxsize=256)
+def _not_of_the_first(tokens: int) -> float:
+    """Return the share of the error of rounding all of some tokens' outputs that those after the first have."""
+    return math.sqrt(1 - 1 / math.fsum(1 / n for n in range(1, tokens + 1))) if tokens > 1 else 0.0
 
 
 def of_all(records: Sequence[Record]) -> Iterator[tuple[Record, Finding]]:

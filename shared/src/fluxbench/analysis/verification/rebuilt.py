@@ -39,6 +39,7 @@ class _Taken:
 
     process: int
     variant: str
+    place: int  # among the trials of the cell
     worker: int = 0
     reference: str | None = None  # where its series name it
     series: dict[tuple[str, str], Sampled] = field(default_factory=dict)  # by workload and regime
@@ -62,6 +63,11 @@ class Rebuilt:
 
     def __init__(self, cell: Cell) -> None:
         self._trials = _trials(cell.samples or ())
+        self._of_variant: dict[str, list[_Taken]] = {}
+        self._of_worker: dict[tuple[int, str], list[_Taken]] = {}  # and variant
+        for trial in self._trials:
+            self._of_variant.setdefault(trial.variant, []).append(trial)
+            self._of_worker.setdefault((trial.worker, trial.variant), []).append(trial)
         self._operations = {record.workload.name: record.workload.operation for record in cell.records}
         self._references = {
             trial.worker: trial.reference or trial.variant
@@ -113,11 +119,8 @@ class Rebuilt:
 
     def _taken(self, variant: str, workload: str) -> list[ProcessSeries]:
         """Return what each process took of a variant at a workload, as `bench.series.of` does."""
-        by_process = {
-            trial.process: trial
-            for trial in self._trials
-            if trial.variant == variant and (workload, BURST) in trial.series
-        }
+        of_variant = self._of_variant[variant]
+        by_process = {trial.process: trial for trial in of_variant if (workload, BURST) in trial.series}
         return [self._of_process(by_process[process], workload) for process in sorted(by_process)]
 
     def _of_process(self, trial: _Taken, workload: str) -> ProcessSeries:
@@ -151,13 +154,12 @@ class Rebuilt:
     def _beside(self, trial: _Taken, workload: str) -> list[_Taken]:
         """Return the reference's trials just before and after one in its worker; of its own, all of them."""
         name = self._reference(trial)
-        of_worker = [one for one in self._trials if one.worker == trial.worker]
-        references = [one for one in of_worker if one.variant == name and (workload, SUSTAINED) in one.series]
+        of_worker = self._of_worker.get((trial.worker, name), ())
+        references = [one for one in of_worker if (workload, SUSTAINED) in one.series]
         if trial.variant == name:
             return references
-        place = of_worker.index(trial)
-        before = [one for one in references if of_worker.index(one) < place]
-        after = [one for one in references if of_worker.index(one) > place]
+        before = [one for one in references if one.place < trial.place]
+        after = [one for one in references if one.place > trial.place]
         return [*before[-1:], *after[:1]]
 
 
@@ -171,7 +173,7 @@ def _trials(series: Sequence[Sampled]) -> list[_Taken]:
         key = (one.workload, one.regime)
         last = trials[-1] if trials else None
         if ended or last is None or (last.process, last.variant) != (one.process, one.variant) or key in last.series:
-            last = _Taken(one.process, one.variant, one.worker or 0, one.reference)
+            last = _Taken(one.process, one.variant, len(trials), one.worker or 0, one.reference)
             trials.append(last)
         last.series[key] = one
         ended = False

@@ -127,12 +127,14 @@ def _copied(parts: Sequence[Sequence[float]]) -> tuple[int, int] | None:
 
 def _value(regime: str, name: str, expected: Any, got: Any) -> Findings:
     """Yield a value that is not the expected one, or differs from it anywhere where both are sequences."""
+    if expected == got:
+        return
     if isinstance(expected, tuple) and isinstance(got, tuple) and len(expected) == len(got):
         for pair in zip(expected, got, strict=True):
             yield from itertools.islice(_value(regime, name, *pair), 1)
-    elif expected != got and not (isinstance(expected, float | int) and isinstance(got, float | int)):
+    elif not (isinstance(expected, float | int) and isinstance(got, float | int)):
         yield finding(Kind.VALUE, regime=regime, name=name, expected=expected, got=got)
-    elif expected != got and abs(got - expected) > max(_WITHIN * abs(expected), _ROUNDING):
+    elif abs(got - expected) > max(_WITHIN * abs(expected), _ROUNDING):
         yield finding(Kind.VALUE, regime=regime, name=name, expected=f"{expected:.6g}", got=f"{got:.6g}")
 
 
