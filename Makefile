@@ -75,7 +75,7 @@ doctor: .venv/ready  ## list what this machine has and lacks, and which variants
 	@$(BIN)/fluxbench doctor
 
 test: .venv/dev  ## run the tests that need no GPU
-	cd shared && ../$(BIN)/python -m pytest -m "not gpu and not alone" -n 2 --dist loadfile
+	cd shared && ../$(BIN)/python -m pytest -m "not gpu and not alone" -n 2 --dist loadfile --no-loadscope-reorder
 	cd shared && ../$(BIN)/python -m pytest -m "alone and not gpu"
 
 seeds: .venv/dev  ## judge right but odd kernels on 200 seeds; takes half an hour
