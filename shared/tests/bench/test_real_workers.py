@@ -30,7 +30,7 @@ from fluxbench.worker.request import Request
 
 
 def larger(name: str, **shape: int) -> Workload:
-    """Return what a named workload is with more tokens or a larger batch."""
+    """Return what a named workload is with more tokens."""
     known = sets.by_name()[name]
     x, whole = shape.get("seq_len", known.x), {**known.shape, **shape}
     return operations.workload(known.operation, f"larger-{name}", whole, group="larger", x=x, x_unit=known.x_unit)
@@ -40,14 +40,14 @@ def larger(name: str, **shape: int) -> Workload:
 # takes 4 to 8 ms between two of them, once or twice, is not taken for work of the variant outside of its calls.
 WORKLOADS = {
     "attention": tokens("forward", 1024, heads=4),
-    "attention_backward": tokens("backward", 512, "attention_backward", causal=True, heads=16),
-    "attention_training": tokens("training", 512, "attention_training", causal=True, heads=12, kv_heads=6),
+    "attention_backward": tokens("backward", 512, "attention_backward", causal=True, heads=8),
+    "attention_training": tokens("training", 512, "attention_training", causal=True, heads=6, kv_heads=3),
     "decode": tokens("decode", 4096, "decode", seq_len_q=1, heads=32, kv_heads=4),
-    "decode_model": larger("decode-model-small-b4-2048", batch=8),
-    "language_training": larger("small-2x64-128-training", seq_len=512),
-    "layer": larger("small-fused-layer", seq_len=768),
-    "layer_backward": larger("small-fused-layer-backward", seq_len=768),
-    "layer_training": larger("small-fused-layer-training", seq_len=768),
+    "decode_model": sets.by_name()["decode-model-small-b4-2048"],
+    "language_training": larger("small-2x64-128-training", seq_len=256),
+    "layer": larger("small-fused-layer", seq_len=512),
+    "layer_backward": larger("small-fused-layer-backward", seq_len=512),
+    "layer_training": larger("small-fused-layer-training", seq_len=512),
 }
 OUTPUTS = {
     "attention": {"out"},
