@@ -41,7 +41,7 @@ def test_calls_that_take_long_to_launch_are_wanted_as_graphs_and_say_why_there_i
     assert one.sustain()["refused"] is None  # a step that ranks share is launched as its user launches it
 
 
-@pytest.mark.parametrize(("least_ms", "wanted"), [(0.59, False), (0.61, True)])
+@pytest.mark.parametrize(("least_ms", "wanted"), [(0.64, False), (0.66, True)])
 def test_the_shortest_launch_decides_whether_calls_are_graphs_whatever_else_the_host_does(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, least_ms: float, *, wanted: bool
 ) -> None:

@@ -72,8 +72,10 @@ def load_early(names: Sequence[str]) -> dict[str, str]:
     if any(variants.find(name).compiles for name in names):
         import torch._inductor.compile_fx
     if torch.cuda.device_count():  # on a CPU nothing waits for the imports of another
-        with contextlib.suppress(Exception):  # only environments of models' steps have it
-            importlib.import_module("diffusers.models.transformers.transformer_flux")
+        # The profiler imports the first when it starts (a second or more); only models' environments have the other.
+        for name in ("torch._inductor.config", "diffusers.models.transformers.transformer_flux"):
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
     state = ProcessState(torch.device("cpu"))  # of a GPU nothing is known yet
     changes = {}
     for name in names:

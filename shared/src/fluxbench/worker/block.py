@@ -26,7 +26,7 @@ from fluxbench.worker.rows import by_memory
 
 # Launching a call over the time of the call. The shortest of a burst's launches decides whether calls are replayed, so
 # that what else the host does in one run does not; it may double them, and the device must not wait then either.
-_REPLAYED_FROM, _LAUNCHING = 0.6, 0.85
+_REPLAYED_FROM, _LAUNCHING = 0.65, 0.85
 
 
 class TrialBlock:
