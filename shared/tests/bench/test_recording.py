@@ -66,7 +66,7 @@ SHARES = [("copy", 0.4, "copies"), ("flash", 0.3, "attention"), ("combine", 0.29
         (["combine", "flash", "copy"], None),  # which takes longer is chance
         ([], None),  # the profiler saw nothing
         (["copy", "softmax", "product"], "flash ran when it was checked, copy in process 3"),
-        (["product", "copy", "flash"], "flash ran when it was checked, product in process 3"),
+        (["product", "copy", "flash"], "product did not run when it was checked, and did in process 3"),
         (["flash", "combine"], "copy ran when it was checked, flash in process 3"),
     ],
 )

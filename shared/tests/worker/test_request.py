@@ -94,3 +94,20 @@ def test_memory_is_measured_of_long_calls_and_not_of_a_grid_of_short_ones(study:
         for process in range(2)
     )
     assert (first.measures_memory, second.measures_memory) == (measured, False)
+
+
+@pytest.mark.parametrize(
+    ("device", "variant", "workload", "profiled"),
+    [
+        ("cuda", "made_up", "tiny", True),
+        ("cpu", "made_up", "tiny", False),
+        ("cuda", "torch_math", "tiny", False),  # a reference that is here for the others alone
+        ("cuda", "made_up", "tinier", False),  # at which the first process has not looked
+    ],
+)
+def test_kernels_are_looked_at_where_the_first_process_has(
+    device: str, variant: str, workload: str, *, profiled: bool
+) -> None:
+    of_both = {"workloads": (TINY, TINIER), "variants": ("made_up",), "references": ("torch_math",)}
+    asked = Request(device=device, process=1, effort=Effort(fully=("tiny",)), **of_both)  # type: ignore[arg-type]
+    assert asked.profiles(variant, workload) is profiled

@@ -67,10 +67,10 @@ def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | 
         return None
     known = sorted(checked, key=lambda each: -each.share)
     attention = next((each.name for each in known if each.part == ATTENTION), known[0].name)
-    missing = next((name for name in (attention, known[0].name) if name not in ran), None)
-    if missing is None and ran[0] in {each.name for each in known}:
-        return None
-    return f"{(missing or attention)[:_NAME]} ran when it was checked, {ran[0][:_NAME]}"
+    if missing := next((name for name in (attention, known[0].name) if name not in ran), None):
+        return f"{missing[:_NAME]} ran when it was checked, {ran[0][:_NAME]}"
+    is_known = ran[0] in {each.name for each in known}
+    return None if is_known else f"{ran[0][:_NAME]} did not run when it was checked, and did"
 
 
 # Each of these returns a doubt, False where there is none, or None where a process tells nothing.

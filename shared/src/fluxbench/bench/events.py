@@ -135,7 +135,7 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reference_ms: dict[str, list[Positive]]
     control_ms: list[Positive]  # empty where there is no control kernel
     launch_ms: dict[str, NotNegative]  # of the host, median
-    least_launch_ms: dict[str, NotNegative] = {}  # the shortest of these
+    least_launch_ms: dict[str, NotNegative]  # the shortest; of a row of calls, as above, their mean
     rounds: dict[str, list[int]] = {}  # of each sample, from 0; by workload that has none in some
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds

@@ -20,6 +20,9 @@ _WORKLOAD_FIELDS = {field.name for field in dataclasses.fields(Workload)}
 _COST_FIELDS = {field.name for field in dataclasses.fields(Cost)}
 
 
+_LONGEST_WORKLOAD = 1 << 16  # bytes; that of a record has some 600
+
+
 class _Head(Struct):
     """What is read of a line before the rest: which schema it is of, and its workload."""
 
@@ -43,6 +46,8 @@ def parse(line: str | bytes) -> Record:
     if head.schema != SCHEMA:
         raise RecordError(f"schema of a record must be {SCHEMA}, got {head.schema}; update fluxbench, or measure again")
     try:
+        if len(head.workload) > _LONGEST_WORKLOAD:
+            raise RecordError(f"a workload must have at most {_LONGEST_WORKLOAD:,} bytes, got {len(head.workload):,}")
         _check_workload(bytes(head.workload))
         record = _RECORD.decode(line)
         strict.check_bounds(record.fingerprint)

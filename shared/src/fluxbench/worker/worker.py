@@ -226,7 +226,7 @@ class Worker:
     def _made(self, name: str, some: Sequence[PreparedWorkload]) -> dict[str, Bound | None]:
         """Build a variant at some workloads, and call it once at each, in one step; what it returns is not judged.
 
-        Where the variant has failed before the device is waited for after each call, to tell which fails.
+        Where the variant has failed before, the device is waited for after each call, to tell which fails.
         """
         found, waits = {}, self.device.type == "cuda" and any(each == name for each, _ in self.request.skip)
         with self.use.step("checking", short=True, compiles=True):
