@@ -94,6 +94,32 @@ def test_an_unfinished_environment_is_made_again(
     assert commands(log) == ["venv", "pip"] * 2
 
 
+def test_what_would_be_imported_in_place_of_the_environment_is_refused(
+    log: Path, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that a user works on has no metadata, so a record would name the version of the environment."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    folder = Path(prepare(PACKAGES, ON_GPU, settings).python).parents[1]
+    installed, checkout = folder / "lib" / "python3.12" / "site-packages", tmp_path / "checkout"
+    for package in (installed / "flash_attn", installed / "nvidia", checkout / "flash_attn", checkout / "mine"):
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+    for module in (installed / "six.py", installed / "_C.abi3.so", installed / "tests.txt", checkout / "tests.txt"):
+        module.touch()
+    (checkout / "nvidia").mkdir()  # no package: one that is comes first, wherever it is
+    monkeypatch.setenv("PYTHONPATH", f"relative:{tmp_path / 'absent'}:{checkout}")
+    with pytest.raises(
+        SetupError, match=r"^PYTHONPATH must hold nothing that .*, got flash_attn: that would be imported"
+    ):
+        prepare(PACKAGES, ON_GPU, settings)
+    (checkout / "flash_attn" / "__init__.py").unlink()
+    assert prepare(PACKAGES, ON_GPU, settings)
+    (checkout / "_C.so").touch()
+    (checkout / "six.py").touch()
+    with pytest.raises(SetupError, match="got _C, six: that"):
+        prepare(PACKAGES, ON_GPU, settings)
+
+
 def test_all_of_the_locks_is_installed_by_hash_from_wheels(log: Path, settings: Settings, tmp_path: Path) -> None:
     python = prepare(FLASH, ON_GPU, settings, "flash-attn-2").python
     assert python != prepare(PACKAGES, ON_GPU, settings, "xformers").python

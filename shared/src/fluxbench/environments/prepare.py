@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -42,6 +43,11 @@ def prepare(packages: tuple[str, ...], target: Target, settings: Settings, libra
     with uv.venv(folder, getattr(sys, "_base_executable", sys.executable), packages, settings) as python:
         if python:
             uv.install(python, locked.files, settings)
+    if names := _hidden(folder, os.environ.get("PYTHONPATH", "")):
+        raise SetupError(
+            f"PYTHONPATH must hold nothing that the measured environment has, got {', '.join(names)}: that would be "
+            "imported in its place; unset PYTHONPATH, or leave out that folder"
+        )
     return Environment(python=str(folder / "bin" / "python"))
 
 
@@ -90,6 +96,27 @@ def _problem(packages: tuple[str, ...], locked: Locks, settings: Settings) -> st
         f"{absent} must be a wheel in the folder of FLUXBENCH_WHEELS; gather it with `make wheelhouse`, or "
         "name an interpreter that holds torch in FLUXBENCH_PYTHON"
     )
+
+
+def _hidden(folder: Path, pythonpath: str) -> list[str]:
+    """Return the packages and modules of a venv that are in a folder of PYTHONPATH too, of which that one is imported.
+
+    Where it has no metadata, a record would name the version of the venv's.
+    """
+
+    def names(where: Path) -> set[str]:
+        with contextlib.suppress(OSError):
+            return {each.name.partition(".")[0] for each in where.iterdir() if _is_imported(each)}
+        return set()
+
+    own = {name for packages in folder.glob("lib/python*/site-packages") for name in names(packages)}
+    others = [each for each in map(Path, pythonpath.split(os.pathsep)) if each.is_absolute()]  # workers are elsewhere
+    return sorted(own & {name for each in others for name in names(each)})
+
+
+def _is_imported(path: Path) -> bool:
+    """Whether a file or folder is a module or a package; a folder without an `__init__.py` comes last in any case."""
+    return path.suffix in (".py", ".so") or (path / "__init__.py").is_file()
 
 
 def _folder(locked: Locks, settings: Settings) -> Path:
