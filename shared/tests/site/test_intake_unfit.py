@@ -64,7 +64,8 @@ UNFIT = {
     "negative memory": (replaced('("peak_memory_bytes":)[0-9]+', "-1"), "`int` >= 0 - at `$.peak_memory_bytes`"),
     "negative energy": (replaced('("energy_mj":)[0-9.]+', "-1"), "`float` > 0.0 - at `$.energy_mj`"),
     "a variant of 1 MB": (replaced('("variant":")[a-z_]+', LONG), "of length <= 256 - at `$.variant`"),
-    "a workload of 1 MB": (replaced('("name":")[a-z0-9-]+', LONG), "at most 256 characters long"),
+    "a workload of 1 MB": (replaced('("name":")[a-z0-9-]+', LONG), "a workload must have at most 65,536 bytes, got 1,"),
+    "a workload's long name": (replaced('("name":")[a-z0-9-]+', LONG[:300]), "at most 256 characters long"),
     "a detail of 1 MB": (text_of(lambda line: line[:-1] + f',"detail":"{LONG}"}}'), "of length <= 65536"),
     "a name of control times of 1 MB": (
         lambda home: (home / "triton.control.json").write_text(f'{{"kernel": "k", "samples_ms": {{"{LONG}": []}}}}'),

@@ -18,8 +18,6 @@ _MOST_BYTES = 16 << 20
 _LONGEST = 500  # characters of a value that a sentence shows
 _WORKLOAD_FIELDS = {field.name for field in dataclasses.fields(Workload)}
 _COST_FIELDS = {field.name for field in dataclasses.fields(Cost)}
-
-
 _LONGEST_WORKLOAD = 1 << 16  # bytes; that of a record has some 600
 
 
