@@ -127,25 +127,6 @@ def test_a_later_process_calls_a_kernel_once_before_it_is_timed_and_judges_what_
     assert reason.startswith("right when checked, wrong when timed")
 
 
-@pytest.mark.parametrize("process", [0, 1])
-def test_a_later_process_tells_which_kernels_run_where_the_first_has_looked(
-    monkeypatch: pytest.MonkeyPatch, process: int
-) -> None:
-    asked: set[tuple[str, str]] = set()
-
-    def profiles(_: Request, variant: str, workload: str) -> bool:
-        asked.add((variant, workload))
-        return variant == "made_up"
-
-    monkeypatch.setattr(Request, "profiles", profiles)  # as on a GPU, of one of the two
-    seen = given(monkeypatch, honest, process=process, thorough_in=0)
-    kernels = {trial.variant: trial.kernels for trial in trials(seen)}
-    assert asked == ({("made_up", "tiny"), ("torch_math", "tiny")} if process else set())
-    assert kernels["torch_math"] == {}
-    assert bool(kernels["made_up"]) == bool(process)
-    assert all(any("aten::" in name for name in names) for names in kernels["made_up"].values())
-
-
 def test_inputs_that_a_kernel_changes_in_a_later_process_are_not_those_of_its_timed_calls(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
