@@ -68,7 +68,6 @@ def take(name, workloads, burst=True):
     ms = {workload: [1.0, 1.1] for workload in workloads}
     taken = {"samples_ms": ms, "reference_ms": ms, "control_ms": [0.5, 0.6],
              "launch_ms": {each: 0.1 for each in workloads},
-             "least_launch_ms": {each: 0.1 for each in workloads},
              "places": {each: [0, 1] for each in workloads}, "times": [[0.0, 0.1], [0.2, 0.3]]}
     emit("timed", variant=name, reference=reference, process=process, workloads=workloads, began=0.0, took_s=1.0,
          slept_s=0.0, **({"burst": taken} if burst else {}), block=block(mean_ms(name)))

@@ -75,7 +75,6 @@ def timed(
             "reference_ms": {name: [factor * sample for sample in beside] for name, factor in factors.items()},
             "control_ms": list(control_ms),
             "launch_ms": dict.fromkeys(factors, 0.05),
-            "least_launch_ms": dict.fromkeys(factors, 0.04),
             "places": {name: list(range(len(burst_ms))) for name in factors},
             "times": [[began + ROUND_S * i, began + ROUND_S * (i + 0.5)] for i in range(len(burst_ms))],
         }

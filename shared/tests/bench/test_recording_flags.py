@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from fakes import CPU
 from recorded import NO_ENERGY, flag, of_process, record, regimes, reported, seen
@@ -17,6 +19,25 @@ def test_a_block_in_which_the_device_waited_for_the_host_is_launch_bound(ahead_m
     trials = [t for p in range(3) for t in of_process(p, ahead_ms=ahead_ms if p else 50.0)]  # a call takes 1.35 ms
     assert flag(record(seen(trials)), FlagKind.LAUNCH_BOUND) == ((SUSTAINED, 2, None) if flagged else ())
     assert flag(record(seen(trials), device=CPU), FlagKind.LAUNCH_BOUND) == ()
+
+
+def test_a_record_of_cuda_graphs_has_the_launched_time_of_the_processes_that_took_it() -> None:
+    def replayed(process: int, launched_ms: float | None) -> list[dict[str, Any]]:
+        trials = of_process(process)
+        for one in trials:
+            launched = {} if launched_ms is None else dict.fromkeys(one["block"]["samples_ms"], launched_ms)
+            one["block"] |= {"replayed": True, "launched_ms": launched}
+        return trials
+
+    for known, value in (((1.5, None, None), 1.5), ((1.5, 1.6, 1.7), 1.6), ((None, None, None), None)):
+        made = record(seen([t for p, ms in enumerate(known) for t in replayed(p, ms)]))
+        assert flag(made, FlagKind.REPLAYED) == (SUSTAINED, value, None)
+        assert flag(made, FlagKind.NOT_REPLAYED) == ()
+    trials = [t for p in range(3) for t in of_process(p)]
+    trials[1]["block"] |= {"refused": "no graph here"}  # the others do as the first process
+    made = record(seen(trials))
+    assert flag(made, FlagKind.NOT_REPLAYED) == (SUSTAINED, 3, "no graph here")
+    assert flag(made, FlagKind.REPLAYED) == ()
 
 
 def test_what_did_not_settle_and_a_machine_that_slept_or_was_shared_are_flagged_and_kept() -> None:

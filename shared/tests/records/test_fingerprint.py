@@ -135,6 +135,13 @@ def test_a_gpu_is_the_same_under_another_driver_or_limit_and_in_another_host(now
     assert not_comparable((marks(), METHOD_VERSION), (now, METHOD_VERSION)) is None
 
 
+def test_a_version_that_moved_sustained_times_alone_leaves_burst_times_comparable() -> None:
+    for one, other, known in ((8, 9, True), (9, 8, True), (9, 9, True), (7, 9, False), (UNKNOWN, 9, False)):
+        sides = (marks(), one), (marks(), other)
+        assert (not_comparable(*sides, burst=True) is None) is known
+        assert (not_comparable(*sides) is None) is (one == other)
+
+
 def test_times_of_one_method_version_alone_may_be_compared_whatever_code_took_them() -> None:
     for one, other in ((UNKNOWN, UNKNOWN), (UNKNOWN, 6), (6, UNKNOWN)):
         assert "unknown" in str(not_comparable((marks(), one), (marks(), other)))

@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_records import CPU, H200, REPLAYED, TELEMETRY, changed, record, results
+from sample_records import CPU, H200, TELEMETRY, changed, record, results
 from tabled import bullets, cells, rows_of, table_of, tables_of, words
 
 from fluxbench.device.model import Device
 from fluxbench.operations import sets
+from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.report.tables.state import blocks
@@ -174,12 +175,19 @@ def test_flagged_rows_are_counted_with_those_that_did_not_converge() -> None:
     assert "Nothing is flagged (flux1-1024px)." in words(blocks(results(record())))
 
 
-def test_the_time_of_a_launched_call_is_that_at_the_longest_workload() -> None:
-    slow = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=0.9)
-    [(said, times)] = flagged(record("a", LENGTHS[5], flags=[slow]), record("a", LENGTHS[0], flags=[REPLAYED]))
+def test_of_replayed_calls_those_are_named_that_take_longer_where_the_host_launches_them() -> None:
+    def replayed(variant: str, workload: Workload, launched_ms: float | None, launch_ms: float = 0.6) -> Record:
+        """Return a record of a call that takes 0.8 ms."""
+        flag = Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=launched_ms)
+        return record(variant, workload, sustained_ms=0.8, launch_ms=launch_ms, flags=[flag])
+
+    hidden = [replayed("b", LENGTHS[0], 0.83), replayed("c", LENGTHS[0], None), replayed("d", LENGTHS[0], 1.2, 0.5)]
+    slow = [replayed("a", LENGTHS[0], 1.2), replayed("a", LENGTHS[5], 0.9)]
+    [(said, times)] = flagged(*slow, *hidden)
     assert said.startswith("sustained: timed as CUDA graphs")
-    assert said.endswith("so that it can take less than the graph:")
-    assert times == "a 0.900 ms"
+    assert times == f"a 1.50 times, at {LENGTHS[0].x:,}"
+    assert "2 of 5 rows are flagged" in words(blocks(results(*slow, *hidden)))
+    assert "Nothing is flagged" in words(blocks(results(*hidden)))
 
 
 def test_a_flag_of_nearly_all_names_the_others() -> None:

@@ -75,6 +75,16 @@ def test_a_quantized_variant_has_its_own_budget_and_what_it_says_decides_nothing
     assert right(variant("a", detail=broken)).seen["detail"] is None
 
 
+def test_what_replays_graphs_of_its_own_is_never_part_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forms, "compile_for_many_lengths", lambda function, **_: function)
+    inputs = Case.make(SMALL, "normal", 0, ON_CPU).inputs
+    captured = {}
+    for form in forms.EVERY_FORM:
+        bound, _ = checking.make(FormedVariant(variant("a"), form), SMALL, inputs)
+        captured[form.name] = bound.can_be_captured
+    assert captured == {"eager": True, "copy": True, "compile_d": True, "compile_ma": False}
+
+
 def test_a_kernel_that_changes_its_inputs_is_wrong_and_they_are_put_back() -> None:
     spoils = wrapped(lambda attend, inputs: attend(*inputs) + 0 * inputs[1].mul_(2))
     cases = {"normal": Case.make(SMALL, "normal", 0, ON_CPU)}

@@ -120,12 +120,36 @@ def test_what_lacks_memory_beside_the_others_is_measured_by_itself_after_them(
     if step != "captured":
         owner: Any = Trial if step == "burst" else TrialBlock
         monkeypatch.setattr(owner, step, lacks(getattr(owner, step)))
-    events = measured(monkeypatch, replays=dict.fromkeys(NAMES, True))
+    events = measured(monkeypatch, replays={key: {"tiny": True, "tinier": True} for key in NAMES})
     assert failures(events) == []
     assert [(one.variant, sorted(one.workloads)) for one in trials(events)] == [
         (name, ["tinier", "tiny"])
         for name in (("torch_math", "one", "two") if not number else ("torch_math", "two", "one"))
     ]
+
+
+@pytest.mark.parametrize("replays", [{}, {key: {"tiny": True, "tinier": True} for key in NAMES}])
+def test_a_graph_that_lacks_memory_by_itself_costs_the_largest_workload_alone(
+    monkeypatch: pytest.MonkeyPatch, replays: dict[str, dict[str, bool]]
+) -> None:
+    """Launched calls instead would be another time than that of the other kernels."""
+    captures = itertools.count()
+
+    def lacking(calls: Any, *given: Any, **named: Any) -> Any:
+        if next(captures) and "tiny" in calls:  # all but the reference's
+            raise GraphRefused("OutOfMemoryError") from torch.OutOfMemoryError(LACK)
+        return graphs(calls, *given, **named)
+
+    monkeypatch.setattr(block, "captured_by_name", lacking)
+    events = measured(monkeypatch, replays=replays)
+    failed = {(event.variant, event.workload, event.status) for event in events if isinstance(event, Failed)}
+    assert failed == {(name, "tiny", Status.OUT_OF_MEMORY) for name in ("one", "two")}
+    assert {one.variant: sorted(one.workloads) for one in trials(events)} == {
+        "torch_math": ["tinier", "tiny"],
+        "one": ["tinier"],
+        "two": ["tinier"],
+    }
+    assert all(one.block and one.block.replayed for one in trials(events))
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])

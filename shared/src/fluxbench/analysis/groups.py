@@ -97,8 +97,9 @@ def _group(name: str, records: Sequence[Record]) -> Group:
 
 def incomparable(records: Iterable[Record]) -> Incomparable | None:
     """Return why two of the records must not be ranked together, such as two method versions."""
-    first, *others = [(record.fingerprint, record.method_version) for record in records] or [({}, 0)]
-    reasons = (not_comparable(first, other) for other in others)
+    every = list(records)
+    first, *others = [(record.fingerprint, record.method_version) for record in every] or [({}, 0)]
+    reasons = (not_comparable(first, other, burst=ranking_regime(every) == BURST) for other in others)
     return next((why for why in reasons if why and (why.before != why.now)), None)
 
 

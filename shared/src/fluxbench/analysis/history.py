@@ -232,7 +232,7 @@ def earlier(root: Path, device: Device, notebook: str) -> tuple[list[Record], li
 def not_comparable(before: Record, after: Record) -> Incomparable | None:
     """Return why the times of two PASSED records of a variant must not be compared, or None."""
     old, new = ((record.fingerprint, record.method_version) for record in (before, after))
-    if incomparable := fingerprint.not_comparable(old, new):
+    if incomparable := fingerprint.not_comparable(old, new, burst=True):
         return incomparable
     was, now = ranking_regime([before]), ranking_regime([after])
     return calls_of(before, after, now) if was == now else Incomparable("regime", was, now)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fluxbench.analysis.groups import launched_ms, timing_of
-from fluxbench.records.schema import Record
+from fluxbench.records.schema import BURST, Record
+from fluxbench.records.status import FlagKind
 
 LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
+_HOLDS_UP_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones
 KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 
 
@@ -19,10 +21,22 @@ def is_launching(record: Record) -> bool:
     """
     if record.launch_ms is None:
         return False
-    if record.cupti and launched_ms(record) is None:
+    if record.cupti and not record.flagged(FlagKind.REPLAYED):
         burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
         return record.cupti.kernels_ms < KERNELS_FROM * burst.median_ms
     return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
+
+
+def held_up_ms(record: Record) -> float | None:
+    """Return the time of a call that the host launches, in ms, where that may hold up what was timed as CUDA graphs.
+
+    Not where launching takes clearly less than the device: this time is of a fifth of a second in one process, in which
+    the host may be late.
+    """
+    ms, flag = launched_ms(record), record.flagged(FlagKind.REPLAYED)
+    if ms is None or flag is None or flag.regime == BURST:
+        return ms
+    return ms if (record.launch_ms or 0.0) > _HOLDS_UP_FROM * timing_of(record).median_ms else None
 
 
 def launching_decides(timed: Sequence[Record]) -> bool:
@@ -30,5 +44,5 @@ def launching_decides(timed: Sequence[Record]) -> bool:
 
     Not of replayed CUDA graphs; but also where some were replayed and others launched.
     """
-    replayed = {launched_ms(each) is not None for each in timed}
+    replayed = {each.flagged(FlagKind.REPLAYED) is not None for each in timed}
     return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))

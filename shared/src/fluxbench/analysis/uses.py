@@ -127,8 +127,8 @@ class Recommendation:
     def called(self) -> Mapping[str, float]:
         """The times of exact kernels' calls as the host launches them, in ms, by variant, shortest first.
 
-        These are means of processes without an interval. Empty where no calls were replayed as CUDA graphs: the times
-        that rank are of launched calls then.
+        These are means without an interval. Empty where no calls were replayed as CUDA graphs: the times that rank are
+        of launched calls then.
         """
         regime = ranking_regime(self.records)
         if not any(is_replayed(record, regime) for record in self.records):

@@ -99,11 +99,13 @@ def _sustained(each: ProcessSeries, workload: str, on_gpu: bool) -> _Found:
     launch_ms = each.trial.rounds.launch_ms[workload]
     is_launching = on_gpu and not is_tried and launch_ms >= _LAUNCHING * new_ms
     of_device_ms, held_up = new_ms, ""
-    if on_gpu and not is_tried and any(block.replayed for block in each.trial.blocks_at(workload)):
+    replayed = [block for block in each.trial.blocks_at(workload) if block.replayed]
+    if on_gpu and not is_tried and replayed:
         if is_launching:
             return None  # the device's time against the host's
-        of_device_ms -= launch_ms  # at least: what is launched ends no later than this after its launch
-        held_up = f", {launch_ms:.4g} of them launching,"
+        if not any(block.led for block in replayed):  # of long calls, one of which has no spin before it
+            of_device_ms -= launch_ms  # at least: what is launched ends no later than this after its launch
+            held_up = f", {launch_ms:.4g} of them launching,"
     elif is_launching:
         least = _LAUNCHED_FROM
     if repeated_ms >= least * usual * of_device_ms:

@@ -182,12 +182,14 @@ class Collected:
         return "build" if time.monotonic() >= self.until else "cell"
 
     @property
-    def replays(self) -> dict[str, bool]:
-        """By variant, whether its sustained calls are CUDA graphs, as its first process decided."""
-        decided: dict[str, bool] = {}
+    def replays(self) -> dict[str, dict[str, bool]]:
+        """By variant and workload, whether its sustained calls are CUDA graphs, as its first process there decided."""
+        decided: dict[str, dict[str, bool]] = {}
         for trial in self.trials:
             for block in trial.blocks:
-                decided.setdefault(trial.timed.variant, block.replayed)
+                decided[trial.timed.variant] = dict.fromkeys(block.samples_ms, block.replayed) | decided.get(
+                    trial.timed.variant, {}
+                )
         return decided
 
     def taken(self, variant: str, workload: str) -> list[Trial]:

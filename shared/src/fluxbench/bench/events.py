@@ -135,7 +135,6 @@ class BurstSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reference_ms: dict[str, list[Positive]]
     control_ms: list[Positive]  # empty where there is no control kernel
     launch_ms: dict[str, NotNegative]  # of the host, median
-    least_launch_ms: dict[str, NotNegative]  # the shortest; of a row of calls, as above, their mean
     rounds: dict[str, list[int]] = {}  # of each sample, from 0; by workload that has none in some
     places: dict[str, list[int]]  # in the order of the round
     times: list[Span]  # of the rounds
@@ -163,8 +162,9 @@ class BlockSamples(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     led: bool = True  # a call before each window of a GPU is not timed
     stalled: dict[str, list[int]] = {}  # windows in which the host was late, by workload
     replayed: bool = False  # as CUDA graphs, each of the calls of a window
-    refused: str | None = None  # why not, where launching takes long
-    launched_ms: dict[str, Positive] = {}  # of a replayed call where the host launches it, mean, by workload
+    refused: str | None = None  # why not, where a capture failed
+    # Of a replayed call where the host launches it, mean, by workload; of short calls in the first process alone.
+    launched_ms: dict[str, Positive] = {}
 
 
 class Timed(_Event, frozen=True, kw_only=True, tag="timed"):

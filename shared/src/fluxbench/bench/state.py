@@ -110,11 +110,15 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
     elif singly := sum(_seemed_long(one, workload) for one in rounds):
         yield Flag(kind=FlagKind.NOT_REPLAYED, regime=BURST, value=singly, detail="the first ones seemed to be long")
     blocks = [block for each in taken for block in each.trial.blocks_at(workload)]
-    if launched := [block.launched_ms[workload] for block in blocks if block.replayed]:
-        yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=round(fmean(launched), 6))
+    if any(block.replayed for block in blocks):
+        launched = [block.launched_ms[workload] for block in blocks if workload in block.launched_ms]
+        value = round(fmean(launched), 6) if launched else None
+        yield Flag(kind=FlagKind.REPLAYED, regime=SUSTAINED, value=value)
+    if why := next((block.refused for block in blocks if block.refused), None):  # of the first one, which decides
+        launched_in = sum(any(not block.replayed for block in each.trial.blocks_at(workload)) for each in taken)
+        yield Flag(kind=FlagKind.NOT_REPLAYED, regime=SUSTAINED, value=launched_in, detail=why)
     if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
-        why = next((block.refused for block in blocks if block.refused), None)
-        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved, detail=why)
+        yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)
     if (slept := sum(trial.timed.slept_s for each in taken for trial in each.own)) > _SLEPT_S:

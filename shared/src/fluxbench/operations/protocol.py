@@ -69,7 +69,7 @@ class Bound:
 
     call: Callable[[Any], Mapping[str, object]]
     prepare: Callable[[Tensors], Any] | None = None
-    captured: bool = True  # sustained calls may be a CUDA graph where launching takes as long as the calls, or `idle`
+    captured: bool = True  # sustained calls are a CUDA graph where they can be
     idle: bool = False  # of more launches than a device's queue holds: each call begins on an idle device
     # Of a call that several processes share: profiles the others in a context, which yields a list that it then fills
     # with what the communication of each took a call, in ms.

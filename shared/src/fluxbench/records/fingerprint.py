@@ -173,11 +173,17 @@ class Incomparable:
         }[self.why].format(self.before, self.now)
 
 
-def not_comparable(before: tuple[Fingerprint, int], now: tuple[Fingerprint, int]) -> Incomparable | None:
-    """Return why times under two fingerprints, each with its method version, must not be compared, or None."""
+def not_comparable(
+    before: tuple[Fingerprint, int], now: tuple[Fingerprint, int], *, burst: bool = False
+) -> Incomparable | None:
+    """Return why times under two fingerprints, each with its method version, must not be compared, or None.
+
+    `burst`: times of this regime alone, or also sustained ones of which it is known whether they are of CUDA graphs.
+    """
     if other := another_device(before[0], now[0]):
         return Incomparable("device", *other)
-    if before[1] != now[1] or before[1] == method.UNKNOWN:
+    was, is_now = (method.of_burst(version) if burst else version for version in (before[1], now[1]))
+    if was != is_now or was == method.UNKNOWN:
         return Incomparable("method", method.words(before[1]), method.words(now[1]))
     return None
 

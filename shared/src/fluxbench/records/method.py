@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-METHOD_VERSION = 8
+METHOD_VERSION = 9
 
 VERSIONS = {
     1: "single calls under load, all variants of a cell in turn",
@@ -20,7 +20,9 @@ VERSIONS = {
     6: "rests of a quarter of a round, the spin by the card's own highest clock",
     7: "fresh contents in timed rounds, sustained means",
     8: "the reference's block as long as any other, CUDA graphs of launch-bound calls, paired rounds on a CPU",
+    9: "CUDA graphs of all sustained calls that can be captured",
 }
+_SAME_BURST = {9: 8}  # burst times are taken as in that version
 UNKNOWN = 0  # of records that do not say; comparable with nothing
 
 # Records of schema 1 have the hashes of the files that made their times, here of timing.py, by version.
@@ -40,6 +42,11 @@ def words(version: int) -> str:
     if version == UNKNOWN:
         return "unknown"
     return f"{version} ({VERSIONS.get(version, 'of a newer fluxbench')})"
+
+
+def of_burst(version: int) -> int:
+    """Return the first version whose burst times are taken as in this one."""
+    return _SAME_BURST.get(version, version)
 
 
 def of_schema_1(fingerprint: Mapping[str, object]) -> int:

@@ -26,9 +26,9 @@ class FlagKind(enum.StrEnum):
     KEPT_OUT_OF_REGIME = "kept_out_of_regime"  # the same where half or more of a process were, so that they count
     CUPTI_DIFFERS = "cupti_differs"  # value: by which share the events lie outside of what the profiler saw
     NO_CUPTI = "no_cupti"  # the profiler recorded no kernels
-    LAUNCH_BOUND = "launch_bound"  # value: processes in which the device waited for the host; detail: why no CUDA graph
-    REPLAYED = "replayed"  # CUDA graphs were timed; value: ms of a call that the host launches, mean of the processes
-    NOT_REPLAYED = "not_replayed"  # value: processes in which short calls were timed singly; detail: why no CUDA graph
+    LAUNCH_BOUND = "launch_bound"  # value: processes in which the device waited for the host
+    REPLAYED = "replayed"  # CUDA graphs were timed; value: ms of a call that the host launches, a mean of processes
+    NOT_REPLAYED = "not_replayed"  # value: processes in which the host launched calls; detail: why no CUDA graph
     OTHER_REFERENCE = "other_reference"  # value: processes that the ratio leaves out: another variant was the reference
     SLEPT = "slept"  # value: seconds
     NO_TELEMETRY = "no_telemetry"  # the driver reports no clock, power or temperature

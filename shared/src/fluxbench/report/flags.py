@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fluxbench.analysis.failures import FlagRange
 from fluxbench.analysis.groups import is_partly_replayed, timing_of
 from fluxbench.core.formatting import number, reason
-from fluxbench.records.schema import Flag, Record
+from fluxbench.records.schema import BURST, Flag, Record
 from fluxbench.records.status import FlagKind
 
 # {value} and {detail} are the flag's, see `FlagKind`.
@@ -19,7 +19,7 @@ _WORDS = {
     FlagKind.NO_CUPTI: "no CUPTI cross-check: the profiler recorded no kernels",
     FlagKind.LAUNCH_BOUND: "launch-bound, the host was barely ahead of the device in {value}",
     FlagKind.REPLAYED: "timed as CUDA graphs; a call that the host launches takes {value}",
-    FlagKind.NOT_REPLAYED: "a call and two events, up to 3 µs, were timed singly in {value} (no CUDA graph: {detail})",
+    FlagKind.NOT_REPLAYED: "the host launched calls in {value} (no CUDA graph: {detail})",
     FlagKind.OTHER_REFERENCE: "the ratio excludes {value}, in which another variant was the reference",
     FlagKind.SLEPT: "the machine slept for {value} during the measurement",
     FlagKind.NO_TELEMETRY: "clock, power and temperature are unknown: the driver does not report them",
@@ -76,7 +76,9 @@ def why_no_time(record: Record) -> str:
 
 def _sentence(kind: FlagKind, regime: str | None, detail: str | None, value: str) -> str:
     sentence = _WORDS[kind].format(value=value, detail=" ".join((detail or "unknown").split()))
-    if kind is FlagKind.LAUNCH_BOUND and detail:
+    if kind is FlagKind.NOT_REPLAYED and regime == BURST:
+        sentence += ", each timed with two events, which take up to 3 µs"
+    if kind is FlagKind.LAUNCH_BOUND and detail:  # of old records
         sentence += f" (no CUDA graph: {' '.join(detail.split())})"
     return f"{regime}: {sentence}" if regime else sentence
 

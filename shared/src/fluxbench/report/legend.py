@@ -33,7 +33,7 @@ _SYMBOLS = {  # a word for each, and a sentence
     "g": (
         "timed as CUDA graphs",
         "Calls were replayed as a CUDA graph, so that the device does not wait for the host to launch them one by one. "
-        "The time is their mean.",
+        "The time is their mean. Without this mark the host launched them.",
     ),
 }
 

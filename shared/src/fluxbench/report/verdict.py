@@ -153,7 +153,8 @@ def _no_gain(verdict: Verdict) -> str:
 def _undecided(verdict: Verdict, records: Sequence[Record]) -> str:
     """Return which kernels may be the fastest, and whether launching is what their times contain."""
     which = f"Too uncertain to tell which of {_field(verdict)} is the fastest: candidates are {_names(records)}."
-    return which + " The device waits for the host in some of these calls." * any(map(is_launching, records))
+    launched = [record for record in records if not is_replayed(record, ranking_regime([record]))]
+    return which + " The device waits for the host in some of these calls." * any(map(is_launching, launched))
 
 
 def _kernels(verdict: Verdict) -> set[str]:

@@ -67,7 +67,7 @@ class CapturedCalls:
     Raises `GraphRefused` where a call cannot be captured (it waits for the device, or uses another stream), where a
     replay returns something else than a call, and where a call has no memory beside the graph's own. `pool`: shared
     with other graphs, it tells what replays return; None: the graph has one of its own. `long`: a call takes up to a
-    second, so a replay is compared with the call before the capture, and none is made beside the graph.
+    second, or all memory, so a replay is compared with the call before the capture, and none is made beside the graph.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class CapturedCalls:
             with torch.cuda.stream(stream):
                 if long:  # what torch keeps for another stream is of no use on this one
                     torch.cuda.empty_cache()
-                first = call(inputs[-1])  # what a library prepares at its first call on a stream
+                # What a library prepares at its first call on a stream; not the last, with which a replay is compared.
+                first = call(inputs[-1 if long else 0])
                 before = copies(first) if long else {}
                 del first
                 free, total = torch.cuda.mem_get_info()
@@ -155,11 +156,11 @@ def captured_by_name(
 def _captured(
     call: Callable[[Any], Mapping[str, object]], inputs: Sequence[Any], pool: GraphPool, *, long: bool
 ) -> CapturedCalls:
-    """Return calls as a graph; of long ones that lack memory once more, after all that is of no use is given back."""
+    """Return calls as a graph; what lacks memory is tried as a long call, after all that is of no use is given back."""
     try:
         return CapturedCalls(call, inputs, pool, long=long)
     except GraphRefused as error:
-        if not long or not isinstance(error.__cause__, torch.OutOfMemoryError):
+        if not isinstance(error.__cause__, torch.OutOfMemoryError):
             raise
     gc.collect()
     return CapturedCalls(call, inputs, pool, long=True)

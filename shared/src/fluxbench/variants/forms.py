@@ -60,13 +60,18 @@ class FormedVariant:
         return self.variant.diffusers
 
     @property
+    def replays_graphs(self) -> bool:
+        """Whether a call on a GPU replays a CUDA graph that torch.compile has made."""
+        return self.form == COMPILE_MAX_AUTOTUNE
+
+    @property
     def first_calls(self) -> int:
         """How many calls of a shape are unlike all later ones.
 
         Where torch.compile replays CUDA graphs the first one runs without, and the second one records (PyTorch's
         documentation, "CUDAGraph Trees").
         """
-        return 2 if self.form == COMPILE_MAX_AUTOTUNE else 1
+        return 2 if self.replays_graphs else 1
 
     @property
     def compiles_model(self) -> bool:
@@ -84,7 +89,7 @@ class FormedVariant:
             return reason
         if call.page_size and self.form == COPY:
             return "copies to another layout are measured of contiguous k and v alone"
-        if call.retain_graph and self.form == COMPILE_MAX_AUTOTUNE and device.kind == "cuda":
+        if call.retain_graph and self.replays_graphs and device.kind == "cuda":
             return "a CUDA graph keeps what its backward pass needs only until the next forward pass"
         return None
 

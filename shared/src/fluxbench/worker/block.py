@@ -20,17 +20,14 @@ from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block, calls_in_a_window, launched_ms, sustain
+from fluxbench.worker.failures import is_out_of_memory
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import by_memory
 
-# The shortest launch of a burst over the time of a call. The shortest, as others depend on what else the host does; not
-# from 1 on alone, since calls back to back are launched while it does.
-_REPLAYED_FROM = 0.65
-
 
 class TrialBlock:
-    """A block at all workloads of a trial: calls take `call_s` seconds, launching one at least `least_launch_ms`."""
+    """A block at all workloads of a trial, whose calls take `call_s` seconds."""
 
     def __init__(
         self,
@@ -41,7 +38,6 @@ class TrialBlock:
         plan: Plan,
         rng: random.Random,
         call_s: Mapping[str, float],
-        least_launch_ms: Mapping[str, float],
         replays: bool | None,
     ) -> None:
         """`returned` gets what calls return. `replays`: as `Trial` has it."""
@@ -50,25 +46,20 @@ class TrialBlock:
         self._calls = {name: calls[name] for name in names}
         self._timed = {name: calls[name].call for name in names}
         self._workloads, self._returned, self._stopwatch = workloads, returned, stopwatch
-        self._plan, self._rng, self._call_s, self._least_launch_ms = plan, rng, call_s, least_launch_ms
-        self._replays = replays
+        self._plan, self._rng, self._call_s, self._replays = plan, rng, call_s, replays
         self._graphs: Mapping[str, CapturedCalls] | None = None
         self._given: dict[str, Rotation] = {}
         self._refused: str | None = None
         self._block: Block | None = None
 
     def prepare(self, *, beside_others: bool = False) -> None:
-        """Capture the calls of a window as CUDA graphs where launching them takes long; note why they are refused.
+        """Capture the calls of a window as CUDA graphs where they can be; note why they are refused.
 
         Raises `GraphRefused` where the processes before had graphs, and `torch.OutOfMemoryError` where there is too
-        little memory `beside_others`, which keep theirs meanwhile.
+        little memory: `beside_others`, which keep theirs meanwhile, and of short calls at all. Of long ones a graph may
+        be what does not fit.
         """
-        wanted = self._replays
-        if wanted is None:
-            of_call = (ms / (1e3 * self._call_s[name]) for name, ms in self._least_launch_ms.items())
-            slow = self._idle or any(share > _REPLAYED_FROM for share in of_call)
-            wanted = slow and all(bound.can_be_captured for bound in self._calls.values())
-        if not wanted:
+        if self._replays is False or not all(bound.can_be_captured for bound in self._calls.values()):
             return
         try:
             given = self._rotations(1)
@@ -77,8 +68,9 @@ class TrialBlock:
             self._graphs = captured_by_name(self._timed, turns, self._stopwatch.device, long=self._idle)
             self._given = given
         except GraphRefused as error:
-            if beside_others and isinstance(error.__cause__, torch.OutOfMemoryError):
-                raise error.__cause__ from error
+            lack = error.__cause__
+            if isinstance(lack, Exception) and is_out_of_memory(lack) and (beside_others or not self._idle):
+                raise lack from error
             if self._replays:
                 raise
             self._refused = str(error)
@@ -103,12 +95,13 @@ class TrialBlock:
     def finish(self) -> dict[str, Any]:
         """Time launched calls where graphs were replayed; return what `bench.events.BlockSamples` has.
 
-        Before, what the calls returned is kept, with a whole output of one call after the block.
+        Not of short calls in later processes: it is no time that ranks. What the calls returned is kept, with a whole
+        output of one call after the block.
         """
         assert self._block
         launched: Mapping[str, float] = {}
-        if self._graphs is not None:
-            self._graphs = None
+        replayed, self._graphs = self._graphs is not None, None
+        if replayed and (self._idle or self._replays is None):  # None: the first process here
             if self._idle:  # what the graphs hold is what the launched calls need
                 torch.cuda.empty_cache()
             self._fill()
@@ -120,7 +113,7 @@ class TrialBlock:
             # Else one of the burst round is enough.
             if self._plan.max_rounds > 1 or not self._returned.has_whole(workload):
                 self._returned.keep_whole(workload, bound, self._workloads[workload].contents)
-        return {**vars(self._block), "replayed": bool(launched), "refused": self._refused, "launched_ms": launched}
+        return {**vars(self._block), "replayed": replayed, "refused": self._refused, "launched_ms": launched}
 
     def _fill(self) -> None:
         """Put new contents into all slots: calls of another variant may have been given them since."""

@@ -72,7 +72,7 @@ def check(
     asked = operation.attention(workload.shape)
     parts = functools.partial(part_of, variant, asked, operation.parts)
     before = compile_counters()
-    bound = operation.bind(formed, workload.shape)
+    bound = _bound(formed, workload)
     worst: dict[str, Errors] = {}
     by_inputs: dict[str, dict[str, float | None]] = {}
     profile: Profile | None = None
@@ -147,7 +147,7 @@ def make(
     them by what the process has set or imported. What a call raises gets through.
     """
     operation = operations.find(workload.operation)
-    bound = operation.bind(formed, workload.shape)
+    bound = _bound(formed, workload)
     for _ in range(formed.first_calls):
         bound(inputs)
     if profiled_on is None:
@@ -155,6 +155,12 @@ def make(
     parts = functools.partial(part_of, formed.variant, operation.attention(workload.shape), operation.parts)
     _, profile = profile_call(bound, inputs, profiled_on, parts)
     return bound, [kernel["name"] for kernel in profile.kernels]
+
+
+def _bound(formed: FormedVariant, workload: Workload) -> Bound:
+    """Return a variant's call at a workload; one that replays CUDA graphs of its own cannot be part of another."""
+    bound = operations.find(workload.operation).bind(formed, workload.shape)
+    return dataclasses.replace(bound, captured=bound.captured and not formed.replays_graphs)
 
 
 def _finished(bound: Bound, inputs: Tensors, device: torch.device) -> Mapping[str, object]:

@@ -49,7 +49,7 @@ def classify(error: Exception) -> tuple[Status, str]:
     text = str(error)
     if shortage := shortage_of(error):
         return Status.OUT_OF_MEMORY, str(shortage)
-    if isinstance(error, torch.OutOfMemoryError) or "CUBLAS_STATUS_ALLOC_FAILED" in text or _OUT_OF_MEMORY in text:
+    if is_out_of_memory(error):
         return Status.OUT_OF_MEMORY, sentence
     if isinstance(error, ImportError) and ";" in sentence:  # it says what to do
         return Status.UNAVAILABLE, sentence
@@ -75,6 +75,13 @@ def classify(error: Exception) -> tuple[Status, str]:
     if "Failed to find C compiler" in text or "TritonMissing" in type(error).__name__:
         return Status.UNAVAILABLE, f"Triton cannot compile here: {sentence}; install what is missing"
     return Status.ERROR, f"{type(error).__name__}: {sentence}"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether torch, CUDA or cuBLAS got no memory of a GPU."""
+    text = str(error)
+    lacks = "CUBLAS_STATUS_ALLOC_FAILED" in text or _OUT_OF_MEMORY in text
+    return lacks or isinstance(error, torch.OutOfMemoryError)
 
 
 def is_fatal(error: Exception) -> bool:

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -75,7 +76,8 @@ class Request:
         tuple[str, str], ...
     ] = ()  # of these the references that were INCORRECT: they may be timed beside others
     done: tuple[tuple[str, str], ...] = ()  # (variant, workload) pairs that this process has timed before it died
-    replays: dict[str, bool] = dataclasses.field(default_factory=dict)  # by variant, as in the processes before
+    # Whether sustained calls are CUDA graphs, by variant and workload, as in the first process.
+    replays: dict[str, dict[str, bool]] = dataclasses.field(default_factory=dict)
     rates: bool = False  # measure the device's own matrix and copy rates instead
     clock_mhz: int | None = None  # the highest of a GPU, by its driver
     lock: str | None = None  # the folder of the device lock; None: nobody else uses the device
@@ -106,6 +108,12 @@ class Request:
     def profiles(self, variant: str, workload: str) -> bool:
         """Whether a process that does not judge a variant looks which kernels run, where the first one has."""
         return self.device == "cuda" and variant in self.variants and self.is_full(workload)
+
+    def replays_at(self, variant: str, workloads: Collection[str]) -> bool | None:
+        """Whether a variant's sustained calls at workloads are CUDA graphs; None: it is not decided, or not for all."""
+        known = self.replays.get(variant, {})
+        decided = {known.get(workload) for workload in workloads if self.sustains(workload)}
+        return decided.pop() if len(decided) == 1 else None
 
     @property
     def measures_memory(self) -> bool:

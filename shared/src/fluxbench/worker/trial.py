@@ -80,7 +80,6 @@ class Trial:
         self._control_seen = 0
         self._call_s: dict[str, float] = {}
         self._launch_ms: dict[str, float] = {}  # of the host, for a call
-        self._least_launch_ms: dict[str, float] = {}
         self._reference_s: dict[str, float] = {}
 
     @property
@@ -95,7 +94,6 @@ class Trial:
         some = Trial(self.name, self.variant, calls, *rest, self.replays, self._known_rows)
         some._call_s = {name: self._call_s[name] for name in some.calls if name in self._call_s}
         some._launch_ms = {name: self._launch_ms[name] for name in some.calls if name in self._launch_ms}
-        some._least_launch_ms = {name: self._least_launch_ms[name] for name in some._launch_ms}
         return some
 
     def forget(self) -> None:
@@ -152,7 +150,6 @@ class Trial:
             self.returned.take_in(workload, row.given)
             self.returned.watch(workload, row.given)
         self._launch_ms = {name: statistics.median(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms
-        self._least_launch_ms = {name: min(taken.launch_ms[key]) for name, key in own.items()} | rows.launch_ms
         self._call_s = {workload: statistics.median(samples[key]) / 1e3 for workload, key in own.items()}
         self._reference_s = {workload: statistics.median(samples[self.reference, workload]) / 1e3 for workload in own}
         processor = {
@@ -164,7 +161,6 @@ class Trial:
             "samples_ms": {workload: samples[key] for workload, key in own.items()},
             "reference_ms": {workload: samples[self.reference, workload] for workload in self.calls},
             "control_ms": samples.get((CONTROL, _NO_WORKLOAD), []), "launch_ms": self._launch_ms,
-            "least_launch_ms": self._least_launch_ms,
             "places": {workload: taken.places[key] for workload, key in own.items()}, "times": taken.times,
             "rounds": {name: its for name, key in own.items() if len(its := taken.rounds[key]) < len(taken.times)},
             "processor": processor if self.stopwatch.on_cpu else None, **rows.fields,
@@ -184,7 +180,7 @@ class Trial:
         self._time_calls()
         return TrialBlock(
             self.calls, self.workloads, self.returned, self.stopwatch, self.plan, self.rng,
-            self._call_s, self._least_launch_ms, self.replays,
+            self._call_s, self.replays,
         )  # fmt: skip
 
     def _interleave(self) -> dict[str, Any]:

@@ -171,7 +171,7 @@ class Worker:
         def trial(name: str, calls: Mapping[str, Bound]) -> Trial:
             return Trial(
                 name, variants.find(name).variant, calls, beside, workloads, self.control, stopwatch, self.plan,
-                unforeseen(), self.request.replays.get(name), self.request.rows,
+                unforeseen(), self.request.replays_at(name, calls), self.request.rows,
             )  # fmt: skip
 
         names, on_cpu = self.request.after(reference), stopwatch.on_cpu

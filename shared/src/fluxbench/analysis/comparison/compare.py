@@ -35,7 +35,9 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     old, new = _by_key(before), _by_key(after)
     old_cells, new_cells = _by_cell(before), _by_cell(after)
     both = [cell for cell in new_cells if cell in old_cells]
-    refused = {cell: fingerprint.not_comparable(_taken(old_cells[cell]), _taken(new_cells[cell])) for cell in both}
+    refused = {
+        cell: fingerprint.not_comparable(_taken(old_cells[cell]), _taken(new_cells[cell]), burst=True) for cell in both
+    }
     notes = {key: note_of(old.get(key), new.get(key), refused.get(key[:2])) for key in new | old}
     compared = {key: (old[key], new[key]) for key, note in notes.items() if note is None}
     controls = {cell: control_pairs(before, after, cell) for cell in dict.fromkeys(key[:2] for key in compared)}

@@ -59,7 +59,7 @@ def _calls(old: Record, new: Record) -> Incomparable | None:
 def calls_of(old: Record, new: Record, regime: str) -> Incomparable | None:
     """Return that one side timed CUDA graphs in a regime, and the other calls as the host launches them, or None.
 
-    Which of the two sustained calls are is decided by how long launching takes in the first process of a run.
+    Until 2026-11-28 only sustained calls that took long to launch were graphs; now all are that can be captured.
     """
     replayed = (is_replayed(record, regime) for record in (old, new))
     was, now = ("as CUDA graphs" if graphs else "as the host launches them" for graphs in replayed)

@@ -7,8 +7,8 @@ import math
 from fluxbench.analysis import model
 from fluxbench.analysis.findings.evidence import LEAST, weight
 from fluxbench.analysis.findings.finding import Case, Finding, Kind, finding
-from fluxbench.analysis.groups import Group, launched_ms, timing_of
-from fluxbench.analysis.launching import is_launching
+from fluxbench.analysis.groups import Group, timing_of
+from fluxbench.analysis.launching import held_up_ms, is_launching
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import Estimate
@@ -27,7 +27,7 @@ def find(group: Group) -> list[Finding]:
 
 
 def _case(group: Group, record: Record) -> Case | None:
-    replayed_from, waited = launched_ms(record), None
+    replayed_from, waited = held_up_ms(record), None
     if (flag := record.flagged(FlagKind.LAUNCH_BOUND)) and record.burst and record.launch_ms:
         value = _over(record.launch_ms, record.burst)
         waited = (round(flag.value), timing_of(record).processes) if flag.value else None

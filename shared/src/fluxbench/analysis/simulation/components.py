@@ -22,6 +22,7 @@ from fluxbench.analysis.comparison.levels import normalized_levels
 from fluxbench.device.targets import BetweenRuns
 from fluxbench.records import files
 from fluxbench.records.files import ControlTimes
+from fluxbench.records.method import of_burst
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.stats.pooling import Levels, moderated, spread
 
@@ -67,7 +68,8 @@ def published(root: Path, target: str, notebook: str) -> Components | None:
     if not pages:
         return None
     newest = pages[0]
-    of_version = [page for page in pages if page.method_version == newest.method_version]
+    version = of_burst(newest.method_version)
+    of_version = [page for page in pages if of_burst(page.method_version) == version]
     alike = [page for page in of_version if page.levels.keys() >= newest.levels.keys()]
     measured = [_trials(path, target) for path in sorted((reports / "certificate" / "records").glob("trials*.json.gz"))]
     return components(alike, [runs for runs in measured if runs])

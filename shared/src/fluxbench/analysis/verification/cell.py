@@ -46,6 +46,7 @@ class Sampled(Struct, frozen=True, kw_only=True):
     reference: Name | None = None
     settled: bool | None = None  # of a block
     ahead_ms: NotNegative | None = None  # of a block, by which the host was ahead at least
+    replayed: bool | None = None  # since method version 8: a block, as CUDA graphs
     launched_ms: Positive | None = None  # since method version 8: of a replayed call where the host launches it
 
     def __post_init__(self) -> None:

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passed
-from fluxbench.analysis.groups import Group, capped_regimes, launched_ms, ranking_regime
-from fluxbench.core.formatting import number
+from fluxbench.analysis.groups import Group, capped_regimes, ranking_regime, timing_of
+from fluxbench.analysis.launching import held_up_ms
 from fluxbench.operations.workload import Workload
-from fluxbench.records.schema import SUSTAINED, Record
+from fluxbench.records.schema import Record
 from fluxbench.records.status import FlagKind
 from fluxbench.report.blocks import Block, Bullets, Fold, Paragraph
 from fluxbench.report.flags import not_converged_words, range_words, words
 from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
 
+_LAUNCHED_FROM = 1.05  # times a replayed call: a short block of launched ones is of a device that may not have settled
 _REPLAYED = (
-    "timed as CUDA graphs, for which the device does not wait for the host; a call that the host launches takes, at "
-    "the longest workload"
-)
-_SHORT = (
-    ", in a short block on a device that may not have settled at its limit, so that it can take less than the graph"
+    "timed as CUDA graphs, for which the device does not wait for the host. Calls that the host launches take 5% or "
+    "more longer, and longest"
 )
 
 
@@ -29,7 +27,7 @@ def flagged(group: Group) -> Iterator[Block]:
     records = passed(group)
     items = []
     for entry in flags(group):
-        if entry.flag.kind is FlagKind.REPLAYED:  # each has a time of its own
+        if entry.flag.kind is FlagKind.REPLAYED:  # which says something where launching takes longer
             continue
         text = words(entry.flag, entry.processes)
         items.append((f"{text}, {where(group, entry.workloads)}:", _names(entry.variants, entry.workloads, records)))
@@ -42,23 +40,34 @@ def flagged(group: Group) -> Iterator[Block]:
         counts = (f"{variant} ({count})" if count > 1 else variant for variant, count in span.counts.items())
         items.append((of, ", ".join(counts)))
     if launched := _launched(records):
-        regime = ranking_regime(records)
-        items.append((f"{regime}: {_REPLAYED}{_SHORT * (regime == SUSTAINED)}:", launched))
+        items.append((f"{ranking_regime(records)}: {_REPLAYED}:", launched))
     if items:
-        flagged = sum(bool(record.flags or capped_regimes(record)) for record in records)
+        flagged = sum(map(_is_flagged, records))
         yield Fold(f"{flagged} of {len(records)} rows are flagged, and why ({title(group)})", [Bullets("", items)])
     elif records:
         yield Paragraph(f"Nothing is flagged ({title(group)}).")
 
 
+def _is_flagged(record: Record) -> bool:
+    """Whether anything is said of a record; that CUDA graphs were timed is, where launching takes longer."""
+    others = any(flag.kind is not FlagKind.REPLAYED for flag in record.flags)
+    return others or bool(capped_regimes(record)) or _launched_over_replayed(record) >= _LAUNCHED_FROM
+
+
+def _launched_over_replayed(record: Record) -> float:
+    ms = held_up_ms(record)
+    return ms / timing_of(record).median_ms if ms is not None else 0.0
+
+
 def _launched(records: Sequence[Record]) -> str:
-    """Return the time of a launched call of each variant at its longest workload, where graphs were timed."""
-    longest = {
-        record.variant: ms
-        for record in sorted(records, key=lambda record: record.workload.x)
-        if (ms := launched_ms(record)) is not None
-    }
-    return ", ".join(f"{variant} {number(ms)} ms" for variant, ms in longest.items())
+    """Return how many times as long a launched call takes, and where, of each variant that this holds up."""
+    most: dict[str, tuple[float, Record]] = {}
+    for record in records:
+        if (ratio := _launched_over_replayed(record)) >= max(_LAUNCHED_FROM, most.get(record.variant, (0.0,))[0]):
+            most[record.variant] = ratio, record
+    return ", ".join(
+        f"{variant} {ratio:.2f} times, at {record.workload.x:,}" for variant, (ratio, record) in most.items()
+    )
 
 
 def _names(variants: Sequence[str], workloads: Sequence[Workload], records: Sequence[Record]) -> str:
