@@ -257,7 +257,7 @@ def test_a_variant_is_launch_bound() -> None:
 @pytest.mark.parametrize(("launch_ms", "found"), [(90.0, 1), (30.0, 0)])
 def test_a_step_of_a_model_is_launch_bound_where_launching_takes_as_long(launch_ms: float, found: int) -> None:
     step = sets.by_name()["flux1-2048px-step"]
-    flag = REPLAYED.__class__(kind=REPLAYED.kind, regime="sustained", value=110.0)
+    flag = REPLAYED.__class__(kind=REPLAYED.kind, regime="sustained", value=111.0)
     own = record("flash_attn_4", step, 100.0, launch_ms=launch_ms, flags=(flag,))
     assert len(list(launch_bound.find(groups([own, record("torch_native", step, 100.0)])[0]))) == found
 

@@ -15,9 +15,8 @@ from fluxbench.report.flags import not_converged_words, range_words, words
 from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
 
-_LAUNCHED_FROM = 1.05  # times a replayed call: a short block of launched ones is of a device that may not have settled
 _REPLAYED = (
-    "timed as CUDA graphs, for which the device does not wait for the host. Calls that the host launches take 5% or "
+    "timed as CUDA graphs, for which the device does not wait for the host. Calls that the host launches take 10% or "
     "more longer, and longest"
 )
 
@@ -51,20 +50,16 @@ def flagged(group: Group) -> Iterator[Block]:
 def _is_flagged(record: Record) -> bool:
     """Whether anything is said of a record; that CUDA graphs were timed is, where launching takes longer."""
     others = any(flag.kind is not FlagKind.REPLAYED for flag in record.flags)
-    return others or bool(capped_regimes(record)) or _launched_over_replayed(record) >= _LAUNCHED_FROM
-
-
-def _launched_over_replayed(record: Record) -> float:
-    ms = held_up_ms(record)
-    return ms / timing_of(record).median_ms if ms is not None else 0.0
+    return others or bool(capped_regimes(record)) or held_up_ms(record) is not None
 
 
 def _launched(records: Sequence[Record]) -> str:
     """Return how many times as long a launched call takes, and where, of each variant that this holds up."""
     most: dict[str, tuple[float, Record]] = {}
     for record in records:
-        if (ratio := _launched_over_replayed(record)) >= max(_LAUNCHED_FROM, most.get(record.variant, (0.0,))[0]):
-            most[record.variant] = ratio, record
+        if ms := held_up_ms(record):
+            ratio = ms / timing_of(record).median_ms
+            most[record.variant] = max(most.get(record.variant, (0.0, record)), (ratio, record), key=lambda one: one[0])
     return ", ".join(
         f"{variant} {ratio:.2f} times, at {record.workload.x:,}" for variant, (ratio, record) in most.items()
     )
