@@ -13,7 +13,8 @@ from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import sustain
 
 EVENTS = 401
-_LONG_S = 1.0  # without bfloat16 units a product of n = 1024 takes two CPU cores 2.7 s
+# Without bfloat16 units a product of n = 1024 takes two CPU cores 2 to 4 s, and 18 times as long as one of n = 512.
+_LONG_S = 0.25
 _SPIN = 120  # calls' worth, 12 ms: longer than the host takes to queue all events
 
 
@@ -21,7 +22,7 @@ def measure_rates(device: torch.device, stopwatch: Stopwatch) -> dict[str, float
     """Return the median rates of a bfloat16 matrix product and of a copy, under load, and what an event costs.
 
     `matmul_tflops` is of an n x n x n product, 2 n^3 operations, on random normal inputs; `copy_gb_s` counts the bytes
-    read and written. `matmul_size` is n: 8192 on a GPU; on a CPU 1024, or 512 or 256 where a call would take a second.
+    read and written. `matmul_size` is n: 8192 on a GPU; on a CPU 1024, or 512 or 256 where a call would take 0.25 s.
     `event_us` is the time in µs between two events in a row with nothing between them, which every sample of a single
     call has in it: on a GPU in a queue behind a spin, on a CPU between two readings of `time.perf_counter`.
     """
