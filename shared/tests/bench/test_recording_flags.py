@@ -19,6 +19,8 @@ def test_a_block_in_which_the_device_waited_for_the_host_is_launch_bound(ahead_m
     trials = [t for p in range(3) for t in of_process(p, ahead_ms=ahead_ms if p else 50.0)]  # a call takes 1.35 ms
     assert flag(record(seen(trials)), FlagKind.LAUNCH_BOUND) == ((SUSTAINED, 2, None) if flagged else ())
     assert flag(record(seen(trials), device=CPU), FlagKind.LAUNCH_BOUND) == ()
+    filled = [t for p in range(3) for t in of_process(p, ahead_ms=0.2, cupti=None if p else {"tiny": (1.33, 1.34)})]
+    assert flag(record(seen(filled)), FlagKind.LAUNCH_BOUND) == ()  # a call that waits for the device, as for a copy
 
 
 def test_a_record_of_cuda_graphs_has_the_launched_time_of_the_processes_that_took_it() -> None:

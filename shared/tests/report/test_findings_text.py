@@ -148,14 +148,14 @@ SENTENCES: list[tuple[Kind, list[Case], dict[str, Any], str]] = [
         [case("te_fused_compile_ma", 2.54, waited=(2, 3))],
         {},
         "Transformer Engine (cuDNN), max-autotune is launch-bound: the GPU waited for the host in 2 of 3 processes; "
-        "launching a single call takes 2.5 times its GPU time.",
+        "back to back, a call takes 2.5 times as long as in burst.",
     ),
     (
         Kind.LAUNCH_BOUND,
         [case("flash_attn_3_fp8_compile_d", 1.3), case("mine", 1.2)],
         {},
-        "FlashAttention-3 float8, compiled is launch-bound, as is 1 other: without a CUDA graph, a call takes 1.3 "
-        "times as long.",
+        "FlashAttention-3 float8, compiled takes 1.3 times as long where the host launches it as in a CUDA graph; 1 "
+        "other takes longer too.",
     ),
 ]
 

@@ -155,7 +155,7 @@ def has_flag(record: Record, kind: FlagKind, regime: str) -> bool:
 
 def is_launch_bound(record: Record) -> bool:
     """Whether the device waited for the host in some process, so that its sustained time is one of launching."""
-    return record.flagged(FlagKind.LAUNCH_BOUND) is not None
+    return record.flagged(FlagKind.LAUNCH_BOUND) is not None and not record.is_filled
 
 
 def launched_ms(record: Record) -> float | None:

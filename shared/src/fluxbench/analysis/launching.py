@@ -9,10 +9,10 @@ from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import FlagKind
 
 LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
+KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 _HOLDS_UP_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones
 # Times a replayed call. On an H200 a call took up to 1.05 times as long that the host launches in a third of its time.
 _HELD_UP_FROM = 1.1
-KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
 
 
 def is_launching(record: Record) -> bool:

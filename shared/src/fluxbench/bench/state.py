@@ -117,7 +117,7 @@ def _flags(record: Record, collected: Collected, taken: Sequence[ProcessSeries],
     if why := next((block.refused for block in blocks if block.refused), None):  # of the first one, which decides
         launched_in = sum(any(not block.replayed for block in each.trial.blocks_at(workload)) for each in taken)
         yield Flag(kind=FlagKind.NOT_REPLAYED, regime=SUSTAINED, value=launched_in, detail=why)
-    if on_gpu and (starved := sum(_starved(each, workload) for each in taken)):
+    if on_gpu and not record.is_filled and (starved := sum(_starved(each, workload) for each in taken)):
         yield Flag(kind=FlagKind.LAUNCH_BOUND, regime=SUSTAINED, value=starved)
     if others := len(taken) - len(against_one(taken)):
         yield Flag(kind=FlagKind.OTHER_REFERENCE, value=others)

@@ -24,6 +24,7 @@ CUPTI_AGREES_WITHIN = 0.01  # largest difference between events and the profiler
 RATIO_WITHIN, MEDIAN_WITHIN = 0.003, 0.005  # half the 95% intervals of a burst that has converged, as shares
 # Of a sustained mean: where its ratio to the reference is CLOSE or less, so that it may decide a rank, and elsewhere.
 SUSTAINED_WITHIN, SLOWER_WITHIN, CLOSE = 0.005, 0.015, 1.05
+FILLED_FROM = 0.97  # of a sustained time, that profiled kernels of a rested device take: so it waits for no host
 LONGEST_NAME = 256  # characters
 
 Name = Annotated[str, Meta(max_length=LONGEST_NAME)]
@@ -32,7 +33,6 @@ Positive = Annotated[float, Meta(gt=0, le=1e15)]
 NotNegative = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=0)]
 Interval = tuple[Positive, Positive]  # ends of a 95% interval
-
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -241,9 +241,8 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
         if unknown := self.timings.keys() - {BURST, SUSTAINED}:
             raise RecordError(f"{who}: timings must be of burst and sustained, got {', '.join(sorted(unknown))}")
         if self.precision_class not in CLASSES:
-            raise RecordError(
-                f"{who}: precision_class must be one of {', '.join(CLASSES)}, got {self.precision_class!r}"
-            )
+            known = ", ".join(CLASSES)
+            raise RecordError(f"{who}: precision_class must be one of {known}, got {self.precision_class!r}")
 
     @property
     def burst(self) -> Timing | None:
@@ -259,6 +258,12 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
     def timing(self) -> Timing | None:
         """The timing that ranks: sustained, or burst where nothing else was asked for."""
         return self.sustained or self.burst
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether its kernels take up its sustained time, by the profiler: the device does not wait for the host."""
+        seen, timing = self.cupti, self.sustained
+        return bool(seen and timing and seen.kernels_ms >= FILLED_FROM * timing.median_ms)
 
     @property
     def rel_l2(self) -> float | None:

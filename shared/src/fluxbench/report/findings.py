@@ -126,14 +126,15 @@ def _energy(finding: Finding) -> str:
 
 def _launch_bound(finding: Finding) -> str:
     case, others = finding.cases[0], len(finding.cases) - 1
-    also = f", as {'are' if others > 1 else 'is'} {others} other{'s' if others > 1 else ''}" if others else ""
-    text, times = f"{label(case.variant)} is launch-bound{also}", f"{case.value.value:.1f} times"
+    name, times = label(case.variant), f"{case.value.value:.1f} times"
     if case.waited is None:
-        return f"{text}: without a CUDA graph, a call takes {times} as long."
+        too = "; 1 other takes longer too" if others == 1 else f"; {others} others take longer too" if others else ""
+        return f"{name} takes {times} as long where the host launches it as in a CUDA graph{too}."
     waited, processes = case.waited
+    also = f", as {'are' if others > 1 else 'is'} {others} other{'s' if others > 1 else ''}" if others else ""
     return (
-        f"{text}: the GPU waited for the host in {waited} of {processes} processes; launching a single call takes "
-        f"{times} its GPU time."
+        f"{name} is launch-bound{also}: the GPU waited for the host in {waited} of {processes} "
+        f"processes; back to back, a call takes {times} as long as in burst."
     )
 
 

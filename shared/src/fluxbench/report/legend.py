@@ -32,8 +32,8 @@ _SYMBOLS = {  # a word for each, and a sentence
     ),
     "g": (
         "timed as CUDA graphs",
-        "Calls were replayed as a CUDA graph, so that the device does not wait for the host to launch them one by one. "
-        "The time is their mean. Without this mark the host launched them.",
+        "Several calls were replayed as one CUDA graph, so that the device does not wait for the host to launch each. "
+        "Without this mark the host launched each call, which for max-autotune is a graph of torch's own.",
     ),
 }
 

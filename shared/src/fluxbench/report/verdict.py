@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fluxbench.analysis import verdict as analysis
 from fluxbench.analysis.failures import is_late
 from fluxbench.analysis.groups import Group, groups, is_replayed, ranking_regime
-from fluxbench.analysis.launching import held_up_ms, is_launching
+from fluxbench.analysis.launching import is_launching
 from fluxbench.analysis.verdict import DEFAULT, Verdict
 from fluxbench.core.formatting import listed
 from fluxbench.operations.words import describe
@@ -110,9 +110,7 @@ def caption(verdict: Verdict, device_name: str) -> str:
     what = f"Speed over {baseline_name(verdict.baseline)}" if verdict.baseline else "Speed"
     ranking = ranking_regime(row.record for row in verdict.shown)
     regime = "under sustained load" if ranking == SUSTAINED else "in burst"
-    shown = [row.record for row in verdict.shown]
-    matters = all(is_replayed(record, ranking) for record in shown) and any(map(held_up_ms, shown))
-    regime += ", replayed as CUDA graphs" * matters
+    regime += ", replayed as CUDA graphs" * all(is_replayed(row.record, ranking) for row in verdict.shown)
     return f"{what} {regime}, 95% intervals: {device_name}, {describe(verdict.workload, parts=False)}."
 
 

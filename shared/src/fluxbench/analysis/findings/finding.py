@@ -20,9 +20,7 @@ class Kind(enum.StrEnum):
     REGIMES = "regimes"  # value: burst, of the variant over the other; second: sustained
     QUANTIZING = "quantizing"  # value: quantized over the fastest exact; part: quantizing; slower: measurably
     ENERGY = "energy"  # value: energy of a call over the other's; second: its time over the other's
-    LAUNCH_BOUND = (
-        "launch_bound"  # value: launching a burst call over its device time, or a launched over a replayed one
-    )
+    LAUNCH_BOUND = "launch_bound"  # value: sustained over burst; of CUDA graphs launched over replayed, no interval
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Variants whose calls take the host longer to launch than the device to run, so that the device waits back to back."""
+"""Variants whose calls take longer where the host launches them, back to back, than the device takes for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from fluxbench.analysis import model
 from fluxbench.analysis.findings.evidence import LEAST, weight
 from fluxbench.analysis.findings.finding import Case, Finding, Kind, finding
-from fluxbench.analysis.groups import Group, timing_of
+from fluxbench.analysis.groups import Group, is_launch_bound, timing_of
 from fluxbench.analysis.launching import held_up_ms, is_launching
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
@@ -15,29 +15,36 @@ from fluxbench.stats.intervals import Estimate
 
 
 def find(group: Group) -> list[Finding]:
-    """Return one finding of all launch-bound variants at the longest workload; none where there is no such variant.
+    """Return what launching costs at the longest workload: a finding of launched calls, and one of CUDA graphs.
 
     No test is needed where the device was seen waiting in a process, and launching a call takes longer than the whole
     interval of its time in burst. Where CUDA graphs were timed, the launched call must take longer than the whole
-    interval of the replayed one. Of a model's step, of which a process launches one or two, the host must also take
-    about as long to launch it.
+    interval of the replayed one (`held_up_ms`); its own time has no interval. Of a model's step, of which a process
+    launches one or two, the host must also take about as long to launch it.
     """
     cases = [case for record in group.ranked_at(group.longest) if (case := _case(group, record))]
-    return [finding(Kind.LAUNCH_BOUND, cases, "kernels")] if cases else []
+    kinds = [case for case in cases if case.waited], [case for case in cases if not case.waited]
+    return [finding(Kind.LAUNCH_BOUND, alike, "kernels") for alike in kinds if alike]
 
 
 def _case(group: Group, record: Record) -> Case | None:
-    replayed_from, waited = held_up_ms(record), None
-    if (flag := record.flagged(FlagKind.LAUNCH_BOUND)) and record.burst and record.launch_ms:
-        value = _over(record.launch_ms, record.burst)
-        waited = (round(flag.value), timing_of(record).processes) if flag.value else None
+    launched_ms, waited, timing = held_up_ms(record), None, timing_of(record)
+    flag = record.flagged(FlagKind.LAUNCH_BOUND)
+    if flag and is_launch_bound(record) and record.burst and record.launch_ms:
+        ends = (end / device for end, device in zip(timing.ci95_ms, reversed(record.burst.ci95_ms), strict=True))
+        value, low = (
+            Estimate(timing.median_ms / record.burst.median_ms, *ends),
+            _over(record.launch_ms, record.burst).low,
+        )
+        waited = (round(flag.value), timing.processes) if flag.value else None
         # A wide interval: what is lost is not known, since the wait is not the same in each process.
-        lost = _over(timing_of(record).ci95_ms[0], record.burst)
-    elif replayed_from and not _is_hidden(record):
-        value = lost = _over(replayed_from, timing_of(record))
+        lost = _over(timing.ci95_ms[0], record.burst)
+    elif launched_ms and not _is_hidden(record):
+        lost = _over(launched_ms, timing)
+        low, value = lost.low, Estimate(lost.value, 0.0, math.inf)
     else:
         return None
-    if math.log(value.low) <= LEAST:
+    if math.log(low) <= LEAST:
         return None
     return Case(
         variant=record.variant,

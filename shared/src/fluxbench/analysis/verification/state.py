@@ -189,7 +189,8 @@ def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Finding
     }
     for kind, count in asked.items():
         flag = record.flagged(kind)
-        if count and not flag:
+        filled = kind is FlagKind.LAUNCH_BOUND and record.is_filled  # which old records did not ask
+        if count and not flag and not filled:
             yield finding(Kind.NO_FLAG, flag=kind.value, why=f"{count} processes")
         elif flag and flag.value != count:
             yield finding(Kind.FLAG, flag=kind.value, expected=count or "none", got=flag.value)
