@@ -11,10 +11,12 @@ import pytest
 from sample_records import CPU, H200, changed, record
 
 from fluxbench.analysis import history
-from fluxbench.analysis.history import History, Timeline, moment
+from fluxbench.analysis.history import History, Timeline
+from fluxbench.analysis.revision import VERSIONS, moment
 from fluxbench.device.model import Device
 from fluxbench.records import files, fingerprint
 from fluxbench.records.fingerprint import Incomparable
+from fluxbench.records.method import METHOD_VERSION
 from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record
 from fluxbench.records.status import FlagKind, Status
 
@@ -63,7 +65,7 @@ def test_a_revision_is_a_driver_and_its_libraries_in_order_of_time() -> None:
     assert found.notes == ()
 
 
-@pytest.mark.parametrize(("library", "revisions"), [*((name, 2) for name in history.VERSIONS), ("python", 1)])
+@pytest.mark.parametrize(("library", "revisions"), [*((name, 2) for name in VERSIONS), ("python", 1)])
 def test_each_of_the_versions_tells_revisions_apart_and_no_other(library: str, revisions: int) -> None:
     other = of("flex", day=2, versions={**OLD, library: "other"})
     assert len(history.of([of(), other], H200).revisions) == revisions
@@ -80,6 +82,19 @@ def test_a_new_version_of_a_variants_own_library_is_a_revision_too() -> None:
     assert line.label(0) == "driver 580.10, torch 2.9.0, flash-attn 2.8.3, 2026-05-01"
     unnamed = history.of(present, H200, [of("flash_attn_2", 0.8, 1)])  # a record of long ago does not say which
     assert len(unnamed.revisions) == 1
+
+
+def test_what_an_upgrade_was_compared_with_on_its_card_stays_beside_it() -> None:
+    def on(card: str, ms: float, day: int, versions: dict[str, str], method_version: int = METHOD_VERSION) -> Record:
+        made = of(ms=ms, day=day, versions=versions, method_version=method_version)
+        return changed(made, fingerprint={**made.fingerprint, "card": card})
+
+    upgrade, present = on("a", 2.0, 2, NEW_TORCH), [on("b", 1.5, 9, OLD)]
+    before = on("a", 1.0, 1, OLD)
+    assert times(history.of(present, H200, [before, upgrade])) == [1.0, 2.0, 1.5]
+    assert times(history.of(present, H200, [on("c", 1.0, 1, OLD), upgrade])) == [2.0, 1.5]
+    assert times(history.of(present, H200, [on("a", 1.0, 1, OLD, METHOD_VERSION - 1), upgrade])) == [2.0, 1.5]
+    assert times(history.of([on("a", 1.5, 9, OLD)], H200, [before, upgrade])) == [2.0, 1.5]  # they compare as they are
 
 
 def test_of_one_revision_the_newest_record_counts_and_a_present_one_before_all() -> None:

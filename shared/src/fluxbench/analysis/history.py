@@ -4,52 +4,25 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
 from fluxbench.analysis.comparison.notes import calls_of
 from fluxbench.analysis.groups import Group, groups, is_distrusted, ranking_regime
+from fluxbench.analysis.revision import VERSIONS, Revision, libraries_of, revisions_of
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name
-from fluxbench.operations.workload import Workload
 from fluxbench.records import files, fingerprint
 from fluxbench.records.fingerprint import Incomparable
 from fluxbench.records.schema import Record, RecordError
 from fluxbench.records.status import Status
 
 VARIABLE = "FLUXBENCH_HISTORY"  # folders of earlier good results of the measuring cells, separated like PATH
-VERSIONS = ("driver", "torch", "triton", "cudnn")  # what all variants share, and each one's own libraries beside them
-_NOT_LIBRARIES = (*VERSIONS, "python", "cuda")
 _MACHINE = ("card", "power_limit_w", "ecc", "compute_mode", "cpu")  # no version, and times may depend on it
 _VERSION = 24  # characters of a version that are shown
 _NAMED = 4  # variants that a sentence names before it counts the rest
-_NO_TIME = datetime.min.replace(tzinfo=UTC)
-
-
-def moment(measured_at: object) -> datetime | None:
-    """Return the UTC time of an ISO 8601 text, None where it is none; without a zone it is UTC."""
-    try:
-        time = datetime.fromisoformat(str(measured_at))
-        return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
-    except (ValueError, OverflowError):
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Revision:
-    """What was measured with one driver and one version of each library; one record per variant and workload."""
-
-    versions: Mapping[str, str]  # of `VERSIONS` those that took part
-    records: tuple[Record, ...]
-
-    @cached_property
-    def measured_at(self) -> datetime | None:
-        """The UTC time of its newest record; None where no record has one."""
-        return max((time for record in self.records if (time := moment(record.measured_at))), default=None)
 
 
 @dataclass(frozen=True)
@@ -176,30 +149,9 @@ class History:
 def of(present: Sequence[Record], device: Device, earlier: Iterable[Record] = ()) -> History:
     """Return the history of the present records' variants on this model of device.
 
-    A record belongs to the revision of its driver and libraries. There, a present record stands for its variant and
-    workload, so that the page agrees with itself, and else the newest. A record with another version of its variant's
-    own library belongs to an earlier revision with the same driver and torch. Revisions are ordered by their newest
-    record.
+    See `revision.revisions_of`.
     """
-    unique: dict[tuple[str, Workload, str], Record] = {}
-    for record in (*_newest_first(present), *_newest_first(earlier)):
-        unique.setdefault((record.variant, record.workload, record.measured_at), record)
-    shown = {record.variant for record in present}
-    now = fingerprint.of_device(device)
-    others: Counter[tuple[str, str]] = Counter()
-    by_versions: dict[tuple[tuple[tuple[str, str], ...], int], dict[tuple[str, Workload], Record]] = {}
-    known: dict[tuple[tuple[tuple[str, str], ...], str], list[dict[str, str]]] = {}
-    for record in unique.values():
-        if record.variant not in shown or "torch" not in record.versions:  # without torch nothing was run
-            continue
-        if other := fingerprint.another_device(record.fingerprint, now):
-            others[other] += 1
-            continue
-        key = tuple((name, record.versions[name]) for name in VERSIONS if name in record.versions)
-        age = _age(libraries_of(record), known.setdefault((key, record.variant), []))
-        by_versions.setdefault((key, age), {}).setdefault((record.variant, record.workload), record)
-    revisions = [Revision(versions=dict(key), records=tuple(own.values())) for (key, _), own in by_versions.items()]
-    revisions.sort(key=lambda revision: revision.measured_at or _NO_TIME)
+    revisions, others = revisions_of(present, fingerprint.of_device(device), earlier)
     return History(
         revisions=tuple(revisions),
         timelines=tuple(_timeline(group, revisions) for group in groups(present)),
@@ -238,29 +190,8 @@ def not_comparable(before: Record, after: Record) -> Incomparable | None:
     return calls_of(before, after, now) if was == now else Incomparable("regime", was, now)
 
 
-def libraries_of(record: Record) -> dict[str, str]:
-    """Return the versions of the libraries that a record's variant has beside those of all, by name."""
-    return {name: version for name, version in record.versions.items() if name not in _NOT_LIBRARIES}
-
-
-def _age(libraries: dict[str, str], newer: list[dict[str, str]]) -> int:
-    """Return how many other sets of a variant's libraries are newer; `newer` holds them, and gets a new one.
-
-    Of a library that only one side names it is not known that it changed.
-    """
-    for age, other in enumerate(newer):
-        if all(other.get(name, version) == version for name, version in libraries.items()):
-            return age
-    newer.append(libraries)
-    return len(newer) - 1
-
-
 def _files(folders: Iterable[Path]) -> Iterator[Path]:
     return (file for folder in folders for file in files.paths(folder))
-
-
-def _newest_first(records: Iterable[Record]) -> list[Record]:
-    return sorted(records, key=lambda record: moment(record.measured_at) or _NO_TIME, reverse=True)
 
 
 def _timeline(group: Group, revisions: Iterable[Revision]) -> Timeline:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fluxbench.analysis.history import moment
+from fluxbench.analysis.revision import moment
 from fluxbench.core.errors import SetupError
 from fluxbench.core.files import write_bytes, write_gzip
 from fluxbench.notebook.build import Built

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
 from fluxbench.analysis.comparison.model import CellKey, Measured
-from fluxbench.analysis.history import moment
+from fluxbench.analysis.revision import moment
 from fluxbench.analysis.verification import cell
 from fluxbench.analysis.verification.cell import Cell
 from fluxbench.analysis.verification.problem import Kind, Problem

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fluxbench.analysis.history import moment
+from fluxbench.analysis.revision import moment
 from fluxbench.core import strict
 from fluxbench.device.model import Device
 from fluxbench.device.targets import target_name

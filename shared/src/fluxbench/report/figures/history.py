@@ -12,7 +12,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from fluxbench import variants
 from fluxbench.analysis import history
 from fluxbench.analysis.groups import ranking_regime, timing_of
-from fluxbench.analysis.history import VERSIONS, Timeline, not_comparable
+from fluxbench.analysis.history import Timeline, not_comparable
+from fluxbench.analysis.revision import VERSIONS, libraries_of
 from fluxbench.core.formatting import interval, number
 from fluxbench.records.schema import Record
 from fluxbench.report.blocks import Paragraph
@@ -71,7 +72,7 @@ def _rows(timeline: Timeline) -> Rows:
         for index, record in points:
             versions = (timeline.revisions[index].versions.get(name, "") for name in VERSIONS)
             reason = not_comparable(before, record) if before else None
-            libraries = ", ".join(f"{name} {version}" for name, version in history.libraries_of(record).items())
+            libraries = ", ".join(f"{name} {version}" for name, version in libraries_of(record).items())
             who = (timeline.group.longest.name, index + 1, record.measured_at, *versions, libraries, variant)
             rows.append((*who, ranking_regime([record]), *time_cells(record.timing), str(reason or "")))
             before = record
