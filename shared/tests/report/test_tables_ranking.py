@@ -136,6 +136,14 @@ def test_the_open_rows_are_the_best_form_of_each_library_and_the_fold_has_all() 
     assert shown == [*(f"v{number:02}" for number in range(11)), "fp8"]
 
 
+def test_of_one_rank_the_shortest_time_comes_first_in_the_open_rows() -> None:
+    """Ranks come from ratios to a reference, which differs between cells."""
+    near = record("flash_attn_3", sustained_ms=0.501, reference_ms=1.01, ci=0.02)
+    found = blocks(results(record(ci=0.02), near, record("flash_attn_4", sustained_ms=0.5, ci=0.02)))
+    assert [row[0] for row in rows_of(opened(found))] == ["1=", "1=", "3"]
+    assert [row[1] for row in rows_of(opened(found))][:2] == ["flash_attn_4", "flash_attn_3"]
+
+
 def test_what_is_too_uncertain_stands_below_the_others_with_its_time() -> None:
     found = blocks(results(record(), record("flex", sustained_ms=0.8, ci=0.5), record("a", sustained_ms=0.9)))
     assert [row[:2] for row in rows_of(every(found))] == [("1", "a"), ("2", "torch_flash"), ("-", "flex")]
