@@ -95,6 +95,10 @@ def test_what_an_upgrade_was_compared_with_on_its_card_stays_beside_it() -> None
     assert times(history.of(present, H200, [on("c", 1.0, 1, OLD), upgrade])) == [2.0, 1.5]
     assert times(history.of(present, H200, [on("a", 1.0, 1, OLD, METHOD_VERSION - 1), upgrade])) == [2.0, 1.5]
     assert times(history.of([on("a", 1.5, 9, OLD)], H200, [before, upgrade])) == [2.0, 1.5]  # they compare as they are
+    rerun, rest = on("a", 1.5, 9, OLD), changed(on("b", 1.0, 8, OLD), variant="flex")
+    others = [changed(rest, variant=name) for name in ("flash_attn_3", "flash_attn_4")]
+    found = history.of([rerun, rest, *others], H200, [upgrade])  # of the page one cell alone was measured there
+    assert times(found) == [2.0, 1.5]
 
 
 def test_of_one_revision_the_newest_record_counts_and_a_present_one_before_all() -> None:

@@ -169,3 +169,30 @@ def test_long_calls_that_lack_memory_are_captured_once_more(lacking: int, monkey
             captured_by_name(*given, long=True)
     else:
         assert list(captured_by_name(*given, long=True)) == ["step"]
+
+
+def test_short_calls_without_memory_beside_their_graph_are_captured_once_more_in_other_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the first graph took is given back only if nothing holds its pool."""
+    handles, begun, tries = itertools.count(), [], itertools.count(1)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    static = torch.zeros(2)
+
+    class Begins(Graph):
+        def capture_begin(self, pool: object = None) -> None:
+            begun.append(pool)
+
+        def replay(self) -> None:
+            static.fill_(2.0)
+
+    def call(x: torch.Tensor) -> dict[str, Any]:
+        if next(tries) == 3:  # after one before the capture, and the captured one
+            raise torch.OutOfMemoryError("no memory")
+        return {"out": static.copy_(x * 2)}
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Begins)
+    calls: dict[str, Callable[[Any], Mapping[str, object]]] = {"step": call}
+    assert list(captured_by_name(calls, {"step": [torch.ones(2)]}, torch.device("cpu"), long=False)) == ["step"]
+    assert begun == [0, 0, 1, 1]  # the first graph of each pool, and a call's
+    assert next(tries) == 6  # no further call beside the graph

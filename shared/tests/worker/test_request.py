@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 from clocks import small_cache, small_control
 from fakes import TINIER, TINY, tokens
+from sample_events import parsed, timed
 from workers import given, honest, trials
 
 from fluxbench import studies
-from fluxbench.bench.events import Checked
+from fluxbench.bench.collected import Collected, Trial
+from fluxbench.bench.events import Checked, Timed
 from fluxbench.worker.request import Effort, Request
 
 
@@ -48,6 +50,34 @@ def test_no_workload_is_lost_between_parts_and_a_request_is_read_as_it_was_writt
         assert tuple(one for part in parts for one in part) == workloads
         assert all(len(part) == 1 or sum(one.cost.min_bytes for one in part) <= (held or 1e99) for part in parts)
         assert Request.from_json(asked.to_json()) == asked
+
+
+def test_calls_are_graphs_as_the_first_process_decided_at_their_workloads() -> None:
+    """Of a variant that was measured alone at one workload each of the two processes decided for its own."""
+
+    def block(workload: str, replayed: bool) -> Trial:
+        event = timed("a", 0, block_ms=(1.0,) * 4)
+        event["workloads"] = [workload]
+        for name in ("burst", "block"):
+            for field in ("samples_ms", "reference_ms", "launch_ms", "places", "calls"):
+                if found := event[name].get(field):
+                    event[name][field] = {workload: next(iter(found.values()))}
+        event["block"]["replayed"] = replayed
+        made = parsed(event)
+        assert isinstance(made, Timed)
+        return Trial(made, 0)
+
+    collected = Collected()
+    collected.trials += [block("large", False), block("small", True), block("large", True)]  # the first one stands
+    assert collected.replays == {"a": {"large": False, "small": True}}
+    workloads = tuple(tokens(name, 8) for name in ("small", "large", "other"))
+    request = Request(
+        device="cuda", workloads=workloads, variants=("a", "b"), references=("b",), replays=collected.replays,
+        burst_alone=("other",),
+    )  # fmt: skip
+    asked = {("small",): True, ("large",): False, ("small", "other"): True, ("small", "large"): None, ("other",): None}
+    assert {names: request.replays_at("a", names) for names in asked} == asked
+    assert request.replays_at("b", ["small"]) is None
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from statistics import median
 
-from fluxbench.analysis.groups import Group, groups, is_replayed, timing_of
+from fluxbench.analysis.groups import Group, groups, is_replayed, launched_ms, timing_of
 from fluxbench.analysis.launching import held_up_ms
 from fluxbench.analysis.ranking import Ordering, is_vague, order
 from fluxbench.analysis.verdict import LEVEL_WITHIN
@@ -196,4 +196,5 @@ def grids(records: Iterable[Record]) -> list[Grid]:
 
 def called_ms(record: Record) -> float:
     """Return the time of a PASSED record's call as the host launches it; of a long call that on the device, in ms."""
-    return held_up_ms(record) or timing_of(record).median_ms
+    launched = launched_ms(record) if is_replayed(record, BURST) else held_up_ms(record)
+    return launched or timing_of(record).median_ms

@@ -98,8 +98,9 @@ def _group(name: str, records: Sequence[Record]) -> Group:
 def incomparable(records: Iterable[Record]) -> Incomparable | None:
     """Return why two of the records must not be ranked together, such as two method versions."""
     every = list(records)
+    burst = ranking_regime(every) == BURST
     first, *others = [(record.fingerprint, record.method_version) for record in every] or [({}, 0)]
-    reasons = (not_comparable(first, other, burst=ranking_regime(every) == BURST) for other in others)
+    reasons = (not_comparable(first, other, burst=burst) for other in others)
     return next((why for why in reasons if why and (why.before != why.now)), None)
 
 
@@ -140,7 +141,7 @@ def has_time(record: Record) -> bool:
 
 
 def is_partly_replayed(record: Record) -> bool:
-    """Whether some processes of a record replayed calls in a row, and others timed single calls of the host.
+    """Whether some processes of a record replayed calls as CUDA graphs, and others timed calls of the host.
 
     The two differ by any factor, so that the record's time, of both, is that of neither.
     """

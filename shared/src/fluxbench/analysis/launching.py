@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxbench.analysis.groups import launched_ms, timing_of
+from fluxbench.analysis.groups import is_replayed, launched_ms, timing_of
 from fluxbench.records.schema import BURST, Record
 from fluxbench.records.status import FlagKind
 
 LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
-_HOLDS_UP_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones
+_LAUNCH_SHARE_FROM = 0.65  # the same of calls back to back, which take less to launch than single ones
 # Times a replayed call. On an H200 a call took up to 1.05 times as long that the host launches in a third of its time.
-_HELD_UP_FROM = 1.1
+SLOWDOWN_FROM = 1.1
 
 
 def is_launching(record: Record) -> bool:
@@ -35,11 +35,11 @@ def held_up_ms(record: Record) -> float | None:
     That time is of a fifth of a second in one process, in which the host may be late and the clock moves. So launching
     must take about as long as the device, and the launched call clearly longer than the replayed one.
     """
-    ms, flag = launched_ms(record), record.flagged(FlagKind.REPLAYED)
-    if ms is None or flag is None or flag.regime == BURST:
-        return ms
-    replayed_ms = timing_of(record).median_ms
-    holds_up = (record.launch_ms or 0.0) > _HOLDS_UP_FROM * replayed_ms and ms >= _HELD_UP_FROM * replayed_ms
+    ms, replayed_ms = launched_ms(record), timing_of(record).median_ms
+    if ms is None or ms < SLOWDOWN_FROM * replayed_ms:
+        return None
+    # A row of burst is launched right beside the replayed one.
+    holds_up = is_replayed(record, BURST) or (record.launch_ms or 0.0) > _LAUNCH_SHARE_FROM * replayed_ms
     return ms if holds_up else None
 
 

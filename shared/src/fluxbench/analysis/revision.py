@@ -51,9 +51,9 @@ def revisions_of(
 
     A record belongs to the revision of its driver and libraries. There, a present record stands for its variant and
     workload, so that the page agrees with itself, and else the newest. A record with another version of its variant's
-    own library belongs to an earlier revision with the same driver and torch. Where another revision was measured on
-    another card or by another method, and this one once as that was, those records are a revision too: so an upgrade on
-    one card can still be seen when a page is measured anew. Revisions are ordered by their newest record.
+    own library belongs to an earlier revision with the same driver and torch. Where most of another revision's records
+    are of another card or method, this revision's newest ones of that card and method are a second one: so an upgrade
+    on one card can still be seen when the page is measured anew. Revisions are ordered by their newest record.
     """
     unique: dict[tuple[str, Workload, str], Record] = {}
     for record in (*_newest_first(present), *_newest_first(earlier)):
@@ -76,11 +76,13 @@ def revisions_of(
             of_place = by_place.setdefault(key, {}).setdefault(place, {})
             of_place.setdefault((record.variant, record.workload), record)
     places = {key: _usual(records.values()) for key, records in newest.items()}
-    found = list(newest.items())
-    for key, own in by_place.items():
-        wanted = {place for other, place in places.items() if other != key and place and place != places[key]}
-        found += [(key, own[place]) for place in sorted(wanted) if place in own]
-    revisions = [Revision(versions=dict(key[0]), records=tuple(records.values())) for key, records in found]
+    columns = list(newest.items())
+    for key, of_places in by_place.items():
+        elsewhere = {place for other, place in places.items() if other[0] != key[0] and place}
+        for place in sorted(elsewhere - {places[key]}):
+            records = {pair: one for pair, one in of_places.get(place, {}).items() if newest[key][pair] is not one}
+            columns += [(key, records)] if records else []
+    revisions = [Revision(versions=dict(key[0]), records=tuple(records.values())) for key, records in columns]
     return sorted(revisions, key=lambda revision: revision.measured_at or _NO_TIME), others
 
 

@@ -128,7 +128,7 @@ def _launch_bound(finding: Finding) -> str:
     case, others = finding.cases[0], len(finding.cases) - 1
     name, times = label(case.variant), f"{case.value.value:.1f} times"
     if case.waited is None:
-        too = "; 1 other takes longer too" if others == 1 else f"; {others} others take longer too" if others else ""
+        too = f"; so {'do' if others > 1 else 'does'} {others} other{'s' * (others > 1)}, by less" if others else ""
         return f"{name} takes {times} as long where the host launches it as in a CUDA graph{too}."
     waited, processes = case.waited
     also = f", as {'are' if others > 1 else 'is'} {others} other{'s' if others > 1 else ''}" if others else ""

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fluxbench.timing.burst import copies
+from fluxbench.timing.memory import is_out_of_memory
 
 _AGREE_WITHIN = (
     0.01  # relative L2 difference of a replayed and a launched call: kernels that sum atomically vary a little
@@ -51,8 +52,12 @@ class GraphPool:
         return handle
 
     def leave(self) -> None:
-        """Let later graphs share other memory: torch goes on to take that of a failed capture for one that lasts."""
+        """Let later graphs share other memory: torch goes on to take that of a failed capture for one that lasts.
+
+        Graphs that last keep what they share; what none of them holds can then be given back.
+        """
         self.__dict__.pop("handle", None)
+        self._firsts.clear()
 
     def refused(self) -> dict[object, str]:
         """Return which graphs, of those made since the last call of this, do not return what a call does, and why."""
@@ -160,8 +165,9 @@ def _captured(
     try:
         return CapturedCalls(call, inputs, pool, long=long)
     except GraphRefused as error:
-        if not isinstance(error.__cause__, torch.OutOfMemoryError):
+        if not is_out_of_memory(error.__cause__):
             raise
+    pool.leave()
     gc.collect()
     return CapturedCalls(call, inputs, pool, long=True)
 

@@ -9,6 +9,15 @@ import torch
 
 from fluxbench.operations.protocol import Bound, Tensors
 
+OUT_OF_MEMORY = "CUDA error: out of memory"  # where CUDA itself asks for memory: for events, graphs, kernels
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether torch, CUDA or cuBLAS got no memory of a GPU."""
+    text = str(error)
+    lacks = "CUBLAS_STATUS_ALLOC_FAILED" in text or OUT_OF_MEMORY in text
+    return lacks or isinstance(error, torch.OutOfMemoryError)
+
 
 @dataclass(frozen=True, kw_only=True)
 class CallMemory:

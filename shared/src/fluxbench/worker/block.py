@@ -16,11 +16,11 @@ import torch
 
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
+from fluxbench.timing.memory import is_out_of_memory
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
 from fluxbench.timing.sustained import Block, calls_in_a_window, launched_ms, sustain
-from fluxbench.worker.failures import is_out_of_memory
 from fluxbench.worker.prepared import PreparedWorkload
 from fluxbench.worker.returned import Returned
 from fluxbench.worker.rows import by_memory
@@ -65,11 +65,13 @@ class TrialBlock:
             given = self._rotations(1)
             counts = {name: calls_in_a_window(self._call_s[name], self._plan) for name in self._calls}
             turns = {name: given[name].turn(1 + counts[name])[1:] for name in self._calls}
-            self._graphs = captured_by_name(self._timed, turns, self._stopwatch.device, long=self._idle)
+            ascending = {name: self._timed[name] for name in by_memory(self._calls, self._workloads)}
+            graphs = captured_by_name(ascending, turns, self._stopwatch.device, long=self._idle)
+            self._graphs = {name: graphs[name] for name in self._calls}
             self._given = given
         except GraphRefused as error:
             lack = error.__cause__
-            if isinstance(lack, Exception) and is_out_of_memory(lack) and (beside_others or not self._idle):
+            if lack and is_out_of_memory(lack) and (beside_others or not self._idle):
                 raise lack from error
             if self._replays:
                 raise

@@ -11,6 +11,7 @@ import torch
 
 from fluxbench.core.errors import first_sentence
 from fluxbench.records.status import Status
+from fluxbench.timing.memory import OUT_OF_MEMORY, is_out_of_memory
 from fluxbench.worker.shortage import Shortage, shortage_of
 
 # What CUDA and torch say where a driver is too old for what was built (CUDA's errors 35, 222, 803 and 804).
@@ -20,7 +21,6 @@ _DRIVER_TOO_OLD = re.compile(
 )
 
 _LEFT_OUT = re.compile(r"This flash attention build does not support")  # FlashAttention-3, of what was not built in
-_OUT_OF_MEMORY = "CUDA error: out of memory"  # where CUDA itself asks for memory: for events, graphs, kernels
 
 
 class Wrong(NamedTuple):
@@ -77,16 +77,9 @@ def classify(error: Exception) -> tuple[Status, str]:
     return Status.ERROR, f"{type(error).__name__}: {sentence}"
 
 
-def is_out_of_memory(error: Exception) -> bool:
-    """Whether torch, CUDA or cuBLAS got no memory of a GPU."""
-    text = str(error)
-    lacks = "CUBLAS_STATUS_ALLOC_FAILED" in text or _OUT_OF_MEMORY in text
-    return lacks or isinstance(error, torch.OutOfMemoryError)
-
-
 def is_fatal(error: Exception) -> bool:
     """Whether a process can do nothing on its GPU any more."""
-    return "CUDA error" in str(error) and _OUT_OF_MEMORY not in str(error)
+    return "CUDA error" in str(error) and OUT_OF_MEMORY not in str(error)
 
 
 def unusable(device: torch.device) -> tuple[Status, str] | None:

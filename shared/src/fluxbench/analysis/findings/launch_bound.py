@@ -8,7 +8,7 @@ from fluxbench.analysis import model
 from fluxbench.analysis.findings.evidence import LEAST, weight
 from fluxbench.analysis.findings.finding import Case, Finding, Kind, finding
 from fluxbench.analysis.groups import Group, is_launch_bound, timing_of
-from fluxbench.analysis.launching import held_up_ms, is_launching
+from fluxbench.analysis.launching import SLOWDOWN_FROM, held_up_ms, is_launching
 from fluxbench.records.schema import Record, Timing
 from fluxbench.records.status import FlagKind
 from fluxbench.stats.intervals import Estimate
@@ -17,26 +17,25 @@ from fluxbench.stats.intervals import Estimate
 def find(group: Group) -> list[Finding]:
     """Return what launching costs at the longest workload: a finding of launched calls, and one of CUDA graphs.
 
-    No test is needed where the device was seen waiting in a process, and launching a call takes longer than the whole
-    interval of its time in burst. Where CUDA graphs were timed, the launched call must take longer than the whole
-    interval of the replayed one (`held_up_ms`); its own time has no interval. Of a model's step, of which a process
-    launches one or two, the host must also take about as long to launch it.
+    No test is needed where the device was seen waiting in a process, launching a call takes longer than the whole
+    interval of its time in burst, and a sustained call takes 1.1 times as long or more. Where CUDA graphs were timed,
+    the launched call must take longer than the whole interval of the replayed one (`held_up_ms`); its own time has no
+    interval. Of a model's step, of which a process launches one or two, the host must also take about as long to launch
+    it.
     """
     cases = [case for record in group.ranked_at(group.longest) if (case := _case(group, record))]
-    kinds = [case for case in cases if case.waited], [case for case in cases if not case.waited]
+    kinds = [case for case in cases if case.waited], [case for case in cases if not case.waited]  # launched, and graphs
     return [finding(Kind.LAUNCH_BOUND, alike, "kernels") for alike in kinds if alike]
 
 
 def _case(group: Group, record: Record) -> Case | None:
     launched_ms, waited, timing = held_up_ms(record), None, timing_of(record)
     flag = record.flagged(FlagKind.LAUNCH_BOUND)
-    if flag and is_launch_bound(record) and record.burst and record.launch_ms:
+    if flag and flag.value and is_launch_bound(record) and record.burst and record.launch_ms:
         ends = (end / device for end, device in zip(timing.ci95_ms, reversed(record.burst.ci95_ms), strict=True))
-        value, low = (
-            Estimate(timing.median_ms / record.burst.median_ms, *ends),
-            _over(record.launch_ms, record.burst).low,
-        )
-        waited = (round(flag.value), timing.processes) if flag.value else None
+        value = Estimate(timing.median_ms / record.burst.median_ms, *ends)
+        low = _over(record.launch_ms, record.burst).low if value.value >= SLOWDOWN_FROM else 1.0
+        waited = round(flag.value), timing.processes
         # A wide interval: what is lost is not known, since the wait is not the same in each process.
         lost = _over(timing.ci95_ms[0], record.burst)
     elif launched_ms and not _is_hidden(record):

@@ -203,7 +203,7 @@ def _counted(record: Record, series: Sequence[Sampled], on_gpu: bool) -> Finding
 
 
 def _is_mean(value: float | None, mean_ms: float | None) -> bool:
-    """Whether a flag's time is the mean of those that are known: none, where no process has told one."""
+    """Whether a flag's time is the mean of those that are known: none, where no process has one."""
     if value is None or mean_ms is None:
-        return value is mean_ms
+        return value is None and mean_ms is None
     return abs(value / mean_ms - 1) <= _SHARE

@@ -16,8 +16,8 @@ from fluxbench.report.legend import MANY
 from fluxbench.report.sentences import title, where
 
 _REPLAYED = (
-    "timed as CUDA graphs, for which the device does not wait for the host. Calls that the host launches take 10% or "
-    "more longer, and longest"
+    "timed as CUDA graphs, for which the device does not wait for the host. Where the host launches them these calls "
+    "take at least 10% longer; the largest ratio, and where"
 )
 
 

@@ -14,7 +14,8 @@ from fluxbench.report.results import Results
 _LINE = "95% intervals in brackets, or half of one after ±. -: not measured."
 _REVISION = (
     "A revision is one driver and one set of libraries on this model of device, in order of time, dated by its newest "
-    "record (UTC). One is there twice where another was measured on the card and by the method of its earlier records."
+    "record (UTC). It has a second column where another revision was measured on the card, and by the method, of its "
+    "earlier records."
 )
 
 
