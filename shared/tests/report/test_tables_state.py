@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_records import CPU, H200, TELEMETRY, changed, record, results
+from sample_records import CPU, H200, LAUNCH_BOUND, TELEMETRY, changed, record, results
 from tabled import bullets, cells, rows_of, table_of, tables_of, words
 
 from fluxbench.device.model import Device
@@ -14,6 +14,7 @@ from fluxbench.operations import sets
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
+from fluxbench.report.flags import all_words
 from fluxbench.report.tables.state import blocks
 
 LENGTHS = sets.sets()["flux1-1024px"]
@@ -188,6 +189,13 @@ def test_of_replayed_calls_those_are_named_that_take_longer_where_the_host_launc
     assert times == f"a 1.50 times, at {LENGTHS[0].x:,}"
     assert "2 of 5 rows are flagged" in words(blocks(results(*slow, *hidden)))
     assert "Nothing is flagged" in words(blocks(results(*hidden)))
+
+
+def test_a_row_whose_kernels_fill_its_time_is_nowhere_said_to_wait_for_the_host() -> None:
+    filled = record(flags=[LAUNCH_BOUND], cupti=Cupti(events_ms=0.9, kernels_ms=0.98, span_ms=0.98))
+    assert "Nothing is flagged" in words(blocks(results(filled)))
+    assert list(all_words(filled)) == []
+    assert "1 of 1 rows are flagged" in words(blocks(results(record(flags=[LAUNCH_BOUND]))))
 
 
 def test_a_flag_of_nearly_all_names_the_others() -> None:

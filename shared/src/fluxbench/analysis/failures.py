@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fluxbench.analysis.groups import Group, capped_regimes, timing_of
+from fluxbench.analysis.groups import Group, capped_regimes, flags_of, timing_of
 from fluxbench.core.formatting import reason
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Flag, Record
@@ -73,14 +73,13 @@ def failures(group: Group) -> list[Failure]:
 def flags(group: Group) -> list[Flagged]:
     """Return the flags of a group's PASSED records; variants that share flag and workloads are one entry.
 
-    Of records from before 2026-11-28 some say that the device waits for the host, though its kernels fill the time.
     Flags whose value differs from record to record are left to `flag_ranges`.
     """
     pairs = [
         ((flag, timing_of(record).processes), record)
         for record in passed(group)
-        for flag in record.flags
-        if flag.kind not in _RANGES and not (flag.kind is FlagKind.LAUNCH_BOUND and record.is_filled)
+        for flag in flags_of(record)
+        if flag.kind not in _RANGES
     ]
     return [Flagged(*key, variants, workloads) for key, variants, workloads in _together(group, pairs)]
 

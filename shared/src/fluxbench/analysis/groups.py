@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fluxbench.operations.workload import Workload
 from fluxbench.records.fingerprint import Incomparable, not_comparable
-from fluxbench.records.schema import BURST, SUSTAINED, Record, Timing
+from fluxbench.records.schema import BURST, SUSTAINED, Flag, Record, Timing
 from fluxbench.records.status import FlagKind, Status
 
 # What disqualifies a variant at every length: a wrong answer, or a time that cannot be believed.
@@ -151,12 +151,25 @@ def is_partly_replayed(record: Record) -> bool:
 
 def has_flag(record: Record, kind: FlagKind, regime: str) -> bool:
     """Whether a record has a flag of a kind in a regime."""
-    return any(flag.kind is kind and flag.regime == regime for flag in record.flags)
+    return record.flagged(kind, regime=regime) is not None
+
+
+def flags_of(record: Record) -> list[Flag]:
+    """Return the flags of a record that hold.
+
+    Until 2026-11-28 some were flagged as launch-bound whose kernels fill the time, since their calls wait for a copy.
+    """
+    return [flag for flag in record.flags if not (flag.kind is FlagKind.LAUNCH_BOUND and record.is_filled)]
 
 
 def is_launch_bound(record: Record) -> bool:
     """Whether the device waited for the host in some process, so that its sustained time is one of launching."""
-    return record.flagged(FlagKind.LAUNCH_BOUND) is not None and not record.is_filled
+    return any(flag.kind is FlagKind.LAUNCH_BOUND for flag in flags_of(record))
+
+
+def is_graph(record: Record) -> bool:
+    """Whether CUDA graphs were timed in a regime, whether or not it is known what a launched call takes."""
+    return record.flagged(FlagKind.REPLAYED) is not None
 
 
 def launched_ms(record: Record) -> float | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fluxbench.analysis.groups import is_replayed, launched_ms, timing_of
+from fluxbench.analysis.groups import is_graph, is_replayed, launched_ms, timing_of
 from fluxbench.records.schema import BURST, Record
-from fluxbench.records.status import FlagKind
 
 LAUNCHING_FROM = 0.85  # of a call's time that the host takes to launch it: the device may wait for it
 KERNELS_FROM = 0.85  # of a launched call's time in burst that its kernels take at least where the device does not wait
@@ -23,7 +22,7 @@ def is_launching(record: Record) -> bool:
     """
     if record.launch_ms is None:
         return False
-    if record.cupti and not record.flagged(FlagKind.REPLAYED):
+    if record.cupti and not is_graph(record):
         burst = record.burst or timing_of(record)  # begins on an idle device, as a profiled call does
         return record.cupti.kernels_ms < KERNELS_FROM * burst.median_ms
     return record.launch_ms > LAUNCHING_FROM * timing_of(record).median_ms
@@ -48,5 +47,5 @@ def launching_decides(timed: Sequence[Record]) -> bool:
 
     Not of replayed CUDA graphs; but also where some were replayed and others launched.
     """
-    replayed = {each.flagged(FlagKind.REPLAYED) is not None for each in timed}
+    replayed = set(map(is_graph, timed))
     return len(replayed) > 1 or (replayed == {False} and any(map(is_launching, timed)))

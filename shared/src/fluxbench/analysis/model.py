@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fluxbench.analysis.groups import Group, groups, launched_ms, timing_of
+from fluxbench.analysis.groups import Group, groups, is_graph, timing_of
 from fluxbench.analysis.launching import launching_decides
 from fluxbench.analysis.ranking import Ordering, order
 from fluxbench.analysis.verdict import DEFAULT
@@ -61,7 +61,7 @@ class Step:
     def uncaptured(self, record: Record) -> bool:
         """Whether of a step and the default's in its form one alone could be captured as a CUDA graph."""
         default = self.default(record.form)
-        return default is not None and (launched_ms(record) is None) != (launched_ms(default) is None)
+        return default is not None and is_graph(record) != is_graph(default)
 
     def is_first(self, record: Record) -> bool:
         """Whether a record is measurably faster than all others of its form."""

@@ -187,9 +187,8 @@ class Collected:
         decided: dict[str, dict[str, bool]] = {}
         for trial in self.trials:
             for block in trial.blocks:
-                decided[trial.timed.variant] = dict.fromkeys(block.samples_ms, block.replayed) | decided.get(
-                    trial.timed.variant, {}
-                )
+                for workload in block.samples_ms:
+                    decided.setdefault(trial.timed.variant, {}).setdefault(workload, block.replayed)
         return decided
 
     def taken(self, variant: str, workload: str) -> list[Trial]:

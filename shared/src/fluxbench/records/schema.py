@@ -290,9 +290,9 @@ class Record(_Strict, frozen=True, kw_only=True, tag_field="schema", tag=SCHEMA)
         finite = [error for error in found if error is not None]
         return max(finite) if finite and len(finite) == len(found) else None
 
-    def flagged(self, *kinds: FlagKind) -> Flag | None:
-        """Return the first flag of one of these kinds, or None."""
-        return next((flag for flag in self.flags if flag.kind in kinds), None)
+    def flagged(self, *kinds: FlagKind, regime: str | None = None) -> Flag | None:
+        """Return the first flag of one of these kinds, in a regime where one is given, or None."""
+        return next((flag for flag in self.flags if flag.kind in kinds and regime in (None, flag.regime)), None)
 
     def to_json(self) -> str:
         """Return the record as one line of JSON, without a newline."""

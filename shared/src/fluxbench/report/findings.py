@@ -128,10 +128,10 @@ def _launch_bound(finding: Finding) -> str:
     case, others = finding.cases[0], len(finding.cases) - 1
     name, times = label(case.variant), f"{case.value.value:.1f} times"
     if case.waited is None:
-        too = f"; so {'do' if others > 1 else 'does'} {others} other{'s' * (others > 1)}, by less" if others else ""
+        too = f"; so {'do' if others > 1 else 'does'} {count(others, 'other')}, by less" if others else ""
         return f"{name} takes {times} as long where the host launches it as in a CUDA graph{too}."
     waited, processes = case.waited
-    also = f", as {'are' if others > 1 else 'is'} {others} other{'s' if others > 1 else ''}" if others else ""
+    also = f", as {'are' if others > 1 else 'is'} {count(others, 'other')}" if others else ""
     return (
         f"{name} is launch-bound{also}: the GPU waited for the host in {waited} of {processes} "
         f"processes; back to back, a call takes {times} as long as in burst."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fluxbench.analysis.failures import FlagRange
-from fluxbench.analysis.groups import is_partly_replayed, ranking_regime, timing_of
+from fluxbench.analysis.groups import flags_of, is_partly_replayed, ranking_regime, timing_of
 from fluxbench.core.formatting import number, reason
 from fluxbench.records.schema import BURST, Flag, Record
 from fluxbench.records.status import FlagKind
@@ -58,15 +58,14 @@ def not_converged_words(regime: str) -> str:
 def all_words(record: Record) -> Iterable[str]:
     """Yield what each flag of a record says, and why a PASSED one has no time all the same."""
     processes = timing_of(record).processes if record.timing else 0
-    yield from (words(flag, processes) for flag in record.flags)
+    yield from (words(flag, processes) for flag in flags_of(record))
     if is_partly_replayed(record):
         yield why_no_time(record)
 
 
 def why_no_time(record: Record) -> str:
     """Return why a record has no time: its status and its reason, or that its processes timed two things."""
-    regime = ranking_regime([record])
-    refused = next((flag for flag in record.flags if (flag.kind, flag.regime) == (FlagKind.NOT_REPLAYED, regime)), None)
+    refused = record.flagged(FlagKind.NOT_REPLAYED, regime=ranking_regime([record]))
     if not refused or not is_partly_replayed(record):
         return f"{record.status.value}: {reason(record.reason)}"
     processes = timing_of(record).processes

@@ -24,6 +24,11 @@ SPARE_OF_SHORT = 2 << 30  # bytes, of calls of less than a millisecond
 class GraphRefused(RuntimeError):
     """Calls that cannot be captured, or that a replay does not repeat; the message says why."""
 
+    @property
+    def lack(self) -> BaseException | None:
+        """What was raised where memory was out; None where something else is why."""
+        return self.__cause__ if self.__cause__ and is_out_of_memory(self.__cause__) else None
+
 
 class GraphPool:
     """Memory of a GPU that several graphs share: only what one of them returns is kept apart from the others' memory.
@@ -165,7 +170,7 @@ def _captured(
     try:
         return CapturedCalls(call, inputs, pool, long=long)
     except GraphRefused as error:
-        if not is_out_of_memory(error.__cause__):
+        if not error.lack:
             raise
     pool.leave()
     gc.collect()

@@ -12,7 +12,7 @@ from fluxbench.operations.protocol import Bound, Tensors
 OUT_OF_MEMORY = "CUDA error: out of memory"  # where CUDA itself asks for memory: for events, graphs, kernels
 
 
-def is_out_of_memory(error: BaseException | None) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether torch, CUDA or cuBLAS got no memory of a GPU."""
     text = str(error)
     lacks = "CUBLAS_STATUS_ALLOC_FAILED" in text or OUT_OF_MEMORY in text

@@ -16,7 +16,6 @@ import torch
 
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.graph import CapturedCalls, GraphRefused, captured_by_name
-from fluxbench.timing.memory import is_out_of_memory
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.stopwatch import Stopwatch
@@ -70,9 +69,8 @@ class TrialBlock:
             self._graphs = {name: graphs[name] for name in self._calls}
             self._given = given
         except GraphRefused as error:
-            lack = error.__cause__
-            if lack and is_out_of_memory(lack) and (beside_others or not self._idle):
-                raise lack from error
+            if error.lack and (beside_others or not self._idle):
+                raise error.lack from error
             if self._replays:
                 raise
             self._refused = str(error)

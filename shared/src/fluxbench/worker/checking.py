@@ -160,7 +160,7 @@ def make(
 def _bound(formed: FormedVariant, workload: Workload) -> Bound:
     """Return a variant's call at a workload; one that replays CUDA graphs of its own cannot be part of another."""
     bound = operations.find(workload.operation).bind(formed, workload.shape)
-    return dataclasses.replace(bound, captured=bound.captured and not formed.replays_graphs)
+    return replace(bound, captured=bound.captured and not formed.replays_graphs)
 
 
 def _finished(bound: Bound, inputs: Tensors, device: torch.device) -> Mapping[str, object]:

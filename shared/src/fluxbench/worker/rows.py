@@ -13,7 +13,6 @@ from fluxbench.correctness.content import fresh_inputs
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing.burst import MOST_LAUNCH_S, Key
 from fluxbench.timing.graph import SPARE_OF_SHORT, CapturedCalls, GraphPool, GraphRefused
-from fluxbench.timing.memory import is_out_of_memory
 from fluxbench.timing.plan import Plan
 from fluxbench.timing.rotation import Rotation
 from fluxbench.timing.rows import Row, calls_in_a_row, launched
@@ -260,8 +259,8 @@ def _row(
         given = Rotation(bound, contents, prepared.case, calls, rng, whole=whole)
         return Row(calls, given, CapturedCalls(bound.call, given.turn(calls), pool))
     except GraphRefused as error:
-        if error.__cause__ and is_out_of_memory(error.__cause__):  # a single call would be no such time
-            raise error.__cause__ from None
+        if error.lack:  # a single call would be no such time
+            raise error.lack from None
         return str(error)
 
 

@@ -34,7 +34,9 @@ def _case(group: Group, record: Record) -> Case | None:
     if flag and flag.value and is_launch_bound(record) and record.burst and record.launch_ms:
         ends = (end / device for end, device in zip(timing.ci95_ms, reversed(record.burst.ci95_ms), strict=True))
         value = Estimate(timing.median_ms / record.burst.median_ms, *ends)
-        low = _over(record.launch_ms, record.burst).low if value.value >= SLOWDOWN_FROM else 1.0
+        if value.value < SLOWDOWN_FROM:
+            return None
+        low = _over(record.launch_ms, record.burst).low
         waited = round(flag.value), timing.processes
         # A wide interval: what is lost is not known, since the wait is not the same in each process.
         lost = _over(timing.ci95_ms[0], record.burst)

@@ -96,7 +96,7 @@ def _own_flags(record: Record) -> Findings:
     no_cupti = record.flagged(FlagKind.NO_CUPTI)
     if no_cupti and record.cupti:
         yield finding(Kind.FLAG, flag=no_cupti.kind.value, expected="none", got=no_cupti.value)
-    in_rows = any(flag.kind is FlagKind.REPLAYED and flag.regime == BURST for flag in record.flags)
+    in_rows = record.flagged(FlagKind.REPLAYED, regime=BURST)
     if not (no_cupti or record.cupti or in_rows) and record.kernels:
         # A study may profile some workloads alone, and none whose calls are samples in rows.
         yield finding(Kind.NO_FLAG, flag=FlagKind.NO_CUPTI.value, why="it has none")
@@ -162,7 +162,7 @@ def _discarded(record: Record, series: Sequence[Sampled], expected: Mapping[str,
     """Yield a share of discarded samples that is not that of the series, or none where some were discarded."""
     for regime in record.timings:
         affected = [one for one in series if one.regime == regime and any(one.off)]
-        flag = next((f for f in record.flags if f.kind is FlagKind.DISCARDED and f.regime == regime), None)
+        flag = record.flagged(FlagKind.DISCARDED, regime=regime)
         is_reference = regime in expected and record.variant == expected[regime].reference_variant
         share = sum(sum(one.off) for one in affected) / sum(len(one.off) for one in affected) if affected else 0.0
         if affected and not flag:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.decode import MODEL, Cache, caches, tokens_per_second
-from fluxbench.analysis.groups import has_time, is_partly_replayed, launched_ms, timing_of
+from fluxbench.analysis.groups import has_time, is_graph, is_partly_replayed, launched_ms, timing_of
 from fluxbench.core.formatting import count, interval, number, plus_minus
 from fluxbench.operations.decode_model import DecoderShape
 from fluxbench.records.schema import Record
@@ -43,7 +43,7 @@ def blocks(results: Results) -> list[Block]:
     shape = DecoderShape.of(found[0].at[0][1].shape)
     layers = f"{count(shape.layers, 'layer')} of width {shape.width:,}"
     model = f"{layers}, {shape.heads}/{shape.kv_heads} heads of {shape.head_dim}"
-    replays = any(launched_ms(record) is not None for cache in found for record in cache.ranked())
+    replays = any(is_graph(record) for cache in found for record in cache.ranked())
     rows: list[Row | Heading] = []
     for cache in found:
         of_step = DecoderShape.of(cache.at[0][1].shape)

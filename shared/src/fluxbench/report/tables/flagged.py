@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fluxbench.analysis.failures import flag_ranges, flags, not_converged, passed
-from fluxbench.analysis.groups import Group, capped_regimes, ranking_regime, timing_of
+from fluxbench.analysis.groups import Group, capped_regimes, flags_of, ranking_regime, timing_of
 from fluxbench.analysis.launching import held_up_ms
 from fluxbench.operations.workload import Workload
 from fluxbench.records.schema import Record
@@ -49,7 +49,7 @@ def flagged(group: Group) -> Iterator[Block]:
 
 def _is_flagged(record: Record) -> bool:
     """Whether anything is said of a record; that CUDA graphs were timed is, where launching takes longer."""
-    others = any(flag.kind is not FlagKind.REPLAYED for flag in record.flags)
+    others = any(flag.kind is not FlagKind.REPLAYED for flag in flags_of(record))
     return others or bool(capped_regimes(record)) or held_up_ms(record) is not None
 
 
@@ -59,7 +59,8 @@ def _launched(records: Sequence[Record]) -> str:
     for record in records:
         if ms := held_up_ms(record):
             ratio = ms / timing_of(record).median_ms
-            most[record.variant] = max(most.get(record.variant, (0.0, record)), (ratio, record), key=lambda one: one[0])
+            if record.variant not in most or ratio > most[record.variant][0]:
+                most[record.variant] = ratio, record
     return ", ".join(
         f"{variant} {ratio:.2f} times, at {record.workload.x:,}" for variant, (ratio, record) in most.items()
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fluxbench.analysis.groups import has_time, launched_ms, timing_of
+from fluxbench.analysis.groups import has_time, is_graph, launched_ms, timing_of
 from fluxbench.analysis.model import FORMS, IMAGE_STEPS, OPERATION, Step, forms, steps
 from fluxbench.core.formatting import interval, listed, number, percent, plus_minus
 from fluxbench.operations.words import describe
@@ -86,7 +86,7 @@ def attention_share(record: Record) -> float | None:
     times = parts_ms(record)
     if ATTENTION not in times or record.cupti is None or not has_time(record):
         return None
-    waited_ms = 0.0 if launched_ms(record) is not None else record.cupti.span_ms  # a graph does not wait for the host
+    waited_ms = 0.0 if is_graph(record) else record.cupti.span_ms  # a graph does not wait for the host
     return times[ATTENTION] / max(waited_ms, sum(times.values()))
 
 
@@ -98,7 +98,7 @@ def _lead(found: Sequence[Step]) -> str:
         default, faster = last.default(form), last.faster(form)
         if default is None:
             continue
-        at = f"{describe(step)}, {FORMS[form]}{', replayed as a CUDA graph' * (launched_ms(default) is not None)}"
+        at = f"{describe(step)}, {FORMS[form]}{', replayed as a CUDA graph' * is_graph(default)}"
         share = attention_share(default)
         most = f" Attention is {percent(share)} of that step: about the most that a kernel can gain." if share else ""
         gain = last.gain(faster[0]) if faster else None
