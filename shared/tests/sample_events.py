@@ -79,7 +79,8 @@ def timed(
             "times": [[began + ROUND_S * i, began + ROUND_S * (i + 0.5)] for i in range(len(burst_ms))],
         }
     if cupti is not None:
-        event["cupti"] = {name: (*pair, {"attention": pair[0]}) for name, pair in cupti.items()}
+        kernels = [{"name": "flash", "share": 1.0, "part": "attention"}]
+        event["cupti"] = {name: (*pair, {"attention": pair[0]}, kernels) for name, pair in cupti.items()}
     if block_ms is not None:
         start = began + BLOCK_AFTER_S
         event["block"] = {

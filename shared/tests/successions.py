@@ -11,6 +11,7 @@ from fakes import TINIER, TINY
 from workers import events_of, honest, register, variant
 
 from fluxbench.bench.events import Event
+from fluxbench.timing.profiler import KernelTimes
 from fluxbench.worker import trial, worker
 from fluxbench.worker.request import Request
 
@@ -22,8 +23,8 @@ def like_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     small_cache(monkeypatch)
     small_control(monkeypatch)
     monkeypatch.setattr(worker, "Stopwatch", lambda *_: LikeAGPU())
-    times = lambda bounds, *_: dict.fromkeys(bounds, (1.0, 1.0, {"attention": 1.0}))  # noqa: E731
-    monkeypatch.setattr(trial, "times_of_bound", times)
+    times = KernelTimes(1.0, 1.0, {"attention": 1.0}, [])
+    monkeypatch.setattr(trial, "times_of_bound", lambda bounds, *_: dict.fromkeys(bounds, times))
 
 
 def measured(monkeypatch: pytest.MonkeyPatch, **request: Any) -> list[Event]:

@@ -10,9 +10,10 @@ from sample_events import ERRORS, READY, checked, failed, parsed, timed
 
 from fluxbench.bench import events
 from fluxbench.bench.events import Checked, Failed, Probed, ProbeResult, Rates, Ready, Timed
-from fluxbench.records.schema import Errors, RecordError
+from fluxbench.records.schema import Errors, KernelShare, RecordError
 from fluxbench.records.status import Status
 
+FLASH = KernelShare(name="flash", share=1.0, part="attention")
 ANY: dict[str, Any] = timed("flex", 2, control_ms=(0.5,) * 4, cupti={"tiny": (0.9, 1.0)})
 
 
@@ -39,7 +40,7 @@ def test_events_are_typed_values() -> None:
     taken = parsed(ANY)
     assert isinstance(taken, Timed)
     assert taken.burst is not None
-    assert taken.cupti["tiny"] == (0.9, 1.0, {"attention": 0.9})
+    assert taken.cupti["tiny"] == (0.9, 1.0, {"attention": 0.9}, (FLASH,))
     assert taken.burst.times[1] == pytest.approx((0.1, 0.15))
     rates = parsed({"event": "rates", "rates": {"matmul_size": 8192, "event_us": 1.5}})
     assert isinstance(rates, Rates)

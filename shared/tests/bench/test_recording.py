@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -15,7 +16,7 @@ from fluxbench.bench import recording
 from fluxbench.bench.recording import Context
 from fluxbench.records.line import parse
 from fluxbench.records.method import METHOD_VERSION
-from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Telemetry
+from fluxbench.records.schema import BURST, SUSTAINED, Cupti, Flag, Memory, Record, Telemetry
 from fluxbench.records.status import FlagKind, Status
 from fluxbench.stats.intervals import mean_ratios, means, medians, quotients
 
@@ -56,6 +57,20 @@ def test_sustained_times_are_means_and_all_of_a_timing_follows_from_samples_of_i
     assert (burst.ratio, burst.ratio_ci95) == (ratio.value, (ratio.low, ratio.high))
 
 
+def recorded_with(
+    kernels: list[dict[str, Any]], ran: list[str], cupti: Mapping[str, tuple[float, float]] | None = None
+) -> Record:
+    """Return the record of a variant of which these kernels ran when it was checked, and those in its third process."""
+    events: list[Any] = [checked("flex", kernels=kernels)]
+    for process in range(3):
+        own = timed("flex", process, began=100.0 * process + 50, cupti=None if process else cupti)
+        own["kernels"] = {TINY.name: ran if process == 2 else [kernel["name"] for kernel in kernels]}
+        events += [READY, timed(REFERENCE, process, began=100.0 * process), own]
+    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
+    [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
+    return made
+
+
 SHARES = [("copy", 0.4, "copies"), ("flash", 0.3, "attention"), ("combine", 0.29, "attention")]
 
 
@@ -71,18 +86,35 @@ SHARES = [("copy", 0.4, "copies"), ("flash", 0.3, "attention"), ("combine", 0.29
     ],
 )
 def test_a_variant_runs_the_kernel_that_was_checked_in_every_process(ran: list[str], said: str | None) -> None:
-    kernels = [{"name": name, "share": share, "part": part} for name, share, part in SHARES]
-    events: list[Any] = [checked("flex", kernels=kernels)]
-    for process in range(3):
-        own = timed("flex", process, began=100.0 * process + 50) | {"kernels": {TINY.name: ["copy", "flash"]}}
-        if process == 2:
-            own["kernels"] = {TINY.name: ran}
-        events += [READY, timed(REFERENCE, process, began=100.0 * process), own]
-    context = Context(cell=CELL, device=GPU, processes=3, fingerprint={}, measured_at="", powers={})
-    [made] = recording.of_cell(collected(events), ["flex"], [TINY], context)
+    made = recorded_with([{"name": name, "share": share, "part": part} for name, share, part in SHARES], ran)
     assert (made.status, made.reason, bool(made.timings)) == (
         (Status.ERROR, said, False) if said else (Status.PASSED, None, True)
     )
+
+
+# Of a layer: its checks take turns with other cells', so any kernel may have been interrupted, and seem the largest.
+OF_LAYER = [("norm", 0.5, "elementwise"), ("nvjet_NTN", 0.3, "projections"), ("flash", 0.1, "attention")]
+
+
+@pytest.mark.parametrize(
+    ("ran", "said"),
+    [
+        (["copy", "nvjet_NNT", "flash"], None),
+        (["nvjet_NNT", "softmax"], "flash ran when it was checked, nvjet_NNT in process 3"),
+    ],
+)
+def test_of_a_layer_the_kernel_of_the_attention_alone_is_the_same_in_every_process(
+    ran: list[str], said: str | None
+) -> None:
+    kernels = [{"name": name, "share": share, "part": part} for name, share, part in OF_LAYER]
+    assert recorded_with(kernels, ran).reason == said
+
+
+def test_shares_of_kernels_are_of_a_call_that_had_the_device_alone() -> None:
+    kernels = [{"name": name, "share": share, "part": part} for name, share, part in SHARES]
+    alone = recorded_with(kernels, [], cupti={TINY.name: (0.79, 0.8)})
+    assert [(each.name, each.share) for each in alone.kernels] == [("flash", 1.0)]
+    assert [each.name for each in recorded_with(kernels, []).kernels] == ["copy", "flash", "combine"]
 
 
 @pytest.mark.parametrize("apart", [False, True])

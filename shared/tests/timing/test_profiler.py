@@ -17,7 +17,7 @@ from fluxbench import operations, variants
 from fluxbench.operations import sets
 from fluxbench.operations.protocol import Bound
 from fluxbench.timing import profiler
-from fluxbench.timing.profiler import CompileCounters, kernel_times, profile_call, with_waiting
+from fluxbench.timing.profiler import CompileCounters, KernelTimes, kernel_times, profile_call, with_waiting
 from fluxbench.variants import _base
 
 GPU = torch.device("cuda")
@@ -140,12 +140,17 @@ def test_times_of_kernels_are_medians_by_call_with_their_span_and_parts(recorded
     times = kernel_times(calls, cast(Any, LikeAStopwatch(made)), part_of)
     in_turn = ["clear", "a", "clear", "b", "wait"]
     assert made == ["wait", "clear", *in_turn, *["spin 3", *in_turn] * 7]
-    total, span, parts = times["a"]
+    total, span, parts, kernels = times["a"]
     assert (total, span, parts["attention"]) == pytest.approx((0.1, 0.1, 0.1))
     assert set(parts) == {"attention"}
-    total, span, parts = times["b"]
+    assert kernels == [{"name": "flash", "share": 1.0, "part": "attention"}]
+    total, span, parts, kernels = times["b"]
     assert (total, span) == pytest.approx((0.21, 0.215))
     assert parts == {"attention": pytest.approx(0.2), "copies": pytest.approx(0.01)}
+    assert [(each["name"], each["share"]) for each in kernels] == [
+        ("flash", round(20 / 21, 4)),
+        ("copy", round(1 / 21, 4)),
+    ]
 
 
 def test_kernels_that_run_beside_each_other_count_once_in_the_sum(recorded: list[Kernel]) -> None:
@@ -154,7 +159,7 @@ def test_kernels_that_run_beside_each_other_count_once_in_the_sum(recorded: list
         recorded += [("fill", begin, begin + 50), ("flash", begin + 50, begin + 150)]
         recorded += [("copy", begin + 100, begin + 200), ("copy", begin + 120, begin + 130)]
     found = kernel_times({"ring": lambda: None}, cast(Any, LikeAStopwatch([])), part_of, repeats=1)
-    assert found == {"ring": (0.15, 0.15, {"attention": 0.1, "copies": pytest.approx(0.11)})}
+    assert found["ring"][:3] == (0.15, 0.15, {"attention": 0.1, "copies": pytest.approx(0.11)})
 
 
 def test_of_calls_so_long_that_one_repeat_is_enough_the_first_alone_is_called_before(recorded: list[Kernel]) -> None:
@@ -166,7 +171,7 @@ def test_of_calls_so_long_that_one_repeat_is_enough_the_first_alone_is_called_be
     calls = {name: lambda name=name: made.append(name) for name in ("a", "b")}
     times = kernel_times(calls, cast(Any, LikeAStopwatch(made)), part_of, repeats=1)
     assert made == ["wait", "clear", "clear", "a", "wait", "spin 3", "clear", "a", "clear", "b", "wait"]
-    assert {name: set(parts) for name, (_, _, parts) in times.items()} == {"a": {"attention"}, "b": {"copies"}}
+    assert {name: set(parts) for name, (_, _, parts, _) in times.items()} == {"a": {"attention"}, "b": {"copies"}}
 
 
 @pytest.mark.parametrize("lost", [0, 1, 2, -1, slice(None)])
@@ -235,8 +240,7 @@ def test_waiting_is_what_communication_takes_beyond_that_of_the_rank_that_waits_
     shared = operations.find("shared_step")
     call = shared.attention(sets.by_name()["flux1-1024px-ulysses-of-2"].shape)
     assert _base.part_of(variants.find("torch_cudnn").variant, call, shared.parts, nccl) == "communication"
-    times = (90.0, 95.0, {"attention": 80.0, "communication": 10.0})
-    assert with_waiting(times, [6.0, 12.0]) == (
-        90.0, 95.0, {"attention": 80.0, "communication": 6.0, "waiting": 4.0},
-    )  # fmt: skip
-    assert with_waiting(times, [12.0])[2]["waiting"] == 0.0
+    times = KernelTimes(90.0, 95.0, {"attention": 80.0, "communication": 10.0}, [])
+    split = {"attention": 80.0, "communication": 6.0, "waiting": 4.0}
+    assert with_waiting(times, [6.0, 12.0]) == (90.0, 95.0, split, [])
+    assert with_waiting(times, [12.0]).parts_ms["waiting"] == 0.0

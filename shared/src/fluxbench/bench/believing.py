@@ -30,6 +30,7 @@ _GPU_FROM_MS = 0.1  # of two calls that are shorter, one is by chance 5% shorter
 _CPU_SUSTAINED_FROM = 0.25  # other programs take their part of one regime and not of the other
 _CPU_FROM_MS = 5.0  # a shorter call on a CPU tells nothing by it: other programs take whole milliseconds from it
 _BUSY_FROM = 0.7  # of the wall time of sustained windows in calls: 0.84 to 0.99 on the published H200 page
+_PRODUCTS = ("projections", "products")  # parts of a layer and of a model, see their operations
 _NAME = 80  # characters of a kernel's name in a sentence
 _ASIDE = 0.5  # of a call's processor time
 _ASIDE_FROM_MS = 25.0  # OpenMP's threads spin for a while after each parallel part: up to 19 ms on a busy machine
@@ -59,17 +60,23 @@ def doubt(collected: Collected, taken: Sequence[ProcessSeries], workload: str, *
 def another_kernel(checked: Sequence[KernelShare], ran: Sequence[str]) -> str | None:
     """Return which kernel ran when a variant was checked and which in a later process, if these are two, or None.
 
-    `checked` are the largest kernels of a call that was checked, and `ran` the names of those in the process, largest
-    first; with those of the attention. Two that take about as long may come in either order. So the largest of each
-    call must be among those of the other, and the largest of the attention among those that ran.
+    `checked` are the largest kernels of a call in the process that checks most, and `ran` the names of those in this
+    one, largest first; with those of the attention. Two that take about as long may come in either order. So the
+    largest of each call must be among those of the other, and the largest of the attention among those that ran.
+
+    Of a call that has matrix products beside its attention, as a layer has, the attention alone is compared. cuBLAS
+    chooses the products' kernels in each process, and which of a layer's many kernels seems to be the largest depends
+    on who else uses the device.
     """
     if not checked or not ran:
         return None
     known = sorted(checked, key=lambda each: -each.share)
-    attention = next((each.name for each in known if each.part == ATTENTION), known[0].name)
-    if missing := next((name for name in (attention, known[0].name) if name not in ran), None):
+    attention = [each.name for each in known if each.part == ATTENTION][:1]
+    has_products = any(each.part in _PRODUCTS for each in known)
+    largest = [] if has_products else [known[0].name]
+    if missing := next((name for name in (*attention, *largest) if name not in ran), None):
         return f"{missing[:_NAME]} ran when it was checked, {ran[0][:_NAME]}"
-    is_known = ran[0] in {each.name for each in known}
+    is_known = has_products or ran[0] in {each.name for each in known}
     return None if is_known else f"{ran[0][:_NAME]} did not run when it was checked, and did"
 
 

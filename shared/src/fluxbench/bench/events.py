@@ -22,7 +22,8 @@ from fluxbench.records.status import Status
 
 T = TypeVar("T")
 Span = tuple[float, float]  # begin and end, monotonic seconds
-KernelTimes = tuple[Positive, Positive, dict[str, NotNegative]]  # sum, span, and the sum by parts, in ms
+# Sum, span, and the sum by parts, in ms, and the largest kernels: `timing.profiler.KernelTimes`.
+KernelTimes = tuple[Positive, Positive, dict[str, NotNegative], tuple[KernelShare, ...]]
 
 
 class _Event(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="event"):

@@ -11,7 +11,7 @@ from fluxbench import variants
 from fluxbench.bench import believing, series
 from fluxbench.bench.collected import Collected
 from fluxbench.bench.series import ProcessSeries
-from fluxbench.bench.state import with_state
+from fluxbench.bench.state import kernels_of, with_state
 from fluxbench.bench.timings import LEAST, is_slow, timings_of
 from fluxbench.device.model import Device
 from fluxbench.environments.cell import Cell
@@ -95,9 +95,9 @@ def _failure(
     checked = collected.checked.get((variant, workload.name))
     if taken and not context.early and not (checked and checked.thorough):
         return _Failure(Status.ERROR, "it was not checked on all kinds of inputs")
+    kernels = kernels_of(checked, workload.name, taken)
     for each in taken:
-        ran = each.trial.timed.kernels.get(workload.name, ())
-        if other := believing.another_kernel(checked.kernels if checked else (), ran):
+        if other := believing.another_kernel(kernels, each.trial.timed.kernels.get(workload.name, ())):
             return _Failure(Status.ERROR, f"{other} in process {each.trial.timed.process + 1}")
     if len(taken) < needed:
         reason = f"timed in {len(taken)} of {needed} processes; the reference variant failed in the others"
@@ -157,7 +157,7 @@ def _record(
         shortage=failed.shortage if failed else None,
         compile_s=checked.compile_s if checked else None,
         graph_breaks=checked.graph_breaks if checked else None,
-        kernels=checked.kernels if checked else (),
+        kernels=kernels_of(checked, workload.name, taken),
         detail=checked.detail if checked else None,
         versions=versions,
         fingerprint=dict(context.fingerprint),

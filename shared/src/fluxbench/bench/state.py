@@ -11,7 +11,16 @@ from fluxbench.bench.collected import Collected
 from fluxbench.bench.events import BurstSamples, Checked
 from fluxbench.bench.series import ProcessSeries, against_one
 from fluxbench.device.model import Device
-from fluxbench.records.schema import BURST, CUPTI_AGREES_WITHIN, SHORT_MS, SUSTAINED, Cupti, Flag, Record
+from fluxbench.records.schema import (
+    BURST,
+    CUPTI_AGREES_WITHIN,
+    SHORT_MS,
+    SUSTAINED,
+    Cupti,
+    Flag,
+    KernelShare,
+    Record,
+)
 from fluxbench.records.status import FlagKind
 from fluxbench.timing.telemetry import summarize
 
@@ -70,13 +79,24 @@ def _device_s(collected: Collected, taken: Sequence[ProcessSeries]) -> float:
     return found
 
 
+def kernels_of(checked: Checked | None, workload: str, taken: Sequence[ProcessSeries]) -> tuple[KernelShare, ...]:
+    """Return the largest kernels of a call, as it was profiled alone on the device, or else as it was checked.
+
+    Checks of several cells take turns on the device. A kernel that was interrupted then seems to take up to half of a
+    call, and may push others out of the largest.
+    """
+    if taken and (profiled := taken[0].trial.timed.cupti.get(workload)):
+        return profiled[-1]
+    return checked.kernels if checked else ()
+
+
 def _cupti(checked: Checked | None, workload: str, first: ProcessSeries) -> Cupti | None:
     if checked and checked.clocks:  # of a CPU: one call by both
         wall_ms, profiler_ms = checked.clocks
         return Cupti(events_ms=wall_ms, kernels_ms=profiler_ms, span_ms=profiler_ms) if profiler_ms else None
     if workload not in first.trial.timed.cupti:
         return None
-    kernels_ms, span_ms, parts_ms = first.trial.timed.cupti[workload]
+    kernels_ms, span_ms, parts_ms, _ = first.trial.timed.cupti[workload]
     events_ms = median(first.trial.rounds.samples_ms[workload])
     return Cupti(events_ms=events_ms, kernels_ms=kernels_ms, span_ms=span_ms, parts_ms=parts_ms)
 

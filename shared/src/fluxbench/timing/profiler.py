@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd import DeviceType
@@ -31,15 +31,23 @@ _SPIN = "spin_kernel"  # of `torch.cuda._sleep`
 class Profile:
     """What the profiler saw of one call: its kernels, and on a CPU its time by the profiler and by our clock."""
 
-    kernels: list[
-        dict[str, Any]
-    ]  # {"name", "share", "part"}: the six largest, and those of the attention; on a CPU torch's operators
+    # {"name", "share", "part"}: the six largest, and those of the attention; on a CPU torch's operators. Where other
+    # processes take turns on the device, a kernel that is interrupted seems to be longer.
+    kernels: list[dict[str, Any]]
     profiler_ms: float
     wall_ms: float
 
 
 PartOf = Callable[[str], str]  # a kernel's name to what it does, one of the operation's parts
-KernelTimes = tuple[float, float, dict[str, float]]  # sum, span, and the sum by parts, in ms
+
+
+class KernelTimes(NamedTuple):
+    """What the kernels of a call take by the profiler, in ms, and the largest of them as in `Profile`."""
+
+    sum_ms: float
+    span_ms: float
+    parts_ms: dict[str, float]  # of the sum, by what kernels do
+    kernels: list[dict[str, Any]]
 
 
 def profile_call(
@@ -63,16 +71,22 @@ def profile_call(
     for name, spent in found:
         if spent > 0:
             time_us[name] = time_us.get(name, 0.0) + spent
-    total = sum(time_us.values())
-    ordered = sorted(time_us.items(), key=lambda item: -item[1])
-    kernels: list[dict[str, Any]] = [
-        {"name": name, "share": round(spent / total, 4), "part": part_of(name) if on_gpu else None}
-        for name, spent in ordered
+    kernels = _largest(time_us, part_of if on_gpu else None)
+    return out, Profile(kernels=kernels, profiler_ms=sum(time_us.values()) / 1e3, wall_ms=wall_ms)
+
+
+def _largest(times: Mapping[str, float], part_of: PartOf | None) -> list[dict[str, Any]]:
+    """Return the kernels with the largest times, and those of the attention, as `Profile` has them.
+
+    In a whole model the attention may not be among the largest; which kernels it ran must be known all the same.
+    """
+    total = sum(times.values())
+    kernels = [
+        {"name": name, "share": round(spent / total, 4), "part": part_of(name) if part_of else None}
+        for name, spent in sorted(times.items(), key=lambda item: -item[1])
     ]
-    # In a whole model the attention may not be among the largest; which kernels it ran must be known all the same.
     of_attention = [kernel for kernel in kernels if kernel["part"] == ATTENTION][:TOP_KERNELS]
-    kernels = kernels[:TOP_KERNELS] + [kernel for kernel in kernels[TOP_KERNELS:] if kernel in of_attention]
-    return out, Profile(kernels=kernels, profiler_ms=total / 1e3, wall_ms=wall_ms)
+    return kernels[:TOP_KERNELS] + [kernel for kernel in kernels[TOP_KERNELS:] if kernel in of_attention]
 
 
 def events_on(device_type: Any, profiled: profile) -> list[tuple[float, float, str]]:
@@ -137,15 +151,22 @@ def kernel_times(
         of_call = parts[index :: len(calls)]
         sums = [_busy_us(part) / 1e3 for part in of_call]
         spans = [(max(end for _, end, _ in part) - part[0][0]) / 1e3 for part in of_call]
-        done = dict.fromkeys(part_of(kernel) for part in of_call for _, _, kernel in part)
-        by_part = {
-            what: statistics.median(
-                sum(end - start for start, end, kernel in part if part_of(kernel) == what) / 1e3 for part in of_call
-            )
-            for what in done
-        }
-        found[name] = (statistics.median(sums), statistics.median(spans), by_part)
+        by_part, by_kernel = _medians_ms(of_call, part_of), _medians_ms(of_call, lambda kernel: kernel)
+        largest = _largest({kernel: ms for kernel, ms in by_kernel.items() if ms}, part_of)
+        found[name] = KernelTimes(statistics.median(sums), statistics.median(spans), by_part, largest)
     return found
+
+
+def _medians_ms(calls: Sequence[Sequence[tuple[float, float, str]]], what_of: PartOf) -> dict[str, float]:
+    """Return the median over some calls of what their kernels take, in ms, by what a kernel's name is turned into."""
+    sums: list[dict[str, float]] = []
+    for call in calls:
+        sums.append({})
+        for start, end, kernel in call:
+            what = what_of(kernel)
+            sums[-1][what] = sums[-1].get(what, 0.0) + (end - start) / 1e3
+    names = dict.fromkeys(what for each in sums for what in each)
+    return {what: statistics.median(each.get(what, 0.0) for each in sums) for what in names}
 
 
 def _busy_us(part: Iterable[tuple[float, float, str]]) -> float:
@@ -193,10 +214,9 @@ def with_waiting(times: KernelTimes, others_ms: Sequence[float]) -> KernelTimes:
 
     A kernel that communicates runs until the last rank has come to it, so the one that waits least waits for none.
     """
-    total, span, parts = times
-    own = parts.get(COMMUNICATION, 0.0)
+    own = times.parts_ms.get(COMMUNICATION, 0.0)
     least = min(own, *others_ms)
-    return total, span, {**parts, COMMUNICATION: least, WAITING: own - least}
+    return times._replace(parts_ms={**times.parts_ms, COMMUNICATION: least, WAITING: own - least})
 
 
 @dataclass(frozen=True)
