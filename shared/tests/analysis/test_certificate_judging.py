@@ -13,6 +13,8 @@ from fluxbench.analysis.certificate.trials import Trials
 from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.significance import Verdict
 
+pytestmark = pytest.mark.usefixtures("usual_spreads")
+
 
 @pytest.fixture(scope="module")
 def good() -> Trials:

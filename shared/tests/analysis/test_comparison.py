@@ -25,6 +25,8 @@ from fluxbench.analysis.comparison.model import Happened, Measured, Mixture, NoC
 from fluxbench.records.schema import BURST, Record
 from fluxbench.stats.significance import Verdict
 
+pytestmark = pytest.mark.usefixtures("usual_spreads")
+
 BEFORE = side("before", 1)
 
 

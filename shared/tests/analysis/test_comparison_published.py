@@ -20,6 +20,8 @@ from fluxbench.records import files
 from fluxbench.records.method import METHOD_VERSION
 from fluxbench.stats.significance import Change
 
+pytestmark = pytest.mark.usefixtures("usual_spreads")
+
 CELLS = ("sdpa", "triton", "flex")
 KNOWN = json.loads((Path(__file__).parent / "published_changes.json").read_text(encoding="utf-8"))
 PAIRS = {"4 to 5": (4, 5), "1 to 2": (1, 2)}  # method versions: with burst times and without

@@ -20,6 +20,8 @@ from fluxbench.records import files, fingerprint
 from fluxbench.records.files import ControlTimes
 from fluxbench.records.schema import Record, RecordError
 
+pytestmark = pytest.mark.usefixtures("usual_spreads")
+
 CELLS = ("sdpa", "flex")
 HOW = 'run `make publish`, then `make rerun CELL="sdpa sdpa_compiled flex triton"` 2 times'
 

@@ -11,6 +11,7 @@ from published import REPORTS
 from fluxbench.analysis.simulation.components import Components, Run, components, published
 from fluxbench.analysis.simulation.of_target import of_target
 from fluxbench.analysis.simulation.pages import SCENARIOS, Scenario, outcome
+from fluxbench.device import targets
 from fluxbench.device.targets import BetweenRuns
 
 VARIANTS, WORKLOADS, PAGES = 20, 6, 100
@@ -109,6 +110,18 @@ def test_the_published_pages_of_a_target_are_simulated() -> None:
     assert simulation
     assert [one.scenario for one in simulation.outcomes] == list(BY_NAME)
     assert of_target(REPORTS.parent, "made-up", "flux") is None
+
+
+@pytest.mark.parametrize("name", ["cpu", "h200"])
+def test_runs_may_differ_as_far_as_published_ones_do(name: str) -> None:
+    """Else `fluxbench diff` says that a kernel changed where it was only measured on another card."""
+    configured, found = targets.named(name, REPORTS.parent), published(REPORTS.parent, name, "flux")
+    assert found
+    assert found.same_card
+    for allowed, seen in ((configured.runs, found.same_card), (configured.cards, found.other_card)):
+        if seen:
+            assert allowed.variant >= 0.9 * seen.variant
+            assert allowed.workload >= 0.9 * seen.workload
 
 
 def test_a_page_without_a_card_is_named_by_its_day() -> None:

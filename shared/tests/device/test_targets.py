@@ -83,7 +83,7 @@ def test_a_target_is_like_one_that_exists(tmp_path: Path) -> None:
         targets.named("one", tmp_path)
 
 
-SPREADS = ("runs", "cards")
+SPREADS = ("runs", "cards", "runs_sustained", "cards_sustained")
 SPREAD = BetweenRuns(variant=0.1, workload=0.2, df=3, source="s")
 
 
@@ -97,7 +97,14 @@ def write(root: Path, text: str) -> None:
 def test_a_field_that_a_target_omits_is_as_for_any(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nrequired = ["z"]\n')
     assert targets.of(GPU, tmp_path) == Target(
-        name="made-up", locks=("a.txt",), exclude=("x",), required=("z",), runs=SPREAD, cards=SPREAD
+        name="made-up",
+        locks=("a.txt",),
+        exclude=("x",),
+        required=("z",),
+        runs=SPREAD,
+        cards=SPREAD,
+        runs_sustained=SPREAD,
+        cards_sustained=SPREAD,
     )
 
 
@@ -105,6 +112,6 @@ def test_an_unknown_field_is_refused(tmp_path: Path) -> None:
     write(tmp_path, '[made-up]\nexpects = ["z"]\n')
     with pytest.raises(
         SetupError,
-        match=r"must have only like, locks, exclude, required, required_in, runs, cards, slurm, got expects; remove",
+        match=r"only like, locks, .*, runs, cards, runs_sustained, cards_sustained, slurm, got expects; remove",
     ):
         targets.of(GPU, tmp_path)

@@ -26,7 +26,10 @@ MOUNTS = r"""22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
 def target(partition: str | None = None, constraint: str | None = None, gpus: int = 0) -> Target:
     spread = targets.BetweenRuns(variant=0.1, workload=0.1, df=1, source="made up")
     request = Request(partition=partition, constraint=constraint, gpus=gpus)
-    return Target(name="made-up", locks=(), exclude=(), required=(), runs=spread, cards=spread, slurm=request)
+    return Target(
+        name="made-up", locks=(), exclude=(), required=(), runs=spread, cards=spread, runs_sustained=spread,
+        cards_sustained=spread, slurm=request,
+    )  # fmt: skip
 
 
 def of(gres: str, host: str | None = None) -> list[nodes.Node]:
@@ -106,7 +109,8 @@ def test_a_target_is_measured_on_its_own_device(name: str, device: str, is_right
 def test_a_request_of_another_form_is_refused(table: str, tmp_path: Path) -> None:
     (tmp_path / "environment").mkdir()
     spread = "{ variant = 0.1, workload = 0.1, df = 1, source = '' }"
-    fields = f"locks = []\nexclude = []\nrequired = []\nruns = {spread}\ncards = {spread}\n"
+    spreads = "".join(f"{name} = {spread}\n" for name in ("runs", "cards", "runs_sustained", "cards_sustained"))
+    fields = f"locks = []\nexclude = []\nrequired = []\n{spreads}"
     text = f"[any]\n{fields}[made-up]\nslurm = {table}\n"
     (tmp_path / "environment" / "targets.toml").write_text(text, encoding="utf-8")
     with pytest.raises(SetupError, match=r"slurm of target 'made-up' in environment/targets\.toml must "):

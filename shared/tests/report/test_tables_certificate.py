@@ -23,6 +23,8 @@ from fluxbench.report import results as of_cells
 from fluxbench.report import tables
 from fluxbench.report.blocks import Paragraph
 
+pytestmark = pytest.mark.usefixtures("usual_spreads")
+
 # Reruns.
 
 
@@ -56,8 +58,9 @@ def test_the_simulation_says_how_far_runs_differ() -> None:
     path = REPORTS / "h200" / "certificate" / "records" / "simulation.json"
     given = results(notebook="certificate", simulation=json.loads(path.read_text(encoding="utf-8")))
     notes = " ".join(table_of(tables.find("simulation").blocks(given)).notes)
-    assert "Runs on one card differ beyond that by 0.0" in notes
-    assert "Runs on another card differ beyond that by 0.2" in notes
+    for which, name in (("one", "same card"), ("another", "another card")):
+        variant = given.simulation["between"][name]["variant"]
+        assert f"Runs on {which} card differ beyond that by {100 * variant:.3f}%" in notes
 
 
 # The certificate.

@@ -17,12 +17,13 @@ from fluxbench.device.model import Device
 FALLBACK = "any"
 ON_A_HOST = ("parallel",)  # notebooks that use all GPUs of a host
 _OF_A_HOST = re.compile(r"-x\d+$")
-_FIELDS = ("like", "locks", "exclude", "required", "required_in", "runs", "cards", "slurm")
+_SPREADS = ("runs", "cards", "runs_sustained", "cards_sustained")
+_FIELDS = ("like", "locks", "exclude", "required", "required_in", *_SPREADS, "slurm")
 
 
 @dataclass(frozen=True, kw_only=True)
 class BetweenRuns:
-    """How far two runs differ beyond their processes: standard deviations of one run's burst times, shares."""
+    """How far two runs differ beyond their processes: standard deviations of one run's times, shares."""
 
     variant: float  # common to all workloads of a variant
     workload: float  # of a workload's own
@@ -47,8 +48,10 @@ class Target:
     locks: tuple[str, ...]  # files of environment/locks; the first that this machine can use is taken
     exclude: tuple[str, ...]  # patterns of variants that are measured only where FLUXBENCH_ALL asks for them
     required: tuple[str, ...]  # variants that must be PASSED at every workload, else a report has a problem
-    runs: BetweenRuns  # of one card
-    cards: BetweenRuns  # of two cards of the model
+    runs: BetweenRuns  # of one card, in burst normalized to control
+    cards: BetweenRuns  # of two cards of the model, the same
+    runs_sustained: BetweenRuns  # of one card, in times under load as they are
+    cards_sustained: BetweenRuns  # of two cards of the model, the same
     slurm: Request | None = None  # None where nobody said which node has the device
     required_in: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # in place of `required`, by notebook
 
@@ -90,8 +93,7 @@ def named(name: str, root: Path) -> Target:
         exclude=tuple(table["exclude"]),
         required=tuple(table["required"]),
         required_in={notebook: tuple(names) for notebook, names in table.get("required_in", {}).items()},
-        runs=BetweenRuns(**table["runs"]),
-        cards=BetweenRuns(**table["cards"]),
+        **{name: BetweenRuns(**table[name]) for name in _SPREADS},
         slurm=_request(name, table["slurm"]) if "slurm" in table else None,
     )
 
@@ -107,7 +109,7 @@ def _alike(own: Mapping[str, Any], name: str, tables: Mapping[str, Any]) -> Mapp
         raise SetupError(
             f"target {name!r} of environment/targets.toml must be like a target there, got {own['like']!r}"
         )
-    return {key: value for key, value in tables[own["like"]].items() if key not in ("runs", "cards", "slurm")}
+    return {key: value for key, value in tables[own["like"]].items() if key not in (*_SPREADS, "slurm")}
 
 
 def _request(name: str, table: object) -> Request:

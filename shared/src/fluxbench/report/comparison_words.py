@@ -127,11 +127,14 @@ def _outlying(one: OutlyingProcess) -> str:
 def _between(comparison: Comparison) -> str:
     """Return how far unchanged runs may differ, of the compared cells; empty of none."""
     cells = comparison.compared_cells
-    several = {comparison.between[cell]: None for cell in cells}
-    return "; ".join(
-        f"runs may differ by {one.variant:.2%} beyond their processes (standard deviation, {one.source})"
-        for one in several
+    burst, sustained = (
+        [f"{one.variant:.2%} ({one.source})" for one in dict.fromkeys(of[cell] for cell in cells if cell in of)]
+        for of in (comparison.between, comparison.between_sustained)
     )
+    if not burst:
+        return ""
+    under_load = f"; under sustained load by {' or '.join(sustained)}" if sustained else ""
+    return f"runs may differ by a standard deviation of {' or '.join(burst)} beyond their processes{under_load}"
 
 
 def _named(comparison: Comparison, changed: Iterable[tuple[Row, Change | None]]) -> str:

@@ -12,13 +12,16 @@ from fluxbench.records import fingerprint
 from fluxbench.records.fingerprint import Fingerprint
 
 
-def between_runs(before: Fingerprint, after: Fingerprint) -> BetweenRuns:
+def between_runs(before: Fingerprint, after: Fingerprint, *, sustained: bool = False) -> BetweenRuns:
     """Return how far runs under two fingerprints differ beyond their processes, of one model of device.
 
-    Where a GPU's card is unknown, it is taken for another one. Raises `SetupError` outside of the repository.
+    That of burst times normalized to control, or of `sustained` ones. Where a GPU's card is unknown, it is taken for
+    another one. Raises `SetupError` outside of the repository.
     """
     target = _target(fingerprint.device_of(after))
-    return target.runs if same_card(before, after) else target.cards
+    if same_card(before, after):
+        return target.runs_sustained if sustained else target.runs
+    return target.cards_sustained if sustained else target.cards
 
 
 def same_card(before: Fingerprint, after: Fingerprint) -> bool:

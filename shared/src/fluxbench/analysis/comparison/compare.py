@@ -21,7 +21,7 @@ from fluxbench.records import fingerprint
 from fluxbench.records.schema import SUSTAINED, Record, Timing
 from fluxbench.records.status import Status
 
-SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: what runs differ by under load is not known
+SUSTAINED_LEAST = 0.005  # smaller sustained changes are not significant: nobody selects another kernel for less
 
 _Records = Mapping[RowKey, Record]
 
@@ -42,7 +42,9 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     compared = {key: (old[key], new[key]) for key, note in notes.items() if note is None}
     controls = {cell: control_pairs(before, after, cell) for cell in dict.fromkeys(key[:2] for key in compared)}
     pairs = {cell: control for cell, control in controls.items() if not isinstance(control, NoControl)}
-    between = {cell: between_runs(old_cells[cell].fingerprint, new_cells[cell].fingerprint) for cell in controls}
+    fingerprints = {cell: (old_cells[cell].fingerprint, new_cells[cell].fingerprint) for cell in controls}
+    between = {cell: between_runs(*pair) for cell, pair in fingerprints.items()}
+    under_load = {cell: between_runs(*pair, sustained=True) for cell, pair in fingerprints.items()}
     times = {key: _levels(*pair) for key, pair in compared.items()}
     beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
@@ -50,7 +52,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}
     calls = {key: one for key, one in graphs.items() if one}
     loaded = _sustained({key: pair for key, pair in compared.items() if key not in calls})
-    sustained, _, _ = changes(loaded, between, least=SUSTAINED_LEAST, apart=True)
+    sustained, _, _ = changes(loaded, under_load, least=SUSTAINED_LEAST, apart=True)
     rows = [
         Row(
             notebook=key[0],
@@ -83,6 +85,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
         mixtures={cell: mixture for cell, mixture in mixtures.items() if mixture},
         outlying=outlying,
         between=between,
+        between_sustained={key[:2]: under_load[key[:2]] for key in loaded},
     )
 
 

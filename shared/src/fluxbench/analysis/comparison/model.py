@@ -145,6 +145,7 @@ class Comparison:
     mixtures: Mapping[CellKey, Mixture]
     outlying: tuple[OutlyingProcess, ...]  # the most extreme first
     between: Mapping[CellKey, BetweenRuns]  # how far unchanged runs of the compared cells may differ
+    between_sustained: Mapping[CellKey, BetweenRuns]  # under load, where there are such times
 
     @property
     def compared(self) -> tuple[Row, ...]:
