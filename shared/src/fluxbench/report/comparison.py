@@ -89,7 +89,7 @@ def _row_json(row: Row) -> dict[str, Any]:
 
 def _legend(*, normalized: bool, sustained: bool) -> str:
     single = ", of burst calls" * sustained
-    parts = [f"before, after: ms, mean of the processes' medians{single}"]
+    parts = [f"before, after: ms, mean of the processes' medians, without excluded ones{single}"]
     if normalized:
         parts += ["time: after / before", "normalized: the same over the control kernel's"]
     parts.append("minimum detectable change: the smallest that would be significant")

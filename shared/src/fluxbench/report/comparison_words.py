@@ -33,6 +33,8 @@ def summary(comparison: Comparison) -> list[str]:
         counted = _counted(f"{label(comparison, row)} {note_text(row.note)}" for row in ended if row.note)
         sentences.append(f"Status changed: {counted}.")
     sentences += map(_outlying, comparison.outlying[:_NAMED])
+    if more := len(comparison.outlying) - _NAMED if len(comparison.outlying) > _NAMED else 0:
+        sentences.append(f"{_plural(more, 'more process')} {'is' if more == 1 else 'are'} excluded in the same way.")
     if comparison.mixtures and comparison.compared:
         phrases = {cell: [_mixed(mixture)] for cell, mixture in comparison.mixtures.items()}
         mixtures = "; ".join(_by_cells(phrases, comparison))
@@ -118,9 +120,10 @@ def _changes(comparison: Comparison) -> Iterator[str]:
 def _outlying(one: OutlyingProcess) -> str:
     share, side = math.exp(one.log_ratio) - 1, "after" if one.after else "before"
     how = "slower" if share > 0 else "faster"
+    load = " under sustained load" if one.sustained else ""
     return (
-        f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how} than the others of its side, so "
-        "its time is excluded: measure it again."
+        f"Process {one.process} of {one.variant}, {side}, is {abs(share):.1%} {how}{load} than the others of its side, "
+        "so its time is excluded: measure it again."
     )
 
 

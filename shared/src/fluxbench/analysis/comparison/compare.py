@@ -7,14 +7,25 @@ time, interleaved with the control kernel's.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from statistics import fmean
 
 from fluxbench.analysis.comparison.between import between_runs
 from fluxbench.analysis.comparison.control import control_pairs, device_effect, first_timing, normalized
 from fluxbench.analysis.comparison.levels import levels, levels_of_means
-from fluxbench.analysis.comparison.model import CellKey, Comparison, Measured, Mixture, NoControl, Row, RowKey
+from fluxbench.analysis.comparison.model import (
+    CellKey,
+    Comparison,
+    Measured,
+    Mixture,
+    NoControl,
+    OutlyingProcess,
+    Row,
+    RowKey,
+)
 from fluxbench.analysis.comparison.notes import calls_of, note_of
 from fluxbench.analysis.comparison.page import Sides, changes
 from fluxbench.records import fingerprint
@@ -48,11 +59,12 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
     times = {key: _levels(*pair) for key, pair in compared.items()}
     beside = {key: one for key, pair in compared.items() if (one := normalized(*pair, pairs.get(key[:2], {})))}
     judged, device, outlying = changes({**times, **beside}, between, device_effect(pairs, between))
-    alone, _, _ = changes(times, between)
+    alone, _, outlying_alone = changes(times, between)
     graphs = {} if across_graphs else {key: calls_of(*pair, SUSTAINED) for key, pair in compared.items()}
     calls = {key: one for key, one in graphs.items() if one}
     loaded = _sustained({key: pair for key, pair in compared.items() if key not in calls})
-    sustained, _, _ = changes(loaded, under_load, least=SUSTAINED_LEAST, apart=True)
+    sustained, _, outlying_loaded = changes(loaded, under_load, least=SUSTAINED_LEAST, apart=True)
+    left_out = _left_out([one for one in outlying if one.cell_key not in pairs], outlying_alone)
     rows = [
         Row(
             notebook=key[0],
@@ -60,9 +72,9 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             variant=key[2],
             workload=key[3],
             before=_status(old.get(key)),
-            before_ms=_middle_ms(old.get(key)),
+            before_ms=_middle_ms(old.get(key), left_out.get((*key[:3], False), ())),
             after=_status(new.get(key)),
-            after_ms=_middle_ms(new.get(key)),
+            after_ms=_middle_ms(new.get(key), left_out.get((*key[:3], True), ())),
             change=None if key not in judged else alone[key] if key in beside else judged[key],
             normalized=judged[key] if key in beside else None,
             sustained=sustained.get(key),
@@ -83,7 +95,7 @@ def compare(before: Measured, after: Measured, *, across_graphs: bool = False) -
             for cell in both
         },
         mixtures={cell: mixture for cell, mixture in mixtures.items() if mixture},
-        outlying=outlying,
+        outlying=_each_once(outlying, outlying_alone, [replace(one, sustained=True) for one in outlying_loaded]),
         between=between,
         between_sustained={key[:2]: under_load[key[:2]] for key in loaded},
     )
@@ -135,7 +147,25 @@ def _status(record: Record | None) -> Status | None:
     return record.status if record else None
 
 
-def _middle_ms(record: Record | None) -> float | None:
+def _middle_ms(record: Record | None, left_out: Collection[int]) -> float | None:
+    """Return the mean over processes, of which some (from 1) are left out, as they are of the change."""
     if record is None or not record.timings:
         return None
-    return math.exp(fmean(levels(first_timing(record).samples_ms)))
+    of_process = enumerate(levels(first_timing(record).samples_ms), start=1)
+    return math.exp(fmean(level for process, level in of_process if process not in left_out))
+
+
+def _left_out(*several: Iterable[OutlyingProcess]) -> dict[tuple[str, str, str, bool], set[int]]:
+    """Return the processes that are left out of the times as they are, by variant and side."""
+    found: dict[tuple[str, str, str, bool], set[int]] = {}
+    for one in itertools.chain.from_iterable(several):
+        found.setdefault((one.notebook, one.cell, one.variant, one.after), set()).add(one.process)
+    return found
+
+
+def _each_once(*several: Iterable[OutlyingProcess]) -> tuple[OutlyingProcess, ...]:
+    """Return outlying processes, the most extreme first; one that is so normalized and as it is counts once."""
+    found: dict[tuple[object, ...], OutlyingProcess] = {}
+    for one in itertools.chain.from_iterable(several):
+        found.setdefault((one.cell_key, one.variant, one.after, one.process, one.sustained), one)
+    return tuple(sorted(found.values(), key=lambda one: -abs(one.log_ratio)))

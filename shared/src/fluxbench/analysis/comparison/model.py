@@ -101,6 +101,12 @@ class OutlyingProcess:
     after: bool  # the side
     process: int  # from 1
     log_ratio: float  # of its times to those of the others, over the workloads
+    sustained: bool = False  # under load
+
+    @property
+    def cell_key(self) -> CellKey:
+        """Its notebook and cell."""
+        return self.notebook, self.cell
 
 
 @dataclass(frozen=True)
