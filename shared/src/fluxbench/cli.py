@@ -18,8 +18,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from fluxbench.core import output
 from fluxbench.core.errors import SetupError, keep_traceback, refusal
@@ -36,7 +35,7 @@ _LONGEST = 300  # characters of an exception that a sentence shows
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     with output.lasting():
-        before = signal.signal(signal.SIGTERM, _terminated)
+        before = signal.signal(signal.SIGTERM, output.terminated)
         try:
             chosen = _parser().parse_args(arguments)
             code = int(_COMMANDS[chosen.command](chosen))
@@ -274,11 +273,6 @@ def _unforeseen(error: Exception) -> int:
     what = f"{type(error).__name__}: {error}"[:_LONGEST]
     _print_problems([f"this command must not raise an exception, got {what}; report it with its traceback {place}"])
     return _UNFORESEEN
-
-
-def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    print("\nfluxbench: terminated; finished cells and all earlier results are kept", file=sys.stderr)
-    sys.exit(128 + number)
 
 
 _COMMANDS = {

@@ -173,9 +173,10 @@ def test_a_cell_that_is_late_leaves_no_process_and_its_last_good_result_is_shown
         # A terminal sends it to the whole process group.
         (lambda process: os.killpg(process.pid, signal.SIGINT), 130, [f"fluxbench: interrupted; {KEPT}"]),
         (lambda process: process.terminate(), 143, [f"fluxbench: terminated; {KEPT}"]),
+        (lambda process: [process.terminate() for _ in range(99)], 143, [f"fluxbench: terminated; {KEPT}"]),
         (lambda process: process.kill(), -signal.SIGKILL, []),
     ],
-    ids=["Ctrl-C", "SIGTERM", "SIGKILL"],
+    ids=["Ctrl-C", "SIGTERM", "SIGTERM again and again", "SIGKILL"],
 )
 def test_an_end_leaves_no_process(
     laboratory: Laboratory, end: Callable[[subprocess.Popen[str]], None], code: int, sentences: list[str]

@@ -7,10 +7,12 @@ import errno
 import io
 import os
 import select
+import signal
 import sys
 import unicodedata
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -105,3 +107,14 @@ def _escaped(letter: str) -> str:
     """Return a letter as JSON escapes it: two surrogates beyond the 16 bits of one."""
     units = letter.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def terminated(number: int, frame: FrameType | None) -> NoReturn:
+    """End the process on a signal, with a sentence.
+
+    Where make passes a signal on, each process of its group gets it twice, in the midst of a `print` too.
+    """
+    signal.signal(number, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.write(_STDERR, b"\nfluxbench: terminated; finished cells and all earlier results are kept\n")
+    sys.exit(128 + number)
