@@ -30,6 +30,13 @@ REFUSED: dict[str, tuple[str | bytes, str]] = {
     "an empty id": (CELL.replace("id=a", "id="), "id must be letters, digits, - and _, at most 80 bytes, got ''"),
     "two cells of one id": (CELL + CELL, "Duplicate cell ids"),
     "a need that is not there": (CELL.replace("id=a", "id=a needs=b"), "depends on unknown cell 'b'"),
+    "another language": (
+        CELL + CELL.replace("python id=a", "pyton id=b"),
+        "must begin with ```python, got '```pyton id=b",
+    ),
+    "python3": (CELL.replace("python", "python3"), "must begin with ```python, got '```python3 id=a"),
+    "an unknown attribute": (CELL.replace("id=a", "id=a output=x"), "got 'output' in made_up.md:"),
+    "spaces": (CELL.replace("id=a", "id = a"), "got '' in made_up.md:"),
     "an output above": (CELL.replace("id=a", "id=a outputs=../x"), "cell a of made_up.md: an artifact's name must be"),
     "an output of uvnote's": (CELL.replace("id=a", "id=a outputs=result.json"), "must not be called 'result.json'"),
     "an output of ours": (CELL.replace("id=a", "id=a outputs=display.html"), "must not be called 'display.html'"),

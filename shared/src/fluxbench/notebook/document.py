@@ -21,6 +21,8 @@ from fluxbench.environments import cell
 _SAFE_NAME = re.compile(r"\w[\w .+@=,-]*")
 LONGEST_NAME = 250  # bytes of an artifact's name with its folders: file systems allow 255, and `.gz` may be added
 _LONGEST_ID = 80  # bytes of a cell's id and of a notebook's name, which are joined into names of folders
+# What uvnote reads of a cell's first line; it ignores all else, and shows a block of another language as it is.
+_ATTRIBUTES = {"id", "deps", "needs", "depends", "outputs", "collapse-code", "collapse-output", "collapsed"}
 _OTHERS = ("artifacts", "cells")  # folders of uvnote's own site, which it removes
 # Files that lie beside the artifacts of a result: uvnote's own and those of `notebook.store`.
 _RESERVED = {"result.json", "result.json.part", "display.html", "stdout.txt", "stderr.txt"}
@@ -99,6 +101,7 @@ def load(path: Path) -> Document:
         )
     if path.stem in _OTHERS or path.stem.endswith(".html"):  # its folder on the site would be another thing's
         raise SetupError(f"a notebook must not be called {path.name!r}; rename it")
+    _check_first_lines(text, path.name)
     if not any(not code.commented for code in cells):
         raise SetupError(f"a notebook must have at least one ```python cell, got none in {path}")
     for code in cells:
@@ -150,6 +153,26 @@ def attributes_sha256(code: CodeCell) -> str:
 
 def _is_long(name: str) -> bool:
     return len(name.encode()) > _LONGEST_ID
+
+
+def _check_first_lines(text: str, name: str) -> None:
+    """Raise `SetupError` where the first line of what is to be a cell is misspelled: uvnote would not run it."""
+    is_inside = False
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not (fence := line.strip()).startswith("```"):
+            continue
+        is_inside, begins = not is_inside, not is_inside
+        language, *parts = fence[3:].split() or [""]
+        attributes = [part.partition("=")[0] for part in parts if "=" in part]
+        if not begins or not (language == "python" or _ATTRIBUTES & {*attributes}):
+            continue
+        if language != "python":
+            raise SetupError(f"the first line of a cell must begin with ```python, got {fence!r} in {name}:{number}")
+        if unknown := [each for each in attributes if each not in _ATTRIBUTES]:
+            raise SetupError(
+                f"the first line of a cell must have only {', '.join(sorted(_ATTRIBUTES))}, got {unknown[0]!r} in "
+                f"{name}:{number}"
+            )
 
 
 def _check_needs(code: CodeCell, name: str) -> None:
