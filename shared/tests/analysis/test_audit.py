@@ -13,7 +13,7 @@ from fluxbench.analysis.audit import ours
 from fluxbench.analysis.audit.finding import Judgement
 from fluxbench.analysis.audit.judge import Audit, audit
 from fluxbench.operations import sets
-from fluxbench.report.audit.text import text, why
+from fluxbench.report.audit.text import text, to_json, why
 from fluxbench.report.audit.words import sentence
 
 
@@ -158,6 +158,7 @@ def test_a_narrow_format_has_a_rate_of_its_own(tmp_path: Path, implementation: s
         ("H200,x,sideways,bfloat16,1,4608,24,24,128,0.1,ms", "the pass is 'sideways'"),
         (f"{ROW},OOM,ms", "the value is not a positive number: OOM"),
         (f"{ROW},0,ms", "the value is not a positive number: 0"),
+        (f"{ROW},1,234.5,ms", "it has more cells than there are columns: ms"),
         (f"{ROW},-3,ms", "the value is not a positive number: -3"),
         (f"{ROW},inf,ms", "the value is not a positive number: inf"),
         (f"{ROW},400 us,ms", "the value is not a positive number: 400 us"),
@@ -179,6 +180,7 @@ def test_a_row_that_is_not_decidable_says_what_is_missing(tmp_path: Path, row: s
     assert judgements(table) == ["not decidable"] * 2
     assert [(reason[: len(missing)], count) for reason, count in table.missing().items()] == [(missing, 2)]
     assert text(table).splitlines()[1].startswith(f"     2  {missing}")
+    assert [*json.loads(to_json(table))["not_decidable_lines"].values()] == [[2, 3]]
 
 
 def test_a_row_with_one_bad_figure_is_not_judged_by_its_others(tmp_path: Path) -> None:

@@ -71,6 +71,13 @@ class Audit:
         """Return why rows are not decidable, with how many, most first."""
         return dict(Counter(row.missing for row in self.of(Judgement.UNDECIDABLE)).most_common())
 
+    def missing_lines(self) -> Mapping[str, list[int]]:
+        """Return why rows are not decidable, with their lines."""
+        found: dict[str, list[int]] = {}
+        for row in self.of(Judgement.UNDECIDABLE):
+            found.setdefault(row.missing, []).append(row.line)
+        return found
+
 
 def audit(
     path: Path,

@@ -70,6 +70,8 @@ class _Reader:
                 raise ValueError(f"one column must give a row's {one}, got {one!r} and {other!r} in line {line}")
             padded[first] = padded[first] or padded[second]
         context = self._context(padded)
+        if more := [text for text in cells[len(self.header) :] if text.strip()]:  # as 1,234.5 without quotes gives
+            return Entry(line, context, (), f"it has more cells than there are columns: {more[0].strip()[:40]}")
         if context.get("workload") == "" and "workload" in context.cells:
             return Entry(line, context, (), "of no workload")
         claims, problem = [], ""

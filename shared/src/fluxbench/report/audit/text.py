@@ -35,12 +35,13 @@ def summary(audit: Audit) -> str:
 
 
 def to_json(audit: Audit) -> str:
-    """Return counts, what is missing, and every row that is neither fine nor undecidable."""
+    """Return counts, what is missing and where, and every row that is neither fine nor undecidable."""
     content = {
         "table": audit.table,
         "rows": len(audit.rows),
         "counts": {judgement.value: audit.count(judgement) for judgement in Judgement},
         "not_decidable": audit.missing(),
+        "not_decidable_lines": audit.missing_lines(),
         "found": [_row(row) for row in audit.rows if row.findings],
     }
     return json.dumps(content, ensure_ascii=False)
